@@ -1,0 +1,26 @@
+/* abi.h - the one parameter of flash_forward, as the harness fills it and the kernels read it.
+ *
+ *     forward_args args = {.Q = q, .K = k, .V = v, .O = o, .batch_stride = ..., ...};
+ *
+ * Q, K, V and O are device addresses of contiguous (batch, seq, heads, d_head) tensors of 16-bit elements.
+ * Strides count elements and hold for all four tensors. Softmax is that of Q·Kᵀ / sqrt(d_head), without a mask.
+ */
+#ifndef FL_ABI_H
+#define FL_ABI_H
+
+#include <stdint.h>
+
+typedef struct forward_args {
+    const void *Q; /* [batch, seq, heads, d_head] */
+    const void *K; /* [batch, seq, heads, d_head] */
+    const void *V; /* [batch, seq, heads, d_head] */
+    void *O;       /* [batch, seq, heads, d_head] */
+    void *debug;   /* dump buffer of a kernel built with -DFA_DEBUG (debug.cuh), else unused */
+    int64_t batch_stride;
+    int64_t seq_stride;
+    int64_t head_stride;
+    int32_t seq;   /* rows of Q, K and V; a multiple of B_r and of B_c */
+    int32_t heads;
+} forward_args;
+
+#endif
