@@ -1,0 +1,64 @@
+"""pytest collects the C test programs too: `make check` runs each into build/tests*/NAME.tap, and every TAP line is a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+FOLDERS = {"": ROOT / "build/tests", " (sanitized)": ROOT / "build/tests-san"}
+TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
+
+
+class TapLine(pytest.Item):
+    """One `ok` or `not ok` line, or the verdict on the whole program (its plan and its exit status)."""
+
+    def __init__(self, *, failure: str | None, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.failure = failure
+
+    def runtest(self) -> None:
+        if self.failure is not None:
+            raise AssertionError(self.failure)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+        return str(excinfo.value)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+class TapProgram(pytest.File):
+    """A test_*.c file; its programs have been run by make."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for label, folder in FOLDERS.items():
+            tap = folder / f"{self.path.stem}.tap"
+            if not tap.exists():
+                reason = f"{tap.relative_to(ROOT)} is missing: run `make check`, which builds and runs the C tests"
+                yield TapLine.from_parent(self, name=f"built{label}", failure=reason)
+                continue
+            yield from self.lines(label, tap.read_text(errors="replace"))
+
+    def lines(self, label: str, text: str) -> Iterator[pytest.Item]:
+        rows = text.splitlines()
+        results = [(match, i) for i, row in enumerate(rows) if (match := TAP_LINE.match(row))]
+        for match, i in results:
+            failed = match[1] != "ok"
+            context = "\n".join(rows[max(0, i - 8) : i + 1])
+            yield TapLine.from_parent(self, name=f"{match[2]} {match[3]}{label}", failure=context if failed else None)
+        plan = next((int(row[3:]) for row in rows if re.fullmatch(r"1\.\.\d+", row)), None)
+        status = next((row for row in reversed(rows) if row.startswith("# exit ")), "# exit unknown")
+        sound = plan == len(results) and plan > 0 and (status == "# exit 0" or any(m[1] != "ok" for m, _ in results))
+        tail = "\n".join(rows[-30:])
+        problem = None if sound else f"plan {plan}, {len(results)} results, {status}\n{tail}"
+        yield TapLine.from_parent(self, name=f"ran to its end{label}", failure=problem)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> TapProgram | None:
+    if file_path.suffix == ".c" and file_path.name.startswith("test_"):
+        return TapProgram.from_parent(parent, path=file_path)
+    return None
