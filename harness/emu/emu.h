@@ -1,0 +1,199 @@
+/* emu.h - a PTX emulator to link in: load PTX text, launch an entry, read results, findings and counters.
+ *
+ *     emu_error error;
+ *     emu_module *module = emu_load(text, strlen(text), &error);
+ *     emu_device *device = emu_device_new();
+ *     uint64_t out = emu_alloc(device, "out", 4096, EMU_OUTPUT);
+ *     emu_launch launch = {.entry = 0, .grid = {1, 1, 1}, .block = {128, 1, 1}, .params = &out, .param_bytes = 8,
+ *                          .checks = true};
+ *     emu_status status = emu_run(device, module, &launch, &error);
+ *     const float *host = emu_host_bytes(device, out);
+ *
+ * Whatever the emulator does not know it refuses by line and name; it never guesses. It is no timing model: counters
+ * are PTX instructions, modelled wavefronts and sectors, never times. Results, findings and counters depend on the
+ * arguments and on the schedule seed only, not on the number of threads. A module may be shared by threads once it is
+ * loaded; a device serves one thread at a time. Nothing here writes to stdout or stderr, and nothing exits.
+ */
+#ifndef FL_EMU_H
+#define FL_EMU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct emu_module emu_module; /* decoded PTX, read-only after emu_load */
+typedef struct emu_device emu_device; /* buffers, and findings and counters of the last launch */
+
+typedef enum emu_status {
+    EMU_OK = 0,       /* ran to the end, nothing found */
+    EMU_FINDINGS = 1, /* ran to the end; emu_findings() says what is wrong */
+    EMU_REFUSED = 2,  /* PTX or launch arguments not accepted; the error says why */
+    EMU_FAULT = 3     /* a CTA could not go on (deadlock, step limit, trap, assert); emu_findings() says why */
+} emu_status;
+
+typedef struct emu_error {
+    int line;       /* of the PTX text, from 1; 0 where the error is not about a line */
+    char text[400]; /* one sentence, without a line break */
+} emu_error;
+
+/* One .entry of a module. All pointers are borrowed from the module. */
+typedef struct emu_entry_info {
+    const char *name;              /* symbol as in the PTX, mangled */
+    int params;                    /* number of parameters */
+    uint32_t param_bytes;          /* size of the parameter block, every parameter at its natural alignment */
+    const uint32_t *param_offsets; /* [params] of each parameter in the block */
+    const uint32_t *param_sizes;   /* [params] bytes of each parameter */
+    uint32_t shared_bytes;         /* static shared memory */
+    uint32_t max_threads;          /* of .maxntid or .reqntid; 0 where the PTX states none */
+    uint32_t instructions;         /* PTX instructions in the body */
+} emu_entry_info;
+
+/* What a buffer is for. An output is expected to be written exactly once, and a launch with checks reports bytes that
+ * were written never or twice. */
+typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
+
+/* Which executed instructions are printed, with their operand values. Used when file is not NULL. */
+typedef struct emu_trace {
+    FILE *file;         /* borrowed */
+    int64_t cta;        /* linear index x + grid_x * (y + grid_y * z); -1 for all */
+    int32_t warp;       /* -1 for all */
+    int32_t lane;       /* whose values are shown; -1 shows all lanes, compactly */
+    int32_t line_first; /* lines of the CUDA source, both ends included; 0, 0 for all */
+    int32_t line_last;
+} emu_trace;
+
+typedef struct emu_launch {
+    int entry;               /* index, 0 <= entry < emu_entry_count() */
+    uint32_t grid[3];        /* CTAs */
+    uint32_t block[3];       /* threads; their product is at most 1024 */
+    uint32_t dynamic_shared; /* bytes */
+    const void *params;      /* the parameter block, borrowed */
+    size_t param_bytes;      /* must equal that of the entry */
+    bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
+    uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
+    int threads;             /* of the host; 0 for one per core */
+    uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
+    emu_trace trace;         /* tracing runs the CTAs in order on one thread */
+} emu_launch;
+
+/* Classes of findings. The names that emu_class_name() gives are part of the interface. */
+typedef enum emu_class {
+    EMU_RACE,                   /* "race": two threads, one writes, no order between them */
+    EMU_ASYNC_IN_FLIGHT,        /* "async-in-flight": a cp.async may still be writing there */
+    EMU_UNINITIALISED_SHARED,   /* "uninitialised-shared" */
+    EMU_UNINITIALISED_REGISTER, /* "uninitialised-register" */
+    EMU_OUT_OF_BOUNDS,          /* "out-of-bounds"; the load gives 0, the store is dropped */
+    EMU_MISALIGNED,             /* "misaligned"; likewise */
+    EMU_BARRIER_MISUSE,         /* "barrier-misuse" */
+    EMU_DIVERGENT_SYNC,         /* "divergent-sync": a .sync instruction without all of its lanes */
+    EMU_DEADLOCK,               /* "deadlock" */
+    EMU_STEP_LIMIT,             /* "step-limit" */
+    EMU_OUTPUT_NEVER_WRITTEN,   /* "output-never-written" */
+    EMU_OUTPUT_WRITTEN_TWICE,   /* "output-written-twice" */
+    EMU_ASSERT,                 /* "assert": a device assert failed */
+    EMU_TRAP,                   /* "trap" */
+    EMU_CLASSES
+} emu_class;
+
+/* A place in the program. Strings are borrowed from the module. */
+typedef struct emu_place {
+    int ptx_line;     /* 0 where there is none */
+    const char *ptx;  /* text of the instruction, "" where there is none */
+    const char *file; /* CUDA source, "" where there is no .loc */
+    int line;
+    const char *caller_file; /* where the code was inlined, "" where it was not; the outermost call */
+    int caller_line;
+} emu_place;
+
+/* Findings are grouped by class and the two places; the first in CTA order is described, all are counted. */
+typedef struct emu_finding {
+    emu_class class_;
+    uint64_t count;  /* occurrences */
+    emu_place here;  /* the instruction at which it was found */
+    emu_place other; /* its counterpart: the other access of a race, the cp.async in flight */
+    uint32_t cta[3];
+    int warp, lane; /* -1 where the finding is not about one */
+    int other_warp, other_lane;
+    uint64_t address;    /* as the program sees it; 0 where there is none */
+    const char *message; /* several sentences for a person, lines broken by '\n', no colour; owned by the device */
+} emu_finding;
+
+/* One static instruction and what the launch did with it, summed over all warps. */
+typedef struct emu_counter {
+    emu_place place;
+    const char *group;   /* class of the instruction: "mma", "ldmatrix", "cp.async", "shared", "global", ... */
+    int region;          /* index into emu_counters.regions */
+    uint64_t executed;   /* warp instructions with at least one lane on */
+    uint64_t lanes;      /* lanes of them */
+    uint64_t wavefronts; /* shared memory: modelled from the bank rules */
+    uint64_t ideal;      /* wavefronts without conflict */
+    uint64_t sectors;    /* global memory: 32-byte sectors touched, request by request */
+    uint64_t requests;   /* global memory: warp instructions */
+    uint64_t bytes;      /* moved by the lanes, shared or global */
+} emu_counter;
+
+/* A region is a loop (innermost) or the code before, between and after the loops. */
+typedef struct emu_region {
+    const char *name; /* such as "loop at v01_base.cu:210", "before loops"; owned by the module */
+    int depth;        /* 0 outside of loops */
+} emu_region;
+
+typedef struct emu_counters {
+    const emu_counter *rows; /* in program order */
+    size_t count;
+    const emu_region *regions;
+    size_t region_count;
+    emu_counter total; /* sums; place and group are empty */
+    uint64_t steps;    /* warp instructions, those with every lane off included */
+    int entry;
+} emu_counters;
+
+/* One row of the table of PTX forms: what is accepted, and nothing else is. */
+typedef struct emu_form {
+    const char *opcode;    /* "add" */
+    const char *modifiers; /* tokens in order, alternatives by '|', optional ones ending in '?': "rn? ftz? sat? f32" */
+    const char *operands;  /* such as "d, a, b" */
+    const char *group;
+    const char *note; /* "" or a remark for the reader of the table */
+} emu_form;
+
+/* Decode PTX text (need not end in a zero byte). NULL on error, with *error filled. Owned: emu_unload(). */
+emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error);
+void emu_unload(emu_module *module);
+
+int emu_entry_count(const emu_module *module);
+/* Borrowed from the module; NULL where index is out of range. */
+const emu_entry_info *emu_entry(const emu_module *module, int index);
+
+/* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
+emu_device *emu_device_new(void);
+void emu_device_free(emu_device *device);
+
+/* A buffer of zeros, 256-byte aligned, with unmapped guards on both sides. Returns its device address, 0 when out of
+ * memory or bytes is 0. The name (copied) is used in messages. At most 4096 buffers of up to 16 GiB a device. */
+uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind);
+/* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed. */
+void *emu_host_bytes(emu_device *device, uint64_t address);
+
+/* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
+emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
+
+/* Results of the last emu_run(), borrowed until the next; places point into the module. */
+const emu_finding *emu_findings(const emu_device *device, size_t *count);
+const emu_counters *emu_counts(const emu_device *device);
+
+/* Name of a class of findings, "race" and so on. */
+const char *emu_class_name(emu_class class_);
+/* The table of forms. */
+const emu_form *emu_forms(size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
