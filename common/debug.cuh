@@ -1,0 +1,108 @@
+/* debug.cuh - one-line hooks that dump what a kernel holds in registers, block by block.
+ *
+ *     dump_S<cfg>(args, block, S);
+ *
+ * Built with -DFA_DEBUG a hook writes into args.debug, in the layout of debug_layout.h. Without it the hooks are empty
+ * and leave no trace in the machine code. All lanes of a warp call a hook together. The arrays are accumulators of
+ * mma.m16n8k16: array[i][n] is rows 16i to 16i + 15 of the warp and columns 8n to 8n + 7, and a lane holds columns
+ * 2 * (lane % 4) and the next, first of row lane / 4, then of row lane / 4 + 8. A value per row is [i][0] and [i][1],
+ * the same two rows, held by the four lanes of a quad.
+ */
+#ifndef FL_DEBUG_CUH
+#define FL_DEBUG_CUH
+
+#include "common/abi.h"
+#include "common/config.h"
+#include "common/debug_layout.h"
+
+#ifdef FA_DEBUG
+constexpr bool debug_dumps = true;
+#else
+constexpr bool debug_dumps = false;
+#endif
+
+/* The record of this CTA and KV block; `block` is the block's position in the sequence. */
+template <KernelConfig cfg>
+__device__ float *debug_record_of(const forward_args &args, int block) {
+    const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
+    return (float *)args.debug + debug_record(cta, block, args.seq / cfg.B_c, cfg.B_r, cfg.B_c, cfg.d_head);
+}
+
+/* First row of this lane within the CTA: row lane / 4 of the warp's rows. */
+template <KernelConfig cfg>
+__device__ int debug_lane_row() {
+    return threadIdx.x / 32 * (cfg.B_r / cfg.n_warps) + threadIdx.x % 32 / 4;
+}
+
+/* Write a (B_r, 8 * tiles) array of accumulators, row-major. */
+template <KernelConfig cfg, int row_tiles, int tiles>
+__device__ void debug_write_tiles(float *array, const float (&value)[row_tiles][tiles][4]) {
+    const int row = debug_lane_row<cfg>(), column = 2 * (threadIdx.x % 4);
+    for (int i = 0; i < row_tiles; i++)
+        for (int n = 0; n < tiles; n++)
+            for (int e = 0; e < 4; e++)
+                array[(row + 16 * i + e / 2 * 8) * (8 * tiles) + column + 8 * n + e % 2] = value[i][n][e];
+}
+
+/* Write one value a row. The four lanes of a quad write the same value to the same place. */
+template <KernelConfig cfg, int row_tiles>
+__device__ void debug_write_rows(float *array, const float (&value)[row_tiles][2], float factor) {
+    for (int i = 0; i < row_tiles; i++)
+        for (int half = 0; half < 2; half++) array[debug_lane_row<cfg>() + 16 * i + 8 * half] = value[i][half] * factor;
+}
+
+/* Raw scores of this block. */
+template <KernelConfig cfg, int row_tiles, int tiles>
+__device__ __forceinline__ void dump_S(const forward_args &args, int block, const float (&S)[row_tiles][tiles][4]) {
+    if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_S(), S);
+}
+
+/* Row maxima after this block; a kernel that keeps maxima of S * scale passes that scale. */
+template <KernelConfig cfg, int row_tiles>
+__device__ __forceinline__ void dump_m(const forward_args &args, int block, const float (&m)[row_tiles][2],
+                                       float scale) {
+    if constexpr (debug_dumps)
+        debug_write_rows<cfg>(debug_record_of<cfg>(args, block) + debug_m(cfg.B_r, cfg.B_c), m, 1.0f / scale);
+}
+
+/* Exponentials as the second matmul sees them: A fragments of mma.m16n8k16, columns 16k to 16k + 15 in P[i][k]. */
+template <KernelConfig cfg, int row_tiles, int steps>
+__device__ __forceinline__ void dump_P(const forward_args &args, int block, const uint32_t (&P)[row_tiles][steps][4]) {
+    if constexpr (debug_dumps) {
+        float wide[row_tiles][2 * steps][4];
+        for (int i = 0; i < row_tiles; i++)
+            for (int k = 0; k < steps; k++)
+                for (int r = 0; r < 4; r++)
+                    for (int e = 0; e < 2; e++) {
+                        const uint32_t bits = P[i][k][r] >> (16 * e) & 0xffff;
+                        float *value = &wide[i][2 * k + r / 2][r % 2 * 2 + e];
+                        if constexpr (cfg.dtype == FP16)
+                            asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=f"(*value) : "r"(bits));
+                        else
+                            *value = __uint_as_float(bits << 16);
+                    }
+        debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_P(cfg.B_r, cfg.B_c), wide);
+    }
+}
+
+/* Row sums after this block, from the lanes' partial sums. */
+template <KernelConfig cfg, int row_tiles>
+__device__ __forceinline__ void dump_l(const forward_args &args, int block, const float (&l)[row_tiles][2]) {
+    if constexpr (debug_dumps) {
+        float sum[row_tiles][2];
+        for (int i = 0; i < row_tiles; i++)
+            for (int half = 0; half < 2; half++) {
+                sum[i][half] = l[i][half] + __shfl_xor_sync(0xffffffff, l[i][half], 1);
+                sum[i][half] += __shfl_xor_sync(0xffffffff, sum[i][half], 2);
+            }
+        debug_write_rows<cfg>(debug_record_of<cfg>(args, block) + debug_l(cfg.B_r, cfg.B_c), sum, 1.0f);
+    }
+}
+
+/* Output accumulator after this block. */
+template <KernelConfig cfg, int row_tiles, int tiles>
+__device__ __forceinline__ void dump_O(const forward_args &args, int block, const float (&O)[row_tiles][tiles][4]) {
+    if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_O(cfg.B_r, cfg.B_c), O);
+}
+
+#endif
