@@ -56,10 +56,11 @@ OWN := $(if $(SET)$(VARIANT)$(CUDA),,yes)# the default instances of the pinned t
 SOURCES := $(sort $(wildcard kernels/v[0-9][0-9]_*.cu))
 VERSIONS := $(foreach s,$(SOURCES),$(firstword $(subst _, ,$(notdir $s))))
 CHOSEN := $(or $(VER),$(VERSIONS))
-dir = $(B)/$(1)$(SET)
-log = $(if $(SET)$(VARIANT),$(call dir,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
+folder = $(B)/$(1)$(SET)
+log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
+$(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
 
 ALL_NVCCFLAGS = -std=c++20 $(if $(DEBUG),-O0,-O3) --use_fast_math -lineinfo -arch=compute_80 -ptx -I. $(if $(DUMP),-DFA_DEBUG) $(NVCCFLAGS)
 ALL_PTXASFLAGS = -O3 -v --generate-line-info -warn-spills -warn-lmem-usage
@@ -75,9 +76,6 @@ FORCE:
 all: $(VERSIONS) bin/ptxrun  ## every version and ptxrun
 $(VERSIONS): %: $(BIN)/%
 # v07, for example: one version as bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
-
-v%:
-	$(error no version '$@'; there are: $(VERSIONS))
 
 setup: $(READY)  ## installs the pinned toolkit and Python packages into .venv, for a machine that will be offline
 
@@ -95,7 +93,7 @@ $(READY): requirements.txt
 define stamp  # $(1) file, $(2) text
 $(1): FORCE
 	@mkdir -p $$(@D)
-	@$$(file >$$@.new,$(2)) cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
 $(eval $(call stamp,$(B)/flags/nvcc,$$(NVCC) $$(ALL_NVCCFLAGS)))
 $(eval $(call stamp,$(B)/flags/ptxas,$$(PTXAS) $$(ALL_PTXASFLAGS)))
@@ -150,7 +148,7 @@ $(BIN)/$(1): $(3)/code.o $(3)/about.o $(B)/harness/main.o $(OBJECTS) $(B)/device
 	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
 -include $(3)/$(1).d $(3)/about.d
 endef
-$(foreach s,$(SOURCES),$(eval $(call version,$(firstword $(subst _, ,$(notdir $s))),$s,$(call dir,$(firstword $(subst _, ,$(notdir $s)))))))
+$(foreach s,$(SOURCES),$(eval $(call version,$(firstword $(subst _, ,$(notdir $s))),$s,$(call folder,$(firstword $(subst _, ,$(notdir $s)))))))
 
 # The helper kernels of the harness: clock stamps, peak of mma.sync.
 $(B)/device/device.ptx: harness/device/device.cu $(B)/flags/nvcc | $(if $(CUDA),,$(READY))
@@ -166,7 +164,7 @@ bin/ptxrun: $(B)/harness/emu/ptxrun.o $(filter $(B)/harness/emu/%,$(OBJECTS)) $(
 # --- Tests: every C test program twice, plain and under the sanitizers; its output is a file that pytest reads. --------
 C_TESTS := $(wildcard harness/tests/test_*.c harness/emu/tests/test_*.c)
 TAPS := $(foreach t,$(C_TESTS:.c=),$(B)/tests/$(notdir $t).tap $(B)/tests-san/$(notdir $t).tap)
-TEST_CODE := $(call dir,v01)/code.o $(call dir,v01)/about.o $(B)/device/code.o
+TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(B)/device/code.o
 vpath test_%.c harness/tests harness/emu/tests
 $(B)/tests/%: $(B)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
