@@ -71,7 +71,7 @@ using row_values = float[row_tiles<cfg>][2];
 /* Byte offset of a 16-byte chunk (8 elements) within a block of rows of d_head elements. */
 template <KernelConfig cfg>
 __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
-    return (row * (cfg.d_head / 8) + chunk) * 16;
+    return row * (cfg.d_head * 2) + chunk * 16;
 }
 
 /* Copy this warp's share of a block: `rows` rows from row `first_row` on. Eight lanes take 128 contiguous bytes of a
@@ -189,8 +189,7 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
     }
 }
 
-/* ---- softmax: elements 0, 1 of a tile belong to the first of its two rows (half 0), elements 2, 3 to the second ----
- */
+/* ---- softmax: elements 0 and 1 of a tile are of the lane's first row (half 0), 2 and 3 of its second (half 1) ---- */
 
 /* S *= 1 / sqrt(d_head) */
 template <KernelConfig cfg>
