@@ -354,6 +354,14 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const int64_t KV_offset = head + (warp * KV_rows + lane / 8) * args.seq_stride + lane % 8 * 8;
     const uint16_t *K_gmem = (const uint16_t *)args.K + KV_offset;
     const uint16_t *V_gmem = (const uint16_t *)args.V + KV_offset;
+    const auto copy_next_K = [&] {
+        copy_gmem_to_smem<cfg, KV_rows>(K_smem, K_gmem, args.seq_stride, warp * KV_rows, lane);
+        K_gmem += cfg.B_c * args.seq_stride;
+    };
+    const auto copy_next_V = [&] {
+        copy_gmem_to_smem<cfg, KV_rows>(V_smem, V_gmem, args.seq_stride, warp * KV_rows, lane);
+        V_gmem += cfg.B_c * args.seq_stride;
+    };
 
     /* Q goes to registers once. A warp reads only rows that it copied itself: its own lanes are all it waits for. */
     Q_fragments<cfg> Q;
@@ -371,7 +379,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const int n_blocks = args.seq / cfg.B_c;
 #pragma unroll 1
     for (int block = 0; block < n_blocks; block++) {
-        copy_gmem_to_smem<cfg, KV_rows>(K_smem, K_gmem, args.seq_stride, warp * KV_rows, lane);
+        copy_next_K();
         hand_over<cfg>(); /* K has arrived */
 
         S_tiles<cfg> S = {};
@@ -380,7 +388,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         mma_QK<cfg>(S, Q, K);
         dump_S<cfg>(args, block, S);
 
-        copy_gmem_to_smem<cfg, KV_rows>(V_smem, V_gmem, args.seq_stride, warp * KV_rows, lane);
+        copy_next_V();
         hand_over<cfg>(); /* V has arrived */
 
         row_values<cfg> m_old;
@@ -399,8 +407,6 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         mma_PV<cfg>(O, P, V);
         dump_O<cfg>(args, block, O);
 
-        K_gmem += cfg.B_c * args.seq_stride;
-        V_gmem += cfg.B_c * args.seq_stride;
         hand_over<cfg>(); /* all warps are through with K and V: the next block may overwrite them */
     }
 
