@@ -239,6 +239,11 @@ class Cubin:
             )
         return sorted(found, key=lambda kernel: kernel.index)
 
+    @property
+    def entries(self) -> list[Kernel]:
+        """Kernels without device functions."""
+        return [kernel for kernel in self.kernels if kernel.entry]
+
 
 def config_of(symbol: str) -> KernelConfig | None:
     """The configuration that a kernel's symbol spells, None when the kernel is not ours."""
@@ -252,20 +257,19 @@ def code_summary(path: Path) -> dict[str, CodeSummary]:
     """Figures of each kernel of a cubin by symbol; device functions are left out."""
     cubin = Cubin.read(path)
     summaries = {}
-    for kernel in cubin.kernels:
-        if kernel.entry:
-            summaries[kernel.symbol] = CodeSummary(
-                symbol=kernel.symbol,
-                config=config_of(kernel.symbol),
-                label=kernel_label(kernel.symbol),
-                code_hash=kernel.code_hash,
-                ldl=kernel.ldl,
-                stl=kernel.stl,
-                registers=kernel.registers,
-                stack=kernel.stack,
-                static_smem=kernel.static_smem,
-                barriers=kernel.barriers,
-            )
+    for kernel in cubin.entries:
+        summaries[kernel.symbol] = CodeSummary(
+            symbol=kernel.symbol,
+            config=config_of(kernel.symbol),
+            label=kernel_label(kernel.symbol),
+            code_hash=kernel.code_hash,
+            ldl=kernel.ldl,
+            stl=kernel.stl,
+            registers=kernel.registers,
+            stack=kernel.stack,
+            static_smem=kernel.static_smem,
+            barriers=kernel.barriers,
+        )
     if not summaries:
         raise AnalysisError(f"{path}: no kernel in this cubin")
     return summaries

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from .config import KernelConfig, kernel_label
 from .cubin import WORD_BYTES, Cubin, Kernel, config_of
@@ -228,33 +229,46 @@ class _Reader:
 # ---- cubins ----------------------------------------------------------------------------------------------------------
 
 
-def select(kernels: Sequence[Kernel], choice: KernelConfig | str | int | None, name: str) -> Kernel:
-    """The kernel that a config, symbol, short form or index from 0 chooses; the first one where there is no choice."""
+class Named(Protocol):
+    """A kernel of a cubin or of a listing."""
+
+    @property
+    def symbol(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def select(kernels: Sequence[N], choice: KernelConfig | str | None, name: str) -> N:
+    """The kernel that a config, short form, symbol or index from 0 chooses.
+
+    Without a choice: the only one, or the lowest config of ours. Two that fit are an error that names both.
+    """
     if not kernels:
         raise AnalysisError(f"{name}: no kernel in this file")
+    configs = [config_of(kernel.symbol) for kernel in kernels]
     there = "; ".join(f"{position}: {kernel_label(kernel.symbol)}" for position, kernel in enumerate(kernels))
     if choice is None:
-        return kernels[0]
+        if len(kernels) == 1:
+            return kernels[0]
+        choice = min((config for config in configs if config), default=None)
+        if choice is None:
+            raise AnalysisError(f"{name}: {len(kernels)} kernels, choose one with --config: {there}")
     if isinstance(choice, str) and choice.isdecimal():
-        choice = int(choice)
-    if isinstance(choice, int):
-        if choice >= len(kernels):
+        if int(choice) >= len(kernels):
             raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
-        return kernels[choice]
-    if isinstance(choice, KernelConfig):
-        chosen = [kernel for kernel in kernels if config_of(kernel.symbol) == choice]
-    else:
-        config = config_of(choice)
-        chosen = [
-            kernel
-            for kernel in kernels
-            if kernel.symbol == choice or (config is not None and config_of(kernel.symbol) == config)
-        ]
+        return kernels[int(choice)]
+    wanted = choice if isinstance(choice, KernelConfig) else config_of(choice)
+    chosen = [
+        kernel
+        for kernel, config in zip(kernels, configs, strict=True)
+        if kernel.symbol == choice or (wanted is not None and config == wanted)
+    ]
     if not chosen:
         raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
     if len(chosen) > 1:
         symbols = ", ".join(kernel.symbol for kernel in chosen)
-        raise AnalysisError(f"{name}: {len(chosen)} kernels of the config {choice}: choose one by symbol: {symbols}")
+        raise AnalysisError(f"{name}: {len(chosen)} kernels of the config {choice}, choose one by symbol: {symbols}")
     return chosen[0]
 
 
@@ -266,24 +280,28 @@ class Job:
     kernel: Kernel
     process: "subprocess.Popen[str]"
 
+    def text(self) -> str:
+        """What nvdisasm printed."""
+        return finish(self.process)
+
     def listing(self) -> Listing:
-        text = finish(self.process)
-        found = [each for each in parse_listing(text, f"nvdisasm of {self.cubin.name}") if each.instructions]
+        found = parse_listing(self.text(), f"nvdisasm of {self.cubin.name}")
         mine = [each for each in found if each.symbol == self.kernel.symbol]
         if len(mine) != 1:
             raise AnalysisError(f"{self.cubin.name}: nvdisasm printed {len(mine)} listings of {self.kernel.symbol}")
         return with_control(replace(mine[0], arch=self.cubin.arch), self.kernel)
 
 
-def start_disassembly(path: Path, choice: KernelConfig | str | int | None = None, options: Sequence[str] = ()) -> Job:
-    cubin = Cubin.read(path)
-    kernel = select([each for each in cubin.kernels if each.entry], choice, str(path))
+def start_job(cubin: Cubin, kernel: Kernel, path: Path, options: Sequence[str] = ()) -> Job:
+    """Begin to disassemble one kernel of the cubin at `path`, with more nvdisasm options."""
     return Job(cubin, kernel, start("nvdisasm", ["-c", "-fun", str(kernel.index), *options, str(path)]))
 
 
-def disassemble(path: Path, choice: KernelConfig | str | int | None = None, options: Sequence[str] = ()) -> Listing:
+def disassemble(path: Path, choice: KernelConfig | str | None = None) -> Listing:
     """The listing of one kernel of a cubin, with control codes."""
-    return start_disassembly(path, choice, options).listing()
+    cubin = Cubin.read(path)
+    kernel = select(cubin.entries, choice, str(path))
+    return start_job(cubin, kernel, path).listing()
 
 
 def with_control(listing: Listing, kernel: Kernel) -> Listing:

@@ -33,10 +33,15 @@ def find_tool(name: str) -> Path:
     raise AnalysisError(f"{name} not found in {looked}: run `make setup`, or set CUDA to an installed toolkit")
 
 
-def start(tool: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """Starts a tool; finish() waits for it. Two started tools run side by side."""
+def start(tool: str, arguments: Sequence[str], folder: Path | None = None) -> subprocess.Popen[str]:
+    """Starts a tool, in `folder` when given; finish() waits for it. Two started tools run side by side."""
     return subprocess.Popen(
-        [str(find_tool(tool)), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        [str(find_tool(tool)), *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
 
 
@@ -50,5 +55,5 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def run(tool: str, arguments: Sequence[str]) -> str:
-    return finish(start(tool, arguments))
+def run(tool: str, arguments: Sequence[str], folder: Path | None = None) -> str:
+    return finish(start(tool, arguments, folder))
