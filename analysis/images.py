@@ -76,10 +76,11 @@ def _plain_cubins(data: bytes, name: str) -> list[Image]:
 
 
 def _elf_size(data: bytes, start: int) -> int | None:
-    """Bytes of the ELF file at `start`: the end of its last section or of its section headers; None past the data."""
+    """Bytes of the ELF file at `start`: the end of its last section or of its headers; None past the data."""
     try:
-        shoff, shnum = struct.unpack_from("<Q", data, start + 40)[0], struct.unpack_from("<H", data, start + 60)[0]
-        end = shoff + 64 * shnum
+        phoff, shoff = struct.unpack_from("<QQ", data, start + 32)
+        phnum, _, shnum = struct.unpack_from("<HHH", data, start + 56)
+        end = max(phoff + 56 * phnum, shoff + 64 * shnum)
         for index in range(shnum):
             header = struct.unpack_from("<IIQQQQIIQQ", data, start + shoff + 64 * index)
             if header[1] != SHT_NOBITS:
