@@ -19,7 +19,10 @@
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
- * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q. */
+ * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q.
+ *
+ * All loops but the one over KV blocks have constant bounds. The compiler unrolls them, and must: registers have no
+ * addresses, so an array can live in them only when every index is a constant. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <KernelConfig cfg>
@@ -80,9 +83,7 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_block, const uint16_t *gmem, int64_t seq_stride,
                                                   int first_row, int lane) {
-#pragma unroll
     for (int row = 0; row < rows; row += 4) {
-#pragma unroll
         for (int chunk = 0; chunk < cfg.d_head / 8; chunk += 8) {
             const uint32_t smem_addr = smem_block + smem_offset<cfg>(first_row + row + lane / 8, chunk + lane % 8);
             const uint16_t *source = gmem + row * seq_stride + chunk * 8;
@@ -113,9 +114,7 @@ __device__ __forceinline__ void hand_over() {
  * and lanes 16-31 those of the right half. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, uint32_t smem_block, int first_row, int lane) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int k = 0; k < d_steps<cfg>; k++)
             ldmatrix_x4(Q[i][k], smem_block + smem_offset<cfg>(first_row + 16 * i + lane % 16, 2 * k + lane / 16));
     }
@@ -126,9 +125,7 @@ __device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, uint32_t smem_block,
  * 1 and 3 to the other 8. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void load_K(K_fragments<cfg> &K, uint32_t smem_block, int lane) {
-#pragma unroll
     for (int k = 0; k < d_steps<cfg>; k++) {
-#pragma unroll
         for (int n = 0; n < key_steps<cfg>; n++)
             ldmatrix_x4(K[n][k], smem_block + smem_offset<cfg>(16 * n + lane % 16, 2 * k + lane / 16));
     }
@@ -139,9 +136,7 @@ __device__ __forceinline__ void load_K(K_fragments<cfg> &K, uint32_t smem_block,
  * other 8. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void load_V(V_fragments<cfg> &V, uint32_t smem_block, int lane) {
-#pragma unroll
     for (int k = 0; k < key_steps<cfg>; k++) {
-#pragma unroll
         for (int n = 0; n < d_steps<cfg>; n++)
             ldmatrix_x4_trans(V[k][n], smem_block + smem_offset<cfg>(16 * k + lane % 16, 2 * n + lane / 16));
     }
@@ -160,11 +155,8 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
 /* S += Q K^T */
 template <KernelConfig cfg>
 __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, const K_fragments<cfg> &K) {
-#pragma unroll
     for (int k = 0; k < d_steps<cfg>; k++) {
-#pragma unroll
         for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
             for (int n = 0; n < key_steps<cfg>; n++) {
                 mma<cfg>(S[i][2 * n], Q[i][k], K[n][k][0], K[n][k][2]);
                 mma<cfg>(S[i][2 * n + 1], Q[i][k], K[n][k][1], K[n][k][3]);
@@ -176,11 +168,8 @@ __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &
 /* O += P V */
 template <KernelConfig cfg>
 __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &P, const V_fragments<cfg> &V) {
-#pragma unroll
     for (int k = 0; k < key_steps<cfg>; k++) {
-#pragma unroll
         for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
             for (int n = 0; n < d_steps<cfg>; n++) {
                 mma<cfg>(O[i][2 * n], P[i][k], V[k][n][0], V[k][n][1]);
                 mma<cfg>(O[i][2 * n + 1], P[i][k], V[k][n][2], V[k][n][3]);
@@ -194,11 +183,8 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
 /* S *= 1 / sqrt(d_head) */
 template <KernelConfig cfg>
 __device__ __forceinline__ void scale_S(S_tiles<cfg> &S, float softmax_scale) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int n = 0; n < 2 * key_steps<cfg>; n++) {
-#pragma unroll
             for (int e = 0; e < 4; e++) S[i][n][e] *= softmax_scale;
         }
     }
@@ -207,11 +193,8 @@ __device__ __forceinline__ void scale_S(S_tiles<cfg> &S, float softmax_scale) {
 /* m = max(m, row maxima of S). The four lanes of a quad share a row; two butterfly shuffles give each the maximum. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void update_m(row_values<cfg> &m, const S_tiles<cfg> &S) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int half = 0; half < 2; half++) {
-#pragma unroll
             for (int n = 0; n < 2 * key_steps<cfg>; n++) {
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half]);
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half + 1]);
@@ -227,13 +210,10 @@ __device__ __forceinline__ void update_m(row_values<cfg> &m, const S_tiles<cfg> 
 template <KernelConfig cfg>
 __device__ __forceinline__ void rescale_l_O(row_values<cfg> &l, O_tiles<cfg> &O, const row_values<cfg> &m_old,
                                             const row_values<cfg> &m) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int half = 0; half < 2; half++) {
             const float factor = __expf(m_old[i][half] - m[i][half]);
             l[i][half] *= factor;
-#pragma unroll
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
                 O[i][n][2 * half] *= factor;
                 O[i][n][2 * half + 1] *= factor;
@@ -245,11 +225,8 @@ __device__ __forceinline__ void rescale_l_O(row_values<cfg> &l, O_tiles<cfg> &O,
 /* S = exp(S - m), and l += row sums of S over this lane's own columns; the quad adds up once, after the last block. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int n = 0; n < 2 * key_steps<cfg>; n++) {
-#pragma unroll
             for (int e = 0; e < 4; e++) {
                 S[i][n][e] = __expf(S[i][n][e] - m[i][e / 2]);
                 l[i][e / 2] += S[i][n][e];
@@ -267,11 +244,8 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
  * needs a value of another. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int k = 0; k < key_steps<cfg>; k++) {
-#pragma unroll
             for (int r = 0; r < 4; r++) {
                 const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
                 P[i][k][r] = round_pair<cfg>(pair[0], pair[1]);
@@ -285,13 +259,10 @@ __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<
 /* O /= l, after adding up the quad's partial sums. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, row_values<cfg> &l) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int half = 0; half < 2; half++) {
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 2);
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 1);
-#pragma unroll
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
                 O[i][n][2 * half] /= l[i][half];
                 O[i][n][2 * half + 1] /= l[i][half];
@@ -303,11 +274,8 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, row_values<cfg> &
 /* Round O and put it into shared memory: 4 bytes a lane, an 8x8 tile an instruction. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void store_O_to_smem(uint32_t smem_block, const O_tiles<cfg> &O, int first_row, int lane) {
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
-#pragma unroll
         for (int n = 0; n < 2 * d_steps<cfg>; n++) {
-#pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t offset = smem_offset<cfg>(first_row + 16 * i + 8 * half + lane / 4, n) + lane % 4 * 4;
                 st_shared_u32(smem_block + offset, round_pair<cfg>(O[i][n][2 * half], O[i][n][2 * half + 1]));
@@ -320,9 +288,7 @@ __device__ __forceinline__ void store_O_to_smem(uint32_t smem_block, const O_til
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_block, int64_t seq_stride,
                                                   int first_row, int lane) {
-#pragma unroll
     for (int row = 0; row < rows; row += 4) {
-#pragma unroll
         for (int chunk = 0; chunk < cfg.d_head / 8; chunk += 8) {
             uint32_t value[4];
             ld_shared_v4(value, smem_block + smem_offset<cfg>(first_row + row + lane / 8, chunk + lane % 8));
@@ -371,7 +337,6 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const float softmax_scale = 1.0f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
-#pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = -INFINITY;
 
     const int n_blocks = args.seq / cfg.B_c;
@@ -390,7 +355,6 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         hand_over<cfg>(); /* V has arrived */
 
         row_values<cfg> m_old;
-#pragma unroll
         for (int i = 0; i < row_tiles<cfg>; i++) m_old[i][0] = m[i][0], m_old[i][1] = m[i][1];
         scale_S<cfg>(S, softmax_scale);
         update_m<cfg>(m, S);
