@@ -1,0 +1,52 @@
+"""Files of the checkout: where it is, and writing that is atomic and leaves an unchanged file alone.
+
+write_if_changed(root() / "regs" / "v01.sm_80.csv", text)
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from .errors import AnalysisError
+
+
+def root() -> Path:
+    """The top folder of the checkout this package lies in."""
+    return Path(__file__).resolve().parent.parent
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file; a file that can't be read is an error naming it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise AnalysisError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror}") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write the file so that a reader sees the old text or the new one, never half of it. Creates its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Write the file unless it already holds this text, so that make sees no change. True when it was written."""
+    try:
+        if path.read_bytes() == text.encode("utf-8"):
+            return False
+    except OSError:
+        pass
+    write_atomically(path, text)
+    return True
