@@ -1,0 +1,86 @@
+"""`python3 -m analysis COMMAND`: the table of commands, their arguments and the exit status of each outcome.
+
+A command NAME of module MODULE is two functions of that module: `add_NAME_arguments(parser)` and `run_NAME(args)`,
+which returns the exit status (errors.py). Dashes in a name are underscores there. Modules are imported when needed.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .errors import DONE, FAILED, REFUSED, AnalysisError
+
+
+class Command(NamedTuple):
+    """One line of the table: what is typed, the module that does it, one line of help."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Command("instances", "instances", "write the explicit instantiations and about.h of a version"),
+    Command("configs", "configs", "list a set of configurations and what a version refuses; compare two"),
+    Command("diff", "source_diff", "print the source changes between two versions and count their lines"),
+    Command("counts", "counts", "count opcodes by family, whole and by region"),
+    Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
+    Command("images", "images", "list or extract kernels of an executable, shared object, fatbinary or cubin"),
+)
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m analysis",
+        description="Reads logs, machine code and records of the kernels.",
+        epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
+        "missing tool, 3 failure of the system or of this program.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + "."
+        )
+        if command.name == chosen:
+            getattr(importlib.import_module(f".{command.module}", __package__), f"add_{_word(command)}_arguments")(sub)
+    return parser
+
+
+def _word(command: Command) -> str:
+    return command.name.replace("-", "_")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        args = _parser(chosen).parse_args(arguments)
+        command = next(command for command in COMMANDS if command.name == args.command)
+        module = importlib.import_module(f".{command.module}", __package__)
+        status: int = getattr(module, f"run_{_word(command)}")(args)
+        sys.stdout.flush()
+        return status
+    except AnalysisError as error:
+        print(f"analysis {chosen}: {error}", file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
+        return DONE
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        print(f"analysis {chosen}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    except Exception:
+        traceback.print_exc()
+        print(f"analysis {chosen}: this is a fault of the program, not of its input", file=sys.stderr)
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
