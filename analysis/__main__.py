@@ -29,6 +29,8 @@ COMMANDS = (
     Command("diff", "source_diff", "print the source changes between two versions and count their lines"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
     Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
+    Command("sass-diff", "diff", "compare the machine code of two versions or files, loop first"),
+    Command("pair-config", "pairs", "say which config each side of a comparison of two versions uses"),
     Command("images", "images", "list or extract kernels of an executable, shared object, fatbinary or cubin"),
 )
 

@@ -76,7 +76,7 @@ class Instruction:
 class Listing:
     """One kernel with the subroutines that follow it in its section."""
 
-    symbol: str  # "" where the text does not name the kernel
+    symbol: str  # or the short form that stands for it in our own listings; "" where the text names no kernel
     arch: str  # "" where the text does not say
     instructions: tuple[Instruction, ...]
     labels: dict[str, int] = field(default_factory=dict)  # name to address
@@ -119,7 +119,7 @@ _INSTRUCTION = re.compile(
     rf"\s*/\*([0-9a-f]{{4,}})\*/\s+(?:({CONTROL})\s+)?(?:(@!?U?P[T0-9]+)\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*(.*)$"
 )
 _LABEL = re.compile(r"([.$\w]+):\s*(?://.*)?$")
-_SECTION = re.compile(r"//-+ \.text\.(\S+) -+$|\s*Function : (\S+)\s*$|//-+ kernel (\S+) -+$")
+_SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ kernel (\S.*?) -+$")
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
 _SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line (\d+)( inlined at .*)?$")
 _ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
@@ -329,11 +329,11 @@ def _listing_lines(listing: Listing) -> Iterator[str]:
     for name, address in listing.labels.items():
         if listing.symbol not in name or not listing.symbol:
             at_address.setdefault(address, []).append(name)
-    yield f"// {listing.label}"
     if listing.arch:
         yield f"\t.target\t{listing.arch}"
     if listing.symbol:
-        yield f"//--------------------- kernel {listing.symbol} ---------------------"
+        name = listing.config.short_form() if listing.config else listing.symbol
+        yield f"//--------------------- kernel {name} ---------------------"
     for at in listing.instructions:
         if at.base == "NOP":
             continue
