@@ -1,0 +1,403 @@
+/* arguments.c - see arguments.h */
+#include "harness/emu/arguments.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum number_kind { UNSIGNED, SIGNED, FLOATING } number_kind;
+
+struct number_type {
+    const char *name;
+    int bytes;
+    number_kind kind;
+};
+
+static const number_type number_types[] = {
+    {"u8", 1, UNSIGNED},  {"i8", 1, SIGNED},     {"u16", 2, UNSIGNED}, {"i16", 2, SIGNED},
+    {"u32", 4, UNSIGNED}, {"i32", 4, SIGNED},    {"u64", 8, UNSIGNED}, {"i64", 8, SIGNED},
+    {"f16", 2, FLOATING}, {"bf16", 2, FLOATING}, {"f32", 4, FLOATING}, {"f64", 8, FLOATING},
+};
+
+/* The bytes of one argument as they grow. */
+typedef struct packed {
+    unsigned char bytes[ARGUMENT_BYTES];
+    size_t size, alignment;
+} packed;
+
+bool complain(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("ptxrun: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return false;
+}
+
+/* --- Numbers ------------------------------------------------------------------------------------------------------ */
+
+bool parse_unsigned(const char *text, uint64_t limit, uint64_t *value) {
+    char *end;
+    errno = 0;
+    *value = strtoull(text, &end, 0);
+    return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0 && *value <= limit;
+}
+
+/* IEEE half from float, to nearest even. */
+static uint16_t half_from_float(float value) {
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    float size = fabsf(value);
+    if (isnan(value)) {
+        return 0x7fff;
+    }
+    if (size >= 65520.0f) {
+        return sign | 0x7c00;
+    }
+    int exponent = size < 0x1p-14f ? -14 : ilogbf(size);
+    long steps = lrintf(ldexpf(size, 10 - exponent)); /* in units of the last place; below 1024 for subnormals */
+    return sign | (uint16_t)(((exponent + 14) << 10) + steps);
+}
+
+static float float_from_half(uint16_t bits) {
+    int exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+    float size = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                 : exponent == 0 ? ldexpf((float)mantissa, -24)
+                                 : ldexpf((float)(mantissa + 1024), exponent - 25);
+    return bits & 0x8000 ? -size : size;
+}
+
+static uint16_t bf16_from_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (isnan(value)) {
+        return 0x7fff;
+    }
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float float_from_bf16(uint16_t bits) {
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+
+/* Stores a floating value as the type's bytes. */
+static void store_floating(const number_type *type, double value, unsigned char *to) {
+    float single = (float)value;
+    uint16_t half = type->name[0] == 'b' ? bf16_from_float(single) : half_from_float(single);
+    const void *from = type->bytes == 8 ? (void *)&value : type->bytes == 4 ? (void *)&single : (void *)&half;
+    memcpy(to, from, (size_t)type->bytes);
+}
+
+/* Parses a number of the type and stores its bytes. */
+static bool store_number(const number_type *type, const char *text, unsigned char *to) {
+    char *end;
+    errno = 0;
+    if (type->kind == FLOATING) {
+        double value = strtod(text, &end);
+        store_floating(type, value, to);
+        return end != text && *end == 0;
+    }
+    int bits = type->bytes * 8;
+    uint64_t value;
+    bool in_range;
+    if (type->kind == SIGNED) {
+        int64_t number = strtoll(text, &end, 0), limit = bits == 64 ? INT64_MAX : (INT64_C(1) << (bits - 1)) - 1;
+        in_range = number <= limit && number >= -limit - 1;
+        value = (uint64_t)number;
+    } else {
+        value = strtoull(text, &end, 0);
+        in_range = text[0] != '-' && (bits == 64 || value >> bits == 0);
+    }
+    memcpy(to, &value, (size_t)type->bytes);
+    return end != text && *end == 0 && errno == 0 && in_range;
+}
+
+static void print_number(const number_type *type, const unsigned char *from) {
+    uint64_t bits = 0;
+    double real;
+    memcpy(&bits, from, (size_t)type->bytes);
+    if (type->kind == UNSIGNED) {
+        printf(" %" PRIu64, bits);
+        return;
+    }
+    if (type->kind == SIGNED) {
+        int unused = 64 - type->bytes * 8;
+        printf(" %" PRId64, (int64_t)(bits << unused) >> unused);
+        return;
+    }
+    if (type->bytes == 8) {
+        memcpy(&real, from, 8);
+    } else if (type->bytes == 4) {
+        float single;
+        memcpy(&single, from, 4);
+        real = single;
+    } else {
+        real = type->name[0] == 'b' ? float_from_bf16((uint16_t)bits) : float_from_half((uint16_t)bits);
+    }
+    printf(" %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, real);
+}
+
+/* splitmix64: the element's value depends on the seed, the argument and the index only. */
+static uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint64_t x = seed * 0x9e3779b97f4a7c15 + stream * 0xd1b54a32d192ed03 + index * 0x8cb92ba72f3d8dd7;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+/* --- Files -------------------------------------------------------------------------------------------------------- */
+
+char *read_whole(const char *path, size_t *bytes) {
+    FILE *file = fopen(path, "rb");
+    long size = -1;
+    if (file && fseek(file, 0, SEEK_END) == 0) {
+        size = ftell(file);
+        rewind(file);
+    }
+    char *text = size >= 0 ? malloc((size_t)size + 1) : NULL;
+    bool whole = text && fread(text, 1, (size_t)size, file) == (size_t)size;
+    if (!whole) {
+        complain("cannot read %s: %s", path, errno ? strerror(errno) : "it changed while being read");
+        free(text);
+        text = NULL;
+    } else {
+        text[size] = 0;
+        *bytes = (size_t)size;
+    }
+    if (file) {
+        fclose(file);
+    }
+    return text;
+}
+
+bool write_whole(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    bool written = file && fwrite(bytes, 1, size, file) == size;
+    if (file && fclose(file) != 0) {
+        written = false;
+    }
+    return written || complain("cannot write %s: %s", path, strerror(errno));
+}
+
+/* --- Arguments ---------------------------------------------------------------------------------------------------- */
+
+static const number_type *find_type(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof number_types / sizeof number_types[0]; i++) {
+        if (strlen(number_types[i].name) == length && memcmp(number_types[i].name, name, length) == 0) {
+            return &number_types[i];
+        }
+    }
+    return NULL;
+}
+
+/* Appends bytes at their natural alignment, as a C compiler lays out a struct. */
+static bool append(packed *to, const void *bytes, size_t size, size_t alignment, const char *label) {
+    size_t at = (to->size + alignment - 1) / alignment * alignment;
+    if (at + size > ARGUMENT_BYTES) {
+        return complain("argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
+    }
+    memcpy(to->bytes + at, bytes, size);
+    to->size = at + size;
+    to->alignment = alignment > to->alignment ? alignment : to->alignment;
+    return true;
+}
+
+static bool fill_buffer(const argument_list *list, const argument_buffer *buffer, const char *how, unsigned char *to) {
+    size_t step = (size_t)buffer->type->bytes, bytes = (size_t)buffer->bytes;
+    uint64_t stream = (uint64_t)(list->buffer_count + 1);
+    if (how[0] == '@') {
+        size_t size = 0;
+        char *data = read_whole(how + 1, &size);
+        bool fits = data && size == bytes;
+        if (data && !fits) {
+            complain("argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1, size,
+                     buffer->count, buffer->type->name, bytes);
+        } else if (fits) {
+            memcpy(to, data, bytes);
+        }
+        free(data);
+        return fits;
+    }
+    if (strcmp(how, "zero") == 0) {
+        return true; /* as allocated */
+    }
+    if (strcmp(how, "poison") == 0) {
+        memset(to, 0xff, bytes); /* NaN in every floating type */
+        return true;
+    }
+    bool ramp = strcmp(how, "ramp") == 0;
+    if (!ramp && strcmp(how, "rand") != 0) {
+        return complain("argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
+                        buffer->label, how);
+    }
+    for (uint64_t i = 0; i < buffer->count; i++, to += step) {
+        uint64_t bits = ramp ? i : random_bits(list->seed, stream, i);
+        if (buffer->type->kind == FLOATING) {
+            store_floating(buffer->type, ramp ? (double)i : (double)(int64_t)bits * 0x1p-63, to);
+        } else {
+            memcpy(to, &bits, step);
+        }
+    }
+    return true;
+}
+
+/* TYPE:COUNT[:HOW] of a "buf:" or "out:" argument: makes the buffer and appends its address. */
+static bool pack_buffer(argument_list *list, packed *to, const char *spec, const char *label, emu_buffer_kind kind) {
+    const char *count = strchr(spec, ':');
+    const number_type *type = find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
+    if (!type) {
+        return complain("argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label, spec);
+    }
+    char number[32] = "";
+    const char *how = count ? strchr(count + 1, ':') : NULL;
+    if (count) {
+        size_t length = how ? (size_t)(how - count - 1) : strlen(count + 1);
+        snprintf(number, sizeof number, "%.*s", (int)(length < 31 ? length : 31), count + 1);
+    }
+    argument_buffer made = {.type = type};
+    snprintf(made.label, sizeof made.label, "%s", label);
+    if (!parse_unsigned(number, UINT64_C(1) << 34, &made.count) || made.count == 0) {
+        return complain("argument %s: '%s' is no count of elements; write for example buf:%s:1024", label, number,
+                        type->name);
+    }
+    if (list->buffer_count == ARGUMENT_BUFFERS) {
+        return complain("argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
+    }
+    made.bytes = made.count * (uint64_t)type->bytes;
+    char name[48];
+    snprintf(name, sizeof name, "argument %s", label);
+    made.address = emu_alloc(list->device, name, made.bytes, kind);
+    if (!made.address) {
+        return complain("argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
+    }
+    how = how ? how + 1 : kind == EMU_OUTPUT ? "poison" : "zero";
+    if (!fill_buffer(list, &made, how, emu_host_bytes(list->device, made.address))) {
+        return false;
+    }
+    list->buffers[list->buffer_count++] = made;
+    return append(to, &made.address, 8, 8, label);
+}
+
+static bool pack_bytes(packed *to, const char *spec, const char *label) {
+    size_t size = 0;
+    if (spec[0] != '@') {
+        return complain("argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
+    }
+    char *data = read_whole(spec + 1, &size);
+    bool done = data && append(to, data, size, 1, label);
+    free(data);
+    return done;
+}
+
+static bool pack(argument_list *list, packed *to, const char *spec, const char *label);
+
+/* MEMBER,MEMBER,...] of a "struct:[" argument. */
+static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label) {
+    size_t length = strlen(spec);
+    if (length < 2 || spec[0] != '[' || spec[length - 1] != ']') {
+        return complain("argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
+    }
+    packed inner = {.alignment = 1};
+    const char *member = spec + 1, *last = spec + length - 1;
+    for (int i = 0; member <= last; i++) {
+        size_t size = strcspn(member, ",]");
+        char text[512], member_label[32];
+        snprintf(member_label, sizeof member_label, "%.20s.%d", label, i);
+        if (size >= sizeof text) {
+            return complain("argument %s is too long", member_label);
+        }
+        memcpy(text, member, size);
+        text[size] = 0;
+        if (strncmp(text, "struct:", 7) == 0) {
+            return complain("argument %s: a struct within a struct is written as its members", member_label);
+        }
+        if (!pack(list, &inner, text, member_label)) {
+            return false;
+        }
+        member += size + 1;
+    }
+    size_t whole = (inner.size + inner.alignment - 1) / inner.alignment * inner.alignment;
+    memset(inner.bytes + inner.size, 0, ARGUMENT_BYTES - inner.size);
+    return append(to, inner.bytes, whole < ARGUMENT_BYTES ? whole : ARGUMENT_BYTES, inner.alignment, label);
+}
+
+/* Appends one argument, or one member of a struct. */
+static bool pack(argument_list *list, packed *to, const char *spec, const char *label) {
+    const char *colon = strchr(spec, ':');
+    size_t length = colon ? (size_t)(colon - spec) : 0;
+    const char *rest = colon ? colon + 1 : "";
+    const number_type *type = find_type(spec, length);
+    if (type) {
+        unsigned char bytes[8];
+        return store_number(type, rest, bytes)
+                   ? append(to, bytes, (size_t)type->bytes, (size_t)type->bytes, label)
+                   : complain("argument %s: '%s' is no value of type %s", label, rest, type->name);
+    }
+    if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0) {
+        return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER);
+    }
+    if (strncmp(spec, "bytes:", 6) == 0) {
+        return pack_bytes(to, rest, label);
+    }
+    if (strncmp(spec, "struct:", 7) == 0) {
+        return pack_struct(list, to, rest, label);
+    }
+    return complain("argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
+                    label, spec);
+}
+
+bool arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
+                    unsigned char *block) {
+    if (count != entry->params) {
+        return complain("%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
+                        entry->name, entry->params, count);
+    }
+    for (int i = 0; i < count; i++) {
+        packed value = {.alignment = 1};
+        char label[16];
+        snprintf(label, sizeof label, "%d", i);
+        if (!pack(list, &value, specs[i], label)) {
+            return false;
+        }
+        if (value.size != entry->param_sizes[i]) {
+            return complain("argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
+                            value.size, i, entry->name, entry->param_sizes[i]);
+        }
+        memcpy(block + entry->param_offsets[i], value.bytes, value.size);
+    }
+    return true;
+}
+
+const argument_buffer *arguments_find(const argument_list *list, const char *label) {
+    for (int i = 0; i < list->buffer_count; i++) {
+        if (strcmp(list->buffers[i].label, label) == 0) {
+            return &list->buffers[i];
+        }
+    }
+    return NULL;
+}
+
+void arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count) {
+    const unsigned char *bytes = emu_host_bytes(list->device, buffer->address);
+    count = count < buffer->count ? count : buffer->count;
+    printf("argument %s: %" PRIu64 " x %s\n", buffer->label, buffer->count, buffer->type->name);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i % 8 == 0) {
+            printf("%8" PRIu64 ":", i);
+        }
+        print_number(buffer->type, bytes + i * (uint64_t)buffer->type->bytes);
+        if (i % 8 == 7 || i + 1 == count) {
+            puts("");
+        }
+    }
+    if (count < buffer->count) {
+        printf("   and %" PRIu64 " more; --print %s:COUNT shows more, --dump %s=FILE writes all\n",
+               buffer->count - count, buffer->label, buffer->label);
+    }
+}

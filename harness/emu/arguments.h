@@ -1,0 +1,57 @@
+/* arguments.h - the arguments of a launch as text, for ptxrun: "i32:7", "buf:f32:1024:ramp", "struct:[...]".
+ *
+ *     argument_list list = {.device = device, .seed = 1};
+ *     bool right = arguments_pack(&list, entry, specs, count, block);
+ *
+ * Errors are said on stderr, one sentence with the value and what would be right; the function then returns false.
+ */
+#ifndef FL_ARGUMENTS_H
+#define FL_ARGUMENTS_H
+
+#include "harness/emu/emu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ARGUMENT_BUFFERS = 256, ARGUMENT_BYTES = 4352 };
+#define ARGUMENT_TYPES "u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32 or f64"
+
+typedef struct number_type number_type;
+
+/* A buffer made for an argument. */
+typedef struct argument_buffer {
+    char label[32]; /* "3", or "3.1" for the second member of a struct */
+    const number_type *type;
+    uint64_t address, count, bytes;
+} argument_buffer;
+
+/* The buffers of a launch, in the order of the arguments. */
+typedef struct argument_list {
+    emu_device *device; /* borrowed */
+    uint64_t seed;      /* of buffers filled with rand */
+    argument_buffer buffers[ARGUMENT_BUFFERS];
+    int buffer_count;
+} argument_list;
+
+/* Fills the parameter block of an entry: param_bytes bytes, at most ARGUMENT_BYTES. */
+bool arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
+                    unsigned char *block);
+/* The buffer of an argument or member; NULL without a message. */
+const argument_buffer *arguments_find(const argument_list *list, const char *label);
+/* Prints the first elements of a buffer, eight a line. */
+void arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count);
+
+/* The bytes of a file, owned, with a zero byte after them; NULL with a message on error. */
+char *read_whole(const char *path, size_t *bytes);
+bool write_whole(const char *path, const void *bytes, size_t size);
+/* Text of digits, decimal or 0x..., at most limit. No message. */
+bool parse_unsigned(const char *text, uint64_t limit, uint64_t *value);
+/* Says what is wrong; returns false, so that a caller can return it on. */
+__attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

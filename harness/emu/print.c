@@ -1,0 +1,149 @@
+/* print.c - see print.h */
+#include "harness/emu/print.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A cell of a Markdown table: '|' would end it. */
+static void print_cell(FILE *to, const char *text) {
+    for (; *text; text++) {
+        fputs(*text == '|' ? "\\|" : (char[]){*text, 0}, to);
+    }
+    fputs(" | ", to);
+}
+
+void print_forms(FILE *to) {
+    size_t count;
+    const emu_form *forms = emu_forms(&count);
+    fputs("| opcode | modifiers | operands | group | note |\n|---|---|---|---|---|\n", to);
+    for (size_t i = 0; i < count; i++) {
+        const char *cells[] = {forms[i].opcode, forms[i].modifiers, forms[i].operands, forms[i].group, forms[i].note};
+        fputs("| ", to);
+        for (int c = 0; c < 4; c++) {
+            print_cell(to, cells[c]);
+        }
+        fprintf(to, "%s |\n", cells[4]);
+    }
+}
+
+typedef enum tally_key { BY_LINE, BY_REGION, BY_GROUP } tally_key;
+
+/* Sums of counters under one heading. */
+typedef struct tally {
+    const char *name; /* of the file, the region or the group */
+    int line;         /* of the source; 0 for regions and groups */
+    emu_counter sum;
+} tally;
+
+/* The heading of a row. A source line is that of the kernel itself, not of a wrapper that was inlined into it. */
+static tally tally_of(const emu_counters *counters, const emu_counter *row, tally_key key) {
+    const emu_place *place = &row->place;
+    if (key == BY_REGION) {
+        return (tally){.name = counters->regions[row->region].name};
+    }
+    if (key == BY_GROUP) {
+        return (tally){.name = row->group};
+    }
+    bool inlined = place->caller_file[0] != 0;
+    const char *file = inlined ? place->caller_file : place->file, *slash = strrchr(file, '/');
+    if (file[0] == 0) {
+        return (tally){.name = "PTX line", .line = place->ptx_line};
+    }
+    return (tally){.name = slash ? slash + 1 : file, .line = inlined ? place->caller_line : place->line};
+}
+
+static int by_name_and_line(const void *left, const void *right) {
+    const tally *a = left, *b = right;
+    int names = strcmp(a->name, b->name);
+    return names ? names : (a->line > b->line) - (a->line < b->line);
+}
+
+static void print_tally(FILE *to, const tally *tally) {
+    char name[64];
+    snprintf(name, sizeof name, tally->line ? "%s:%d" : "%s", tally->name, tally->line);
+    fprintf(to, "%-36s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 "\n", name,
+            tally->sum.executed, tally->sum.wavefronts, tally->sum.ideal, tally->sum.sectors, tally->sum.bytes);
+}
+
+static bool print_tallies(FILE *to, const emu_counters *counters, tally_key key, const char *heading) {
+    tally *tallies = calloc(counters->count + 1, sizeof *tallies);
+    if (!tallies) {
+        return false;
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < counters->count; i++) {
+        const emu_counter *row = &counters->rows[i];
+        tally tally = tally_of(counters, row, key);
+        size_t at = 0;
+        while (at < count && by_name_and_line(&tallies[at], &tally) != 0) {
+            at++;
+        }
+        if (at == count) {
+            tallies[count++] = tally;
+        }
+        emu_counter *sum = &tallies[at].sum;
+        sum->executed += row->executed;
+        sum->wavefronts += row->wavefronts;
+        sum->ideal += row->ideal;
+        sum->sectors += row->sectors;
+        sum->bytes += row->bytes;
+    }
+    if (key == BY_LINE) {
+        qsort(tallies, count, sizeof *tallies, by_name_and_line);
+    }
+    fprintf(to, "%-36s %12s %12s %12s %12s %14s\n", heading, "PTX instr.", "wavefronts", "ideal", "sectors", "bytes");
+    for (size_t i = 0; i < count; i++) {
+        if (tallies[i].sum.executed) {
+            print_tally(to, &tallies[i]);
+        }
+    }
+    fputc('\n', to);
+    free(tallies);
+    return true;
+}
+
+bool print_counters(FILE *to, const emu_counters *counters) {
+    fputs("PTX instructions executed by warps, modelled shared-memory wavefronts and global 32-byte sectors: counts, "
+          "no times.\n\n",
+          to);
+    tally total = {.name = "total", .sum = counters->total};
+    bool done = print_tallies(to, counters, BY_LINE, "source line") &&
+                print_tallies(to, counters, BY_REGION, "region") && print_tallies(to, counters, BY_GROUP, "group");
+    print_tally(to, &total);
+    return done;
+}
+
+void write_counters(FILE *to, const emu_counters *counters) {
+    fputs("ptx_line,file,line,caller_file,caller_line,region,group,executed,lanes,wavefronts,ideal,sectors,requests,"
+          "bytes,ptx\n",
+          to);
+    for (size_t i = 0; i < counters->count; i++) {
+        const emu_counter *row = &counters->rows[i];
+        const emu_place *place = &row->place;
+        fprintf(to,
+                "%d,%s,%d,%s,%d,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                ",\"%s\"\n",
+                place->ptx_line, place->file, place->line, place->caller_file, place->caller_line,
+                counters->regions[row->region].name, row->group, row->executed, row->lanes, row->wavefronts, row->ideal,
+                row->sectors, row->requests, row->bytes, place->ptx);
+    }
+}
+
+void print_findings(FILE *to, const emu_device *device) {
+    size_t count;
+    const emu_finding *findings = emu_findings(device, &count);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(to, "%s", findings[i].message);
+        size_t length = strlen(findings[i].message);
+        fputs(length && findings[i].message[length - 1] == '\n' ? "\n" : "\n\n", to);
+    }
+    if (count) {
+        fprintf(to, "%zu finding%s:", count, count == 1 ? "" : "s");
+        for (size_t i = 0; i < count; i++) {
+            fprintf(to, "%s %s (%" PRIu64 " times)", i ? "," : "", emu_class_name(findings[i].class_),
+                    findings[i].count);
+        }
+        fputc('\n', to);
+    }
+}

@@ -1,0 +1,413 @@
+/* ptxrun.c - run one entry of a PTX file on the emulator, from the command line.
+ *
+ *     ptxrun saxpy.ptx --grid 4 --block 256 --arg f32:2 --arg buf:f32:1024:ramp --arg out:f32:1024 --print 2
+ *
+ * Arguments are given in the order of the parameters and numbered from 0, as in the PTX. Data that was asked for goes
+ * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage.
+ */
+#include "harness/emu/arguments.h"
+#include "harness/emu/print.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ARGS = 64, MAX_REQUESTS = 64, PRINT_DEFAULT = 64 };
+
+/* --dump and --print: an argument's buffer, and what to do with it. */
+typedef struct request {
+    char label[32];   /* "3", or "3.1" for the second member of a struct */
+    const char *file; /* NULL for --print */
+    uint64_t count;   /* elements to print */
+} request;
+
+typedef struct options {
+    const char *ptx_file, *entry, *counters_csv;
+    const char *args[MAX_ARGS];
+    int arg_count;
+    request requests[MAX_REQUESTS];
+    int request_count;
+    uint32_t grid[3], block[3];
+    uint64_t smem, schedule, threads, seed, steps;
+    emu_trace trace;
+    bool unchecked, counters, list, forms, help;
+} options;
+
+/* --- Options ------------------------------------------------------------------------------------------------------ */
+
+static bool parse_extent(const char *name, const char *text, uint32_t extent[3]) {
+    char copy[64];
+    snprintf(copy, sizeof copy, "%s", text);
+    extent[0] = extent[1] = extent[2] = 1;
+    char *next = copy;
+    for (int i = 0; next; i++) {
+        char *part = next, *comma = strchr(part, ',');
+        next = comma ? comma + 1 : NULL;
+        if (comma) {
+            *comma = 0;
+        }
+        uint64_t value;
+        if (i == 3 || !parse_unsigned(part, UINT32_MAX, &value) || value == 0) {
+            return complain("%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
+        }
+        extent[i] = (uint32_t)value;
+    }
+    return true;
+}
+
+static bool set_grid(options *options, const char *text) {
+    return parse_extent("--grid", text, options->grid);
+}
+
+static bool set_block(options *options, const char *text) {
+    return parse_extent("--block", text, options->block);
+}
+
+static bool set_arg(options *options, const char *text) {
+    if (options->arg_count == MAX_ARGS) {
+        return complain("--arg %s: at most %d arguments", text, MAX_ARGS);
+    }
+    options->args[options->arg_count++] = text;
+    return true;
+}
+
+static bool add_request(options *options, const char *name, const char *text, const char *split) {
+    if (options->request_count == MAX_REQUESTS) {
+        return complain("%s %s: at most %d requests", name, text, MAX_REQUESTS);
+    }
+    request *request = &options->requests[options->request_count++];
+    size_t length = split ? (size_t)(split - text) : strlen(text);
+    snprintf(request->label, sizeof request->label, "%.*s", (int)(length < 31 ? length : 31), text);
+    request->count = PRINT_DEFAULT;
+    return true;
+}
+
+static bool set_dump(options *options, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || equals[1] == 0) {
+        return complain("--dump %s: should be N=FILE, with N the number of the argument from 0", text);
+    }
+    bool added = add_request(options, "--dump", text, equals);
+    if (added) {
+        options->requests[options->request_count - 1].file = equals + 1;
+    }
+    return added;
+}
+
+static bool set_print(options *options, const char *text) {
+    const char *colon = strchr(text, ':');
+    if (!add_request(options, "--print", text, colon)) {
+        return false;
+    }
+    request *request = &options->requests[options->request_count - 1];
+    return !colon || parse_unsigned(colon + 1, UINT64_MAX, &request->count) ||
+           complain("--print %s: should be N or N:COUNT", text);
+}
+
+/* cta=N,warp=N,lane=N,lines=A-B in any order; what is missing is not restricted. */
+static bool set_trace(options *options, const char *text) {
+    emu_trace *trace = &options->trace;
+    *trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
+    for (const char *part = text; *part;) {
+        long long first = -1, last = -1;
+        int used = 0;
+        if (sscanf(part, "cta=%lld%n", &first, &used) == 1) {
+            trace->cta = first;
+        } else if (sscanf(part, "warp=%lld%n", &first, &used) == 1) {
+            trace->warp = (int32_t)first;
+        } else if (sscanf(part, "lane=%lld%n", &first, &used) == 1 && first < 32) {
+            trace->lane = (int32_t)first;
+        } else if (sscanf(part, "lines=%lld%n-%lld%n", &first, &used, &last, &used) >= 1) {
+            trace->line_first = (int32_t)first;
+            trace->line_last = (int32_t)(last < 0 ? first : last);
+        }
+        if (first < 0 || first > INT32_MAX || last > INT32_MAX || !strchr(",", part[used])) {
+            return complain("--trace %s: should be parts of cta=N,warp=N,lane=N,lines=A-B", text);
+        }
+        part += used + (part[used] == ',');
+    }
+    return true;
+}
+
+static bool set_checks(options *options, const char *text) {
+    options->unchecked = strcmp(text, "off") == 0;
+    return options->unchecked || strcmp(text, "on") == 0 || complain("--checks %s: should be on or off", text);
+}
+
+/* What an option does: it sets a flag, keeps a text or a number in the options, or calls a function. */
+typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
+
+typedef struct option {
+    const char *name, *value; /* value NULL: takes none */
+    option_kind kind;
+    size_t at;      /* of the member of options, but for CALL */
+    uint64_t limit; /* of a NUMBER */
+    bool (*call)(options *options, const char *text);
+    const char *help;
+} option;
+
+#define AT(member) offsetof(options, member)
+static const option option_table[] = {
+    {"--entry", "NAME", TEXT, AT(entry), 0, NULL,
+     "entry to run, or a part of its name; may be left out if there is one"},
+    {"--grid", "X[,Y[,Z]]", CALL, 0, 0, set_grid, "CTAs (1)"},
+    {"--block", "X[,Y[,Z]]", CALL, 0, 0, set_block, "threads of a CTA (32)"},
+    {"--smem", "BYTES", NUMBER, AT(smem), UINT32_MAX, NULL, "dynamic shared memory (0)"},
+    {"--arg", "SPEC", CALL, 0, 0, set_arg, "next argument, see below"},
+    {"--dump", "N=FILE", CALL, 0, 0, set_dump, "write the buffer of argument N to a file afterwards"},
+    {"--print", "N[:COUNT]", CALL, 0, 0, set_print,
+     "show the first elements (64) of the buffer of argument N afterwards"},
+    {"--list", NULL, FLAG, AT(list), 0, NULL, "list the entries and their parameters; run nothing"},
+    {"--counters", NULL, FLAG, AT(counters), 0, NULL, "show what was executed, by source line, region and group"},
+    {"--counters-csv", "FILE", TEXT, AT(counters_csv), 0, NULL, "write the counters of every PTX instruction"},
+    {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: cta=0,warp=1[,lane=2][,lines=10-20]"},
+    {"--schedule", "SEED", NUMBER, AT(schedule), UINT64_MAX, NULL,
+     "0: a warp runs until it must wait (0); others shuffle and preempt"},
+    {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},
+    {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
+     "host threads, 0 for one a core (0); results do not depend on it"},
+    {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
+    {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "step limit: warp instructions of one CTA, 0 for 4e9 (0)"},
+    {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
+    {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
+};
+#undef AT
+
+static void print_help(void) {
+    puts("usage: ptxrun FILE.ptx [--entry NAME] [--grid X,Y,Z] [--block X,Y,Z] [--arg SPEC]... [options]\n"
+         "Runs one entry of a PTX file on the emulator and checks it. No GPU is used and no time is measured.\n");
+    for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
+        char left[48];
+        snprintf(left, sizeof left, "%s %s", option_table[i].name, option_table[i].value ? option_table[i].value : "");
+        printf("  %-24s %s\n", left, option_table[i].help);
+    }
+    puts("\nArguments, in the order of the parameters, numbered from 0:\n"
+         "  TYPE:VALUE               a number; TYPE is " ARGUMENT_TYPES "\n"
+         "  buf:TYPE:COUNT[:FILL]    address of a new buffer; FILL is zero (default), ramp, rand, poison or @FILE\n"
+         "  out:TYPE:COUNT[:FILL]    the same, filled with poison; every byte is expected to be written once\n"
+         "  bytes:@FILE              the bytes of a file, for a struct parameter\n"
+         "  struct:[SPEC,SPEC,...]   a struct of such members, each at its natural alignment; member M of\n"
+         "                           argument N is N.M in --dump and --print\n"
+         "\nExit status: 0 nothing found, 1 findings, 2 bad usage or PTX that is refused, 3 fault (deadlock, step\n"
+         "limit, trap, assert).");
+}
+
+static const option *find_option(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
+        if (strlen(option_table[i].name) == length && memcmp(option_table[i].name, name, length) == 0) {
+            return &option_table[i];
+        }
+    }
+    return NULL;
+}
+
+static bool apply_option(options *options, const option *option, const char *value) {
+    void *member = (char *)options + option->at;
+    switch (option->kind) {
+    case FLAG:
+        *(bool *)member = true;
+        return true;
+    case TEXT:
+        *(const char **)member = value;
+        return true;
+    case NUMBER:
+        return parse_unsigned(value, option->limit, member) ||
+               complain("%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
+    default:
+        return option->call(options, value);
+    }
+}
+
+static bool parse_options(options *options, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (word[0] != '-') {
+            if (options->ptx_file) {
+                return complain("'%s': there is a PTX file already, '%s'", word, options->ptx_file);
+            }
+            options->ptx_file = word;
+            continue;
+        }
+        size_t length = strcspn(word, "=");
+        const option *option = find_option(word, length);
+        if (!option) {
+            return complain("no option '%.*s'; --help lists them", (int)length, word);
+        }
+        const char *value = word[length] == '=' ? word + length + 1 : NULL;
+        if (option->value && !value) {
+            value = ++i < argc ? argv[i] : NULL;
+        }
+        if (!option->value != !value) {
+            return option->value ? complain("%s needs a value: %s", option->name, option->value)
+                                 : complain("%s takes no value", option->name);
+        }
+        if (!apply_option(options, option, value)) {
+            return false;
+        }
+    }
+    return options->ptx_file || options->help || options->forms || complain("no PTX file; --help shows the usage");
+}
+
+/* --- Running ------------------------------------------------------------------------------------------------------ */
+
+static void print_entries(const emu_module *module) {
+    for (int i = 0; i < emu_entry_count(module); i++) {
+        const emu_entry_info *entry = emu_entry(module, i);
+        printf("%s\n  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->name,
+               entry->instructions, entry->shared_bytes);
+        if (entry->max_threads) {
+            printf(", at most %" PRIu32 " threads", entry->max_threads);
+        }
+        puts("");
+        for (int p = 0; p < entry->params; p++) {
+            printf("  parameter %d: %" PRIu32 " bytes at %" PRIu32 "\n", p, entry->param_sizes[p],
+                   entry->param_offsets[p]);
+        }
+    }
+}
+
+/* The entry that --entry names, whole or in a part that fits one entry only; -1 with a message. */
+static int choose_entry(const emu_module *module, const char *wanted) {
+    int count = emu_entry_count(module), found = -1, fitting = 0;
+    for (int i = 0; i < count; i++) {
+        const char *name = emu_entry(module, i)->name;
+        if (wanted && strcmp(name, wanted) == 0) {
+            return i;
+        }
+        if (!wanted || strstr(name, wanted)) {
+            found = i;
+            fitting++;
+        }
+    }
+    if (fitting == 1) {
+        return found;
+    }
+    if (count == 0) {
+        complain("the file has no .entry");
+    } else if (fitting == 0) {
+        complain("--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
+                 emu_entry(module, 0)->name);
+    } else {
+        complain("%s%s fits %d entries; name one with --entry, --list shows them", wanted ? "--entry " : "the file",
+                 wanted ? wanted : "", fitting);
+    }
+    return -1;
+}
+
+/* Prints or writes what was asked for. */
+static bool answer(const options *options, const argument_list *list) {
+    for (int i = 0; i < options->request_count; i++) {
+        const request *request = &options->requests[i];
+        const argument_buffer *buffer = arguments_find(list, request->label);
+        if (!request->file) {
+            arguments_print(list, buffer, request->count);
+        } else if (!write_whole(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes)) {
+            return false;
+        }
+    }
+    if (options->counters && !print_counters(stdout, emu_counts(list->device))) {
+        return complain("no memory for the counters");
+    }
+    if (options->counters_csv) {
+        FILE *file = fopen(options->counters_csv, "w");
+        if (file) {
+            write_counters(file, emu_counts(list->device));
+        }
+        if (!file || fclose(file) != 0) {
+            return complain("cannot write %s: %s", options->counters_csv, strerror(errno));
+        }
+    }
+    return fflush(stdout) == 0 || complain("cannot write to stdout: %s", strerror(errno));
+}
+
+/* Every --dump and --print must name an argument with a buffer: said before the launch, not after it. */
+static bool check_requests(const options *options, const argument_list *list) {
+    for (int i = 0; i < options->request_count; i++) {
+        const request *request = &options->requests[i];
+        if (!arguments_find(list, request->label)) {
+            return complain("%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
+                            request->file ? "--dump" : "--print", request->label, request->label);
+        }
+    }
+    return true;
+}
+
+static emu_status run(const options *options, const emu_module *module, argument_list *list) {
+    emu_error error = {0};
+    unsigned char params[ARGUMENT_BYTES] = {0};
+    int index = choose_entry(module, options->entry);
+    if (index < 0) {
+        return EMU_REFUSED;
+    }
+    const emu_entry_info *entry = emu_entry(module, index);
+    if (entry->param_bytes > sizeof params) {
+        complain("%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
+                 sizeof params);
+        return EMU_REFUSED;
+    }
+    if (!arguments_pack(list, entry, options->args, options->arg_count, params) || !check_requests(options, list)) {
+        return EMU_REFUSED;
+    }
+    emu_launch launch = {.entry = index,
+                         .dynamic_shared = (uint32_t)options->smem,
+                         .params = params,
+                         .param_bytes = entry->param_bytes,
+                         .checks = !options->unchecked,
+                         .schedule = options->schedule,
+                         .threads = (int)options->threads,
+                         .step_limit = options->steps,
+                         .trace = options->trace};
+    memcpy(launch.grid, options->grid, sizeof launch.grid);
+    memcpy(launch.block, options->block, sizeof launch.block);
+    emu_status status = emu_run(list->device, module, &launch, &error);
+    if (status == EMU_REFUSED) {
+        error.line ? complain("%s:%d: %s", options->ptx_file, error.line, error.text) : complain("%s", error.text);
+        return EMU_REFUSED;
+    }
+    bool answered = answer(options, list);
+    print_findings(stderr, list->device);
+    return answered ? status : EMU_REFUSED;
+}
+
+static emu_status load_and_run(const options *options) {
+    size_t bytes = 0;
+    emu_error error = {0};
+    char *text = read_whole(options->ptx_file, &bytes);
+    if (!text) {
+        return EMU_REFUSED;
+    }
+    emu_status status = EMU_REFUSED;
+    emu_module *module = emu_load(text, bytes, &error);
+    argument_list list = {.device = emu_device_new(), .seed = options->seed};
+    if (!module) {
+        fprintf(stderr, "ptxrun: %s:%d: %s\n", options->ptx_file, error.line, error.text);
+    } else if (!list.device) {
+        complain("no memory");
+    } else if (options->list) {
+        print_entries(module);
+        status = EMU_OK;
+    } else {
+        status = run(options, module, &list);
+    }
+    emu_device_free(list.device);
+    emu_unload(module);
+    free(text);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    options options = {.seed = 1, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    if (!parse_options(&options, argc, argv)) {
+        return EMU_REFUSED;
+    }
+    if (options.help) {
+        print_help();
+        return EMU_OK;
+    }
+    if (options.forms) {
+        print_forms(stdout);
+        return EMU_OK;
+    }
+    return (int)load_and_run(&options);
+}
