@@ -134,4 +134,14 @@ __device__ __forceinline__ float ex2_approx(float x) {
     return y;
 }
 
+/* ---- thread index in the CTA (10.1 %tid) ----
+ *
+ * Unlike threadIdx.x this is volatile: it is read where it stands, and what follows from it is computed there.
+ */
+__device__ __forceinline__ uint32_t read_tid_x() {
+    uint32_t tid;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
+    return tid;
+}
+
 #endif

@@ -403,11 +403,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
             hand_over<cfg>(); /* all warps are through with K and V: the next block may overwrite them */
     }
 
-    /* O takes the place of Q. A warp writes and reads its own rows only: again it waits for its own lanes only. */
+    /* O takes the place of Q. A warp writes and reads its own rows only: again it waits for its own lanes only. The
+     * lane is read anew, or the addresses that Q and O share would be kept in registers all through the loop. */
+    const int O_lane = read_tid_x() % 32;
     divide_O_by_l<cfg>(O, l);
-    store_O_to_smem<cfg>(Q_smem, O, warp * Q_rows, lane);
+    store_O_to_smem<cfg>(Q_smem, O, warp * Q_rows, O_lane);
     __syncwarp();
-    copy_smem_to_gmem<cfg, Q_rows>((uint16_t *)args.O + Q_offset, Q_smem, args.seq_stride, warp * Q_rows, lane);
+    copy_smem_to_gmem<cfg, Q_rows>((uint16_t *)args.O + Q_offset, Q_smem, args.seq_stride, warp * Q_rows, O_lane);
 }
 
 #include "instances.cuh"
