@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from .config import KernelConfig, kernel_label
-from .cubin import WORD_BYTES, Cubin, Kernel, config_of
+from .cubin import NOP, OPCODE_MASK, WORD_BYTES, Cubin, Kernel, config_of
 from .errors import AnalysisError
 from .opcodes import KNOWN
 from .toolkit import finish, start
@@ -305,14 +305,19 @@ def disassemble(path: Path, choice: KernelConfig | str | None = None) -> Listing
 
 
 def with_control(listing: Listing, kernel: Kernel) -> Listing:
-    """Join each instruction with its word. The text and the bytes must agree in number and address."""
-    if [at.address for at in listing.instructions] != list(range(0, len(kernel.code), WORD_BYTES)):
+    """Join each instruction with its word. Only padding may be missing from the text."""
+    words = dict(enumerate(kernel.words))
+    joined = []
+    for at in listing.instructions:
+        word = words.pop(at.address // WORD_BYTES, None)
+        if word is None or at.address % WORD_BYTES:
+            raise AnalysisError(f"{kernel.symbol}: no code at {at.address:04x}, where the listing has {at.text!r}")
+        joined.append(replace(at, control=Control.of_word(word)))
+    left = [place for place, word in words.items() if word & OPCODE_MASK != NOP]
+    if left:
         raise AnalysisError(
-            f"{kernel.symbol}: the listing has {len(listing.instructions)} instructions, the code {len(kernel.words)}"
+            f"{kernel.symbol}: {len(left)} instructions are not in the listing, the first at {left[0] * WORD_BYTES:04x}"
         )
-    joined = (
-        replace(at, control=Control.of_word(word)) for at, word in zip(listing.instructions, kernel.words, strict=True)
-    )
     return replace(listing, instructions=tuple(joined))
 
 
