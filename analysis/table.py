@@ -70,6 +70,24 @@ class Table:
         return lines + [gap.join(_pad(cell, widths[i], right[i]) for i, cell in enumerate(row)) for row in cells]
 
 
+def read_columns(text: str, columns: Sequence[str], name: str) -> list[tuple[str, dict[str, str]]]:
+    """The rows of comma-separated text with exactly these columns, each with its place "name:line" for messages."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    rows = []
+    try:
+        header = next(reader, [])
+        if header != list(columns):
+            raise AnalysisError(f"{name}:1: expected the columns {','.join(columns)}, found {','.join(header)}")
+        for values in reader:
+            where = f"{name}:{reader.line_num}"
+            if len(values) != len(columns):
+                raise AnalysisError(f"{where}: {len(values)} values for {len(columns)} columns")
+            rows.append((where, dict(zip(columns, values, strict=True))))
+    except csv.Error as error:
+        raise AnalysisError(f"{name}:{reader.line_num}: {error}") from error
+    return rows
+
+
 def _shown(cell: Cell) -> str:
     if cell is None:
         return ""
