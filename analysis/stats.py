@@ -1,0 +1,253 @@
+"""Statistics of timings: medians with intervals, ratios by round, and the verdict of a comparison.
+
+    verdict = compare(before, after)     # FASTER, SLOWER, SAME or UNSURE, with the ratio's interval and the reason
+
+Clocks of a GPU drift with heat and power, so what counts is the ratio taken within a round, where both sides were run
+within seconds of each other. Several rounds give several independent ratios, and their spread is the interval. Times
+are in nanoseconds, clocks in hertz, intervals at 95 % confidence.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; from 30 on the last value is close enough.
+STUDENT_T = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+    2.120,
+    2.110,
+    2.101,
+    2.093,
+    2.086,
+    2.080,
+    2.074,
+    2.069,
+    2.064,
+    2.060,
+    2.056,
+    2.052,
+    2.048,
+    2.045,
+    2.042,
+)
+BOOTSTRAP_DRAWS = 1000
+SAME_WITHIN = 0.01  # ratios this near to 1 are called the same
+DISCARDED_MOST = 0.5  # with more samples than this share thrown away for low clocks, nothing is concluded
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its 95 % interval."""
+
+    low: float
+    mid: float
+    high: float
+
+    def inverse(self) -> "Interval":
+        return Interval(1 / self.high, 1 / self.mid, 1 / self.low)
+
+    def __str__(self) -> str:
+        return f"{self.mid:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one side did in one round."""
+
+    samples_ns: tuple[float, ...]
+    sm_clock_hz: tuple[float, ...] = ()
+    discarded: int = 0
+
+    def median_ns(self) -> float:
+        return median(self.samples_ns)
+
+    def median_cycles(self) -> float | None:
+        """Median of time times clock; None without clocks."""
+        if len(self.sm_clock_hz) != len(self.samples_ns):
+            return None
+        return median([ns * hz / 1e9 for ns, hz in zip(self.samples_ns, self.sm_clock_hz, strict=True)])
+
+
+# A side of a comparison: its rounds by (run id, round number). Equal keys were measured side by side.
+Series = Mapping[tuple[str, int], Round]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`word` is about the second side; `speedup` is time of the first over time of the second."""
+
+    word: str
+    speedup: Interval
+    rounds: int
+    paired: bool
+    clock_ratio: float | None  # median SM clock of the second side over that of the first
+    reason: str
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """Linear interpolation between order statistics (type 7 of Hyndman and Fan)."""
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    place = fraction * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def median(values: Sequence[float]) -> float:
+    return quantile(values, 0.5)
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """The median with the distribution-free interval between two order statistics.
+
+    The r-th smallest and the r-th largest value enclose the median with probability 1 − 2·P(Binomial(n, ½) < r).
+    With fewer than 6 values no r reaches 95 %, and the whole range is given.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    rank, tail = 0, 0.0  # tail is P(Binomial(count, 1/2) <= rank)
+    for smaller in range(count // 2):
+        tail += math.comb(count, smaller) / 2**count
+        if 2 * tail > 0.05:
+            break
+        rank = smaller
+    return Interval(ordered[rank], median(ordered), ordered[count - 1 - rank])
+
+
+def geometric_interval(ratios: Sequence[float]) -> Interval:
+    """Geometric mean of ratios and its t interval on the logarithms; needs two ratios or more."""
+    logs = [math.log(ratio) for ratio in ratios]
+    count = len(logs)
+    if count < 2:
+        raise ValueError("an interval from rounds needs at least two of them")
+    mean = sum(logs) / count
+    variance = sum((value - mean) ** 2 for value in logs) / (count - 1)
+    half = STUDENT_T[min(count - 1, len(STUDENT_T)) - 1] * math.sqrt(variance / count)
+    return Interval(math.exp(mean - half), math.exp(mean), math.exp(mean + half))
+
+
+def bootstrap_ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 1) -> Interval:
+    """Ratio of medians, with the interval of its bootstrap distribution. Knows nothing of drift between the two."""
+    draw = random.Random(seed)
+    ratios = [
+        median(draw.choices(numerator, k=len(numerator))) / median(draw.choices(denominator, k=len(denominator)))
+        for _ in range(BOOTSTRAP_DRAWS)
+    ]
+    return Interval(quantile(ratios, 0.025), median(numerator) / median(denominator), quantile(ratios, 0.975))
+
+
+def welch_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
+    """Ratio of geometric means of two unpaired groups, each of two values or more, with Welch's interval."""
+    logs = [[math.log(value) for value in group] for group in (numerator, denominator)]
+    means = [sum(group) / len(group) for group in logs]
+    errors = [
+        sum((value - mean) ** 2 for value in group) / (len(group) - 1) / len(group)
+        for group, mean in zip(logs, means, strict=True)
+    ]
+    total = sum(errors)
+    spread = sum(error**2 / (len(group) - 1) for error, group in zip(errors, logs, strict=True))
+    freedom = max(1, int(total**2 / spread)) if spread else len(STUDENT_T)
+    half = STUDENT_T[min(freedom, len(STUDENT_T)) - 1] * math.sqrt(total)
+    middle = means[0] - means[1]
+    return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def ratio(numerator: Series, denominator: Series, cycles: bool = False) -> tuple[Interval, int, bool] | None:
+    """Time (or cycles) of one side over the other's: interval, number of rounds, and whether the rounds were paired.
+
+    Rounds with the same key are paired. Without two pairs, unpaired rounds are compared (Welch), and with a single
+    round a side its samples are. None when there is nothing to compare, or no clocks for cycles.
+    """
+
+    def figure(one: Round) -> float | None:
+        return one.median_cycles() if cycles else one.median_ns()
+
+    common = [key for key in numerator if key in denominator]
+    pairs = [(figure(numerator[key]), figure(denominator[key])) for key in common]
+    ratios = [a / b for a, b in pairs if a is not None and b is not None]
+    if len(ratios) >= 2:
+        return geometric_interval(ratios), len(ratios), True
+    tops = [value for value in map(figure, numerator.values()) if value is not None]
+    bottoms = [value for value in map(figure, denominator.values()) if value is not None]
+    if len(tops) >= 2 and len(bottoms) >= 2:
+        return welch_ratio(tops, bottoms), min(len(tops), len(bottoms)), False
+    if not tops or not bottoms:
+        return None
+    top, bottom = next(iter(numerator.values())), next(iter(denominator.values()))
+    return bootstrap_ratio(_samples(top, cycles), _samples(bottom, cycles)), 1, False
+
+
+def _samples(one: Round, cycles: bool) -> list[float]:
+    if not cycles:
+        return list(one.samples_ns)
+    return [ns * hz / 1e9 for ns, hz in zip(one.samples_ns, one.sm_clock_hz, strict=True)]
+
+
+def speed_word(speedup: Interval, same_within: float = SAME_WITHIN) -> str:
+    """SAME when the whole interval is near 1, FASTER or SLOWER when it lies on one side of 1, else UNSURE."""
+    if 1 - same_within <= speedup.low and speedup.high <= 1 + same_within:
+        return "SAME"
+    if speedup.low > 1:
+        return "FASTER"
+    return "SLOWER" if speedup.high < 1 else "UNSURE"
+
+
+def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> Verdict:
+    """Is the second side faster? Raises ValueError when a side holds no samples.
+
+    Within paired rounds a difference of clocks is the kernels' own doing (power), so time decides. Otherwise it may be
+    the machine's state: then time and cycles must agree, or the verdict is UNSURE.
+    """
+    measured = ratio(first, second)
+    if measured is None:
+        raise ValueError("nothing to compare")
+    speedup, rounds, paired = measured
+    clock_ratio = _clock_ratio(first, second)
+    for name, side in (("first", first), ("second", second)):
+        share = _discarded_share(side)
+        if share > DISCARDED_MOST:
+            reason = f"{share:.0%} of the {name} side's samples were discarded because of low clocks"
+            return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
+    word = speed_word(speedup, same_within)
+    if word == "UNSURE":
+        reason = "the interval holds 1 and is wider than the tolerance: measure more rounds"
+        return Verdict(word, speedup, rounds, paired, clock_ratio, reason)
+    if paired:
+        return Verdict(word, speedup, rounds, paired, clock_ratio, f"{rounds} rounds measured side by side")
+    in_cycles = ratio(first, second, cycles=True)
+    if in_cycles is None:
+        reason = "not measured side by side, and without clocks a change of clock can't be told from a change of speed"
+        return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
+    cycles_word = speed_word(in_cycles[0], same_within)
+    if cycles_word != word:
+        reason = f"not measured side by side: {word} in time but {cycles_word} in cycles ({in_cycles[0]})"
+        return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
+    return Verdict(word, speedup, rounds, paired, clock_ratio, "not measured side by side; time and cycles agree")
+
+
+def _clock_ratio(first: Series, second: Series) -> float | None:
+    clocks = [[hz for one in side.values() for hz in one.sm_clock_hz] for side in (first, second)]
+    return median(clocks[1]) / median(clocks[0]) if all(clocks) else None
+
+
+def _discarded_share(side: Series) -> float:
+    discarded = sum(one.discarded for one in side.values())
+    kept = sum(len(one.samples_ns) for one in side.values())
+    return discarded / (discarded + kept) if discarded else 0.0
