@@ -34,6 +34,8 @@ COMMANDS = (
     Command("registers", "regs", "report registers and spills over versions, marked against the parent"),
     Command("capture", "regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),
     Command("captures", "regs", "compare two kept captures"),
+    Command("gate", "gate", "compare a fresh build with the accepted figures and the committed files"),
+    Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
     Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
     Command("sass-diff", "diff", "compare the machine code of two versions or files, loop first"),

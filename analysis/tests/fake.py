@@ -1,0 +1,29 @@
+"""A folder of made-up executables for tests of the commands that run bin/vNN."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+FIXTURE = Path(__file__).parent / "fixtures" / "fake_executable.py"
+
+
+class FakeBin:
+    """Executables v01, v02, … that print records; `set()` says how one behaves (see fixtures/fake_executable.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.how: dict[str, dict[str, Any]] = {}
+
+    def set(self, version: str, **how: Any) -> None:
+        """Add an executable or change its behaviour."""
+        shutil.copyfile(FIXTURE, self.folder / version)
+        (self.folder / version).chmod(0o755)
+        self.how[version] = how
+        (self.folder / "fake.json").write_text(json.dumps(self.how))
+
+    def calls(self) -> list[str]:
+        """The command lines so far."""
+        path = self.folder / "calls.txt"
+        return path.read_text().splitlines() if path.exists() else []
