@@ -3,7 +3,7 @@
     parts = split(listing)
     print(parts.kv.first, len(parts.regions["loop"]))
 
-The KV loop is the loop with the most matrix instructions of its own. What stands before it is prologue, and peeled
+The KV loop is the innermost loop with the most matrix instructions. What stands before it is prologue, and peeled
 block from the barrier before the first matrix instruction on; what follows it is remainder block up to the last matrix
 instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out of line".
 """
@@ -74,7 +74,7 @@ class Graph:
 
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
-        self.code = [at for at in listing.body]
+        self.code = list(listing.code)
         if not self.code:
             raise AnalysisError(f"{listing.label}: the kernel is empty")
         self.blocks = self._blocks()
@@ -256,7 +256,8 @@ class Graph:
         return found
 
     def instructions(self, blocks: Iterable[int]) -> list[Instruction]:
-        return [at for first in sorted(blocks) for at in self.blocks[first].instructions]
+        """The instructions of blocks in address order, without NOPs."""
+        return [at for first in sorted(blocks) for at in self.blocks[first].instructions if at.base != "NOP"]
 
 
 def matrix_count(instructions: Iterable[Instruction]) -> int:
@@ -277,15 +278,21 @@ def in_line(graph: Graph, loop: Loop) -> list[int]:
 
 
 def find_kv_loop(graph: Graph) -> Loop:
-    """The loop with the most matrix instructions of its own; without any, the longest innermost loop."""
+    """The innermost loop with matrix instructions, that with the most; without any, the longest innermost loop.
+
+    A spin on a barrier inside it holds no matrix instructions, so it does not hide the loop around it.
+    """
     loops = graph.loops()
     if not loops:
         raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
-    best = max(loops, key=lambda loop: (matrix_count(graph.instructions(loop.own_blocks())), -loop.header))
-    if matrix_count(graph.instructions(best.own_blocks())):
-        return best
-    innermost = [loop for loop in loops if not loop.children]
-    return max(innermost, key=lambda loop: len(graph.instructions(loop.blocks)))
+
+    def matrix(loop: Loop) -> int:
+        return matrix_count(graph.instructions(loop.blocks))
+
+    inner = [loop for loop in loops if matrix(loop) and not any(matrix(child) for child in loop.children)]
+    if inner:
+        return max(inner, key=lambda loop: (matrix(loop), -loop.header))
+    return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
 
 
 def split(listing: Listing) -> Parts:
@@ -295,9 +302,10 @@ def split(listing: Listing) -> Parts:
     near = in_line(graph, kv)
     loop = graph.instructions(near)
     first, last = loop[0].address, loop[-1].address
-    before = [at for at in graph.code if at.address < first]
-    main_end = next((at.address for at in graph.code if at.address > last and _ends(at)), graph.code[-1].address)
-    after = [at for at in graph.code if last < at.address <= main_end]
+    body = listing.body
+    before = [at for at in body if at.address < first]
+    main_end = next((at.address for at in body if at.address > last and _ends(at)), body[-1].address)
+    after = [at for at in body if last < at.address <= main_end]
     cut = _start_of_peeled_block(before)
     rest = max((at + 1 for at, each in enumerate(after) if each.base in MATRIX), default=0)
     parts = dict(
@@ -309,7 +317,7 @@ def split(listing: Listing) -> Parts:
                 loop,
                 after[:rest],
                 after[rest:],
-                [at for at in graph.code if at.address > main_end],
+                [at for at in body if at.address > main_end],
             ),
             strict=True,
         )

@@ -96,12 +96,20 @@ class Listing:
         return {at.address: position for position, at in enumerate(self.instructions)}
 
     @cached_property
-    def body(self) -> tuple[Instruction, ...]:
-        """Without NOP padding and without the branch to itself that closes the code."""
-        return tuple(at for at in self.instructions if not self.is_padding(at))
+    def code(self) -> tuple[Instruction, ...]:
+        """Without the NOP padding at the end and the branch to itself that closes the code."""
+        end = len(self.instructions)
+        while end and self.instructions[end - 1].base == "NOP":
+            end -= 1
+        return tuple(at for at in self.instructions[:end] if not self.closes(at))
 
-    def is_padding(self, at: Instruction) -> bool:
-        return at.base == "NOP" or (at.base == "BRA" and not at.predicate and self.target(at) == at.address)
+    @cached_property
+    def body(self) -> tuple[Instruction, ...]:
+        """What counts as an instruction: the code without NOPs."""
+        return tuple(at for at in self.code if at.base != "NOP")
+
+    def closes(self, at: Instruction) -> bool:
+        return at.base == "BRA" and not at.predicate and self.target(at) == at.address
 
     def target(self, at: Instruction) -> int | None:
         """Address that the operands name, None when they name none or one outside this code."""
@@ -339,9 +347,7 @@ def _listing_lines(listing: Listing) -> Iterator[str]:
     if listing.symbol:
         name = listing.config.short_form() if listing.config else listing.symbol
         yield f"//--------------------- kernel {name} ---------------------"
-    for at in listing.instructions:
-        if at.base == "NOP":
-            continue
+    for at in listing.code:
         for name in at_address.get(at.address, []):
             yield f"{name}:"
         control = f"{at.control}  " if at.control else ""
