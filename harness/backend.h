@@ -1,0 +1,82 @@
+/* backend.h - what runs a kernel: a GPU through the driver, or the emulator.
+ *
+ *     backend->ops->set_problem(backend, &inputs, &failure);
+ *     backend->ops->set_instance(backend, instance, &failure);
+ *     backend->ops->poison(backend, &failure);
+ *     backend->ops->launch(backend, &failure);
+ *     backend->ops->read_output(backend, host, &failure);
+ */
+#ifndef FL_BACKEND_H
+#define FL_BACKEND_H
+
+#include "harness/image.h"
+#include "harness/inputs.h"
+#include "harness/options.h"
+#include "harness/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct device_info {
+    char name[128];
+    int major, minor; /* compute capability; 8.0 for the emulator */
+    int sms;          /* multiprocessors, 0 for the emulator */
+    int64_t l2_bytes, memory_bytes;
+    double clock_hz; /* of an SM at its peak */
+    char driver[64];
+};
+
+/* One timed launch. */
+struct sample {
+    double ns;
+    double sm_clock_hz; /* mean over the launch; 0 where it could not be read */
+};
+
+/* Totals of one emulated launch, in PTX warp instructions, modelled wavefronts and 32-byte sectors. */
+struct counts {
+    uint64_t instructions, mma, ldmatrix, shared_wavefronts, ideal_wavefronts, global_sectors, global_bytes;
+    uint64_t findings; /* races, unset data, ... */
+};
+
+struct backend {
+    const struct backend_ops *ops;
+    struct device_info device;
+};
+
+/* Optional operations are NULL where a back end lacks them. set_problem comes first, then set_instance, then the rest;
+ * both may be called again. A status that is not STATUS_OK comes with a message. */
+struct backend_ops {
+    const char *name; /* "gpu", "emu" */
+    void (*close)(struct backend *backend);
+    /* Take the problem: allocate the tensors and copy the inputs, which are borrowed until the next call. */
+    enum status (*set_problem)(struct backend *backend, const struct inputs *inputs, struct failure *failure);
+    /* Take the kernel: refuse what the device can't run. `code` says what the machine code is; all zero on the
+     * emulator. */
+    enum status (*set_instance)(struct backend *backend, const struct instance *instance, struct kernel_code *code,
+                                struct failure *failure);
+    /* Fill the output with NaN. */
+    enum status (*poison)(struct backend *backend, struct failure *failure);
+    /* One launch, to its end. STATUS_WRONG where the emulator stopped the kernel. */
+    enum status (*launch)(struct backend *backend, struct failure *failure);
+    enum status (*read_output)(struct backend *backend, uint16_t *output, struct failure *failure);
+    /* A dump buffer of so many bytes, which later launches write; and a part of what they wrote. */
+    enum status (*set_dump)(struct backend *backend, int64_t bytes, struct failure *failure);
+    enum status (*read_dump)(struct backend *backend, int64_t offset, void *bytes, int64_t size,
+                             struct failure *failure);
+    /* GPU: one timed launch, with the L2 flushed before it or not. */
+    enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
+    /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
+    enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
+    /* Emulator: totals of the last launch, and what it found and counted, in words. */
+    void (*counts)(const struct backend *backend, struct counts *counts);
+    void (*explain)(const struct backend *backend, FILE *file, bool by_line);
+};
+
+/* Open a GPU, from the driver's library on. STATUS_CANNOT_RUN where there is none that can run the version's code. */
+enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure);
+
+/* Open the emulator on the embedded PTX. */
+enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure);
+
+#endif

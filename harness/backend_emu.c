@@ -1,0 +1,282 @@
+/* backend_emu.c - the emulator as a back end: it runs the embedded PTX on the CPU, checks it and counts. */
+#include "harness/backend.h"
+#include "harness/config.h"
+#include "harness/emu/emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#pragma weak emu_load
+#pragma weak emu_unload
+#pragma weak emu_entry
+#pragma weak emu_device_new
+#pragma weak emu_device_free
+#pragma weak emu_alloc
+#pragma weak emu_host_bytes
+#pragma weak emu_run
+#pragma weak emu_findings
+#pragma weak emu_counts
+#pragma weak emu_class_name
+
+enum { TENSOR_O = N_INPUTS, N_TENSORS };
+
+struct emu {
+    struct backend backend;
+    const struct options *options;
+    emu_module *module;
+    emu_device *device;
+    emu_trace trace;
+    struct problem problem;
+    const struct inputs *inputs;
+    uint64_t tensors[N_TENSORS];
+    uint64_t dump;
+    const struct instance *instance;
+};
+
+static void emu_close(struct backend *backend) {
+    struct emu *emu = (struct emu *)backend;
+    if (emu->device) emu_device_free(emu->device);
+    if (emu->module) emu_unload(emu->module);
+    free(emu);
+}
+
+/* The emulator's buffers live as long as its device: a new problem takes a new device. */
+static enum status emu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
+    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
+    struct emu *emu = (struct emu *)backend;
+    const int64_t bytes = problem_bytes(&inputs->problem);
+    if (emu->device) emu_device_free(emu->device);
+    emu->dump = 0;
+    emu->problem = inputs->problem;
+    emu->inputs = inputs;
+    if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
+    for (int t = 0; t < N_TENSORS; t++) {
+        emu->tensors[t] = emu_alloc(emu->device, names[t], (uint64_t)bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
+        if (!emu->tensors[t]) return fail_memory(failure, (unsigned long long)bytes, "a tensor of the emulator");
+        if (t != TENSOR_O) memcpy(emu_host_bytes(emu->device, emu->tensors[t]), inputs->tensors[t], (size_t)bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status emu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
+                                    struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    const emu_entry_info *entry = emu_entry(emu->module, instance->entry);
+    *code = (struct kernel_code){0};
+    emu->instance = instance;
+    if (!entry || strcmp(entry->name, instance->symbol) != 0)
+        return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
+    if (entry->param_bytes != sizeof(forward_args))
+        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: forward_args has %zu", instance->symbol,
+                    entry->param_bytes, sizeof(forward_args));
+    return STATUS_OK;
+}
+
+static enum status emu_poison(struct backend *backend, struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    (void)failure;
+    memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), 0xff, (size_t)problem_bytes(&emu->problem));
+    return STATUS_OK;
+}
+
+/* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
+static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    const struct problem *problem = &emu->problem;
+    const launch_shape shape =
+        config_launch_shape(&emu->instance->config, problem->seq, problem->heads, problem->batch);
+    forward_args args = problem_args(problem);
+    args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
+    args.debug = (void *)(uintptr_t)emu->dump;
+    const emu_launch launch = {.entry = emu->instance->entry,
+                               .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
+                               .block = {shape.threads, 1, 1},
+                               .dynamic_shared = shape.smem_bytes,
+                               .params = &args,
+                               .param_bytes = sizeof args,
+                               .checks = emu->options->checks == 0,
+                               .schedule = (uint64_t)emu->options->schedule,
+                               .threads = (int)emu->options->threads,
+                               .output = stderr,
+                               .trace = emu->trace};
+    emu_error error = {0};
+    switch (emu_run(emu->device, emu->module, &launch, &error)) {
+    case EMU_OK:
+    case EMU_FINDINGS:
+    case EMU_FAULT:
+        return STATUS_OK;
+    case EMU_REFUSED:
+        break;
+    }
+    return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
+                error.line, error.text);
+}
+
+static enum status emu_read_output(struct backend *backend, uint16_t *output, struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    (void)failure;
+    memcpy(output, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), (size_t)problem_bytes(&emu->problem));
+    return STATUS_OK;
+}
+
+static enum status emu_set_dump(struct backend *backend, int64_t bytes, struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    emu->dump = emu_alloc(emu->device, "dump", (uint64_t)bytes, EMU_BUFFER);
+    if (!emu->dump) return fail_memory(failure, (unsigned long long)bytes, "the dump");
+    memset(emu_host_bytes(emu->device, emu->dump), 0xff, (size_t)bytes);
+    return STATUS_OK;
+}
+
+static enum status emu_read_dump(struct backend *backend, int64_t offset, void *bytes, int64_t size,
+                                 struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    (void)failure;
+    memcpy(bytes, (const char *)emu_host_bytes(emu->device, emu->dump) + offset, (size_t)size);
+    return STATUS_OK;
+}
+
+static void emu_totals(const struct backend *backend, struct counts *counts) {
+    const struct emu *emu = (const struct emu *)backend;
+    const emu_counters *counters = emu_counts(emu->device);
+    size_t findings;
+    emu_findings(emu->device, &findings);
+    *counts = (struct counts){.instructions = counters->total.executed,
+                              .shared_wavefronts = counters->total.wavefronts,
+                              .ideal_wavefronts = counters->total.ideal,
+                              .global_sectors = counters->total.sectors,
+                              .findings = findings};
+    for (size_t i = 0; i < counters->count; i++) {
+        const emu_counter *row = &counters->rows[i];
+        if (!strcmp(row->group, "mma")) counts->mma += row->executed;
+        if (!strcmp(row->group, "ldmatrix")) counts->ldmatrix += row->executed;
+        if (row->requests) counts->global_bytes += row->bytes;
+    }
+}
+
+/* Sum of the rows of one CUDA source line. */
+struct source_line {
+    const char *file;
+    int line;
+    uint64_t executed, wavefronts, ideal, sectors;
+};
+
+static int by_place(const void *a, const void *b) {
+    const struct source_line *x = a, *y = b;
+    const int files = strcmp(x->file, y->file);
+    return files ? files : (x->line > y->line) - (x->line < y->line);
+}
+
+/* One row a source line, in the order of the source; code inlined from a header counts for the line that calls it. */
+static void print_lines(const emu_counters *counters, FILE *file) {
+    struct source_line *lines = calloc(counters->count + 1, sizeof *lines);
+    size_t count = 0;
+    if (!lines) return;
+    for (size_t i = 0; i < counters->count; i++) {
+        const emu_counter *row = &counters->rows[i];
+        const bool inlined = row->place.caller_file[0] != 0;
+        lines[i] = (struct source_line){inlined ? row->place.caller_file : row->place.file,
+                                        inlined ? row->place.caller_line : row->place.line,
+                                        row->executed,
+                                        row->wavefronts,
+                                        row->ideal,
+                                        row->sectors};
+    }
+    qsort(lines, counters->count, sizeof *lines, by_place);
+    for (size_t i = 0; i < counters->count; i++) {
+        if (count && !by_place(&lines[count - 1], &lines[i])) {
+            lines[count - 1].executed += lines[i].executed;
+            lines[count - 1].wavefronts += lines[i].wavefronts;
+            lines[count - 1].ideal += lines[i].ideal;
+            lines[count - 1].sectors += lines[i].sectors;
+        } else {
+            lines[count++] = lines[i];
+        }
+    }
+    fprintf(file, "  %12s %12s %12s %12s  %s\n", "warp instr.", "wavefronts", "ideal", "sectors", "source line");
+    for (size_t i = 0; i < count; i++) {
+        if (!lines[i].executed) continue;
+        const char *slash = strrchr(lines[i].file, '/');
+        fprintf(file, "  %12llu %12llu %12llu %12llu  %s:%d\n", (unsigned long long)lines[i].executed,
+                (unsigned long long)lines[i].wavefronts, (unsigned long long)lines[i].ideal,
+                (unsigned long long)lines[i].sectors, slash ? slash + 1 : lines[i].file, lines[i].line);
+    }
+    free(lines);
+}
+
+static void emu_explain(const struct backend *backend, FILE *file, bool by_line) {
+    const struct emu *emu = (const struct emu *)backend;
+    size_t count;
+    const emu_finding *findings = emu_findings(emu->device, &count);
+    for (size_t i = 0; i < count; i++)
+        fprintf(file, "%s, %llu times: %s\n", emu_class_name(findings[i].class_),
+                (unsigned long long)findings[i].count, findings[i].message);
+    if (by_line) print_lines(emu_counts(emu->device), file);
+}
+
+static const struct backend_ops EMU_OPS = {
+    .name = "emu",
+    .close = emu_close,
+    .set_problem = emu_set_problem,
+    .set_instance = emu_set_instance,
+    .poison = emu_poison,
+    .launch = emu_launch_once,
+    .read_output = emu_read_output,
+    .set_dump = emu_set_dump,
+    .read_dump = emu_read_dump,
+    .counts = emu_totals,
+    .explain = emu_explain,
+};
+
+/* "cta=0,warp=1[,lane=2][,lines=100-120]"; what is not named is not restricted, but the lane: 0. */
+static enum status parse_trace(const char *text, emu_trace *trace, struct failure *failure) {
+    *trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = 0};
+    for (const char *at = text; *at;) {
+        char key[8];
+        long long first, last;
+        int used = 0;
+        if (sscanf(at, "%7[a-z]=%lld%n", key, &first, &used) != 2 || first < 0 || first > 1 << 30) break;
+        at += used;
+        last = first;
+        if (*at == '-' && sscanf(at, "-%lld%n", &last, &used) == 1) at += used;
+        const bool range = !strcmp(key, "lines");
+        if ((!range && last != first) || last < first || last > 1 << 30) break;
+        if (range) {
+            trace->line_first = (int32_t)first;
+            trace->line_last = (int32_t)last;
+        } else if (!strcmp(key, "cta")) {
+            trace->cta = first;
+        } else if (!strcmp(key, "warp")) {
+            trace->warp = (int32_t)first;
+        } else if (!strcmp(key, "lane") && first < 32) {
+            trace->lane = (int32_t)first;
+        } else {
+            break;
+        }
+        if (!*at) return STATUS_OK;
+        if (*at++ != ',') break;
+    }
+    return fail(failure, STATUS_USAGE, "--trace '%s': expected cta=0,warp=1[,lane=2][,lines=100-120]", text);
+}
+
+enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure) {
+    const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
+    emu_error error = {0};
+    if (!emu_run) return fail(failure, STATUS_CANNOT_RUN, "this build has no emulator yet: a GPU is needed");
+    if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
+    struct emu *emu = calloc(1, sizeof *emu);
+    if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
+    emu->backend.ops = &EMU_OPS;
+    emu->options = options;
+    emu->backend.device = (struct device_info){.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"};
+    enum status status = options->trace ? parse_trace(options->trace, &emu->trace, failure) : STATUS_OK;
+    if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
+        status = fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error.line, error.text);
+    if (status)
+        emu_close(&emu->backend);
+    else
+        *backend = &emu->backend;
+    return status;
+}

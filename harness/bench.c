@@ -1,0 +1,83 @@
+#include "harness/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static enum status keep(struct measurement *measurement, size_t *room, struct sample sample, struct failure *failure) {
+    if (measurement->count == *room) {
+        *room = *room ? 2 * *room : 256;
+        struct sample *grown = realloc(measurement->samples, *room * sizeof *grown);
+        if (!grown) return fail_memory(failure, *room * sizeof *grown, "samples");
+        measurement->samples = grown;
+    }
+    measurement->samples[measurement->count++] = sample;
+    return STATUS_OK;
+}
+
+/* Fill in time and sm_clock_hz. */
+static enum status summarize_samples(struct measurement *measurement, struct failure *failure) {
+    const size_t count = measurement->count;
+    double *values = malloc(count * sizeof *values);
+    if (!values) return fail_memory(failure, count * sizeof *values, "a summary");
+    for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].ns;
+    const int failed = summarize(values, count, &measurement->time);
+    for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].sm_clock_hz;
+    measurement->sm_clock_hz = median(values, count);
+    free(values);
+    return failed ? fail_memory(failure, count * sizeof *values, "a summary") : STATUS_OK;
+}
+
+enum status bench_run(struct backend *backend, const struct options *options, struct measurement *measurement,
+                      struct failure *failure) {
+    const struct stopping_rule rule = {.runs = (size_t)options->runs,
+                                       .min_samples = (size_t)options->min_samples,
+                                       .min_time_ns = 1e9 * options->min_time,
+                                       .max_noise = options->max_noise / 100,
+                                       .timeout_s = options->timeout};
+    const double start = now_s();
+    double time_ns = 0, peak_clock = backend->device.clock_hz, next_look = 0;
+    size_t room = 0;
+    struct sample sample;
+    *measurement = (struct measurement){.cold = options->cold};
+    for (int64_t i = 0; i < options->warmup; i++) {
+        const enum status status = backend->ops->sample(backend, options->cold, &sample, failure);
+        if (status) return status;
+    }
+    do {
+        enum status status = backend->ops->sample(backend, options->cold, &sample, failure);
+        if (status) return status;
+        if (sample.sm_clock_hz > peak_clock) peak_clock = sample.sm_clock_hz;
+        if (sample.sm_clock_hz > 0 && sample.sm_clock_hz < options->throttle_threshold / 100 * peak_clock) {
+            measurement->discarded++;
+        } else {
+            if ((status = keep(measurement, &room, sample, failure))) return status;
+            time_ns += sample.ns;
+        }
+        /* Sorting all samples after each one would cost more than measuring them: look when there are 5 % more. */
+        const bool look = measurement->count > 0 && (double)measurement->count >= next_look;
+        if (look) {
+            if ((status = summarize_samples(measurement, failure))) return status;
+            next_look = 1.05 * (double)measurement->count;
+        }
+        measurement->wall_s = now_s() - start;
+        measurement->stop_reason = should_stop(&rule, measurement->count, time_ns, measurement->wall_s,
+                                               look ? measurement->time.noise : INFINITY);
+    } while (measurement->stop_reason == GO_ON);
+    return measurement->count ? summarize_samples(measurement, failure) : STATUS_OK;
+}
+
+void measurement_free(struct measurement *measurement) {
+    free(measurement->samples);
+    *measurement = (struct measurement){0};
+}
+
+bool measurement_converged(const struct measurement *measurement) {
+    return measurement->count > 0 && measurement->stop_reason != STOP_TIMEOUT;
+}

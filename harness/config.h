@@ -1,0 +1,37 @@
+/* config.h - text forms of a KernelConfig: the short form people type and the symbol the compiler writes.
+ *
+ *     config_parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", &config, &failure);
+ *
+ * analysis/config.py does the same in Python; analysis/tests/fixtures/config_cases.txt is a test of both.
+ */
+#ifndef FL_HARNESS_CONFIG_H
+#define FL_HARNESS_CONFIG_H
+
+#include "common/config.h"
+#include "harness/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CONFIG_TEXT_SIZE = 160 }; /* enough for every short form */
+
+/* Read a short form, up to the first '|' so that a row of a table works. dtype is a name in any case or its number;
+ * features may stand in any order, each once. STATUS_USAGE names the part that is wrong. */
+enum status config_parse(const char *text, KernelConfig *config, struct failure *failure);
+
+/* Write the short form into text, which holds CONFIG_TEXT_SIZE bytes; returns text. */
+char *config_format(const KernelConfig *config, char *text);
+
+/* Check the rules that every version shares; STATUS_USAGE names field, value and rule. */
+enum status config_check(const KernelConfig *config, const char *text, struct failure *failure);
+
+/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`): 13 values; more are accepted when
+ * they are zero. False for any other symbol. */
+bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
+
+bool config_equal(const KernelConfig *a, const KernelConfig *b);
+
+/* "fp16" or "bf16". */
+const char *dtype_name(enum dtype dtype);
+
+#endif

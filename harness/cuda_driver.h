@@ -1,0 +1,97 @@
+/* cuda_driver.h - the part of the CUDA driver API that the harness uses, declared here and looked up at run time.
+ *
+ *     struct cuda_driver cuda;
+ *     cuda_driver_open(&cuda, &failure);
+ *     cuda.cuInit(0);
+ *
+ * The executable is not linked with libcuda and is built without CUDA's headers, so that it starts on any machine.
+ * Names, types and numbers are those of the CUDA driver API reference (binary interface since CUDA 12).
+ */
+#ifndef FL_CUDA_DRIVER_H
+#define FL_CUDA_DRIVER_H
+
+#include "harness/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NO_DEVICE = 100,
+
+    CU_DEVICE_ATTRIBUTE_CLOCK_RATE = 13, /* kHz, the peak */
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+
+    CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+
+    CU_MEMHOSTALLOC_DEVICEMAP = 2,
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_EVENT_DEFAULT = 0
+};
+
+/* Entry points, each under the name it is looked up by. */
+struct cuda_driver {
+    void *library;
+    CUresult (*cuInit)(unsigned flags);
+    CUresult (*cuGetErrorName)(CUresult error, const char **name);
+    CUresult (*cuGetErrorString)(CUresult error, const char **text);
+    CUresult (*cuDriverGetVersion)(int *version);
+    CUresult (*cuDeviceGetCount)(int *count);
+    CUresult (*cuDeviceGet)(CUdevice *device, int ordinal);
+    CUresult (*cuDeviceGetName)(char *name, int length, CUdevice device);
+    CUresult (*cuDeviceGetAttribute)(int *value, int attribute, CUdevice device);
+    CUresult (*cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device);
+    CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device);
+    CUresult (*cuDevicePrimaryCtxRelease_v2)(CUdevice device);
+    CUresult (*cuCtxSetCurrent)(CUcontext context);
+    CUresult (*cuModuleLoadData)(CUmodule *module, const void *image);
+    CUresult (*cuModuleUnload)(CUmodule module);
+    CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);
+    CUresult (*cuFuncGetAttribute)(int *value, int attribute, CUfunction function);
+    CUresult (*cuFuncSetAttribute)(CUfunction function, int attribute, int value);
+    CUresult (*cuMemGetInfo_v2)(size_t *free, size_t *total);
+    CUresult (*cuMemAlloc_v2)(CUdeviceptr *address, size_t bytes);
+    CUresult (*cuMemFree_v2)(CUdeviceptr address);
+    CUresult (*cuMemHostAlloc)(void **memory, size_t bytes, unsigned flags);
+    CUresult (*cuMemFreeHost)(void *memory);
+    CUresult (*cuMemHostGetDevicePointer_v2)(CUdeviceptr *address, void *memory, unsigned flags);
+    CUresult (*cuMemcpyHtoD_v2)(CUdeviceptr to, const void *from, size_t bytes);
+    CUresult (*cuMemcpyDtoH_v2)(void *to, CUdeviceptr from, size_t bytes);
+    CUresult (*cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
+    CUresult (*cuStreamCreate)(CUstream *stream, unsigned flags);
+    CUresult (*cuStreamDestroy_v2)(CUstream stream);
+    CUresult (*cuStreamSynchronize)(CUstream stream);
+    CUresult (*cuEventCreate)(CUevent *event, unsigned flags);
+    CUresult (*cuEventDestroy_v2)(CUevent event);
+    CUresult (*cuEventRecord)(CUevent event, CUstream stream);
+    CUresult (*cuEventElapsedTime)(float *milliseconds, CUevent start, CUevent end);
+    CUresult (*cuLaunchKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                               unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+                               void **parameters, void **extra);
+};
+
+/* Open libcuda.so.1 and look every entry point up. STATUS_CANNOT_RUN where there is no driver, or one that is too old to
+ * know an entry point. */
+enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure);
+void cuda_driver_close(struct cuda_driver *cuda);
+
+/* STATUS_OK for CUDA_SUCCESS, else STATUS_ERROR with "WHAT: CUDA_ERROR_NAME (text)". */
+enum status cuda_check(const struct cuda_driver *cuda, CUresult result, struct failure *failure, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,465 @@
+/* gpu.c - the GPU back end: the CUDA driver API, opened at run time, every call checked. */
+#include "harness/about.h"
+#include "harness/backend.h"
+#include "harness/config.h"
+#include "harness/cuda_driver.h"
+#include "harness/device/stamp.h"
+#include "harness/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the host and the helper kernels share, in host memory that the GPU sees. */
+struct shared_memory {
+    clock_stamp before[STAMPS_MOST], after[STAMPS_MOST];
+    uint32_t released; /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
+};
+
+enum { TENSOR_O = N_INPUTS, N_TENSORS };
+
+struct gpu {
+    struct backend backend;
+    struct cuda_driver cuda;
+    CUdevice device;
+    CUcontext context;
+    int shared_bytes_most;
+    CUmodule module, helpers;
+    CUfunction hold, stamp, peak[2]; /* peak of fp16 and of bf16 */
+    CUstream stream;
+    CUevent start, end;
+    struct shared_memory *shared;
+    CUdeviceptr shared_address;
+    CUdeviceptr flush;
+    int64_t flush_bytes;
+    uint64_t epoch;
+    bool may_hold; /* false once the holding kernel gave up: something makes launches wait for their end */
+    /* the problem and the instance at hand */
+    struct problem problem;
+    CUdeviceptr tensors[N_TENSORS];
+    CUdeviceptr dump;
+    CUfunction function;
+    launch_shape shape;
+    const char *symbol;
+};
+
+#define CHECK(call, ...)                                                                                               \
+    do {                                                                                                               \
+        const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
+        if (check_status) return check_status;                                                                         \
+    } while (0)
+
+static void free_address(struct gpu *gpu, CUdeviceptr *address) {
+    if (*address) gpu->cuda.cuMemFree_v2(*address);
+    *address = 0;
+}
+
+static void gpu_close(struct backend *backend) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    if (gpu->context) {
+        for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
+        free_address(gpu, &gpu->dump);
+        free_address(gpu, &gpu->flush);
+        if (gpu->shared) cuda->cuMemFreeHost(gpu->shared);
+        if (gpu->start) cuda->cuEventDestroy_v2(gpu->start);
+        if (gpu->end) cuda->cuEventDestroy_v2(gpu->end);
+        if (gpu->module) cuda->cuModuleUnload(gpu->module);
+        if (gpu->helpers) cuda->cuModuleUnload(gpu->helpers);
+        if (gpu->stream) cuda->cuStreamDestroy_v2(gpu->stream);
+        cuda->cuDevicePrimaryCtxRelease_v2(gpu->device);
+    }
+    cuda_driver_close(&gpu->cuda);
+    free(gpu);
+}
+
+/* ---- the device ---- */
+
+/* The version of the driver package where the kernel module tells it, else the CUDA version it supports. */
+static void driver_version(int cuda_version, char *text, size_t size) {
+    char package[32] = "";
+    FILE *file = fopen("/sys/module/nvidia/version", "r");
+    if (file) {
+        if (!fgets(package, sizeof package, file)) package[0] = 0;
+        package[strcspn(package, "\n")] = 0;
+        fclose(file);
+    }
+    snprintf(text, size, "%s%sCUDA %d.%d", package, package[0] ? ", " : "", cuda_version / 1000,
+             cuda_version % 1000 / 10);
+}
+
+static enum status read_device(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    struct device_info *info = &gpu->backend.device;
+    int version, clock_khz, l2_bytes;
+    size_t memory;
+    const struct {
+        int attribute, *value;
+        const char *name;
+    } attributes[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &info->major, "compute capability"},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &info->minor, "compute capability"},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info->sms, "number of SMs"},
+        {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2_bytes, "size of the L2 cache"},
+        {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &clock_khz, "clock rate"},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &gpu->shared_bytes_most, "shared memory of a block"}};
+    CHECK(cuda->cuDriverGetVersion(&version), "cuDriverGetVersion");
+    CHECK(cuda->cuDeviceGetName(info->name, sizeof info->name, gpu->device), "cuDeviceGetName");
+    CHECK(cuda->cuDeviceTotalMem_v2(&memory, gpu->device), "cuDeviceTotalMem");
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        CHECK(cuda->cuDeviceGetAttribute(attributes[i].value, attributes[i].attribute, gpu->device),
+              "cuDeviceGetAttribute of the %s", attributes[i].name);
+    info->l2_bytes = l2_bytes;
+    info->memory_bytes = (int64_t)memory;
+    info->clock_hz = 1e3 * clock_khz;
+    driver_version(version, info->driver, sizeof info->driver);
+    return STATUS_OK;
+}
+
+/* A cubin must be there for this GPU: the PTX is not compiled by the driver, which may be older than the toolkit. */
+static enum status find_code(const struct gpu *gpu, const struct code_image *images, uint64_t count,
+                             const struct code_image **code, struct failure *failure) {
+    const struct device_info *device = &gpu->backend.device;
+    char kinds[200];
+    if (device->major < 8)
+        return fail(failure, STATUS_CANNOT_RUN,
+                    "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)",
+                    device->name, device->major, device->minor);
+    *code = image_for_gpu(images, count, device->major, device->minor);
+    if (*code) return STATUS_OK;
+    image_kinds(images, count, kinds, sizeof kinds);
+    return fail(failure, STATUS_CANNOT_RUN,
+                "no machine code for %s, compute capability %d.%d; this executable holds %s; build with: make "
+                "ARCHS=\"80 90 %d%d\" %s",
+                device->name, device->major, device->minor, kinds, device->major, device->minor, about_version());
+}
+
+static enum status load_module(const struct gpu *gpu, const struct code_image *code, CUmodule *module,
+                               struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuModuleLoadData(module, code->bytes),
+          "cuModuleLoadData of the %s code, made by toolkit %s, under driver %s", code->kind, about_toolkit(),
+          gpu->backend.device.driver);
+    return STATUS_OK;
+}
+
+static enum status open_device(struct gpu *gpu, int ordinal, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    int count = 0;
+    const CUresult started = cuda->cuInit(0);
+    if (started == CUDA_ERROR_NO_DEVICE)
+        return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU (cuInit: CUDA_ERROR_NO_DEVICE)");
+    CHECK(started, "cuInit");
+    CHECK(cuda->cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (!count) return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU it may use");
+    if (ordinal >= count)
+        return fail(failure, STATUS_USAGE, "--device %d: must be below %d, the number of GPUs", ordinal, count);
+    CHECK(cuda->cuDeviceGet(&gpu->device, ordinal), "cuDeviceGet %d", ordinal);
+    return read_device(gpu, failure);
+}
+
+/* Everything that timing needs: helper kernels, events, memory shared with the host, a buffer that fills the L2. */
+static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct code_image *code = NULL;
+    enum status status = find_code(gpu, fl_device_images, fl_device_image_count, &code, failure);
+    if (status || (status = load_module(gpu, code, &gpu->helpers, failure))) return status;
+    const struct {
+        const char *name;
+        CUfunction *function;
+    } kernels[] = {{"hold_stream", &gpu->hold},
+                   {"stamp_clocks", &gpu->stamp},
+                   {"mma_peak_fp16", &gpu->peak[0]},
+                   {"mma_peak_bf16", &gpu->peak[1]}};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        CHECK(cuda->cuModuleGetFunction(kernels[i].function, gpu->helpers, kernels[i].name), "cuModuleGetFunction of %s",
+              kernels[i].name);
+    CHECK(cuda->cuEventCreate(&gpu->start, CU_EVENT_DEFAULT), "cuEventCreate");
+    CHECK(cuda->cuEventCreate(&gpu->end, CU_EVENT_DEFAULT), "cuEventCreate");
+    CHECK(cuda->cuMemHostAlloc((void **)&gpu->shared, sizeof *gpu->shared, CU_MEMHOSTALLOC_DEVICEMAP),
+          "cuMemHostAlloc of %zu bytes", sizeof *gpu->shared);
+    memset(gpu->shared, 0, sizeof *gpu->shared);
+    CHECK(cuda->cuMemHostGetDevicePointer_v2(&gpu->shared_address, gpu->shared, 0), "cuMemHostGetDevicePointer");
+    gpu->flush_bytes = 2 * gpu->backend.device.l2_bytes;
+    if (gpu->flush_bytes < 1 << 24) gpu->flush_bytes = 1 << 24;
+    CHECK(cuda->cuMemAlloc_v2(&gpu->flush, (size_t)gpu->flush_bytes), "cuMemAlloc of %lld bytes to flush the L2",
+          (long long)gpu->flush_bytes);
+    gpu->may_hold = true;
+    return STATUS_OK;
+}
+
+/* ---- one problem ---- */
+
+static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t bytes, const char *what,
+                            struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    size_t available, total;
+    CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
+    if ((uint64_t)bytes > available)
+        return fail(failure, STATUS_ERROR, "%s needs %.2f GB of GPU memory: %.2f of %.2f GB are free", what,
+                    (double)bytes / 1e9, (double)available / 1e9, (double)total / 1e9);
+    CHECK(cuda->cuMemAlloc_v2(address, (size_t)bytes), "cuMemAlloc of %lld bytes for %s", (long long)bytes, what);
+    return STATUS_OK;
+}
+
+static enum status gpu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const int64_t bytes = problem_bytes(&inputs->problem);
+    size_t available, total;
+    for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
+    gpu->problem = inputs->problem;
+    CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
+    if ((uint64_t)bytes > available / N_TENSORS)
+        return fail(failure, STATUS_ERROR,
+                    "batch %lld, heads %lld, seq %lld needs 4 x %.2f GB of GPU memory: %.2f of %.2f GB are free",
+                    (long long)gpu->problem.batch, (long long)gpu->problem.heads, (long long)gpu->problem.seq,
+                    (double)bytes / 1e9, (double)available / 1e9, (double)total / 1e9);
+    for (int t = 0; t < N_TENSORS; t++) {
+        const enum status status = allocate(gpu, &gpu->tensors[t], bytes, "a tensor", failure);
+        if (status) return status;
+        if (t != TENSOR_O)
+            CHECK(cuda->cuMemcpyHtoD_v2(gpu->tensors[t], inputs->tensors[t], (size_t)bytes),
+                  "cuMemcpyHtoD of %lld bytes", (long long)bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
+                                    struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct problem *problem = &gpu->problem;
+    const struct code_image *image = NULL;
+    char text[CONFIG_TEXT_SIZE];
+    enum status status = find_code(gpu, fl_images, fl_image_count, &image, failure);
+    if (status || (status = image_kernel_code(image, instance->symbol, code, failure))) return status;
+    gpu->shape = config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch);
+    gpu->symbol = instance->symbol;
+    if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
+        return fail(failure, STATUS_CANNOT_RUN,
+                    "%s needs %u bytes of shared memory a block: %s has %d; take a smaller B_r or B_c",
+                    config_format(&instance->config, text), gpu->shape.smem_bytes, backend->device.name,
+                    gpu->shared_bytes_most);
+    if (!gpu->module && (status = load_module(gpu, image, &gpu->module, failure))) return status;
+    CHECK(cuda->cuModuleGetFunction(&gpu->function, gpu->module, instance->symbol), "cuModuleGetFunction of %s",
+          instance->symbol);
+    CHECK(cuda->cuFuncSetAttribute(gpu->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   (int)gpu->shape.smem_bytes),
+          "cuFuncSetAttribute of %u bytes of dynamic shared memory for %s", gpu->shape.smem_bytes,
+          config_format(&instance->config, text));
+    return STATUS_OK;
+}
+
+static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuStreamSynchronize(gpu->stream), "%s", what);
+    return STATUS_OK;
+}
+
+static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    forward_args args = problem_args(&gpu->problem);
+    args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)gpu->tensors[TENSOR_O];
+    args.debug = (void *)(uintptr_t)gpu->dump;
+    void *parameters[] = {&args};
+    const launch_shape *shape = &gpu->shape;
+    CHECK(cuda->cuLaunchKernel(gpu->function, shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, 1, 1,
+                               shape->smem_bytes, gpu->stream, parameters, NULL),
+          "cuLaunchKernel of %s, grid %u x %u x %u, %u threads, %u bytes of shared memory", gpu->symbol, shape->grid_x,
+          shape->grid_y, shape->grid_z, shape->threads, shape->smem_bytes);
+    return STATUS_OK;
+}
+
+static enum status gpu_poison(struct backend *backend, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], 0xff, (size_t)problem_bytes(&gpu->problem), gpu->stream),
+          "cuMemsetD8Async of the output");
+    return synchronize(gpu, "filling the output with NaN", failure);
+}
+
+static enum status gpu_launch(struct backend *backend, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const enum status status = enqueue_kernel(gpu, failure);
+    return status ? status : synchronize(gpu, gpu->symbol, failure);
+}
+
+static enum status gpu_read_output(struct backend *backend, uint16_t *output, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const int64_t bytes = problem_bytes(&gpu->problem);
+    CHECK(cuda->cuMemcpyDtoH_v2(output, gpu->tensors[TENSOR_O], (size_t)bytes), "cuMemcpyDtoH of %lld bytes",
+          (long long)bytes);
+    return STATUS_OK;
+}
+
+static enum status gpu_set_dump(struct backend *backend, int64_t bytes, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    free_address(gpu, &gpu->dump);
+    const enum status status = allocate(gpu, &gpu->dump, bytes, "the dump", failure);
+    if (status) return status;
+    CHECK(cuda->cuMemsetD8Async(gpu->dump, 0xff, (size_t)bytes, gpu->stream), "cuMemsetD8Async of the dump");
+    return synchronize(gpu, "filling the dump with NaN", failure);
+}
+
+static enum status gpu_read_dump(struct backend *backend, int64_t offset, void *bytes, int64_t size,
+                                 struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuMemcpyDtoH_v2(bytes, gpu->dump + (uint64_t)offset, (size_t)size), "cuMemcpyDtoH of the dump");
+    return STATUS_OK;
+}
+
+/* ---- timing ---- */
+
+static enum status enqueue_helper(const struct gpu *gpu, CUfunction function, const char *name, unsigned grid,
+                                  unsigned threads, void **parameters, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, gpu->stream, parameters, NULL),
+          "cuLaunchKernel of %s", name);
+    return STATUS_OK;
+}
+
+static enum status enqueue_hold(struct gpu *gpu, struct failure *failure) {
+    uint64_t address = gpu->shared_address + offsetof(struct shared_memory, released), timeout_ns = 200000000;
+    void *parameters[] = {&address, &timeout_ns};
+    gpu->shared->released = !gpu->may_hold;
+    return enqueue_helper(gpu, gpu->hold, "hold_stream", 1, 1, parameters, failure);
+}
+
+static enum status enqueue_stamp(struct gpu *gpu, size_t offset, struct failure *failure) {
+    uint64_t address = gpu->shared_address + offset;
+    void *parameters[] = {&address, &gpu->epoch};
+    return enqueue_helper(gpu, gpu->stamp, "stamp_clocks", 2 * (unsigned)gpu->backend.device.sms, 1024, parameters,
+                          failure);
+}
+
+/* Median over the SMs that wrote both stamps; 0 where none did. */
+static double clock_between_stamps(const struct gpu *gpu) {
+    double clocks[STAMPS_MOST];
+    size_t count = 0;
+    for (int i = 0; i < STAMPS_MOST; i++) {
+        const clock_stamp *before = &gpu->shared->before[i], *after = &gpu->shared->after[i];
+        if (before->epoch == gpu->epoch && after->epoch == gpu->epoch && after->ns > before->ns)
+            clocks[count++] = 1e9 * (double)(after->cycles - before->cycles) / (double)(after->ns - before->ns);
+    }
+    return count ? median(clocks, count) : 0;
+}
+
+/* Queue everything while the stream is held, so that the launch, its events and its stamps follow each other without
+ * waiting for the host; then let it run. */
+static enum status gpu_sample(struct backend *backend, bool cold, struct sample *sample, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    float milliseconds;
+    gpu->epoch++;
+    enum status status = enqueue_hold(gpu, failure);
+    if (status) return status;
+    if (cold)
+        CHECK(cuda->cuMemsetD8Async(gpu->flush, (unsigned char)gpu->epoch, (size_t)gpu->flush_bytes, gpu->stream),
+              "cuMemsetD8Async of the buffer that flushes the L2");
+    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure))) return status;
+    CHECK(cuda->cuEventRecord(gpu->start, gpu->stream), "cuEventRecord");
+    if ((status = enqueue_kernel(gpu, failure))) return status;
+    CHECK(cuda->cuEventRecord(gpu->end, gpu->stream), "cuEventRecord");
+    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, after), failure))) return status;
+    volatile uint32_t *released = &gpu->shared->released;
+    if (*released == 2) gpu->may_hold = false;
+    *released = 1;
+    if ((status = synchronize(gpu, gpu->symbol, failure))) return status;
+    CHECK(cuda->cuEventElapsedTime(&milliseconds, gpu->start, gpu->end), "cuEventElapsedTime");
+    *sample = (struct sample){.ns = 1e6 * milliseconds, .sm_clock_hz = clock_between_stamps(gpu)};
+    return STATUS_OK;
+}
+
+/* Load every helper and the memset before anything is held: a first launch may have to wait for an idle GPU. */
+static enum status warm_helpers(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    gpu->may_hold = false;
+    enum status status = enqueue_hold(gpu, failure);
+    gpu->may_hold = true;
+    if (status || (status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure))) return status;
+    CHECK(cuda->cuMemsetD8Async(gpu->flush, 0, (size_t)gpu->flush_bytes, gpu->stream), "cuMemsetD8Async");
+    return synchronize(gpu, "the first launch of the helper kernels", failure);
+}
+
+/* One timed run of the peak kernel. */
+static enum status time_peak(struct gpu *gpu, CUfunction function, int iterations, CUdeviceptr out, double *seconds,
+                             struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    void *parameters[] = {&out, &iterations};
+    float milliseconds;
+    CHECK(cuda->cuEventRecord(gpu->start, gpu->stream), "cuEventRecord");
+    const enum status status = enqueue_helper(gpu, function, "mma_peak", 2 * (unsigned)gpu->backend.device.sms, 256,
+                                              parameters, failure);
+    if (status) return status;
+    CHECK(cuda->cuEventRecord(gpu->end, gpu->stream), "cuEventRecord");
+    CHECK(cuda->cuStreamSynchronize(gpu->stream), "mma_peak");
+    CHECK(cuda->cuEventElapsedTime(&milliseconds, gpu->start, gpu->end), "cuEventElapsedTime");
+    *seconds = milliseconds / 1e3;
+    return STATUS_OK;
+}
+
+static enum status gpu_peak(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure) {
+    enum { FIRST_ITERATIONS = 4000, WARPS = 8, ACCUMULATORS = 8 };
+    const double wanted_seconds = 0.02, operations = 2.0 * 16 * 8 * 16;
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const CUfunction function = gpu->peak[dtype == BF16];
+    const int ctas = 2 * backend->device.sms;
+    double seconds;
+    CUdeviceptr out = 0;
+    CHECK(cuda->cuMemAlloc_v2(&out, (size_t)ctas * 32 * WARPS * sizeof(float)), "cuMemAlloc for mma_peak");
+    int iterations = FIRST_ITERATIONS;
+    enum status status = time_peak(gpu, function, iterations, out, &seconds, failure); /* loads it */
+    if (!status) status = time_peak(gpu, function, iterations, out, &seconds, failure);
+    if (!status && seconds > 0 && seconds < wanted_seconds) iterations = (int)(iterations * wanted_seconds / seconds);
+    if (!status) status = time_peak(gpu, function, iterations, out, &seconds, failure);
+    free_address(gpu, &out);
+    if (!status) *tflops = operations * ACCUMULATORS * WARPS * ctas * iterations / seconds / 1e12;
+    return status;
+}
+
+static const struct backend_ops GPU_OPS = {
+    .name = "gpu",
+    .close = gpu_close,
+    .set_problem = gpu_set_problem,
+    .set_instance = gpu_set_instance,
+    .poison = gpu_poison,
+    .launch = gpu_launch,
+    .read_output = gpu_read_output,
+    .set_dump = gpu_set_dump,
+    .read_dump = gpu_read_dump,
+    .sample = gpu_sample,
+    .peak = gpu_peak,
+};
+
+static enum status open_all(struct gpu *gpu, const struct options *options, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct code_image *code;
+    enum status status = cuda_driver_open(&gpu->cuda, failure);
+    if (status || (status = open_device(gpu, (int)options->device, failure))) return status;
+    if ((status = find_code(gpu, fl_images, fl_image_count, &code, failure))) return status;
+    CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
+    CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
+    CHECK(cuda->cuStreamCreate(&gpu->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (options->profile) return STATUS_OK; /* one launch and nothing else */
+    if ((status = open_helpers(gpu, failure))) return status;
+    return warm_helpers(gpu, failure);
+}
+
+enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure) {
+    struct gpu *gpu = calloc(1, sizeof *gpu);
+    if (!gpu) return fail_memory(failure, sizeof *gpu, "the GPU's state");
+    gpu->backend.ops = &GPU_OPS;
+    const enum status status = open_all(gpu, options, failure);
+    if (status)
+        gpu_close(&gpu->backend);
+    else
+        *backend = &gpu->backend;
+    return status;
+}

@@ -1,0 +1,112 @@
+#include "harness/inputs.h"
+
+#include "harness/half.h"
+#include "harness/parallel.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++, k0 += 0x9e3779b9, k1 += 0xbb67ae85) {
+        const uint64_t a = (uint64_t)0xd2511f53 * c0, b = (uint64_t)0xcd9e8d57 * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)b;
+        c3 = (uint32_t)a;
+    }
+    words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+/* The functions below use additions, multiplications, divisions and square roots only, which IEEE 754 rounds in one
+ * way: a libm's logarithm and cosine may differ in the last bit from another's, and so would the inputs. */
+
+/* Natural logarithm of x in (0, 1]: x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
+static double portable_log(double x) {
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752440) m *= 2, e--;
+    const double t = (m - 1) / (m + 1), square = t * t;
+    double series = 0;
+    for (int n = 21; n >= 1; n -= 2) series = series * square + 1.0 / n;
+    return e * 0.69314718055994530942 + 2 * t * series;
+}
+
+/* Cosine and sine of 2 pi u, u in [0, 1): Taylor series on the eighth of a turn around the nearest quarter. */
+static void portable_turn(double u, double *cosine, double *sine) {
+    const int quarter = (int)(4 * u + 0.5);
+    const double x = (u - quarter * 0.25) * 6.28318530717958647693, square = x * x;
+    double c = 0, s = 0;
+    for (int n = 16; n >= 2; n -= 2) {
+        c = (1 - c) * square / (n * (n - 1));
+        s = (1 - s) * square / (n * (n + 1));
+    }
+    c = 1 - c;
+    s = x * (1 - s);
+    *cosine = quarter % 4 == 0 ? c : quarter % 4 == 1 ? -s : quarter % 4 == 2 ? -c : s;
+    *sine = quarter % 4 == 0 ? s : quarter % 4 == 1 ? c : quarter % 4 == 2 ? -s : -c;
+}
+
+/* Four values from four random words; normal ones by the method of Box and Muller. */
+static void block_values(enum distribution dist, uint64_t seed, enum tensor tensor, uint64_t block, float values[4]) {
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)tensor, 0};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t words[4];
+    philox(counter, key, words);
+    if (dist == DIST_UNIFORM) { /* 24 bits are exact in a float; rounding to 16 bits may still give 1 */
+        for (int i = 0; i < 4; i++) values[i] = (float)(words[i] >> 8) * 0x1p-24f;
+        return;
+    }
+    const double factor = dist == DIST_LARGE ? 8 : 1;
+    for (int i = 0; i < 4; i += 2) {
+        const double radius = sqrt(-2 * portable_log((words[i] + 1.0) * 0x1p-32)); /* of a number in (0, 1] */
+        double cosine, sine;
+        portable_turn(words[i + 1] * 0x1p-32, &cosine, &sine);
+        values[i] = (float)(factor * radius * cosine);
+        values[i + 1] = (float)(factor * radius * sine);
+    }
+}
+
+/* 251 is prime and 256 values are exact in bf16: neighbouring rows, heads and columns differ. */
+static float ramp_value(int64_t index) { return (float)(index % 251) / 256; }
+
+float input_value(enum distribution dist, uint64_t seed, enum tensor tensor, int64_t index) {
+    float values[4];
+    if (dist == DIST_RAMP) return ramp_value(index);
+    block_values(dist, seed, tensor, (uint64_t)index / 4, values);
+    return values[index % 4];
+}
+
+enum { CHUNK = 1 << 16 }; /* elements of one parallel iteration, a multiple of 4 */
+
+static void fill_chunk(int64_t i, void *context) {
+    const struct inputs *inputs = context;
+    const struct problem *problem = &inputs->problem;
+    const int64_t elements = problem_elements(problem), chunks = (elements + CHUNK - 1) / CHUNK;
+    const enum tensor tensor = (enum tensor)(i / chunks);
+    const int64_t first = i % chunks * CHUNK, end = first + CHUNK < elements ? first + CHUNK : elements;
+    uint16_t *out = inputs->tensors[tensor];
+    for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of D_HEAD */
+        float values[4];
+        if (problem->dist == DIST_RAMP)
+            for (int k = 0; k < 4; k++) values[k] = ramp_value(index + k);
+        else
+            block_values(problem->dist, problem->seed, tensor, (uint64_t)index / 4, values);
+        for (int k = 0; k < 4; k++) out[index + k] = half_from_float(values[k], problem->dtype);
+    }
+}
+
+enum status inputs_generate(struct inputs *inputs, const struct problem *problem, struct failure *failure) {
+    *inputs = (struct inputs){.problem = *problem};
+    for (int t = 0; t < N_INPUTS; t++)
+        if (!(inputs->tensors[t] = malloc((size_t)problem_bytes(problem))))
+            return fail_memory(failure, (unsigned long long)problem_bytes(problem), "an input tensor");
+    const int64_t chunks = (problem_elements(problem) + CHUNK - 1) / CHUNK;
+    parallel_for(N_INPUTS * chunks, fill_chunk, inputs);
+    return STATUS_OK;
+}
+
+void inputs_free(struct inputs *inputs) {
+    for (int t = 0; t < N_INPUTS; t++) free(inputs->tensors[t]);
+    *inputs = (struct inputs){0};
+}

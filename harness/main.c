@@ -1,0 +1,317 @@
+/* main.c - one version of flash_forward as a program: check it, time it, report it. */
+#include "common/debug_layout.h"
+#include "harness/about.h"
+#include "harness/backend.h"
+#include "harness/bench.h"
+#include "harness/config.h"
+#include "harness/options.h"
+#include "harness/report.h"
+#include "harness/select.h"
+#include "harness/verify.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHOSEN_MOST = 1024 };
+
+/* Everything one run of the program holds. */
+struct session {
+    struct options options;
+    struct instance_table table;
+    const struct instance *chosen[CHOSEN_MOST];
+    size_t n_chosen;
+    struct backend *backend;
+    struct report report;
+    struct inputs inputs;
+    uint16_t *output;     /* of the problem of inputs */
+    double peak[2];       /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
+    enum status verdict;  /* STATUS_OK, or the worst of wrong and untrusted */
+    struct failure failure;
+};
+
+static void note(const struct session *session, const char *text) {
+    if (!session->options.quiet) fprintf(stderr, "%s: %s\n", about_version(), text);
+}
+
+/* A wrong result outranks an untrusted time. */
+static void lower_verdict(struct session *session, enum status status) {
+    if (session->verdict != STATUS_WRONG) session->verdict = status;
+}
+
+/* ---- the back end ---- */
+
+static enum status open_backend(struct session *session) {
+    const struct options *options = &session->options;
+    if (options->backend == BACKEND_EMU) return emu_open(&session->backend, options, &session->failure);
+    const enum status status = gpu_open(&session->backend, options, &session->failure);
+    if (status != STATUS_CANNOT_RUN || options->backend == BACKEND_GPU) return status;
+    const struct failure no_gpu = session->failure;
+    const enum status emulated = emu_open(&session->backend, options, &session->failure);
+    if (emulated) return emulated;
+    char text[sizeof no_gpu.text + 80];
+    snprintf(text, sizeof text, "%s: running on the emulator, which checks and counts but gives no times", no_gpu.text);
+    note(session, text);
+    return STATUS_OK;
+}
+
+/* Options that only the other back end acts on are errors, not ignored. */
+static enum status check_options(struct session *session) {
+    const struct options *options = &session->options;
+    if (session->backend->ops->sample && (options->counters || options->trace || options->schedule || options->checks))
+        return fail(&session->failure, STATUS_USAGE,
+                    "--counters, --trace, --schedule and --checks act on the emulator only: add --backend emu");
+    if (options->backend == BACKEND_EMU && options->runs)
+        return fail(&session->failure, STATUS_USAGE, "--runs: the emulator gives no times; --runs needs a GPU");
+    if (options->dump && !about_dumps())
+        return fail(&session->failure, STATUS_USAGE,
+                    "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
+                    options->dump, about_version(), about_version());
+    if (options->dump && problem_count(options) * (int64_t)session->n_chosen > 1)
+        return fail(&session->failure, STATUS_USAGE, "--dump %s: takes one problem and one config", options->dump);
+    return STATUS_OK;
+}
+
+/* Kilobytes that the host has for us; 0 where that can't be told. */
+static int64_t host_memory_kb(void) {
+    char line[200];
+    long long kb = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (!file) return 0;
+    while (!kb && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld", &kb) != 1) kb = 0;
+    fclose(file);
+    return kb;
+}
+
+/* Make Q, K, V and hand them over, unless this problem's are at hand. */
+static enum status take_problem(struct session *session, const struct problem *problem) {
+    struct failure *failure = &session->failure;
+    const int64_t bytes = problem_bytes(problem), available = 1024 * host_memory_kb();
+    const int64_t copies = session->backend->ops->sample ? N_INPUTS + 1 : 2 * (N_INPUTS + 1);
+    if (session->output && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
+    inputs_free(&session->inputs);
+    free(session->output);
+    session->output = NULL;
+    if (available > 0 && bytes > available / copies)
+        return fail(failure, STATUS_ERROR,
+                    "batch %lld, heads %lld, seq %lld needs %lld x %.2f GB of host memory: %.2f GB are available",
+                    (long long)problem->batch, (long long)problem->heads, (long long)problem->seq, (long long)copies,
+                    (double)bytes / 1e9, (double)available / 1e9);
+    const enum status status = inputs_generate(&session->inputs, problem, failure);
+    if (status) return status;
+    if (!(session->output = malloc((size_t)bytes)))
+        return fail_memory(failure, (unsigned long long)bytes, "the output");
+    return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
+}
+
+/* ---- one problem with one instance ---- */
+
+static int64_t dump_bytes(const struct problem *problem, const KernelConfig *config) {
+    const launch_shape shape = config_launch_shape(config, problem->seq, problem->heads, problem->batch);
+    const int64_t ctas = (int64_t)shape.grid_x * shape.grid_y * shape.grid_z;
+    return (int64_t)sizeof(float) * debug_buffer_floats(ctas, problem->seq / config->B_c, config->B_r, config->B_c,
+                                                        config->d_head);
+}
+
+static enum status write_dump(struct session *session, int64_t bytes) {
+    enum { PART = 1 << 22 };
+    const char *const name = session->options.dump;
+    enum status status = STATUS_OK;
+    char *part = malloc(PART);
+    FILE *file = part ? fopen(name, "wb") : NULL;
+    if (!file) {
+        free(part);
+        return fail(&session->failure, STATUS_ERROR, "--dump %s: cannot be written: %s", name, strerror(errno));
+    }
+    for (int64_t at = 0; at < bytes && !status; at += PART) {
+        const int64_t size = bytes - at < PART ? bytes - at : PART;
+        status = session->backend->ops->read_dump(session->backend, at, part, size, &session->failure);
+        if (!status && fwrite(part, 1, (size_t)size, file) != (size_t)size)
+            status = fail(&session->failure, STATUS_ERROR, "--dump %s: %s", name, strerror(errno));
+    }
+    if (fclose(file) && !status)
+        status = fail(&session->failure, STATUS_ERROR, "--dump %s: %s", name, strerror(errno));
+    free(part);
+    return status;
+}
+
+/* One launch into a poisoned output, compared with the reference. */
+static enum status check(struct session *session, struct record *record, struct verdict *verdict) {
+    const struct backend_ops *ops = session->backend->ops;
+    struct failure *failure = &session->failure;
+    enum status status;
+    if ((status = ops->poison(session->backend, failure))) return status;
+    if ((status = ops->launch(session->backend, failure))) return status;
+    if (session->options.check_rows == CHECK_NONE) return STATUS_OK;
+    if ((status = ops->read_output(session->backend, session->output, failure))) return status;
+    if ((status = verify_output(&session->inputs, session->output, session->options.check_rows, verdict, failure)))
+        return status;
+    if (!verdict->pass) lower_verdict(session, STATUS_WRONG);
+    record->verdict = verdict;
+    return STATUS_OK;
+}
+
+/* What the timed launches left must be right too: usually the same bits as before, else it is compared again. */
+static enum status check_again(struct session *session, struct record *record, bool *pass) {
+    const size_t bytes = (size_t)problem_bytes(record->problem);
+    struct verdict verdict;
+    uint16_t *after = malloc(bytes);
+    if (!after) return fail_memory(&session->failure, bytes, "the output after timing");
+    enum status status = session->backend->ops->read_output(session->backend, after, &session->failure);
+    *pass = !status && !memcmp(after, session->output, bytes);
+    if (!status && !*pass) {
+        status = verify_output(&session->inputs, after, session->options.check_rows, &verdict, &session->failure);
+        *pass = !status && verdict.pass;
+    }
+    free(after);
+    if (!status && !*pass) lower_verdict(session, STATUS_WRONG);
+    record->pass_after = pass;
+    return status;
+}
+
+static void warn_untrusted(const struct session *session, const struct measurement *measurement) {
+    char text[300];
+    if (!measurement->count)
+        snprintf(text, sizeof text,
+                 "not measured: all %zu samples ran below %.0f %% of the peak SM clock (--throttle-threshold)",
+                 measurement->discarded, session->options.throttle_threshold);
+    else
+        snprintf(text, sizeof text,
+                 "not converged after %.1f s: noise %.2f %% of the median, %zu samples (--max-noise, --timeout)",
+                 measurement->wall_s, 100 * measurement->time.noise, measurement->count);
+    note(session, text);
+}
+
+static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
+                           bool *pass_after) {
+    struct backend *backend = session->backend;
+    struct failure *failure = &session->failure;
+    double *const peak = &session->peak[record->problem->dtype == BF16];
+    enum status status;
+    if (!*peak && (status = backend->ops->peak(backend, record->problem->dtype, peak, failure))) return status;
+    if ((status = backend->ops->poison(backend, failure))) return status;
+    if ((status = bench_run(backend, &session->options, measurement, failure))) return status;
+    record->measurement = measurement;
+    record->peak_tflops = *peak;
+    if (!measurement_converged(measurement)) {
+        warn_untrusted(session, measurement);
+        if (session->options.strict) lower_verdict(session, STATUS_UNTRUSTED);
+    }
+    return record->verdict ? check_again(session, record, pass_after) : STATUS_OK;
+}
+
+static enum status run_one(struct session *session, const struct problem *problem, const struct instance *instance) {
+    struct backend *backend = session->backend;
+    struct failure *failure = &session->failure;
+    struct kernel_code code;
+    struct verdict verdict;
+    struct measurement measurement = {0};
+    struct counts counts;
+    bool pass_after;
+    struct record record = {.backend = backend, .instance = instance, .problem = problem, .code = &code};
+    const int64_t dumped = about_dumps() ? dump_bytes(problem, &instance->config) : 0;
+    enum status status = take_problem(session, problem);
+    if (status || (status = backend->ops->set_instance(backend, instance, &code, failure))) return status;
+    if (dumped && (status = backend->ops->set_dump(backend, dumped, failure))) return status;
+    if (session->options.profile) return backend->ops->launch(backend, failure);
+    if ((status = check(session, &record, &verdict))) return status;
+    if (session->options.dump && (status = write_dump(session, dumped))) return status;
+    if (backend->ops->counts) {
+        backend->ops->counts(backend, &counts);
+        record.counts = &counts;
+        if (counts.findings) lower_verdict(session, STATUS_WRONG);
+    }
+    const bool right = !record.verdict || verdict.pass;
+    if (backend->ops->sample && right && !dumped) status = measure(session, &record, &measurement, &pass_after);
+    if (!status) status = report_record(&session->report, &record, failure);
+    if (!status && backend->ops->explain)
+        backend->ops->explain(backend, report_is_text(&session->options) ? stdout : stderr, session->options.counters);
+    measurement_free(&measurement);
+    return status;
+}
+
+/* ---- the whole run ---- */
+
+static enum status for_each_problem(struct session *session,
+                                    enum status (*body)(struct session *, const struct problem *,
+                                                        const struct instance *)) {
+    const bool gpu = session->backend->ops->sample != NULL;
+    for (int64_t i = 0; i < problem_count(&session->options); i++)
+        for (size_t k = 0; k < session->n_chosen; k++) {
+            struct problem problem;
+            problem_at(&session->options, gpu, i, session->chosen[k]->config.dtype, &problem);
+            const enum status status = body(session, &problem, session->chosen[k]);
+            if (status) return status;
+        }
+    return STATUS_OK;
+}
+
+static enum status check_one(struct session *session, const struct problem *problem, const struct instance *instance) {
+    return problem_check(problem, &instance->config, &session->failure);
+}
+
+static void print_device(const struct session *session) {
+    const struct device_info *device = &session->backend->device;
+    if (!report_is_text(&session->options) || session->options.profile) return;
+    if (session->backend->ops->sample)
+        printf("%s, compute capability %d.%d, %d SMs, driver %s; seed %lld\n", device->name, device->major,
+               device->minor, device->sms, device->driver, (long long)session->options.seed);
+    else
+        printf("%s: runs the PTX on the CPU, gives counts and no times; seed %lld\n", device->name,
+               (long long)session->options.seed);
+}
+
+static enum status run(struct session *session, int argc, char **argv) {
+    struct failure *failure = &session->failure;
+    const struct options *options = &session->options;
+    enum status status = options_parse(&session->options, argc, argv, failure);
+    if (status) return status;
+    if (options->help) {
+        options_help(stdout, argv[0]);
+        return STATUS_OK;
+    }
+    if (options->version) {
+        printf("%s %s (revision %s%s, toolkit %s)\n", about_version(), about_name(), about_revision(),
+               about_dirty() ? ", changed" : "", about_toolkit());
+        return STATUS_OK;
+    }
+    if ((status = instance_table_read(&session->table, fl_images, fl_image_count, failure))) return status;
+    if (options->info) return report_info(&session->table, failure);
+    if (options->list) return report_list(&session->table, failure);
+    if ((status = select_instances(options, &session->table, session->chosen, CHOSEN_MOST, &session->n_chosen, failure)))
+        return status;
+    if ((status = open_backend(session)) || (status = check_options(session))) return status;
+    if ((status = for_each_problem(session, check_one))) return status;
+    if ((status = report_open(&session->report, options, argc, argv, failure))) return status;
+    print_device(session);
+    status = for_each_problem(session, run_one);
+    struct failure closing;
+    const enum status closed = report_close(&session->report, &closing);
+    if (!status && closed) {
+        *failure = closing;
+        status = closed;
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct session *session = calloc(1, sizeof *session);
+    if (!session) {
+        fprintf(stderr, "%s: out of memory\n", argv[0]);
+        return STATUS_ERROR;
+    }
+    enum status status = run(session, argc, argv);
+    if (status) {
+        fflush(stdout);
+        fprintf(stderr, "%s: %s\n", about_version(), session->failure.text);
+    } else {
+        status = session->verdict;
+    }
+    if (session->backend) session->backend->ops->close(session->backend);
+    inputs_free(&session->inputs);
+    free(session->output);
+    instance_table_free(&session->table);
+    free(session);
+    return (int)status;
+}

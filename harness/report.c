@@ -1,0 +1,416 @@
+#include "harness/report.h"
+
+#include "harness/about.h"
+#include "harness/config.h"
+#include "harness/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool to_stdout(const struct options *options) { return options->json && !strcmp(options->json, "-"); }
+
+bool report_is_text(const struct options *options) {
+    return !options->csv && !options->quiet && !to_stdout(options);
+}
+
+enum status report_open(struct report *report, const struct options *options, int argc, char **argv,
+                        struct failure *failure) {
+    *report = (struct report){.options = options, .argc = argc, .argv = argv, .json = -1};
+    if (!options->json) return STATUS_OK;
+    if (to_stdout(options) && options->csv)
+        return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
+    report->json = to_stdout(options) ? STDOUT_FILENO : open(options->json, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (report->json < 0)
+        return fail(failure, STATUS_ERROR, "--json %s: cannot be opened: %s", options->json, strerror(errno));
+    return STATUS_OK;
+}
+
+/* ---- JSON ---- */
+
+/* What the version is: the same in a record and in --info. */
+static void add_about(struct json *json) {
+    json_string(json, "version", about_version());
+    json_string(json, "name", about_name());
+    json_string(json, "parent", about_parent());
+    json_string(json, "revision", about_revision());
+    json_bool(json, "dirty", about_dirty());
+    json_string(json, "toolkit", about_toolkit());
+}
+
+static void add_device(struct json *json, const struct device_info *device) {
+    char capability[16];
+    snprintf(capability, sizeof capability, "%d.%d", device->major, device->minor);
+    json_open(json, "device", '{');
+    json_string(json, "name", device->name);
+    json_string(json, "cc", capability);
+    json_int(json, "sms", device->sms);
+    json_int(json, "l2_bytes", device->l2_bytes);
+    json_int(json, "memory_bytes", device->memory_bytes);
+    json_number(json, "clock_hz", device->clock_hz, 10);
+    json_string(json, "driver", device->driver);
+    json_close(json, '}');
+}
+
+static void add_problem(struct json *json, const struct problem *problem) {
+    json_open(json, "problem", '{');
+    json_int(json, "batch", problem->batch);
+    json_int(json, "heads", problem->heads);
+    json_int(json, "seq", problem->seq);
+    json_int(json, "d_head", problem->d_head);
+    json_string(json, "dtype", dtype_name(problem->dtype));
+    json_string(json, "dist", distribution_name(problem->dist));
+    json_int(json, "seed", (int64_t)problem->seed);
+    json_close(json, '}');
+}
+
+static void add_check(struct json *json, const struct verdict *verdict, const bool *pass_after) {
+    if (!verdict) {
+        json_null(json, "check");
+        return;
+    }
+    json_open(json, "check", '{');
+    json_int(json, "rows", verdict->rows);
+    json_int(json, "mismatches", verdict->mismatches);
+    json_number(json, "max_error", verdict->max_error, 6);
+    json_number(json, "max_error_over_bound", verdict->max_over_bound, 6);
+    json_int(json, "nan", verdict->specials);
+    json_bool(json, "pass", verdict->pass);
+    if (pass_after)
+        json_bool(json, "pass_after", *pass_after);
+    else
+        json_null(json, "pass_after");
+    json_close(json, '}');
+}
+
+static void add_timing(struct json *json, const struct measurement *measurement) {
+    if (!measurement) {
+        json_null(json, "timing");
+        return;
+    }
+    const struct summary *time = &measurement->time;
+    json_open(json, "timing", '{');
+    json_string(json, "mode", measurement->cold ? "cold" : "hot");
+    json_open(json, "samples_ns", '[');
+    for (size_t i = 0; i < measurement->count; i++) json_number(json, NULL, measurement->samples[i].ns, 9);
+    json_close(json, ']');
+    json_open(json, "sm_clock_hz", '[');
+    for (size_t i = 0; i < measurement->count; i++) json_number(json, NULL, measurement->samples[i].sm_clock_hz, 7);
+    json_close(json, ']');
+    json_int(json, "discarded", (int64_t)measurement->discarded);
+    json_string(json, "stop_reason", stop_reason_name(measurement->stop_reason));
+    const double none = NAN;
+    const bool any = measurement->count > 0;
+    json_number(json, "median", any ? time->median : none, 9);
+    json_number(json, "q1", any ? time->q1 : none, 9);
+    json_number(json, "q3", any ? time->q3 : none, 9);
+    json_number(json, "min", any ? time->least : none, 9);
+    json_number(json, "noise", any ? time->noise : none, 6);
+    json_bool(json, "converged", measurement_converged(measurement));
+    json_number(json, "wall_s", measurement->wall_s, 6);
+    json_close(json, '}');
+}
+
+/* TFLOP/s of the median. */
+static double tflops_of(const struct record *record) {
+    if (!record->measurement || !record->measurement->count) return NAN;
+    return problem_flop(record->problem) / record->measurement->time.median / 1e3;
+}
+
+static void add_derived(struct json *json, const struct record *record) {
+    if (!record->measurement) {
+        json_null(json, "derived");
+        return;
+    }
+    const double tflops = tflops_of(record), attn = problem_attn_flop(record->problem) / problem_flop(record->problem);
+    json_open(json, "derived", '{');
+    json_number(json, "tflops", tflops, 7);
+    json_number(json, "attn_tflops", tflops * attn, 7);
+    json_number(json, "share_of_peak", record->peak_tflops > 0 ? tflops / record->peak_tflops : NAN, 6);
+    json_number(json, "peak_tflops", record->peak_tflops > 0 ? record->peak_tflops : NAN, 6);
+    json_close(json, '}');
+}
+
+static void add_counts(struct json *json, const struct counts *counts) {
+    if (!counts) {
+        json_null(json, "counters");
+        return;
+    }
+    json_open(json, "counters", '{');
+    json_int(json, "warp_instructions", (int64_t)counts->instructions);
+    json_int(json, "mma", (int64_t)counts->mma);
+    json_int(json, "ldmatrix", (int64_t)counts->ldmatrix);
+    json_int(json, "shared_wavefronts", (int64_t)counts->shared_wavefronts);
+    json_int(json, "ideal_wavefronts", (int64_t)counts->ideal_wavefronts);
+    json_int(json, "global_sectors", (int64_t)counts->global_sectors);
+    json_int(json, "global_bytes", (int64_t)counts->global_bytes);
+    json_int(json, "findings", (int64_t)counts->findings);
+    json_close(json, '}');
+}
+
+static void add_record(struct json *json, const struct report *report, const struct record *record) {
+    char text[CONFIG_TEXT_SIZE], utc[32];
+    const time_t now = time(NULL);
+    struct tm parts;
+    strftime(utc, sizeof utc, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+    json_open(json, NULL, '{');
+    json_int(json, "schema", SCHEMA);
+    add_about(json);
+    json_open(json, "argv", '[');
+    for (int i = 0; i < report->argc; i++) json_string(json, NULL, report->argv[i]);
+    json_close(json, ']');
+    json_string(json, "utc", utc);
+    json_string(json, "backend", record->backend->ops->name);
+    json_string(json, "config", config_format(&record->instance->config, text));
+    json_string(json, "symbol", record->instance->symbol);
+    if (record->code && record->code->hash[0]) {
+        json_string(json, "code_hash", record->code->hash);
+        json_int(json, "registers", record->code->registers);
+    } else {
+        json_null(json, "code_hash");
+        json_null(json, "registers");
+    }
+    add_device(json, &record->backend->device);
+    add_problem(json, record->problem);
+    add_check(json, record->verdict, record->pass_after);
+    add_timing(json, record->measurement);
+    add_derived(json, record);
+    add_counts(json, record->counts);
+    json_close(json, '}');
+}
+
+/* One write(); what a full disk took in part is cut off again, so that the file keeps whole lines. */
+static enum status write_line(int file, const char *text, size_t length, const char *name, struct failure *failure) {
+    struct stat before;
+    const bool regular = !fstat(file, &before) && S_ISREG(before.st_mode);
+    ssize_t written;
+    do written = write(file, text, length);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)length) return STATUS_OK;
+    if (written < 0)
+        return fail(failure, STATUS_ERROR, "--json %s: a record of %zu bytes was not written: %s", name, length,
+                    strerror(errno));
+    if (regular) {
+        const bool cut = !ftruncate(file, before.st_size);
+        return fail(failure, STATUS_ERROR, "--json %s: only %zd of %zu bytes of a record were written (disk full?)%s",
+                    name, written, length, cut ? ", and taken back" : "");
+    }
+    while ((size_t)written < length) { /* a pipe takes the rest later */
+        const ssize_t more = write(file, text + written, length - (size_t)written);
+        if (more < 0 && errno == EINTR) continue;
+        if (more <= 0)
+            return fail(failure, STATUS_ERROR, "--json %s: a record was cut off: %s", name, strerror(errno));
+        written += more;
+    }
+    return STATUS_OK;
+}
+
+static enum status write_json(const struct report *report, const struct record *record, struct failure *failure) {
+    struct json json = {0};
+    add_record(&json, report, record);
+    if (!json.failed) {
+        /* The byte behind the text is its end; the newline takes its place for the one write. */
+        json.text[json.length] = '\n';
+        const enum status status = write_line(report->json, json.text, json.length + 1, report->options->json, failure);
+        json_free(&json);
+        return status;
+    }
+    json_free(&json);
+    return fail(failure, STATUS_ERROR, "out of memory for a JSON record");
+}
+
+/* ---- text and CSV ---- */
+
+static enum status stdout_status(struct failure *failure) {
+    if (!fflush(stdout) && !ferror(stdout)) return STATUS_OK;
+    return fail(failure, STATUS_ERROR, "standard output: cannot be written: %s", strerror(errno));
+}
+
+static enum status write_csv(struct report *report, const struct record *record, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    const struct problem *problem = record->problem;
+    const struct measurement *m = record->measurement;
+    if (!report->csv_header_done)
+        puts("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
+             "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
+    report->csv_header_done = true;
+    printf("%s,\"%s\",%s,\"%s\",%s,%s,%lld,%lld,%lld,%d", about_version(), config_format(&record->instance->config, text),
+           record->backend->ops->name, record->backend->device.name, dtype_name(problem->dtype),
+           distribution_name(problem->dist), (long long)problem->batch, (long long)problem->heads,
+           (long long)problem->seq, problem->d_head);
+    if (m && m->count)
+        printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
+               stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
+               m->sm_clock_hz / 1e6, tflops_of(record));
+    else
+        printf(",,,,,,,,,,,");
+    if (m && m->count && record->peak_tflops > 0) printf("%.4f", tflops_of(record) / record->peak_tflops);
+    if (record->verdict)
+        printf(",%s,%.4f\n", record->verdict->pass && (!record->pass_after || *record->pass_after) ? "yes" : "no",
+               record->verdict->max_over_bound);
+    else
+        printf(",,\n");
+    return stdout_status(failure);
+}
+
+static void print_check(const struct record *record) {
+    const struct verdict *verdict = record->verdict;
+    if (!verdict)
+        printf("not checked");
+    else if (!verdict->pass)
+        printf("WRONG: %lld of %lld elements in %lld rows, %lld NaN or Inf", (long long)verdict->mismatches,
+               (long long)verdict->elements, (long long)verdict->rows, (long long)verdict->specials);
+    else if (record->pass_after && !*record->pass_after)
+        printf("WRONG after timing");
+    else
+        printf("right: %lld rows, error %.2f of the bound", (long long)verdict->rows, verdict->max_over_bound);
+}
+
+static void print_first_wrong(const struct verdict *verdict) {
+    const struct wrong_element *first = &verdict->first;
+    printf("  %lld of %lld compared elements differ (%.3f %%), %lld NaN or Inf in the whole output, largest error %.6g, "
+           "%.3f of the bound\n",
+           (long long)verdict->mismatches, (long long)verdict->elements,
+           100.0 * (double)verdict->mismatches / (double)verdict->elements, (long long)verdict->specials,
+           verdict->max_error, verdict->max_over_bound);
+    if (verdict->mismatches)
+        printf("  first wrong: batch %lld, row %lld, head %lld, column %lld: %.8g, expected %.8g +- %.3g\n",
+               (long long)first->batch, (long long)first->row, (long long)first->head, (long long)first->column,
+               first->got, first->expected, first->bound);
+}
+
+static void print_counts(const struct counts *counts) {
+    const double ideal = counts->ideal_wavefronts ? (double)counts->ideal_wavefronts : 1;
+    printf("  %-34s %12llu\n  %-34s %12llu\n  %-34s %12llu\n  %-34s %12llu  (%.2f x the ideal %llu)\n"
+           "  %-34s %12llu\n  %-34s %12llu\n",
+           "PTX warp instructions", (unsigned long long)counts->instructions, "  of them mma",
+           (unsigned long long)counts->mma, "  of them ldmatrix", (unsigned long long)counts->ldmatrix,
+           "modelled shared-memory wavefronts", (unsigned long long)counts->shared_wavefronts,
+           (double)counts->shared_wavefronts / ideal, (unsigned long long)counts->ideal_wavefronts,
+           "global 32-byte sectors", (unsigned long long)counts->global_sectors, "findings",
+           (unsigned long long)counts->findings);
+}
+
+static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    const struct problem *problem = record->problem;
+    const struct measurement *m = record->measurement;
+    printf("%s %s  batch %lld heads %lld seq %lld %s%s%s\n  ", about_version(),
+           config_format(&record->instance->config, text), (long long)problem->batch, (long long)problem->heads,
+           (long long)problem->seq, dtype_name(problem->dtype), problem->dist ? " " : "",
+           problem->dist ? distribution_name(problem->dist) : "");
+    if (m && m->count) {
+        printf("%.1f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record), m->time.median / 1e3,
+               50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot", m->count);
+        if (m->discarded) printf(" (%zu discarded)", m->discarded);
+        if (m->sm_clock_hz > 0) printf("  SM %.0f MHz", m->sm_clock_hz / 1e6);
+        if (record->peak_tflops > 0)
+            printf("  %.1f %% of the measured mma.sync peak %.0f", 100 * tflops_of(record) / record->peak_tflops,
+                   record->peak_tflops);
+        printf("  ");
+    } else if (record->counts) {
+        printf("emulator, counts and no times  ");
+    }
+    print_check(record);
+    putchar('\n');
+    if (record->counts) print_counts(record->counts);
+    if (record->verdict && (report->options->diff || !record->verdict->pass)) print_first_wrong(record->verdict);
+    return stdout_status(failure);
+}
+
+enum status report_record(struct report *report, const struct record *record, struct failure *failure) {
+    enum status status = STATUS_OK;
+    if (report->options->csv) status = write_csv(report, record, failure);
+    if (report_is_text(report->options)) status = write_text(report, record, failure);
+    if (!status && report->json >= 0) status = write_json(report, record, failure);
+    return status;
+}
+
+enum status report_close(struct report *report, struct failure *failure) {
+    const int file = report->json;
+    report->json = -1;
+    if (file >= 0 && file != STDOUT_FILENO && close(file))
+        return fail(failure, STATUS_ERROR, "--json %s: %s", report->options->json, strerror(errno));
+    return stdout_status(failure);
+}
+
+/* ---- --info and --list ---- */
+
+static void add_instance(struct json *json, const struct instance *instance) {
+    char text[CONFIG_TEXT_SIZE];
+    json_open(json, NULL, '{');
+    json_string(json, "config", config_format(&instance->config, text));
+    json_string(json, "symbol", instance->symbol);
+    json_int(json, "threads", config_threads(&instance->config));
+    json_int(json, "smem_bytes", config_smem_bytes(&instance->config));
+    json_open(json, "code", '[');
+    for (uint64_t i = 0; i < fl_image_count; i++) {
+        struct kernel_code code;
+        struct failure ignored;
+        if (!strcmp(fl_images[i].kind, "ptx") || image_kernel_code(&fl_images[i], instance->symbol, &code, &ignored))
+            continue;
+        json_open(json, NULL, '{');
+        json_string(json, "arch", fl_images[i].kind);
+        json_int(json, "registers", code.registers);
+        json_int(json, "code_bytes", code.code_bytes);
+        json_string(json, "code_hash", code.hash);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+    json_close(json, '}');
+}
+
+enum status report_info(const struct instance_table *table, struct failure *failure) {
+    struct json json = {0};
+    json_open(&json, NULL, '{');
+    json_int(&json, "schema", SCHEMA);
+    add_about(&json);
+    json_string(&json, "title", about_title());
+    json_string(&json, "idea", about_idea());
+    json_string(&json, "config", about_config());
+    json_string(&json, "arch", about_arch());
+    json_bool(&json, "dumps", about_dumps());
+    json_open(&json, "images", '[');
+    for (uint64_t i = 0; i < fl_image_count; i++) {
+        json_open(&json, NULL, '{');
+        json_string(&json, "kind", fl_images[i].kind);
+        json_int(&json, "bytes", (int64_t)fl_images[i].size);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_open(&json, "instances", '[');
+    for (size_t i = 0; i < table->count; i++) add_instance(&json, &table->instances[i]);
+    json_close(&json, ']');
+    json_close(&json, '}');
+    const bool failed = json.failed;
+    if (!failed) puts(json.text);
+    json_free(&json);
+    return failed ? fail(failure, STATUS_ERROR, "out of memory for a JSON record") : stdout_status(failure);
+}
+
+enum status report_list(const struct instance_table *table, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    printf("%-78s %8s", "config", "smem");
+    for (uint64_t i = 0; i < fl_image_count; i++)
+        if (strcmp(fl_images[i].kind, "ptx") != 0) printf(" %5s", fl_images[i].kind);
+    printf("  symbol\n");
+    for (size_t k = 0; k < table->count; k++) {
+        const struct instance *instance = &table->instances[k];
+        printf("%-78s %8d", config_format(&instance->config, text), config_smem_bytes(&instance->config));
+        for (uint64_t i = 0; i < fl_image_count; i++) {
+            struct kernel_code code;
+            if (!strcmp(fl_images[i].kind, "ptx")) continue;
+            const enum status status = image_kernel_code(&fl_images[i], instance->symbol, &code, failure);
+            if (status) return status;
+            printf(" %5d", code.registers);
+        }
+        printf("  %s\n", instance->symbol);
+    }
+    puts("smem: bytes of dynamic shared memory a CTA; sm_NN: registers a thread");
+    return stdout_status(failure);
+}

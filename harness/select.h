@@ -1,0 +1,26 @@
+/* select.h - which instances and which problems the command line asks for.
+ *
+ *     select_instances(&options, &table, chosen, &count, &failure);
+ *     for (int i = 0; i < problem_count(&options, gpu); i++) problem_at(&options, gpu, i, dtype, &problem);
+ */
+#ifndef FL_SELECT_H
+#define FL_SELECT_H
+
+#include "harness/image.h"
+#include "harness/options.h"
+#include "harness/problem.h"
+
+#include <stdbool.h>
+
+/* Write pointers to the chosen instances, at most `room` of them: those of --config, cut to --dtype; without --config
+ * the version's own, in the type of --dtype. STATUS_USAGE lists what is built where one is missing. */
+enum status select_instances(const struct options *options, const struct instance_table *table,
+                             const struct instance **chosen, size_t room, size_t *count, struct failure *failure);
+
+/* Number of problems: the product of the lists. */
+int64_t problem_count(const struct options *options);
+
+/* Problem i of them, lengths outermost, then heads, then batches; the defaults are those of a GPU or of the emulator. */
+void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype dtype, struct problem *problem);
+
+#endif

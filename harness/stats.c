@@ -1,0 +1,55 @@
+#include "harness/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value below which a share of the sorted values lies. */
+static double quantile(const double *sorted, size_t count, double share) {
+    const double position = share * (double)(count - 1);
+    const size_t below = (size_t)position;
+    if (below + 1 >= count) return sorted[count - 1];
+    return sorted[below] + (position - (double)below) * (sorted[below + 1] - sorted[below]);
+}
+
+double median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare);
+    return quantile(values, count, 0.5);
+}
+
+int summarize(const double *values, size_t count, struct summary *summary) {
+    double *sorted = malloc(count * sizeof *sorted);
+    if (!sorted) return -1;
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare);
+    *summary = (struct summary){.least = sorted[0],
+                                .q1 = quantile(sorted, count, 0.25),
+                                .median = quantile(sorted, count, 0.5),
+                                .q3 = quantile(sorted, count, 0.75),
+                                .most = sorted[count - 1],
+                                .noise = INFINITY};
+    free(sorted);
+    if (count >= 3 && summary->median > 0)
+        summary->noise = 1.2533 * (summary->q3 - summary->q1) / 1.349 / sqrt((double)count) / summary->median;
+    return 0;
+}
+
+const char *stop_reason_name(enum stop_reason reason) {
+    static const char *const names[] = {"going on", "runs", "converged", "timeout"};
+    return names[reason];
+}
+
+enum stop_reason should_stop(const struct stopping_rule *rule, size_t count, double time_ns, double elapsed_s,
+                             double noise) {
+    if (rule->runs) {
+        if (count >= rule->runs) return STOP_RUNS;
+    } else if (count >= rule->min_samples && time_ns >= rule->min_time_ns && noise <= rule->max_noise) {
+        return STOP_CONVERGED;
+    }
+    return elapsed_s >= rule->timeout_s ? STOP_TIMEOUT : GO_ON;
+}

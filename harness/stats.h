@@ -1,0 +1,43 @@
+/* stats.h - order statistics of samples and the rule that says when there are enough of them.
+ *
+ *     struct summary summary;
+ *     summarize(samples, count, &summary);
+ */
+#ifndef FL_STATS_H
+#define FL_STATS_H
+
+#include <stddef.h>
+
+struct summary {
+    double least, q1, median, q3, most;
+    double noise; /* relative standard error of the median, not in percent */
+};
+
+/* Median; quartiles by linear interpolation between order statistics. count > 0; the order of values is not kept. */
+double median(double *values, size_t count);
+
+/* Summary of count > 0 samples, which stay as they are. The standard error of a median of n samples of a normal
+ * distribution is 1.2533 * sigma / sqrt(n); sigma is taken from the interquartile range, IQR / 1.349, which single
+ * outliers do not move. Noise is infinite for fewer than 3 samples. Returns 0, or -1 when out of memory. */
+int summarize(const double *values, size_t count, struct summary *summary);
+
+/* What ends a measurement. */
+struct stopping_rule {
+    size_t runs;        /* exactly so many samples; 0: the limits below decide */
+    size_t min_samples; /* at least */
+    double min_time_ns; /* of all samples together, at least */
+    double max_noise;   /* not in percent */
+    double timeout_s;   /* of wall time */
+};
+
+enum stop_reason { GO_ON, STOP_RUNS, STOP_CONVERGED, STOP_TIMEOUT };
+
+/* "runs", "converged", "timeout". */
+const char *stop_reason_name(enum stop_reason reason);
+
+/* Whether to stop after count samples that took time_ns together, elapsed_s seconds after the start. noise is read only
+ * when the other limits hold; summarize() gives it. */
+enum stop_reason should_stop(const struct stopping_rule *rule, size_t count, double time_ns, double elapsed_s,
+                             double noise);
+
+#endif

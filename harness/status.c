@@ -1,0 +1,16 @@
+#include "harness/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum status fail(struct failure *failure, enum status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+enum status fail_memory(struct failure *failure, unsigned long long bytes, const char *what) {
+    return fail(failure, STATUS_ERROR, "out of memory: %llu bytes on the host for %s", bytes, what);
+}
