@@ -36,6 +36,8 @@ COMMANDS = (
     Command("captures", "regs", "compare two kept captures"),
     Command("gate", "gate", "compare a fresh build with the accepted figures and the committed files"),
     Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
+    Command("traffic", "traffic", "count the memory traffic of versions on the emulator"),
+    Command("ladder", "readme", "print or write the table of all versions, kernels/README.md"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
     Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
     Command("sass-diff", "diff", "compare the machine code of two versions or files, loop first"),
