@@ -63,6 +63,9 @@ static enum status check_options(struct session *session) {
                     "--counters, --trace, --schedule and --checks act on the emulator only: add --backend emu");
     if (options->backend == BACKEND_EMU && options->runs)
         return fail(&session->failure, STATUS_USAGE, "--runs: the emulator gives no times; --runs needs a GPU");
+    if (options->output && (options->check_rows == CHECK_NONE || options->profile))
+        return fail(&session->failure, STATUS_USAGE, "--output %s: is written by the checked launch: drop --%s",
+                    options->output, options->profile ? "profile" : "no-check");
     if (options->dump && !about_dumps())
         return fail(&session->failure, STATUS_USAGE,
                     "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
@@ -136,6 +139,16 @@ static enum status write_dump(struct session *session, int64_t bytes) {
     return status;
 }
 
+static enum status write_output(struct session *session, const struct problem *problem) {
+    const char *const name = session->options.output;
+    const size_t bytes = (size_t)problem_bytes(problem);
+    FILE *file = fopen(name, "wb");
+    const bool written = file && fwrite(session->output, 1, bytes, file) == bytes;
+    const bool closed = file && !fclose(file);
+    if (written && closed) return STATUS_OK;
+    return fail(&session->failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
+}
+
 /* One launch into a poisoned output, compared with the reference. */
 static enum status check(struct session *session, struct record *record, struct verdict *verdict) {
     const struct backend_ops *ops = session->backend->ops;
@@ -145,6 +158,7 @@ static enum status check(struct session *session, struct record *record, struct 
     if ((status = ops->launch(session->backend, failure))) return status;
     if (session->options.check_rows == CHECK_NONE) return STATUS_OK;
     if ((status = ops->read_output(session->backend, session->output, failure))) return status;
+    if (session->options.output && (status = write_output(session, record->problem))) return status;
     if ((status = verify_output(&session->inputs, session->output, session->options.check_rows, verdict, failure)))
         return status;
     if (!verdict->pass) lower_verdict(session, STATUS_WRONG);

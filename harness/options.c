@@ -52,6 +52,8 @@ static const struct option TABLE[] = {
     {"--schedule", OPTION_INTEGER, "SEED", AT(schedule), 0, 9e18, "", "0", "emulator: order of warps, 0 for the plain one"},
     {"--checks", OPTION_CHOICE, "on|off", AT(checks), 0, 0, "", "on", "emulator: look for races and unset data"},
     {"--threads", OPTION_INTEGER, "N", AT(threads), 0, 1024, "", "0", "emulator: host threads, 0 for one a core"},
+    {"--output", OPTION_TEXT, "FILE", AT(output), 0, 0, "", NULL,
+     "write O of the checked launch, raw 16-bit elements; of several problems the last stays"},
     {"--dump", OPTION_TEXT, "FILE", AT(dump), 0, 0, "", NULL,
      "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1"},
     {"--info", OPTION_FLAG, "", AT(info), 0, 0, "", NULL, "print what this executable holds as JSON; needs no GPU"},

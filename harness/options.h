@@ -46,6 +46,7 @@ struct options {
     int64_t schedule;
     int checks; /* 0 on, 1 off */
     int64_t threads; /* 0: one a core */
+    const char *output; /* file for O */
     const char *dump;
     int64_t device;
     bool info, help, version;
