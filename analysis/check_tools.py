@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .config import kernel_label
+from .control import inconsistencies
 from .cubin import Cubin
 from .errors import DONE, REFUSED, AnalysisError
 from .images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
@@ -69,6 +70,8 @@ def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
             loop = f", KV loop of {len(split(listing).loop)}" if graph.nest else ""
             detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}"
             found.append(Finding(f"kernel {cubin.arch}", kernel_label(kernel.symbol), detail))
+            strange = inconsistencies(listing)
+            found += [Finding("control codes", kernel_label(kernel.symbol), strange[0], True)] if strange else []
         except AnalysisError as error:
             found.append(Finding(f"refused kernel {cubin.arch}", kernel_label(kernel.symbol), str(error), True))
     return found or [Finding("cubin", "", "no kernel", True)]

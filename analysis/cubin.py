@@ -135,13 +135,15 @@ class Cubin:
     def _parse(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":
             raise AnalysisError("not a cubin: no ELF header")
-        ident, _, machine, _, _, _, shoff, flags, _, _, _, _, shnum, shstrndx = struct.unpack_from(
+        ident, _, machine, _, _, phoff, shoff, flags, _, _, phnum, _, shnum, shstrndx = struct.unpack_from(
             "<16sHHIQQQIHHHHHH", data
         )
         if machine != EM_CUDA:
             raise AnalysisError(f"not a cubin: ELF machine {machine}, a cubin has {EM_CUDA}")
         if ident[4] != 2 or ident[5] != 1:
             raise AnalysisError("not a cubin of a known kind: 64-bit little-endian ELF expected")
+        if phoff + 56 * phnum > len(data):
+            raise AnalysisError(f"truncated: program headers end at byte {phoff + 56 * phnum} of {len(data)}")
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + 64 * i) for i in range(shnum)]
         raw = []
         for _, kind, _, _, offset, size, *_ in headers:
