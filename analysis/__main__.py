@@ -38,6 +38,7 @@ COMMANDS = (
     Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
     Command("traffic", "traffic", "count the memory traffic of versions on the emulator"),
     Command("ladder", "readme", "print or write the table of all versions, kernels/README.md"),
+    Command("report", "report", "write one page over all versions, as Markdown and as HTML"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
     Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
     Command("sass-diff", "diff", "compare the machine code of two versions or files, loop first"),
@@ -53,6 +54,11 @@ COMMANDS = (
     Command("records", "records", "show, list, check or merge files of records"),
     Command("bench", "bench", "measure versions and peers in rounds, on a GPU"),
     Command("compare", "compare", "say whether one version or record is faster than another"),
+    Command("autotune", "autotune", "find the fastest configuration, timing each distinct kernel once"),
+    Command("profile", "profile", "read hardware counters with ncu, or from a file it saved"),
+    Command("gpu-check", "gpu_check", "run the checks that need a GPU"),
+    Command("race", "sanitize", "look for races: racecheck on a GPU, else the emulator"),
+    Command("sanitize", "sanitize", "all four tools of compute-sanitizer, else the emulator"),
     Command("peers", "peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 

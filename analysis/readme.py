@@ -18,8 +18,8 @@ MISSING = "–"
 MOST_DIFFERENCES = 6
 
 
-def ladder_table(steps: Sequence[Step]) -> Table:
-    """One row a version."""
+def ladder_table(steps: Sequence[Step], links: bool = True) -> Table:
+    """One row a version, its name a link to its source on request."""
     gpus = sorted({gpu for step in steps for gpu in step.speeds})
     columns = ("version", "idea", "parent", "lines changed", *(f"registers {arch}" for arch in ARCHS))
     columns += (*(f"loop / HMMA {arch}" for arch in ARCHS), "wavefronts / ideal")
@@ -27,7 +27,8 @@ def ladder_table(steps: Sequence[Step]) -> Table:
     rows: list[list[Cell]] = []
     for step in steps:
         header = step.version.header
-        row: list[Cell] = [f"[{step.name}]({step.version.path.name})", header.title, header.parent or MISSING]
+        name = f"[{step.name}]({step.version.path.name})" if links else step.name
+        row: list[Cell] = [name, header.title, header.parent or MISSING]
         row += [shown(step.changed), *(registers(step, arch) for arch in ARCHS)]
         row += [shown(step.loop_per_matrix(arch), 2) for arch in ARCHS]
         row += [wavefronts(step), *(ratio(step.speeds.get(gpu)) for gpu in gpus)]
@@ -116,8 +117,15 @@ def published_table(steps: Sequence[Step]) -> Table:
                 text or "none",
             ]
         )
-    columns = ("version", "loop", "published loop", "loop / HMMA", "published loop / HMMA", "published listing")
-    columns += ("opcodes that differ, ours/published",)
+    columns = (
+        "version",
+        "loop",
+        "published loop",
+        "loop / HMMA",
+        "published loop / HMMA",
+        "published listing",
+        "opcodes",
+    )
     return Table(columns, rows)
 
 
@@ -146,7 +154,8 @@ that of fp16, batch 16, 16 heads, seq 4096 over FlashAttention-2's in the same r
 """
 PUBLISHED = """## Beside the published ladder
 
-KV loops for sm_80, next to the published listing whose config is nearest. Sources: analysis/data/README.md.
+KV loops for sm_80, next to the published listing whose config is nearest; opcodes that differ are given as
+ours/published. Sources: analysis/data/README.md.
 """
 
 
