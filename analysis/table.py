@@ -58,13 +58,16 @@ class Table:
 
     def _aligned(self, gap: str, rule: bool) -> list[str]:
         cells = [[_shown(cell) for cell in row] for row in self.rows]
+        names = list(self.columns)
+        if rule:
+            names, *cells = [[cell.replace("|", "\\|") for cell in row] for row in [names, *cells]]
         right = [
             any(isinstance(row[i], (int, float)) for row in self.rows)
             and all(isinstance(row[i], (int, float, type(None))) for row in self.rows)
             for i in range(len(self.columns))
         ]
-        widths = [max([len(name), 2 * rule, *(len(row[i]) for row in cells)]) for i, name in enumerate(self.columns)]
-        lines = [gap.join(_pad(name, widths[i], right[i]) for i, name in enumerate(self.columns))]
+        widths = [max([len(name), 2 * rule, *(len(row[i]) for row in cells)]) for i, name in enumerate(names)]
+        lines = [gap.join(_pad(name, widths[i], right[i]) for i, name in enumerate(names))]
         if rule:
             lines.append(gap.join("-" * (w - 1) + (":" if right[i] else "-") for i, w in enumerate(widths)))
         return lines + [gap.join(_pad(cell, widths[i], right[i]) for i, cell in enumerate(row)) for row in cells]

@@ -1,0 +1,92 @@
+"""The command line: every command is there with its help, and each outcome has its exit status."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis import __main__ as program
+from analysis import configs
+from analysis.__main__ import COMMANDS, main
+from analysis.errors import AnalysisError
+from analysis.files import root
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_is_there_and_documents_every_argument(
+    command: program.Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = __import__(f"analysis.{command.module}", fromlist=["x"])
+    word = command.name.replace("-", "_")
+    assert callable(getattr(module, f"run_{word}"))
+    parser = argparse.ArgumentParser()
+    getattr(module, f"add_{word}_arguments")(parser)
+    undocumented = [action.dest for action in parser._actions if not action.help]
+    assert undocumented == []
+    with pytest.raises(SystemExit) as stop:
+        main([command.name, "--help"])
+    assert stop.value.code == 0
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_names_are_unique() -> None:
+    names = [command.name for command in COMMANDS]
+    assert len(names) == len(set(names))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "analysis", *arguments], cwd=root(), capture_output=True, text=True, check=False
+    )
+
+
+def test_usage_errors_are_2() -> None:
+    assert run().returncode == 2
+    assert run("nonsense").returncode == 2
+    assert run("configs", "--nonsense").returncode == 2
+    assert run("configs", "--set", "nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "words"),
+    [
+        (AnalysisError("the file is odd"), 2, "analysis configs: the file is odd"),
+        (OSError(28, "No space left on device", "out.csv"), 3, "out.csv: No space left on device"),
+        (RuntimeError("a fault"), 3, "this is a fault of the program"),
+        (RecursionError(), 3, "this is a fault of the program"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_each_failure_has_its_status(
+    raised: BaseException,
+    status: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise raised
+
+    monkeypatch.setattr(configs, "run_configs", fail)
+    assert main(["configs"]) == status
+    assert words in capsys.readouterr().err
+
+
+def test_a_full_disk_is_an_error_and_not_silence() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    with full.open("w") as out:
+        done = subprocess.run([sys.executable, "-m", "analysis", "configs", "--set", "all"], cwd=root(), stdout=out,
+                              stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    assert done.returncode == 3
+    assert "No space left" in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"'{sys.executable}' -m analysis configs --set all --json; echo \"status $?\" >&2"
+    done = subprocess.run(["bash", "-c", f"{{ {command}; }} | head -n 1"], cwd=root(), capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.stderr == "status 0\n"
