@@ -9,8 +9,6 @@ on: its broken round is measured again under a new number, so that a round never
 """
 
 import argparse
-import hashlib
-import json
 import secrets
 import sys
 import time
@@ -28,6 +26,7 @@ from .table import add_table_arguments, emit
 if TYPE_CHECKING:
     from .peers import Peers
 
+SAMPLES_KEPT = 64
 STARTUP_SECONDS = 60.0  # a run may take this much longer than its timed part: driver, inputs, reference
 
 
@@ -38,7 +37,7 @@ class Timing:
     warmup: int = 3
     min_samples: int = 10
     max_noise: float = 0.5  # percent
-    min_time: float = 0.2  # seconds
+    min_time: float = 0.1  # seconds
     timeout: float = 3.0  # seconds
 
 
@@ -70,7 +69,7 @@ class Plan:
 
     def name(self) -> str:
         """Equal for equal plans; kept in the records so that a run can be resumed."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        return records.fingerprint(asdict(self))
 
     def problems(self, dtype: str) -> list[Problem]:
         return [
@@ -237,10 +236,22 @@ def rounds_of(
             about |= {"label": unit.label} if unit.label else {}
             about |= {"refused": [asdict(one) for one in refused]} if refused else {}
             for raw in found:
-                raw["run"] = about
                 records.parse(raw, str(unit))
-            records.append(path, found)
+            records.append(path, [thinned(raw) | {"run": about} for raw in found])
     return path, run_id
+
+
+def thinned(raw: dict[str, Any]) -> dict[str, Any]:
+    """The record with at most SAMPLES_KEPT samples, evenly chosen; `kept_every` says how many each stands for.
+
+    Short kernels give thousands of samples a round. Median and quartiles in the record are those of all samples.
+    """
+    timing = raw.get("timing")
+    if not timing or len(timing["samples_ns"]) <= SAMPLES_KEPT:
+        return raw
+    step = -(-len(timing["samples_ns"]) // SAMPLES_KEPT)
+    kept = {name: timing[name][::step] for name in ("samples_ns", "sm_clock_hz")}
+    return raw | {"timing": timing | kept | {"kept_every": step}}
 
 
 def gpu_name(version: str) -> str:
@@ -272,9 +283,9 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> Non
     parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"rounds ({rounds})")
     parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
     parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows checked a run, 0 for none (64)")
-    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N")
+    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N", help="samples a round")
     parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds a run")
-    parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT")
+    parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT", help="noise to stop at")
     parser.add_argument("--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds a run")
     parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE instead of logs/bench/GPU.jsonl")
     parser.add_argument("--quiet", action="store_true", help="no progress")

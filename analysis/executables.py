@@ -12,8 +12,10 @@ import re
 import shlex
 import signal
 import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,8 @@ class Outcome:
             meaning = f"killed by {signal.Signals(-self.status).name}"
         else:
             meaning = f"exit {self.status}, {MEANING.get(self.status, 'not a status of the harness')}"
-        lines = [line for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        text = self.stderr if self.stderr.strip() else self.stdout
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]
         return f"{meaning}: {lines[-1].strip()}" if lines else meaning
 
 
@@ -171,3 +174,29 @@ def numbers(text: str, name: str) -> list[int]:
 def standard_batch(seq: int) -> int:
     """The batch of the published protocol: 16 up to 4096, 8 at 8192, 4 beyond; the executables' own default."""
     return 16 if seq <= 4096 else 8 if seq <= 8192 else 4
+
+
+def stream(executable: Path, arguments: Sequence[str], timeout: float) -> Iterator[dict[str, Any]]:
+    """The JSON records of a run as they are printed. At the end the status is checked: see `checked`; 1 and 4 pass."""
+    argv = [*shlex.split(os.environ.get("LAUNCH", "")), str(executable), *arguments]
+    start = time.monotonic()
+    with tempfile.TemporaryFile("w+") as messages:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, text=True, start_new_session=True
+        )
+        stopper = threading.Timer(timeout, os.killpg, (process.pid, signal.SIGKILL))
+        stopper.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+            status = process.wait()
+        finally:
+            stopper.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        messages.seek(0)
+        outcome = Outcome(tuple(argv), status, "", messages.read(), time.monotonic() - start)
+    checked(outcome, (RIGHT, WRONG, UNTRUSTED))

@@ -163,8 +163,7 @@ class Worker:
             "peer": peer,
             "library": f"PyTorch {self.torch.__version__}",
             "device": self.device(),
-            "problem": problem,
-            "seed": seed,
+            "problem": problem | {"seed": seed},
             "check": check,
             "timing": timing,
             "derived": {"tflops": flop / timing["median"] / 1e3},
@@ -178,7 +177,7 @@ class Worker:
         samples: list[float] = []
         clocks: list[float | None] = []
         begin, timed = time.monotonic(), 0.0
-        reason = ""
+        reason, look = "", 0.0
         while not reason:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self.flush.zero_()
@@ -189,10 +188,10 @@ class Worker:
             clocks.append(self.clock.read())
             samples.append(start.elapsed_time(end) * 1e6)
             timed += samples[-1] / 1e9
-            if len(samples) >= rule["min_samples"] and timed >= rule["min_time"]:
-                spread = stats.median_interval(samples)
-                if (spread.high - spread.low) / 2 / spread.mid <= rule["max_noise"] / 100:
-                    reason = "converged"
+            enough = len(samples) >= rule["min_samples"] and timed >= rule["min_time"]
+            if enough and len(samples) >= look:
+                look = 1.05 * len(samples)  # sorting all samples after each one would cost more than they do
+                reason = "converged" if stats.noise(samples) <= rule["max_noise"] / 100 else ""
             if not reason and time.monotonic() - begin > rule["timeout"]:
                 reason = "timeout"
         return {

@@ -8,6 +8,7 @@ fields). bench adds the object `run` {id, round, …}, which ties lines measured
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -61,7 +62,7 @@ class Record:
     config: str  # short form; "" for a peer
     problem: Problem
     device: str
-    samples_ns: tuple[float, ...]
+    samples_ns: tuple[float, ...]  # empty when nothing was timed, as on the emulator
     sm_clock_hz: tuple[float, ...]  # one a sample, or empty where it can't be read
     discarded: int  # samples thrown away because the clock was too low
     passed: bool | None  # None when nothing was checked
@@ -96,9 +97,9 @@ def parse(raw: Any, where: str = "record") -> Record:
     version, peer = raw.get("version"), raw.get("peer")
     if not isinstance(peer if version is None else version, str):
         raise RecordError(f"{where}: neither 'version' nor 'peer' names what was measured")
-    timing = _object(raw, "timing", where)
+    timing = _object(raw, "timing", where) if raw.get("timing") is not None else {"samples_ns": []}
     samples = _numbers(timing, "samples_ns", f"{where}: timing")
-    clocks = _numbers(timing, "sm_clock_hz", f"{where}: timing") if timing.get("sm_clock_hz") else ()
+    clocks = _clocks(timing)
     if any(sample <= 0 for sample in samples):
         raise RecordError(f"{where}: timing.samples_ns holds a time that is not positive")
     if clocks and len(clocks) != len(samples):
@@ -161,7 +162,14 @@ def bench_path(device: str) -> Path:
 def _verdict(check: dict[str, Any]) -> bool | None:
     if "pass" not in check:
         return None
-    return check["pass"] is True and check.get("pass_after", True) is True
+    return check["pass"] is True and check.get("pass_after") is not False
+
+
+def _clocks(timing: dict[str, Any]) -> tuple[float, ...]:
+    """The SM clock of each sample; none when one of them could not be read."""
+    clocks = timing.get("sm_clock_hz") or []
+    known = all(type(clock) in (int, float) and clock > 0 for clock in clocks)
+    return tuple(clocks) if known else ()
 
 
 def _object(raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:
@@ -221,6 +229,11 @@ def _refuse_constant(name: str) -> float:
 def to_line(raw: dict[str, Any]) -> str:
     """One compact line without its newline."""
     return json.dumps(raw, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def fingerprint(value: Any) -> str:
+    """Twelve hexadecimal digits that are equal for equal plans."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def append(path: Path, raws: Sequence[dict[str, Any]]) -> None:

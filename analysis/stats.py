@@ -131,6 +131,14 @@ def median_interval(values: Sequence[float]) -> Interval:
     return Interval(ordered[rank], median(ordered), ordered[count - 1 - rank])
 
 
+def noise(values: Sequence[float]) -> float:
+    """Relative standard error of the median, the executables' own rule: 1.2533·σ/√n with σ = IQR/1.349."""
+    if len(values) < 3:
+        return math.inf
+    spread = (quantile(values, 0.75) - quantile(values, 0.25)) / 1.349
+    return 1.2533 * spread / math.sqrt(len(values)) / median(values)
+
+
 def geometric_interval(ratios: Sequence[float]) -> Interval:
     """Geometric mean of ratios and its t interval on the logarithms; needs two ratios or more."""
     logs = [math.log(ratio) for ratio in ratios]

@@ -176,6 +176,15 @@ def test_the_default_file_is_that_of_the_gpu(fake: FakeBin, tmp_path: Path, monk
     assert len(records.read(tmp_path / "logs" / "bench" / "rtx-3090.jsonl").records) == 1
 
 
+def test_many_samples_are_thinned_evenly() -> None:
+    timing = {"samples_ns": list(range(1000)), "sm_clock_hz": list(range(1000)), "median": 499.5}
+    kept = bench.thinned({"timing": timing})["timing"]
+    assert kept["samples_ns"] == kept["sm_clock_hz"] == list(range(0, 1000, kept["kept_every"]))
+    assert len(kept["samples_ns"]) <= bench.SAMPLES_KEPT
+    assert kept["median"] == 499.5
+    assert bench.thinned({"timing": None}) == {"timing": None}
+
+
 def test_peers_stand_among_the_versions() -> None:
     versions = [Unit(f"v{i:02}", False, "fp16") for i in range(1, 7)]
     peers = [Unit(name, True, "fp16") for name in ("fa2", "cudnn")]

@@ -49,7 +49,14 @@ def test_a_record_is_taken_apart() -> None:
 def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
     check = {"pass": True, "pass_after": False}
     assert records.parse(raw(check=check)).passed is False
+    assert records.parse(raw(check={"pass": True, "pass_after": None})).passed is True
     assert records.parse(raw(check=None)).passed is None
+
+
+def test_what_was_not_timed_has_no_samples_and_unread_clocks_are_no_clocks() -> None:
+    assert records.parse(raw(timing=None)).samples_ns == ()
+    timing = {"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9, 0]}
+    assert records.parse(raw(timing=timing)).sm_clock_hz == ()
 
 
 @pytest.mark.parametrize("schema", [0, 2, None, "1"])

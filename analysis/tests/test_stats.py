@@ -57,6 +57,16 @@ def test_median_interval_covers_the_true_median() -> None:
     assert held / 400 >= 0.93
 
 
+def test_noise_is_the_standard_error_of_the_median() -> None:
+    draw = random.Random(5)
+    medians = [stats.median([draw.gauss(100, 2) for _ in range(40)]) for _ in range(500)]
+    mean = sum(medians) / 500
+    error = (sum((value - mean) ** 2 for value in medians) / 499) ** 0.5 / mean
+    told = stats.median([stats.noise([draw.gauss(100, 2) for _ in range(40)]) for _ in range(500)])
+    assert told == pytest.approx(error, rel=0.15)
+    assert stats.noise([1.0, 2.0]) == float("inf")
+
+
 def test_geometric_interval_covers_the_true_ratio() -> None:
     draw = random.Random(11)
     held = 0

@@ -1,0 +1,132 @@
+"""gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
+
+import math
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from analysis import gpu_check
+from analysis.__main__ import main
+from analysis.config import parse_short_form
+from analysis.tests.fake import FakeBin
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CLEAN = "0 ========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
+OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = FakeBin(tmp_path / "bin")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    shutil.copy(FIXTURES / "fake_sanitizer.py", tools / "compute-sanitizer")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.setenv("FAKE_TOOL", CLEAN)
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def test_everything_passes(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    assert main(["gpu-check"]) == 0
+    captured = capsys.readouterr()
+    assert "0 not run" in captured.err
+    header, line = (row.split() for row in captured.out.splitlines())
+    cells = dict(zip(header, line, strict=True))
+    assert cells["sanitizers"] == "8/8" and cells["statuses"] == "6/6" and cells["emulator"] == "2/2"
+
+
+def test_the_matrix_holds_what_was_promised(fake: FakeBin) -> None:
+    fake.set("v01")
+    main(["gpu-check", "--quiet"])
+    calls = "\n".join(fake.calls())
+    for text in (
+        "--heads 1,2,3,16,17,32",
+        "--batch 16",
+        "--dist large",
+        "--seq 64,128,",
+        "--config all",
+        "16384",
+        "--dtype bf16",
+        "--check all",
+        "--backend emu",
+    ):
+        assert text in calls
+
+
+def test_one_kv_block_is_the_smallest_length() -> None:
+    config = parse_short_form("(FP16, 128, 128, 64, 4): async+load_2_2_2_tiles")
+    names = [check.name for check in gpu_check.shapes("v10", config, quick=True)]
+    assert names[0].startswith("fp16 seq 128,256,")
+
+
+def test_a_wrong_result_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    fake.set("v02", wrong=[OWN])
+    assert main(["gpu-check", "--groups", "shapes,instances"]) == 1
+    err = capsys.readouterr().err
+    assert "FAILED v02" in err and "FAILED v01" not in err
+    assert OWN in err
+
+
+def test_an_unchecked_result_is_no_pass(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v01")
+    wrong, _ = gpu_check.right("v01", ["--seq", "512", "--no-check"])
+    assert "not every record" in wrong
+
+
+def test_a_sanitizer_finding_fails(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v01")
+    monkeypatch.setenv("FAKE_TOOL", "99 ========= ERROR SUMMARY: 3 errors")
+    assert main(["gpu-check", "--groups", "sanitizers"]) == 1
+
+
+def test_a_wrong_status_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    wrong, _ = gpu_check._status("v01", 3, ["--seq", "512"], {})
+    assert "exit 0 instead of 3" in wrong
+    assert gpu_check._status("v01", 2, ["--seq", "100"], {}) == ("", "")
+
+
+def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01", gpu=False)
+    assert main(["gpu-check"]) == 77
+    assert "no GPU" in capsys.readouterr().err
+
+
+def test_the_budget_leaves_out_and_says_so(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--budget", "0.5", "--quiet"]) == 4
+    assert " not run" in capsys.readouterr().err
+
+
+def test_unknown_groups_are_usage(fake: FakeBin) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--groups", "shape"]) == 2
+
+
+def test_halves_are_decoded() -> None:
+    assert gpu_check.halves(struct.pack("<3e", 1.0, -2.5, 65504.0), "fp16") == [1.0, -2.5, 65504.0]
+    assert gpu_check.halves(bytes([0x80, 0x3F, 0x20, 0xC0]), "bf16") == [1.0, -2.5]
+
+
+def test_outputs_may_differ_by_one_step() -> None:
+    ours = struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
+    step = struct.pack("<4e", 1.0 + 2**-10, 0.5, 0.25, 2e-4)
+    wrong, note = gpu_check.compare_outputs(ours, step, "fp16")
+    assert wrong == "" and note.startswith("50.00 % differ, by at most 1.00")
+    far = struct.pack("<4e", 1.0 + 2**-9, 0.5, 0.25, 1e-4)
+    assert "2.00 rounding steps" in gpu_check.compare_outputs(ours, far, "fp16")[0]
+    assert gpu_check.compare_outputs(ours, ours[:6], "fp16")[0]
+    assert gpu_check.compare_outputs(b"", b"", "fp16")[0]
+    nan = struct.pack("<4e", math.nan, 0.5, 0.25, 1e-4)
+    assert "finite" in gpu_check.compare_outputs(nan, nan, "fp16")[0]
+
+
+def test_a_gpu_that_disagrees_with_the_emulator_fails(fake: FakeBin) -> None:
+    fake.set("v01", emu=[1.0, -0.5, 0.75, 2.0])
+    assert main(["gpu-check", "--groups", "emulator"]) == 1
