@@ -176,9 +176,9 @@ def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfi
     shape_text, colon, feature_text = form.rpartition(":")
     if form and not colon and base is not None and not form.startswith("("):
         return replace(base, **_parse_features(form, text))
+    dtype, d_head, B_r, B_c, n_warps = _parse_shape(shape_text if colon else form, base, text)
     if not colon:
-        raise ConfigError(f"{text!r}: expected '(dtype, d_head, B_r, B_c, n_warps): features', found {form!r}")
-    dtype, d_head, B_r, B_c, n_warps = _parse_shape(shape_text, base, text)
+        raise ConfigError(f"{text!r}: ':' and the features are missing after {form!r}")
     return KernelConfig(dtype, d_head, B_r, B_c, n_warps, **_parse_features(feature_text, text))
 
 
