@@ -1,0 +1,173 @@
+"""The Makefile rebuilds exactly what depends on a change, names what is wrong, and leaves nothing half-made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLEAN_ENV = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KERNELS", "CI")}
+
+
+def run_make(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, timeout=300)
+
+
+def make(tree: Path, *arguments: str) -> str:
+    result = run_make(tree, *arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def rebuilt(tree: Path, *arguments: str) -> set[str]:
+    """The files whose time stamps `make v01` changes, by name, without stamps and dependency files."""
+    times = {path: path.stat().st_mtime_ns for path in tree.rglob("*") if path.is_file()}
+    make(tree, *arguments, "v01")
+    after = {path: path.stat().st_mtime_ns for path in tree.rglob("*") if path.is_file()}
+    changed = {path for path, t in after.items() if times.get(path) != t}
+    return {path.name for path in changed if path.suffix in (".o", ".ptx", ".cubin", ".log") or path.parent.name == "bin"}
+
+
+def edit(path: Path) -> None:
+    """A change of the text that does not change the meaning."""
+    time.sleep(0.02)
+    path.write_text(path.read_text() + "\n// edited\n")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources with v01 alone, built once; a path with a space, as users have."""
+    target = tmp_path_factory.mktemp("flash ladder")
+    listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    for name in listing.stdout.splitlines():
+        other_kernel = name.startswith("kernels/v") and not name.startswith("kernels/v01")
+        if (ROOT / name).is_file() and not other_kernel and not name.startswith(("notebooks", "logs", "sass", "docs")):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    (target / ".venv").symlink_to(ROOT / ".venv")
+    make(target, "-j2", "v01")
+    return target
+
+
+CHAIN = {"v01.ptx", "sm_80.cubin", "sm_90.cubin", "v01.sm_80.log", "v01.sm_90.log", "code.o", "v01"}
+
+
+def test_second_make_does_nothing(tree: Path) -> None:
+    assert rebuilt(tree) == set()
+
+
+def test_kernel_edit_rebuilds_its_own_chain(tree: Path) -> None:
+    edit(next(tree.glob("kernels/v01_*.cu")))
+    assert rebuilt(tree) == CHAIN
+
+
+def test_device_header_edit_rebuilds_the_chain_but_no_host_object(tree: Path) -> None:
+    edit(tree / "common/ptx_sm80.cuh")
+    assert rebuilt(tree) == CHAIN
+
+
+def test_host_header_edit_rebuilds_only_its_users(tree: Path) -> None:
+    edit(tree / "harness/stats.h")
+    changed = rebuilt(tree)
+    users = {p.stem + ".o" for p in tree.glob("harness/*.c") if '"harness/stats.h"' in p.read_text()}
+    assert {"stats.o", "v01"} <= changed and users <= changed
+    assert not any(name.endswith((".ptx", ".cubin")) for name in changed)
+    assert "options.o" not in changed
+
+
+def test_host_flags_rebuild_host_objects_only(tree: Path) -> None:
+    changed = rebuilt(tree, "-j2", "CFLAGS=-O1")
+    assert {"main.o", "stats.o", "v01"} <= changed
+    assert not any(name.endswith((".ptx", ".cubin")) for name in changed)
+    make(tree, "-j2", "v01")
+
+
+def test_device_flags_rebuild_device_code_only(tree: Path) -> None:
+    changed = rebuilt(tree, "NVCCFLAGS=-DNOTHING")
+    assert CHAIN <= changed and "main.o" not in changed and "stats.o" not in changed
+    make(tree, "v01")
+
+
+def test_archs_embed_what_is_asked_for(tree: Path) -> None:
+    changed = rebuilt(tree, "ARCHS=80")
+    assert "code.o" in changed and "v01" in changed
+    assert "v01.ptx" not in changed and "sm_80.cubin" not in changed
+    listing = subprocess.run([tree / "bin/v01", "--info"], capture_output=True, text=True, check=True).stdout
+    assert "sm_80" in listing and "sm_90" not in listing
+    make(tree, "v01")
+
+
+def test_a_set_has_its_own_folder(tree: Path) -> None:
+    wanted = "(BF16, 128, 128, 32, 4): async+load_0_0_0_tiles"
+    default_ptx = (tree / "build/v01/v01.ptx").read_text()
+    make(tree, "-j2", "v01", f"KERNELS={wanted}")
+    listing = subprocess.run([tree / "bin/v01", "--list"], capture_output=True, text=True, check=True).stdout
+    assert wanted in listing
+    assert (tree / "build/v01/v01.ptx").read_text() == default_ptx
+    make(tree, "v01")
+    listing = subprocess.run([tree / "bin/v01", "--list"], capture_output=True, text=True, check=True).stdout
+    assert wanted not in listing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["v99"], ["no version 'v99'", "v01"]),
+        (["sass-diff"], ["sass-diff needs A=", "v01"]),
+        (["sass-diff", "A=v01", "B=v77"], ["no version 'v77'", "v01"]),
+        (["v01", "KERNELS=(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+warp_speed"], ["warp_speed"]),
+        (["v01", "KERNELS=(FP16, 128, 64"], ["(FP16, 128, 64"]),
+        (["v01", "CUDA=/nowhere"], ["/nowhere"]),
+    ],
+)
+def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str]) -> None:
+    result = run_make(tree, *arguments)
+    assert result.returncode == 2
+    for word in words:
+        assert word in result.stdout + result.stderr
+    make(tree, "v01")
+
+
+def test_an_interrupted_build_leaves_nothing_half_made(tree: Path) -> None:
+    edit(tree / "common/ptx_sm80.cuh")
+    build = subprocess.Popen(["make", "v01"], cwd=tree, env=CLEAN_ENV, stdout=subprocess.PIPE, start_new_session=True)
+    for _ in range(200):
+        time.sleep(0.01)
+        running = subprocess.run(["pgrep", "-s", str(build.pid), "cicc|ptxas"], capture_output=True).returncode == 0
+        if running:
+            break
+    os.killpg(build.pid, signal.SIGINT)
+    assert build.wait(timeout=60) != 0
+    make(tree, "v01")
+    assert rebuilt(tree) == set()
+    result = subprocess.run([tree / "bin/v01", "--list"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture
+def broken_kernel(tree: Path) -> Iterator[Path]:
+    kernel = next(tree.glob("kernels/v01_*.cu"))
+    text = kernel.read_text()
+    yield kernel
+    kernel.write_text(text)
+    make(tree, "v01")
+
+
+def test_a_failing_compiler_prints_its_log(tree: Path, broken_kernel: Path) -> None:
+    broken_kernel.write_text(broken_kernel.read_text().replace("__global__", "__global__ surprise"))
+    result = run_make(tree, "v01")
+    assert result.returncode == 2 and "surprise" in result.stdout + result.stderr
+    assert not (tree / "build/v01/v01.ptx").exists()
+
+
+def test_help_lists_every_goal(tree: Path) -> None:
+    text = make(tree, "help")
+    for goal in ["all", "check", "sass-diff", "regs", "report", "bench", "gpu-check", "setup", "clean"]:
+        assert goal in text
