@@ -1,0 +1,38 @@
+"""docs/configurations.md: its examples print what it says, its table of sets has the right sizes."""
+
+import re
+import shlex
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.config import FIELD_TYPES, config_set
+from analysis.files import root
+
+PAGE = (root() / "docs/configurations.md").read_text()
+EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:40] for command, _ in EXAMPLES])
+def test_an_example_prints_what_the_page_says(
+    command: str, printed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELS", raising=False)
+    main(shlex.split(command))
+    said = capsys.readouterr()
+    assert said.out + said.err == printed
+
+
+def test_sets_have_the_sizes_of_the_table() -> None:
+    sizes = dict(re.findall(r"^\| `(\w+)` \| ([0-9]+): ", PAGE, re.MULTILINE))
+    assert {name: len(config_set(name)) for name in sizes} == {name: int(size) for name, size in sizes.items()}
+    assert set(sizes) == {"prog", "progall", "tune"}
+
+
+def test_every_field_is_named() -> None:
+    for name in FIELD_TYPES:
+        assert name in PAGE or name.removesuffix("mma_load_K_tiles") in PAGE, name
