@@ -10,6 +10,7 @@ that got better are reported and accepted in the same way. A baseline of another
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import sys
@@ -379,6 +380,7 @@ def run_gate(args: argparse.Namespace) -> int:
 def add_accept_arguments(parser: argparse.ArgumentParser) -> None:
     _add_common_arguments(parser)
     parser.add_argument("--why", metavar="WHY", required=True, help="the reason, kept in the baseline")
+    parser.add_argument("--json", action="store_true", help="print the number of changed lines as JSON")
 
 
 def run_accept(args: argparse.Namespace) -> int:
@@ -388,5 +390,8 @@ def run_accept(args: argparse.Namespace) -> int:
     if not why:
         raise AnalysisError("--why is empty: say why these figures are right")
     changed = accept(root(), load_chosen(root(), args.version), _archs(args.archs), why)
-    print(f"{baseline_path(root()).relative_to(root())}: {changed} lines changed")
+    path = baseline_path(root()).relative_to(root())
+    print(
+        json.dumps({"file": str(path), "changed_lines": changed}) if args.json else f"{path}: {changed} lines changed"
+    )
     return DONE

@@ -7,6 +7,7 @@ supports; what was cut is said on standard error, with the version's own sentenc
 """
 
 import argparse
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -86,12 +87,16 @@ def add_instances_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="folder to write instances.cuh and about.h to"
     )
+    parser.add_argument("--json", action="store_true", help="print what is built and what was left out as JSON")
 
 
 def run_instances(args: argparse.Namespace) -> int:
     version = read_version(args.kernel)
     configs, cut = select(version, args.set)
-    if cut:
+    if args.json:
+        left_out = [{"config": str(config), "reasons": reasons} for config, reasons in cut]
+        print(json.dumps({"built": [str(config) for config in configs], "left_out": left_out}, indent=1))
+    elif cut:
         print(cut_report(version, args.set, cut), file=sys.stderr)
     write_if_changed(args.out / "instances.cuh", instances_text(configs))
     write_if_changed(args.out / "about.h", about_text(version))

@@ -8,6 +8,7 @@ an error that names it, and so is an entry function without its figures: nothing
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from .errors import DONE, AnalysisError
 from .files import read_text
-from .table import emit
+from .table import add_output_arguments, emit
 
 
 @dataclass(frozen=True)
@@ -235,27 +236,36 @@ def read_log(path: Path) -> Log:
 # ---- demangling ------------------------------------------------------------------------------------------------------
 
 
+MANGLED = re.compile(r"\b_Z\w+")
+
+
 def demangle(text: str) -> str:
-    """The text with every mangled name in it demangled, by cu++filt where it is on the PATH, else by c++filt."""
+    """The text with every mangled name in it demangled."""
+    names = demangled_names(text)
+    return MANGLED.sub(lambda found: names[found[0]], text)
+
+
+def demangled_names(text: str) -> dict[str, str]:
+    """Each mangled name in a text and what it means, by cu++filt where it is on the PATH, else by c++filt."""
     tool = shutil.which("cu++filt") or shutil.which("c++filt")
     if tool is None:
         raise AnalysisError("neither cu++filt nor c++filt is on the PATH: install binutils")
-    names = list(dict.fromkeys(re.findall(r"\b_Z\w+", text)))
+    names = list(dict.fromkeys(MANGLED.findall(text)))
     if not names:
-        return text
+        return {}
     done = subprocess.run([tool], input="\n".join(names) + "\n", capture_output=True, text=True, check=False)
     plain = done.stdout.splitlines()
     if done.returncode or len(plain) != len(names):
         raise AnalysisError(f"{tool}: exit status {done.returncode} and {len(plain)} names for {len(names)} asked")
-    table = dict(zip(names, plain, strict=True))
-    return re.sub(r"\b_Z\w+", lambda found: table[found[0]], text)
+    return dict(zip(names, plain, strict=True))
 
 
 def add_demangle_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", type=Path, metavar="LOG", help="any text with mangled names, such as a ptxas log")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    add_output_arguments(parser)
 
 
 def run_demangle(args: argparse.Namespace) -> int:
-    emit(demangle(read_text(args.log)), args.output)
+    text = read_text(args.log)
+    emit(json.dumps(demangled_names(text), indent=1) + "\n" if args.json else demangle(text), args.output)
     return DONE

@@ -11,6 +11,7 @@ that the input can't hold is written n/a.
 
 import argparse
 import datetime
+import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -263,6 +264,7 @@ def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the capture; a time stamp without it")
     parser.add_argument("--logs", type=Path, nargs="*", metavar="LOG", help="logs to keep; logs/ptxas/ without it")
     parser.add_argument("--force", action="store_true", help="replace a capture of this name")
+    parser.add_argument("--json", action="store_true", help="print the files written as JSON")
 
 
 def run_capture(args: argparse.Namespace) -> int:
@@ -279,10 +281,13 @@ def run_capture(args: argparse.Namespace) -> int:
     if target.exists() and args.name and not args.force:
         raise AnalysisError(f"{target} is there already: choose another name, or --force")
     text = "".join(f"# {path.name}\n{read_text(path)}" for path in logs)
-    write_atomically(target, text)
-    write_atomically(folder / f"{name}.demangled.log", demangle(text))
-    write_atomically(folder / f"{name}.csv", capture_csv(text, str(target)))
-    print(f"kept as {target.relative_to(root())}, .demangled.log and .csv ({len(logs)} logs)")
+    texts = {"log": text, "demangled.log": demangle(text), "csv": capture_csv(text, str(target))}
+    for suffix, content in texts.items():
+        write_atomically(folder / f"{name}.{suffix}", content)
+    if args.json:
+        print(json.dumps([str(folder / f"{name}.{suffix}") for suffix in texts]))
+    else:
+        print(f"kept as {target.relative_to(root())}, .demangled.log and .csv ({len(logs)} logs)")
     return DONE
 
 

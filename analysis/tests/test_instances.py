@@ -177,6 +177,9 @@ def test_command_writes_only_what_changed(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == ""
     assert main(["instances", str(kernel), "--set", "prog", "--out", str(out)]) == 0
     assert "6 members of 'prog' left out" in capsys.readouterr().err
+    assert main(["instances", str(kernel), "--set", "prog", "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["built"][0] == str(CONFIG) and len(said["left_out"]) == 6
     assert main(["instances", str(tmp_path / "v02_none.cu"), "--out", str(out)]) == 2
     assert "No such file" in capsys.readouterr().err
 

@@ -25,6 +25,7 @@ def test_every_command_is_there_and_documents_every_argument(
     getattr(module, f"add_{word}_arguments")(parser)
     undocumented = [action.dest for action in parser._actions if not action.help]
     assert undocumented == []
+    assert "json" in [action.dest for action in parser._actions]
     with pytest.raises(SystemExit) as stop:
         main([command.name, "--help"])
     assert stop.value.code == 0

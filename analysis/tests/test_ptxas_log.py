@@ -1,5 +1,6 @@
 """ptxas logs: every form of line on files of CUDA 9 to 13, and an error for whatever is not understood."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -141,6 +142,8 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     out = tmp_path / "a b" / "demangled.log"
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "-o", str(out)]) == 0
     assert "reduce(float*, int)" in out.read_text()
+    assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["_Z6reducePfi"] == "reduce(float*, int)"
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log")]) == 2
     assert "c++filt" in capsys.readouterr().err
