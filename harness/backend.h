@@ -33,9 +33,12 @@ struct sample {
     double sm_clock_hz; /* mean over the launch; 0 where it could not be read */
 };
 
-/* Totals of one emulated launch, in PTX warp instructions, modelled wavefronts and 32-byte sectors. */
+/* Totals of one emulated launch: warp instructions of the PTX, modelled wavefronts of shared memory, 32-byte sectors of
+ * global memory. */
 struct counts {
-    uint64_t instructions, mma, ldmatrix, shared_wavefronts, ideal_wavefronts, global_sectors, global_bytes;
+    uint64_t executed, mma, ldmatrix;
+    uint64_t wavefronts, ideal; /* ideal: of the same accesses without bank conflicts */
+    uint64_t sectors;
     uint64_t findings; /* races, unset data, ... */
 };
 
@@ -68,9 +71,9 @@ struct backend_ops {
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
     /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
-    /* Emulator: totals of the last launch, and what it found and counted, in words. */
+    /* Emulator: totals of the last launch; what it found, in words, and tables of counters. False when out of memory. */
     void (*counts)(const struct backend *backend, struct counts *counts);
-    void (*explain)(const struct backend *backend, FILE *file, bool by_line);
+    bool (*explain)(const struct backend *backend, FILE *file, bool counters);
 };
 
 /* Open a GPU, from the driver's library on. STATUS_CANNOT_RUN where there is none that can run the version's code. */

@@ -2,6 +2,7 @@
 #include "harness/backend.h"
 #include "harness/config.h"
 #include "harness/emu/emu.h"
+#include "harness/emu/print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,77 +144,22 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
     const emu_counters *counters = emu_counts(emu->device);
     size_t findings;
     emu_findings(emu->device, &findings);
-    *counts = (struct counts){.instructions = counters->total.executed,
-                              .shared_wavefronts = counters->total.wavefronts,
-                              .ideal_wavefronts = counters->total.ideal,
-                              .global_sectors = counters->total.sectors,
+    *counts = (struct counts){.executed = counters->total.executed,
+                              .wavefronts = counters->total.wavefronts,
+                              .ideal = counters->total.ideal,
+                              .sectors = counters->total.sectors,
                               .findings = findings};
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         if (!strcmp(row->group, "mma")) counts->mma += row->executed;
         if (!strcmp(row->group, "ldmatrix")) counts->ldmatrix += row->executed;
-        if (row->requests) counts->global_bytes += row->bytes;
     }
 }
 
-/* Sum of the rows of one CUDA source line. */
-struct source_line {
-    const char *file;
-    int line;
-    uint64_t executed, wavefronts, ideal, sectors;
-};
-
-static int by_place(const void *a, const void *b) {
-    const struct source_line *x = a, *y = b;
-    const int files = strcmp(x->file, y->file);
-    return files ? files : (x->line > y->line) - (x->line < y->line);
-}
-
-/* One row a source line, in the order of the source; code inlined from a header counts for the line that calls it. */
-static void print_lines(const emu_counters *counters, FILE *file) {
-    struct source_line *lines = calloc(counters->count + 1, sizeof *lines);
-    size_t count = 0;
-    if (!lines) return;
-    for (size_t i = 0; i < counters->count; i++) {
-        const emu_counter *row = &counters->rows[i];
-        const bool inlined = row->place.caller_file[0] != 0;
-        lines[i] = (struct source_line){inlined ? row->place.caller_file : row->place.file,
-                                        inlined ? row->place.caller_line : row->place.line,
-                                        row->executed,
-                                        row->wavefronts,
-                                        row->ideal,
-                                        row->sectors};
-    }
-    qsort(lines, counters->count, sizeof *lines, by_place);
-    for (size_t i = 0; i < counters->count; i++) {
-        if (count && !by_place(&lines[count - 1], &lines[i])) {
-            lines[count - 1].executed += lines[i].executed;
-            lines[count - 1].wavefronts += lines[i].wavefronts;
-            lines[count - 1].ideal += lines[i].ideal;
-            lines[count - 1].sectors += lines[i].sectors;
-        } else {
-            lines[count++] = lines[i];
-        }
-    }
-    fprintf(file, "  %12s %12s %12s %12s  %s\n", "warp instr.", "wavefronts", "ideal", "sectors", "source line");
-    for (size_t i = 0; i < count; i++) {
-        if (!lines[i].executed) continue;
-        const char *slash = strrchr(lines[i].file, '/');
-        fprintf(file, "  %12llu %12llu %12llu %12llu  %s:%d\n", (unsigned long long)lines[i].executed,
-                (unsigned long long)lines[i].wavefronts, (unsigned long long)lines[i].ideal,
-                (unsigned long long)lines[i].sectors, slash ? slash + 1 : lines[i].file, lines[i].line);
-    }
-    free(lines);
-}
-
-static void emu_explain(const struct backend *backend, FILE *file, bool by_line) {
+static bool emu_explain(const struct backend *backend, FILE *file, bool counters) {
     const struct emu *emu = (const struct emu *)backend;
-    size_t count;
-    const emu_finding *findings = emu_findings(emu->device, &count);
-    for (size_t i = 0; i < count; i++)
-        fprintf(file, "%s, %llu times: %s\n", emu_class_name(findings[i].class_),
-                (unsigned long long)findings[i].count, findings[i].message);
-    if (by_line) print_lines(emu_counts(emu->device), file);
+    print_findings(file, emu->device);
+    return !counters || print_counters(file, emu_counts(emu->device));
 }
 
 static const struct backend_ops EMU_OPS = {

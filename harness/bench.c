@@ -24,7 +24,7 @@ static enum status keep(struct measurement *measurement, size_t *room, struct sa
 /* Fill in time and sm_clock_hz. */
 static enum status summarize_samples(struct measurement *measurement, struct failure *failure) {
     const size_t count = measurement->count;
-    double *values = malloc(count * sizeof *values);
+    double *values = calloc(count, sizeof *values);
     if (!values) return fail_memory(failure, count * sizeof *values, "a summary");
     for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].ns;
     const int failed = summarize(values, count, &measurement->time);

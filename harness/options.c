@@ -35,7 +35,7 @@ static const struct option TABLE[] = {
     {"--min-samples", OPTION_INTEGER, "N", AT(min_samples), 1, 1e6, "", "10", "timed launches at the least"},
     {"--max-noise", OPTION_NUMBER, "PERCENT", AT(max_noise), 0, 100, "%", "0.5",
      "stop when the relative error of the median is below"},
-    {"--min-time", OPTION_NUMBER, "SECONDS", AT(min_time), 0, 86400, "s", "0.5", "measured time at the least"},
+    {"--min-time", OPTION_NUMBER, "SECONDS", AT(min_time), 0, 86400, "s", "0.5", "measured time at the least, unless there are 1000 samples"},
     {"--timeout", OPTION_NUMBER, "SECONDS", AT(timeout), 0, 86400, "s", "15",
      "stop measuring a problem after this time, converged or not"},
     {"--throttle-threshold", OPTION_NUMBER, "PERCENT", AT(throttle_threshold), 0, 100, "%", "75",

@@ -142,13 +142,14 @@ static void add_counts(struct json *json, const struct counts *counts) {
         return;
     }
     json_open(json, "counters", '{');
-    json_int(json, "warp_instructions", (int64_t)counts->instructions);
+    json_open(json, "total", '{');
+    json_int(json, "executed", (int64_t)counts->executed);
     json_int(json, "mma", (int64_t)counts->mma);
     json_int(json, "ldmatrix", (int64_t)counts->ldmatrix);
-    json_int(json, "shared_wavefronts", (int64_t)counts->shared_wavefronts);
-    json_int(json, "ideal_wavefronts", (int64_t)counts->ideal_wavefronts);
-    json_int(json, "global_sectors", (int64_t)counts->global_sectors);
-    json_int(json, "global_bytes", (int64_t)counts->global_bytes);
+    json_int(json, "wavefronts", (int64_t)counts->wavefronts);
+    json_int(json, "ideal", (int64_t)counts->ideal);
+    json_int(json, "sectors", (int64_t)counts->sectors);
+    json_close(json, '}');
     json_int(json, "findings", (int64_t)counts->findings);
     json_close(json, '}');
 }
@@ -281,19 +282,22 @@ static void print_first_wrong(const struct verdict *verdict) {
     if (verdict->mismatches)
         printf("  first wrong: batch %lld, row %lld, head %lld, column %lld: %.8g, expected %.8g +- %.3g\n",
                (long long)first->batch, (long long)first->row, (long long)first->head, (long long)first->column,
-               first->got, first->expected, first->bound);
+               isnan(first->got) ? NAN : first->got, first->expected, first->bound);
 }
 
 static void print_counts(const struct counts *counts) {
-    const double ideal = counts->ideal_wavefronts ? (double)counts->ideal_wavefronts : 1;
-    printf("  %-34s %12llu\n  %-34s %12llu\n  %-34s %12llu\n  %-34s %12llu  (%.2f x the ideal %llu)\n"
-           "  %-34s %12llu\n  %-34s %12llu\n",
-           "PTX warp instructions", (unsigned long long)counts->instructions, "  of them mma",
-           (unsigned long long)counts->mma, "  of them ldmatrix", (unsigned long long)counts->ldmatrix,
-           "modelled shared-memory wavefronts", (unsigned long long)counts->shared_wavefronts,
-           (double)counts->shared_wavefronts / ideal, (unsigned long long)counts->ideal_wavefronts,
-           "global 32-byte sectors", (unsigned long long)counts->global_sectors, "findings",
-           (unsigned long long)counts->findings);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {{"PTX warp instructions", counts->executed},
+                {"  of them mma", counts->mma},
+                {"  of them ldmatrix", counts->ldmatrix},
+                {"shared-memory wavefronts, modelled", counts->wavefronts},
+                {"  without bank conflicts", counts->ideal},
+                {"global-memory sectors of 32 bytes", counts->sectors},
+                {"findings", counts->findings}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("  %-36s %12llu\n", rows[i].name, (unsigned long long)rows[i].value);
 }
 
 static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
@@ -305,7 +309,8 @@ static enum status write_text(const struct report *report, const struct record *
            (long long)problem->seq, dtype_name(problem->dtype), problem->dist ? " " : "",
            problem->dist ? distribution_name(problem->dist) : "");
     if (m && m->count) {
-        printf("%.1f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record), m->time.median / 1e3,
+        printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1,
+               tflops_of(record), m->time.median / 1e3,
                50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot", m->count);
         if (m->discarded) printf(" (%zu discarded)", m->discarded);
         if (m->sm_clock_hz > 0) printf("  SM %.0f MHz", m->sm_clock_hz / 1e6);

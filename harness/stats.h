@@ -21,11 +21,14 @@ double median(double *values, size_t count);
  * outliers do not move. Noise is infinite for fewer than 3 samples. Returns 0, or -1 when out of memory. */
 int summarize(const double *values, size_t count, struct summary *summary);
 
+/* So many samples are enough however short they are. */
+enum { STOPPING_SAMPLES = 1000 };
+
 /* What ends a measurement. */
 struct stopping_rule {
     size_t runs;        /* exactly so many samples; 0: the limits below decide */
     size_t min_samples; /* at least */
-    double min_time_ns; /* of all samples together, at least */
+    double min_time_ns; /* of all samples together, at least; STOPPING_SAMPLES will do too */
     double max_noise;   /* not in percent */
     double timeout_s;   /* of wall time */
 };

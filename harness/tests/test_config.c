@@ -1,0 +1,160 @@
+/* test_config.c - short forms and kernel symbols: the cases shared with Python, round trips, broken input. */
+#include "harness/config.h"
+#include "harness/tests/tap.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+/* Lines `ok<TAB>text<TAB>canonical form` and `bad<TAB>text<TAB>word the message must contain`. */
+static void shared_cases(void) {
+    char line[2000];
+    int cases = 0;
+    FILE *file = fopen("analysis/tests/fixtures/config_cases.txt", "r");
+    if (!ok(file != NULL, "the shared cases can be read")) return;
+    while (fgets(line, sizeof line, file)) {
+        KernelConfig config;
+        struct failure failure = {""};
+        char again[CONFIG_TEXT_SIZE];
+        line[strcspn(line, "\n")] = 0;
+        char *text = strchr(line, '\t'), *expected = text ? strchr(text + 1, '\t') : NULL;
+        if (line[0] == '#' || !line[0]) continue;
+        if (!ok(expected != NULL, "three fields in: %s", line)) continue;
+        *text++ = 0;
+        *expected++ = 0;
+        cases++;
+        const enum status status = config_parse(text, &config, &failure);
+        if (!strcmp(line, "ok")) {
+            if (!ok(status == STATUS_OK, "reads '%s'", text)) printf("# %s\n", failure.text);
+            if (status == STATUS_OK) ok(!strcmp(config_format(&config, again), expected), "prints %s", expected);
+        } else {
+            ok(status == STATUS_USAGE, "refuses '%s'", text);
+            says(failure.text, expected, text);
+        }
+    }
+    fclose(file);
+    ok(cases > 40, "%d shared cases", cases);
+}
+
+/* A configuration from the bits of a number: every flag and some sizes. */
+static KernelConfig config_of(unsigned bits) {
+    static const int tiles[] = {0, 2, 4, 8};
+    const int k = tiles[bits >> 8 & 3];
+    return (KernelConfig){.dtype = bits & 1 ? FP16 : BF16,
+                          .d_head = 128,
+                          .B_r = bits & 2 ? 64 : 128,
+                          .B_c = bits & 4 ? 64 : 128,
+                          .n_warps = 4,
+                          .async_copy = bits & 8,
+                          .eager_load_blocks = bits & 16,
+                          .swizzled = bits & 32,
+                          .Q_mma_load_K_tiles = bits & 2048 ? k : 0,
+                          .K_mma_load_K_tiles = k,
+                          .V_mma_load_K_tiles = bits & 1024 ? 2 : 0,
+                          .mma_double_buffer_loads = bits & 64,
+                          .optimized_softmax = bits & 128};
+}
+
+static void round_trips(void) {
+    int wrong = 0, different = 0;
+    for (unsigned bits = 0; bits < 4096; bits++) {
+        const KernelConfig config = config_of(bits);
+        KernelConfig again;
+        char text[CONFIG_TEXT_SIZE];
+        struct failure failure;
+        if (config_parse(config_format(&config, text), &again, &failure) || !config_equal(&config, &again)) wrong++;
+        for (unsigned bit = 1; bit < 256; bit <<= 1) {
+            const KernelConfig other = config_of(bits ^ bit);
+            if (config_equal(&config, &other)) different++;
+        }
+    }
+    ok(wrong == 0, "4096 configurations print and read back (%d wrong)", wrong);
+    ok(different == 0, "configurations that differ in one field are not equal (%d are)", different);
+}
+
+static bool decodes(const char *symbol, const char *expected) {
+    KernelConfig config;
+    char text[CONFIG_TEXT_SIZE];
+    return config_from_symbol(symbol, strlen(symbol), &config) && !strcmp(config_format(&config, text), expected);
+}
+
+static void symbols(void) {
+#define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
+#define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
+#define AFTER "EEEv12forward_args"
+    static const char *const bad[] = {
+        "",
+        "flash_forward",
+        FIRST,
+        "_Z13flash_forwardv",
+        FIRST AFTER "x",
+        "x" FIRST AFTER,
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0E" AFTER,             /* twelve values */
+        FIRST "Lb1E" AFTER,                                                                    /* a later field in use */
+        FIRST "Lb0" AFTER,                                                                     /* no end of a literal */
+        BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such type */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such bool */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* int for bool */
+        BEFORE "L5dtype5ELin128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,        /* negative */
+        BEFORE "L5dtype5ELi12800000000ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* too long */
+    };
+    ok(decodes(FIRST AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "a symbol of thirteen values");
+    ok(decodes(FIRST "Lb0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "one more value, a false flag");
+    ok(decodes(FIRST "Li0ELb0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "two more values, both zero");
+    ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
+               "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
+       "every field lands in its place");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        KernelConfig config;
+        ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "not a symbol of ours: '%s'", bad[i]);
+    }
+}
+
+/* Random changes of a good text: the parser must end, and what it accepts must print and read back. */
+static void fuzz(void) {
+    static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax";
+    static const char letters[] = "(), :+_|0123456789abdefilmoprstwxzBFP\t\x80";
+    uint64_t state = 12345;
+    int accepted = 0, wrong = 0;
+    for (int round = 0; round < 50000; round++) {
+        char text[200];
+        size_t length = sizeof good - 1;
+        memcpy(text, good, sizeof good);
+        for (int change = 0; change < 1 + round % 4; change++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            const size_t at = (state >> 33) % (length + 1);
+            const char letter = letters[(state >> 20) % (sizeof letters - 1)];
+            const int kind = (int)(state >> 60) % 3;
+            if (kind == 0 && at < length) {
+                text[at] = letter;
+            } else if (kind == 1 && at < length) {
+                memmove(text + at, text + at + 1, length - at);
+                length--;
+            } else if (length + 1 < sizeof text) {
+                memmove(text + at + 1, text + at, length - at + 1);
+                text[at] = letter;
+                length++;
+            }
+        }
+        KernelConfig config, again;
+        struct failure failure = {""};
+        char printed[CONFIG_TEXT_SIZE];
+        const enum status status = config_parse(text, &config, &failure);
+        if (status == STATUS_OK) {
+            accepted++;
+            if (config_parse(config_format(&config, printed), &again, &failure) || !config_equal(&config, &again))
+                wrong++;
+        } else if (status != STATUS_USAGE || !failure.text[0]) {
+            wrong++;
+        }
+    }
+    ok(wrong == 0 && accepted > 0 && accepted < 50000, "50000 changed short forms: %d accepted, %d handled wrongly",
+       accepted, wrong);
+}
+
+int main(void) {
+    shared_cases();
+    round_trips();
+    symbols();
+    fuzz();
+    return tap_done();
+}

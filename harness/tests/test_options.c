@@ -1,0 +1,174 @@
+/* test_options.c - the option table, defaults, good and bad command lines. */
+#include "harness/options.h"
+#include "harness/tests/tap.h"
+
+#include <stdlib.h>
+
+/* Parse words separated by blanks; quotes are not known here. */
+static enum status parse(struct options *options, const char *line, struct failure *failure) {
+    static char copies[16][400]; /* options borrow from argv */
+    static int next;
+    char *argv[64], *copy = copies[next++ % 16];
+    int argc = 0;
+    snprintf(copy, sizeof copies[0], "v01 %s", line);
+    for (char *word = strtok(copy, " "); word && argc < 64; word = strtok(NULL, " ")) argv[argc++] = word;
+    failure->text[0] = 0;
+    return options_parse(options, argc, argv, failure);
+}
+
+static void defaults(void) {
+    struct options options;
+    struct failure failure;
+    ok(parse(&options, "", &failure) == STATUS_OK, "no options");
+    ok(options.backend == BACKEND_AUTO && options.dtype == -1 && options.dist == DIST_NORMAL, "default choices");
+    ok(options.check_rows == 256 && options.seed == 1 && options.cold && !options.runs, "default check, seed and mode");
+    ok(options.warmup == 3 && options.min_samples == 10 && options.max_noise == 0.5 && options.min_time == 0.5 &&
+           options.timeout == 15 && options.throttle_threshold == 75,
+       "default limits of the stopping rule");
+    ok(!options.batch.count && !options.heads.count && !options.seq.count && !options.n_configs, "no sizes, no configs");
+    ok(!options.json && !options.csv && !options.quiet && !options.strict && !options.profile, "nothing else is on");
+}
+
+static void good_lines(void) {
+    struct options options;
+    struct failure failure;
+    ok(!parse(&options, "--seq 512,1024 --batch=2 --heads 3:12:*2", &failure) && options.seq.count == 2 &&
+           options.seq.values[1] == 1024 && options.batch.values[0] == 2 && options.heads.count == 3 &&
+           options.heads.values[2] == 12,
+       "lists and ranges, joined or apart");
+    ok(!parse(&options, "--check all", &failure) && options.check_rows == CHECK_ALL, "--check all");
+    ok(!parse(&options, "--check all --no-check", &failure) && options.check_rows == CHECK_NONE, "the last one counts");
+    ok(!parse(&options, "--no-check --check 7", &failure) && options.check_rows == 7, "--check after --no-check");
+    ok(!parse(&options, "--hot", &failure) && !options.cold, "--hot");
+    ok(!parse(&options, "--hot --cold", &failure) && options.cold, "--cold after --hot");
+    ok(!parse(&options, "--max-noise 0.3% --min-time 2s --timeout 5", &failure) && options.max_noise == 0.3 &&
+           options.min_time == 2 && options.timeout == 5,
+       "units may follow");
+    ok(!parse(&options, "--config a --config=b", &failure) && options.n_configs == 2 &&
+           !strcmp(options.configs[0], "a") && !strcmp(options.configs[1], "b"),
+       "--config adds up");
+    ok(!parse(&options, "--dtype bf16 --dist large --backend emu --checks off", &failure) && options.dtype == 1 &&
+           options.dist == DIST_LARGE && options.backend == BACKEND_EMU && options.checks == 1,
+       "words become their numbers");
+    ok(!parse(&options, "--seed 9000000000000000000", &failure) && options.seed == 9000000000000000000, "a large seed");
+}
+
+static void bad_lines(void) {
+    static const struct {
+        const char *line, *word;
+    } cases[] = {
+        {"--nope", "--nope"},
+        {"--sequence 5", "did you mean --seq?"},
+        {"512", "'512': not an option"},
+        {"-h", "-h: no such option"},
+        {"--seq", "--seq: its value is missing"},
+        {"--seq --csv", "--seq '--csv'"},
+        {"--seq 0", "'0'"},
+        {"--seq -5", "'-5'"},
+        {"--seq 12x", "at 'x'"},
+        {"--seq 512,", "at ''"},
+        {"--seq 512:256:*2", "ends at 256"},
+        {"--seq 512:1024", "':*factor' or ':+step'"},
+        {"--seq 512:1024:2", "'*factor' or '+step'"},
+        {"--seq 512:1024:*1", "at least 2"},
+        {"--seq 512:1024:+0", "positive"},
+        {"--seq 1:100000:+1", "more than 256"},
+        {"--seq 99999999999999999999", "1073741824"},
+        {"--dtype fp32", "fp16|bf16"},
+        {"--dtype", "fp16|bf16"},
+        {"--dtype=fp16|bf16", "must be one of"},
+        {"--backend cpu", "auto|gpu|emu"},
+        {"--check 0", "from 1"},
+        {"--check some", "whole number or all"},
+        {"--runs 0", "from 1"},
+        {"--runs 1.5", "whole number"},
+        {"--runs 99999999999999999999", "from 1"},
+        {"--max-noise 5s", "percent"},
+        {"--max-noise nan", "percent"},
+        {"--max-noise 101", "to 100"},
+        {"--min-time -1", "from 0"},
+        {"--min-time 5%", "seconds"},
+        {"--csv=1", "takes no value"},
+        {"--json=", "must not be empty"},
+        {"--device -1", "from 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct options options;
+        struct failure failure;
+        if (!ok(parse(&options, cases[i].line, &failure) == STATUS_USAGE, "refuses %s", cases[i].line)) continue;
+        says(failure.text, cases[i].word, cases[i].line);
+    }
+}
+
+/* Every row of the table: in the help, accepted with a value it names itself, refused without one. */
+static void table(void) {
+    size_t count;
+    const struct option *options_rows = options_table(&count);
+    char *help = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&help, &length);
+    options_help(file, "bin/v01");
+    fclose(file);
+    for (size_t i = 0; i < count; i++) {
+        const struct option *row = &options_rows[i];
+        char line[200], name[100];
+        struct options options;
+        struct failure failure;
+        snprintf(name, sizeof name, "  %s", row->name);
+        ok(strstr(help, name) && strstr(help, row->help), "--help explains %s", row->name);
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(options_rows[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
+        const char *value = row->kind == OPTION_CHOICE ? "" : "1";
+        char word[50] = "";
+        if (row->kind == OPTION_CHOICE) {
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(row->argument, "|"), row->argument);
+            value = word;
+        }
+        snprintf(line, sizeof line, "%s %s", row->name, row->argument[0] ? value : "");
+        ok(parse(&options, line, &failure) == STATUS_OK, "accepts %s", line);
+        if (row->argument[0])
+            ok(parse(&options, row->name, &failure) == STATUS_USAGE && strstr(failure.text, row->name),
+               "%s alone is refused by name", row->name);
+    }
+    free(help);
+}
+
+/* Random words and values: the parser must end with a status and, if it refuses, with a message. */
+static void fuzz(void) {
+    static const char letters[] = "-=,:*+0123456789abcdefghilmnopqrstuvwxyz.% |";
+    size_t count;
+    const struct option *rows = options_table(&count);
+    uint64_t state = 99;
+    int wrong = 0, accepted = 0;
+    for (int round = 0; round < 20000; round++) {
+        char words[4][40], *argv[5] = {"v01"};
+        int argc = 1;
+        for (int w = 0; w < 4; w++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            size_t at = 0;
+            if (state >> 62) at = (size_t)snprintf(words[w], sizeof words[w], "%.30s", rows[(state >> 40) % count].name);
+            const size_t more = (state >> 30) % 6;
+            for (size_t k = 0; k < more; k++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                words[w][at++] = letters[(state >> 33) % (sizeof letters - 1)];
+            }
+            words[w][at] = 0;
+            argv[argc++] = words[w];
+        }
+        struct options options;
+        struct failure failure = {""};
+        const enum status status = options_parse(&options, argc, argv, &failure);
+        accepted += status == STATUS_OK;
+        wrong += status != STATUS_OK && (status != STATUS_USAGE || !failure.text[0]);
+    }
+    ok(wrong == 0 && accepted > 0, "20000 random command lines: %d accepted, %d handled wrongly", accepted, wrong);
+}
+
+int main(void) {
+    defaults();
+    good_lines();
+    bad_lines();
+    table();
+    fuzz();
+    return tap_done();
+}

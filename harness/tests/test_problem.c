@@ -1,0 +1,91 @@
+/* test_problem.c - sizes, their limits, ranges and what a problem costs. */
+#include "harness/problem.h"
+#include "harness/tests/tap.h"
+
+static const KernelConfig CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
+
+static void lists(void) {
+    struct number_list list;
+    struct failure failure;
+    ok(!number_list_parse("--seq", "512:16384:*2", &list, &failure) && list.count == 6 && list.values[0] == 512 &&
+           list.values[5] == 16384,
+       "512:16384:*2 is six lengths");
+    ok(!number_list_parse("--seq", "128:1024:+128", &list, &failure) && list.count == 8 && list.values[7] == 1024,
+       "128:1024:+128 is eight lengths");
+    ok(!number_list_parse("--seq", "100:1000:*3", &list, &failure) && list.count == 3 && list.values[2] == 900,
+       "a range ends at its last value that is not beyond");
+    ok(!number_list_parse("--seq", "5:5:+1,1,7:8:+1", &list, &failure) && list.count == 4 && list.values[0] == 5 &&
+           list.values[1] == 1 && list.values[3] == 8,
+       "lists may hold ranges");
+    ok(number_list_parse("--seq", "", &list, &failure) == STATUS_USAGE, "an empty list is refused");
+    ok(number_list_parse("--seq", "1,,2", &list, &failure) == STATUS_USAGE, "an empty item is refused");
+    ok(number_list_parse("--seq", " 1", &list, &failure) == STATUS_USAGE, "a blank is refused");
+    ok(number_list_parse("--heads", "1:1073741825:*2", &list, &failure) == STATUS_USAGE, "a last value too large");
+    says(failure.text, "--heads", "a bad range");
+    ok(!number_list_parse("--seq", "1:256:+1", &list, &failure) && list.count == NUMBER_LIST_MOST, "as many as fit");
+    ok(number_list_parse("--seq", "1:257:+1", &list, &failure) == STATUS_USAGE, "one more than fits");
+}
+
+static void costs(void) {
+    const struct problem problem = {.batch = 16, .heads = 16, .seq = 4096, .d_head = 128, .dtype = FP16};
+    ok(problem_elements(&problem) == 134217728 && problem_bytes(&problem) == 268435456, "elements and bytes");
+    ok(problem_flop(&problem) == 4.0 * 256 * 4096 * 4096 * 128, "operations of the two matmuls");
+    ok(problem_attn_flop(&problem) == problem_flop(&problem) + 6.0 * 256 * 4096 * 4096, "and of the softmax");
+    ok(problem_row_offset(&problem, 0, 0, 1) == 16 * 128 && problem_row_offset(&problem, 0, 1, 0) == 128 &&
+           problem_row_offset(&problem, 1, 0, 0) == 4096 * 16 * 128,
+       "(batch, seq, heads, d_head) is contiguous");
+    const forward_args args = problem_args(&problem);
+    ok(args.batch_stride == 4096 * 16 * 128 && args.seq_stride == 16 * 128 && args.head_stride == 128 &&
+           args.seq == 4096 && args.heads == 16,
+       "strides handed to the kernel are the same");
+    ok(problem_default_batch(512) == 16 && problem_default_batch(4096) == 16 && problem_default_batch(8192) == 8 &&
+           problem_default_batch(16384) == 4 && problem_default_batch(32768) == 4,
+       "the batch follows the length");
+    struct problem other = problem;
+    ok(problem_equal(&problem, &other), "a copy is equal");
+    other.seed = 7;
+    ok(!problem_equal(&problem, &other), "another seed is another problem");
+}
+
+static void limits(void) {
+    static const struct {
+        int64_t batch, heads, seq;
+        const char *word; /* NULL: accepted */
+    } cases[] = {
+        {1, 1, 128, NULL},
+        {65535, 1, 128, NULL},
+        {0, 1, 128, "--batch 0"},
+        {1, -3, 128, "--heads -3"},
+        {1, 1, 0, "--seq 0"},
+        {65536, 1, 128, "65535"},
+        {1, 65536, 128, "65535"},
+        {65535, 65535, 1 << 20, "product"},
+        {1, 1, 1 << 30, "product"},
+        {1, 1, 100, "nearest are 128 and 256"},
+        {1, 1, 192, "B_r = 128"},
+        {1, 1, 300, "nearest are 256 and 384"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct problem problem = {
+            .batch = cases[i].batch, .heads = cases[i].heads, .seq = cases[i].seq, .d_head = 128, .dtype = FP16};
+        struct failure failure = {""};
+        const enum status status = problem_check(&problem, &CONFIG, &failure);
+        ok(status == (cases[i].word ? STATUS_USAGE : STATUS_OK), "batch %lld heads %lld seq %lld",
+           (long long)cases[i].batch, (long long)cases[i].heads, (long long)cases[i].seq);
+        if (cases[i].word) says(failure.text, cases[i].word, "the size");
+    }
+    KernelConfig wide = CONFIG;
+    struct failure failure;
+    const struct problem problem = {.batch = 1, .heads = 1, .seq = 64, .d_head = 128, .dtype = FP16};
+    wide.B_r = 64;
+    wide.B_c = 128;
+    ok(problem_check(&problem, &wide, &failure) == STATUS_USAGE, "a length below B_c");
+    says(failure.text, "B_c = 128", "the length");
+}
+
+int main(void) {
+    lists();
+    costs();
+    limits();
+    return tap_done();
+}
