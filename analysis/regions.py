@@ -111,11 +111,11 @@ class Graph:
         inside = {at.address for at in self.code}
         for position, at in enumerate(self.code):
             targets = self._targets(at)
+            ends = bool(targets) or not self._falls_through(at) or at.base in ("BSYNC", "EXIT", "RET")
             if at.base == "BSSY":
                 target = self.listing.target(at)
                 targets = [] if target is None else [target]
             starts.update(target for target in targets if target in inside)
-            ends = bool(targets) or not self._falls_through(at) or at.base in ("BSYNC", "EXIT", "RET")
             if ends and position + 1 < len(self.code):
                 starts.add(self.code[position + 1].address)
         blocks: dict[int, Block] = {}
