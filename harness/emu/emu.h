@@ -78,6 +78,7 @@ typedef struct emu_launch {
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
     int threads;             /* of the host; 0 for one per core */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
+    FILE *output;            /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
     emu_trace trace;         /* tracing runs the CTAs in order on one thread */
 } emu_launch;
 
@@ -189,8 +190,8 @@ const emu_counters *emu_counts(const emu_device *device);
 
 /* Name of a class of findings, "race" and so on. */
 const char *emu_class_name(emu_class class_);
-/* The table of forms. */
-const emu_form *emu_forms(size_t *count);
+/* Row of the table of forms; NULL past its end. */
+const emu_form *emu_form_at(size_t index);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,362 @@
+/* decode_memory.c - from parsed instructions to ops: memory, matrices, asynchronous copies, barriers, warps. */
+#include "decode.h"
+
+/* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
+static state_space real_space(decoder *dec, const operand *address, state_space stated) {
+    if (address->symbol < 0) return stated;
+    const symbol *which = &dec->load->module->symbols[address->symbol];
+    if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
+    bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
+    if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
+    if (!same) refuse(dec, "'%s' is not in the space of this access", which->name);
+    return stated;
+}
+
+void add_address(decoder *dec, op *o, const operand *address, state_space space) {
+    if (address->kind != OPERAND_ADDRESS) refuse(dec, "an [address] is needed");
+    o->space = (uint8_t)real_space(dec, address, space);
+    o->immediate = address->value;
+    if (address->symbol >= 0) {
+        o->immediate += (int64_t)symbol_address(dec, &dec->load->module->symbols[address->symbol]);
+    }
+    if (address->reg == NO_REGISTER) {
+        add_source(o, constant_register(dec, 0, 32));
+        return;
+    }
+    const virtual_register *base = &dec->code->registers[address->reg];
+    if (base->bits != 32 && base->bits != 64) refuse(dec, "the register of an address has 32 or 64 bits");
+    if (base->bits == 32 && (space == SPACE_GLOBAL || space == SPACE_GENERIC)) {
+        refuse(dec, "the address register has 32 bits where 64 are needed");
+    }
+    if (base->bits == 64) o->flags |= FLAG_WIDE_ADDRESS;
+    add_source(o, (uint16_t)address->reg);
+}
+
+static const char *space_choice(const form_match *match) {
+    static const char *const names[] = {"global", "shared", "shared::cta",  "local",
+                                        "const",  "param",  "param::entry", "param::func"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (chose(match, names[i])) return names[i];
+    }
+    return NULL;
+}
+
+static void access_shape(decoder *dec, op *o, const form_match *match) {
+    const type_info *type = match->types[match->type_count - 1];
+    o->bytes = type->bits / 8;
+    o->vector = chose(match, "v2") ? 2 : chose(match, "v4") ? 4 : 1;
+    if (o->bytes * o->vector > 16) refuse(dec, "an access moves at most 16 bytes");
+    if (type->family == 's') o->flags |= FLAG_SIGNED;
+}
+
+/* The elements of a vector operand, or the one operand itself. */
+static const operand *elements(decoder *dec, const operand *whole, int count) {
+    if (count == 1) return whole->kind == OPERAND_VECTOR && whole->count == 1 ? whole->items : whole;
+    if (whole->kind != OPERAND_VECTOR || whole->count != count) refuse(dec, "a vector of %d elements is needed", count);
+    return whole->items;
+}
+
+/* A loaded element goes to a register of its width or, extended, to a wider one. */
+void decode_load(decoder *dec, const form_match *match) {
+    expect_operands(dec, 2, 2);
+    op shape = {0};
+    access_shape(dec, &shape, match);
+    state_space space = space_named(space_choice(match));
+    if (!strcmp(dec->in->pieces[0], "ldu")) space = SPACE_GLOBAL;
+    const operand *to = elements(dec, operand_at(dec, 0), shape.vector);
+    uint16_t targets[4];
+    int bits = shape.bytes * 8;
+    for (int i = 0; i < shape.vector; i++) {
+        int own = to[i].kind == OPERAND_REGISTER ? dec->code->registers[to[i].reg].bits : bits;
+        targets[i] = dest(dec, &to[i], own > bits && own <= 64 ? own : bits);
+        own = dec->code->registers[targets[i]].bits;
+        if (own == 64) shape.detail |= (uint8_t)(1 << i);
+        if (own == 16) shape.detail |= (uint8_t)(16 << i);
+    }
+    op *o = emit(dec, OP_LOAD);
+    o->bytes = shape.bytes;
+    o->vector = shape.vector;
+    o->flags |= shape.flags;
+    o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
+    for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
+    add_address(dec, o, operand_at(dec, 1), space);
+}
+
+void decode_store(decoder *dec, const form_match *match) {
+    expect_operands(dec, 2, 2);
+    op shape = {0};
+    access_shape(dec, &shape, match);
+    const type_info *type = match->types[match->type_count - 1];
+    const operand *from = elements(dec, operand_at(dec, 1), shape.vector);
+    uint16_t values[4];
+    for (int i = 0; i < shape.vector; i++) values[i] = source_of_type(dec, &from[i], type, WIDER);
+    op *o = emit(dec, OP_STORE);
+    o->bytes = shape.bytes;
+    o->vector = shape.vector;
+    add_address(dec, o, operand_at(dec, 0), space_named(space_choice(match)));
+    for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
+}
+
+static void decode_atomic_at(decoder *dec, const form_match *match, int first, bool has_result) {
+    static const char *const names[] = {"add", "min", "max", "and", "or", "xor", "exch", "cas"};
+    const type_info *type = match->types[0];
+    int operation = 0;
+    for (int i = 0; i < 8; i++) {
+        if (chose(match, names[i])) operation = i;
+    }
+    if (type->family == 'f' && operation != ATOMIC_ADD) refuse(dec, "an f32 atomic is supported with add only");
+    expect_operands(dec, first + 2 + (operation == ATOMIC_CAS), first + 2 + (operation == ATOMIC_CAS));
+    uint16_t value = source_of_type(dec, operand_at(dec, first + 1), type, EXACT), swap = 0;
+    if (operation == ATOMIC_CAS) swap = source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
+    op *o = emit(dec, OP_ATOMIC);
+    o->detail = (uint8_t)(type->family == 'f' ? ATOMIC_FLOAT_ADD : operation);
+    o->bytes = type->bits / 8;
+    o->vector = 1;
+    if (type->family == 's') o->flags |= FLAG_SIGNED;
+    add_dest(o, has_result ? dest(dec, operand_at(dec, 0), type->bits) : scratch_register(dec, type->bits));
+    add_address(dec, o, operand_at(dec, first), space_named(space_choice(match)));
+    add_source(o, value);
+    if (operation == ATOMIC_CAS) add_source(o, swap);
+}
+
+void decode_atomic(decoder *dec, const form_match *match) {
+    decode_atomic_at(dec, match, 1, true);
+}
+void decode_reduction(decoder *dec, const form_match *match) {
+    decode_atomic_at(dec, match, 0, false);
+}
+
+/* ---- matrices ---- */
+
+void decode_ldmatrix(decoder *dec, const form_match *match) {
+    expect_operands(dec, 2, 2);
+    int count = chose(match, "x1") ? 1 : chose(match, "x2") ? 2 : 4;
+    const operand *to = elements(dec, operand_at(dec, 0), count);
+    op *o = emit(dec, OP_LDMATRIX);
+    o->vector = (uint8_t)count;
+    o->bytes = 16;
+    if (chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
+    for (int i = 0; i < count; i++) add_dest(o, dest(dec, &to[i], 32));
+    add_address(dec, o, operand_at(dec, 1),
+                chose(match, "shared") || chose(match, "shared::cta") ? SPACE_SHARED : SPACE_GENERIC);
+}
+
+void decode_mma(decoder *dec, const form_match *match) {
+    expect_operands(dec, 4, 4);
+    bool deep = chose(match, "m16n8k16");
+    int counts[4] = {4, deep ? 4 : 2, deep ? 2 : 1, 4};
+    const operand *parts[4];
+    for (int i = 0; i < 4; i++) parts[i] = elements(dec, operand_at(dec, i), counts[i]);
+    uint16_t sources[10];
+    int used = 0;
+    for (int part = 1; part < 4; part++) {
+        for (int i = 0; i < counts[part]; i++) {
+            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], find_type("f32"), EXACT)
+                                        : source(dec, &parts[part][i], 32, EXACT);
+        }
+    }
+    op *o = emit(dec, OP_MMA);
+    o->detail = chose(match, "bf16") ? MMA_BF16 : MMA_F16;
+    o->vector = deep ? 2 : 1; /* steps of 8 along k */
+    for (int i = 0; i < 4; i++) add_dest(o, dest(dec, &parts[0][i], 32));
+    for (int i = 0; i < used; i++) add_source(o, sources[i]);
+}
+
+/* ---- asynchronous copies ---- */
+
+void decode_copy_async(decoder *dec, const form_match *match) {
+    expect_operands(dec, 3, 4);
+    const operand *size = operand_at(dec, 2), *target = operand_at(dec, 0);
+    bool whole_only = chose(match, "cg");
+    int64_t bytes = size->value;
+    if (size->kind != OPERAND_INTEGER || (bytes != 16 && (whole_only || (bytes != 4 && bytes != 8)))) {
+        refuse(dec, whole_only ? "cp.async.cg copies 16 bytes" : "cp.async copies 4, 8 or 16 bytes");
+    }
+    uint16_t source_bytes = 0;
+    bool partial = dec->in->operand_count == 4;
+    if (partial) source_bytes = source(dec, operand_at(dec, 3), 32, EXACT);
+    op *o = emit(dec, OP_COPY_ASYNC);
+    o->bytes = (uint8_t)bytes;
+    o->vector = 1;
+    add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
+    if (target->kind != OPERAND_ADDRESS) refuse(dec, "an [address] is needed");
+    /* the second address: its own register and, in target, its offset */
+    int64_t offset = target->value;
+    if (target->symbol >= 0) offset += (int64_t)symbol_address(dec, &dec->load->module->symbols[target->symbol]);
+    if (offset < INT32_MIN || offset > INT32_MAX) refuse(dec, "the offset does not fit shared memory");
+    o->target = (int32_t)offset;
+    if (target->reg == NO_REGISTER) {
+        add_source(o, constant_register(dec, 0, 32));
+    } else {
+        int bits = dec->code->registers[target->reg].bits;
+        if (bits != 32 && bits != 64) refuse(dec, "the register of an address has 32 or 64 bits");
+        o->detail = bits == 64;
+        add_source(o, (uint16_t)target->reg);
+    }
+    if (partial) add_source(o, source_bytes);
+}
+
+void decode_copy_commit(decoder *dec, const form_match *match) {
+    (void)match;
+    expect_operands(dec, 0, 0);
+    emit(dec, OP_COPY_COMMIT);
+}
+
+void decode_copy_wait(decoder *dec, const form_match *match) {
+    bool all = chose(match, "wait_all");
+    expect_operands(dec, all ? 0 : 1, all ? 0 : 1);
+    op *o = emit(dec, OP_COPY_WAIT);
+    o->immediate = -1;
+    if (all) return;
+    const operand *groups = operand_at(dec, 0);
+    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > INT32_MAX)
+        refuse(dec, "a number of groups is needed");
+    o->immediate = groups->value;
+}
+
+static state_space mbarrier_space(const form_match *match) {
+    return chose(match, "shared") || chose(match, "shared::cta") ? SPACE_SHARED : SPACE_GENERIC;
+}
+
+void decode_copy_arrive(decoder *dec, const form_match *match) {
+    expect_operands(dec, 1, 1);
+    op *o = emit(dec, OP_COPY_ARRIVE);
+    o->detail = !chose(match, "noinc");
+    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+}
+
+/* ---- barriers ---- */
+
+void decode_barrier(decoder *dec, const form_match *match) {
+    bool red = chose(match, "red"), arrive = chose(match, "arrive"), popcount = chose(match, "popc");
+    int first = red ? 1 : 0, last = dec->in->operand_count - (red ? 1 : 0);
+    expect_operands(dec, red ? 3 : arrive ? 2 : 0, red ? 4 : 2);
+    uint16_t id = first < last ? source(dec, operand_at(dec, first), 32, EXACT) : constant_register(dec, 0, 32);
+    int count = first + 1 < last ? source(dec, operand_at(dec, first + 1), 32, EXACT) : -1;
+    op *o = emit(dec, OP_BARRIER);
+    o->detail = arrive ? BARRIER_ARRIVE : BARRIER_SYNC;
+    if (red) {
+        o->detail = popcount ? BARRIER_RED_POPC : chose(match, "and") ? BARRIER_RED_AND : BARRIER_RED_OR;
+        if (popcount)
+            add_dest(o, dest(dec, operand_at(dec, 0), 32));
+        else
+            o->p[0] = predicate(dec, operand_at(dec, 0));
+        o->p[2] = predicate(dec, operand_at(dec, last));
+        if (operand_at(dec, last)->negated) o->flags |= FLAG_PREDICATE_NEGATED;
+    }
+    add_source(o, id);
+    if (count >= 0) add_source(o, (uint16_t)count);
+}
+
+void decode_warp_barrier(decoder *dec, const form_match *match) {
+    (void)match;
+    expect_operands(dec, 1, 1);
+    uint16_t mask = source(dec, operand_at(dec, 0), 32, EXACT);
+    add_source(emit(dec, OP_WARP_BARRIER), mask);
+}
+
+/* ---- instructions of a warp ---- */
+
+void decode_shuffle(decoder *dec, const form_match *match) {
+    expect_operands(dec, 5, 5);
+    uint16_t sources[4];
+    for (int i = 0; i < 4; i++) sources[i] = source(dec, operand_at(dec, i + 1), 32, EXACT);
+    const operand *to = operand_at(dec, 0);
+    op *o = emit(dec, OP_SHUFFLE);
+    o->detail = chose(match, "up")     ? SHUFFLE_UP
+                : chose(match, "down") ? SHUFFLE_DOWN
+                : chose(match, "bfly") ? SHUFFLE_BFLY
+                                       : SHUFFLE_IDX;
+    add_dest(o, dest(dec, to, 32));
+    o->p[0] = optional_predicate(dec, to->second);
+    for (int i = 0; i < 4; i++) add_source(o, sources[i]);
+}
+
+void decode_vote(decoder *dec, const form_match *match) {
+    expect_operands(dec, 3, 3);
+    uint16_t mask = source(dec, operand_at(dec, 2), 32, EXACT);
+    const operand *from = operand_at(dec, 1);
+    op *o = emit(dec, OP_VOTE);
+    o->detail = chose(match, "any")   ? VOTE_ANY
+                : chose(match, "all") ? VOTE_ALL
+                : chose(match, "uni") ? VOTE_UNI
+                                      : VOTE_BALLOT;
+    if (o->detail == VOTE_BALLOT)
+        add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    else
+        o->p[0] = predicate(dec, operand_at(dec, 0));
+    o->p[2] = predicate(dec, from);
+    if (o->p[2] == NO_PREDICATE) refuse(dec, "a predicate is needed");
+    if (from->negated) o->flags |= FLAG_PREDICATE_NEGATED;
+    add_source(o, mask);
+}
+
+void decode_active_mask(decoder *dec, const form_match *match) {
+    (void)match;
+    expect_operands(dec, 1, 1);
+    op *o = emit(dec, OP_ACTIVE_MASK);
+    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+}
+
+void decode_redux(decoder *dec, const form_match *match) {
+    expect_operands(dec, 3, 3);
+    uint16_t value = source(dec, operand_at(dec, 1), 32, EXACT), mask = source(dec, operand_at(dec, 2), 32, EXACT);
+    static const char *const names[] = {"add", "min", "max", "and", "or", "xor"};
+    op *o = emit(dec, OP_REDUX);
+    for (uint8_t i = 0; i < 6; i++) {
+        if (chose(match, names[i])) o->detail = i; /* ATOMIC_ADD and so on */
+    }
+    if (match->types[0]->family == 's') o->flags |= FLAG_SIGNED;
+    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    add_source(o, value);
+    add_source(o, mask);
+}
+
+void decode_match(decoder *dec, const form_match *match) {
+    expect_operands(dec, 3, 3);
+    int bits = match->types[0]->bits;
+    uint16_t value = source(dec, operand_at(dec, 1), bits, EXACT), mask = source(dec, operand_at(dec, 2), 32, EXACT);
+    op *o = emit(dec, OP_MATCH);
+    o->bytes = (uint8_t)(bits / 8);
+    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    add_source(o, value);
+    add_source(o, mask);
+}
+
+/* ---- mbarrier ---- */
+
+void decode_mbarrier_init(decoder *dec, const form_match *match) {
+    expect_operands(dec, 2, 2);
+    uint16_t count = source(dec, operand_at(dec, 1), 32, EXACT);
+    op *o = emit(dec, OP_MBARRIER_INIT);
+    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+    add_source(o, count);
+}
+
+void decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
+    expect_operands(dec, 1, 1);
+    op *o = emit(dec, OP_MBARRIER_INVALIDATE);
+    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+}
+
+void decode_mbarrier_arrive(decoder *dec, const form_match *match) {
+    expect_operands(dec, 2, 3);
+    uint16_t count =
+        dec->in->operand_count == 3 ? source(dec, operand_at(dec, 2), 32, EXACT) : constant_register(dec, 1, 32);
+    uint16_t state = dest(dec, operand_at(dec, 0), 64);
+    op *o = emit(dec, OP_MBARRIER_ARRIVE);
+    add_dest(o, state);
+    add_address(dec, o, operand_at(dec, 1), mbarrier_space(match));
+    add_source(o, count);
+}
+
+void decode_mbarrier_wait(decoder *dec, const form_match *match) {
+    bool parity = chose(match, "parity"), blocking = chose(match, "try_wait");
+    expect_operands(dec, 3, blocking ? 4 : 3);
+    uint16_t phase = source(dec, operand_at(dec, 2), parity ? 32 : 64, EXACT);
+    op *o = emit(dec, OP_MBARRIER_WAIT);
+    o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
+    o->p[0] = predicate(dec, operand_at(dec, 0));
+    add_address(dec, o, operand_at(dec, 1), mbarrier_space(match));
+    add_source(o, phase);
+}

@@ -1,0 +1,621 @@
+/* flow.c - control flow of an entry: where divergent lanes meet again, which loops there are, which registers share a
+ * slot, and which of them might be read before they are written.
+ *
+ * Lanes that part at a branch meet at its immediate post-dominator. An early return is no path for that purpose: its
+ * lanes are gone, and the others meet as if it did not exist. Dominators follow Cooper, Harvey and Kennedy, "A simple,
+ * fast dominance algorithm".
+ */
+#include "machine.h"
+
+typedef struct block {
+    uint32_t begin, end; /* ops */
+    int next[2];         /* successors, -1 for none */
+    bool exits;          /* ends in an unguarded exit */
+    int join;            /* block where lanes meet that part at the end of this one, or -1 */
+    int loop;            /* innermost, or -1 */
+    uint64_t *live_in, *live_out, *unset_in;
+} block;
+
+typedef struct loop {
+    int header, parent, depth;
+    uint32_t latch_instruction;
+    bool *body;
+    int size;
+} loop;
+
+typedef struct flow {
+    loader *load;
+    entry *code;
+    block *blocks;
+    int count;
+    int *block_of; /* by op */
+    loop *loops;
+    int loop_count;
+    size_t variables, words; /* registers, then predicates */
+} flow;
+
+static bool ends_block(const op *o) {
+    return o->kind == OP_BRANCH || (o->kind == OP_EXIT && o->guard == NO_PREDICATE) || o->kind == OP_TRAP;
+}
+
+static void find_blocks(flow *f) {
+    entry *code = f->code;
+    bool *leader = load_alloc(f->load, code->op_count + 1);
+    leader[0] = true;
+    for (size_t i = 0; i < code->op_count; i++) {
+        if (code->ops[i].kind == OP_BRANCH) leader[code->ops[i].target] = true;
+        if (ends_block(&code->ops[i])) leader[i + 1] = true;
+    }
+    for (size_t i = 0; i < code->op_count; i++) f->count += leader[i];
+    f->blocks = load_alloc(f->load, (size_t)f->count * sizeof *f->blocks);
+    f->block_of = load_alloc(f->load, code->op_count * sizeof *f->block_of);
+    int at = -1;
+    for (size_t i = 0; i < code->op_count; i++) {
+        if (leader[i]) f->blocks[++at].begin = (uint32_t)i;
+        f->block_of[i] = at;
+        f->blocks[at].end = (uint32_t)i + 1;
+    }
+    for (int b = 0; b < f->count; b++) {
+        block *each = &f->blocks[b];
+        const op *last = &code->ops[each->end - 1];
+        bool branch = last->kind == OP_BRANCH;
+        each->exits = ends_block(last) && !branch;
+        each->next[0] = each->exits || (branch && last->guard == NO_PREDICATE) || b + 1 == f->count ? -1 : b + 1;
+        each->next[1] = branch ? f->block_of[last->target] : -1;
+        each->join = each->loop = -1;
+    }
+}
+
+/* ---- dominators of a graph given by successor pairs; node `root` has no dominator ---- */
+
+typedef struct graph {
+    int count, root;
+    int (*next)[2];
+    int *first_edge, *edges; /* predecessors, by node */
+} graph;
+
+static void link_predecessors(flow *f, graph *g) {
+    g->first_edge = load_alloc(f->load, (size_t)(g->count + 2) * sizeof(int));
+    g->edges = load_alloc(f->load, (size_t)(2 * g->count + 1) * sizeof(int));
+    for (int n = 0; n < g->count; n++) {
+        for (int k = 0; k < 2; k++) {
+            if (g->next[n][k] >= 0) g->first_edge[g->next[n][k] + 2]++;
+        }
+    }
+    for (int n = 0; n < g->count; n++) g->first_edge[n + 2] += g->first_edge[n + 1];
+    for (int n = 0; n < g->count; n++) {
+        for (int k = 0; k < 2; k++) {
+            if (g->next[n][k] >= 0) g->edges[g->first_edge[g->next[n][k] + 1]++] = n;
+        }
+    }
+}
+
+/* Successor number k of a node, against or along the edges; -1 past the last. */
+static int neighbour(const graph *g, int node, int k, bool reverse) {
+    if (!reverse) return k < 2 ? g->next[node][k] : -1;
+    int at = g->first_edge[node] + k;
+    return at < g->first_edge[node + 1] ? g->edges[at] : -1;
+}
+
+static int degree(const graph *g, int node, bool reverse) {
+    return reverse ? g->first_edge[node + 1] - g->first_edge[node] : 2;
+}
+
+/* Nodes in post-order of a depth-first walk from the root; the number of them. */
+static int post_order(flow *f, const graph *g, bool reverse, int *order, int *number) {
+    int *stack = load_alloc(f->load, (size_t)(g->count + 1) * sizeof(int));
+    int *tried = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int depth = 0, done = 0;
+    for (int n = 0; n < g->count; n++) number[n] = -1;
+    stack[depth++] = g->root;
+    number[g->root] = -2;
+    while (depth) {
+        int node = stack[depth - 1];
+        if (tried[node] == degree(g, node, reverse)) {
+            number[node] = done;
+            order[done++] = node;
+            depth--;
+            continue;
+        }
+        int to = neighbour(g, node, tried[node]++, reverse);
+        if (to >= 0 && number[to] == -1) {
+            number[to] = -2;
+            stack[depth++] = to;
+        }
+    }
+    return done;
+}
+
+/* Immediate dominators, or post-dominators with reverse; -1 for the root and what it does not reach. */
+static int *dominators(flow *f, const graph *g, bool reverse) {
+    int *order = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *number = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *dominator = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int count = post_order(f, g, reverse, order, number);
+    for (int n = 0; n < g->count; n++) dominator[n] = -1;
+    dominator[g->root] = g->root;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = count - 2; i >= 0; i--) {
+            int node = order[i], best = -1;
+            for (int k = 0; k < degree(g, node, !reverse); k++) {
+                int a = neighbour(g, node, k, !reverse);
+                if (a < 0 || dominator[a] < 0) continue;
+                for (int b = best; best >= 0 && a != b;) {
+                    while (number[a] < number[b]) a = dominator[a];
+                    while (number[b] < number[a]) b = dominator[b];
+                }
+                best = a;
+            }
+            changed |= dominator[node] != best;
+            dominator[node] = best;
+        }
+    }
+    dominator[g->root] = -1;
+    return dominator;
+}
+
+/* ---- where lanes meet ---- */
+
+static bool only_exits(const flow *f, int b) {
+    if (b < 0 || !f->blocks[b].exits) return false;
+    for (uint32_t i = f->blocks[b].begin; i + 1 < f->blocks[b].end; i++) {
+        if (f->code->ops[i].kind != OP_NOTHING) return false;
+    }
+    return true;
+}
+
+/* Whether an exit can be reached from a block without passing another. */
+static bool reaches_exit(const flow *f, int from, int avoid, int *stack, int *seen, int stamp) {
+    int depth = 0;
+    stack[depth++] = from;
+    seen[from] = stamp;
+    while (depth) {
+        const block *each = &f->blocks[stack[--depth]];
+        if (each->exits) return true;
+        for (int k = 0; k < 2; k++) {
+            int to = each->next[k];
+            if (to < 0 || to == avoid || seen[to] == stamp) continue;
+            seen[to] = stamp;
+            stack[depth++] = to;
+        }
+    }
+    return false;
+}
+
+static void find_joins(flow *f) {
+    graph g = {.count = f->count + 1, .root = f->count};
+    g.next = load_alloc(f->load, (size_t)g.count * sizeof *g.next);
+    int *stack = load_alloc(f->load, (size_t)g.count * sizeof(int)),
+        *seen = load_alloc(f->load, (size_t)g.count * sizeof(int));
+    for (int b = 0; b < f->count; b++) {
+        const block *each = &f->blocks[b];
+        int next[2] = {each->next[0], each->next[1]};
+        for (int k = 0; k < 2 && next[0] >= 0 && next[1] >= 0; k++) {
+            bool early = only_exits(f, next[k]) && next[1 - k] != b &&
+                         reaches_exit(f, next[1 - k], b, stack, seen, 2 * b + k + 1);
+            if (early) next[k] = -1;
+        }
+        g.next[b][0] = each->exits ? g.root : next[0];
+        g.next[b][1] = each->exits ? -1 : next[1];
+    }
+    g.next[g.root][0] = g.next[g.root][1] = -1;
+    link_predecessors(f, &g);
+    int *post = dominators(f, &g, true);
+    for (int b = 0; b < f->count; b++) f->blocks[b].join = post[b] == g.root ? -1 : post[b];
+}
+
+/* ---- loops and regions ---- */
+
+static void add_loop_body(flow *f, const graph *g, loop *l, int latch, int *stack) {
+    int depth = 0;
+    if (!l->body[l->header]) l->size++;
+    l->body[l->header] = true;
+    if (!l->body[latch]) stack[depth++] = latch;
+    l->body[latch] = true;
+    while (depth) {
+        int node = stack[--depth];
+        l->size++;
+        for (int k = g->first_edge[node]; k < g->first_edge[node + 1]; k++) {
+            if (l->body[g->edges[k]]) continue;
+            l->body[g->edges[k]] = true;
+            stack[depth++] = g->edges[k];
+        }
+    }
+    (void)f;
+}
+
+static void find_loops(flow *f) {
+    graph g = {.count = f->count, .root = 0};
+    g.next = load_alloc(f->load, (size_t)g.count * sizeof *g.next);
+    for (int b = 0; b < f->count; b++) memcpy(g.next[b], f->blocks[b].next, sizeof g.next[b]);
+    link_predecessors(f, &g);
+    int *dominator = dominators(f, &g, false);
+    int *stack = load_alloc(f->load, (size_t)g.count * sizeof(int));
+    f->loops = load_alloc(f->load, (size_t)g.count * sizeof *f->loops);
+    for (int header = 0; header < f->count; header++) {
+        loop *l = NULL;
+        for (int k = g.first_edge[header]; k < g.first_edge[header + 1]; k++) {
+            int up = g.edges[k], latch = up;
+            while (up >= 0 && up != header) up = dominator[up];
+            if (up != header) continue;
+            if (!l) {
+                l = &f->loops[f->loop_count++];
+                *l = (loop){.header = header, .parent = -1, .depth = 1, .body = load_alloc(f->load, (size_t)f->count)};
+            }
+            l->latch_instruction = f->code->ops[f->blocks[latch].end - 1].instruction;
+            add_loop_body(f, &g, l, latch, stack);
+        }
+    }
+    for (int i = 0; i < f->loop_count; i++) {
+        for (int j = 0; j < f->loop_count; j++) {
+            loop *inner = &f->loops[i], *outer = &f->loops[j];
+            if (i == j || !outer->body[inner->header] || outer->size <= inner->size) continue;
+            inner->depth++;
+            if (inner->parent < 0 || outer->size < f->loops[inner->parent].size) inner->parent = j;
+        }
+        for (int b = 0; b < f->count; b++) {
+            int known = f->blocks[b].loop;
+            if (f->loops[i].body[b] && (known < 0 || f->loops[i].size < f->loops[known].size)) f->blocks[b].loop = i;
+        }
+    }
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Regions: every loop, and the code outside of loops cut at the outermost ones. */
+static void find_regions(flow *f) {
+    entry *code = f->code;
+    code->regions = load_alloc(f->load, (size_t)(f->loop_count + 3) * sizeof *code->regions);
+    int first_loop = f->count, last_loop = -1;
+    for (int b = 0; b < f->count; b++) {
+        if (f->blocks[b].loop >= 0 && b < first_loop) first_loop = b;
+        if (f->blocks[b].loop >= 0) last_loop = b;
+    }
+    for (int i = 0; i < f->loop_count; i++) {
+        emu_place place = place_of(f->load->module, code, f->loops[i].latch_instruction);
+        bool inlined = place.caller_line > 0;
+        char name[160];
+        snprintf(name, sizeof name, "loop at %.100s:%d", base_name(inlined ? place.caller_file : place.file),
+                 inlined ? place.caller_line : place.line);
+        code->regions[i] = (emu_region){load_text(f->load, name, strlen(name)), f->loops[i].depth};
+    }
+    code->region_count = (size_t)f->loop_count;
+    const char *names[3] = {f->loop_count ? "before the loops" : "straight code", "between the loops",
+                            "after the loops"};
+    int index[3] = {-1, -1, -1};
+    for (int b = 0; b < f->count; b++) {
+        int region = f->blocks[b].loop;
+        if (region < 0) {
+            int part = b < first_loop ? 0 : b > last_loop ? 2 : 1;
+            if (index[part] < 0) {
+                index[part] = (int)code->region_count;
+                code->regions[code->region_count++] = (emu_region){names[part], 0};
+            }
+            region = index[part];
+        }
+        for (uint32_t i = f->blocks[b].begin; i < f->blocks[b].end; i++)
+            code->instructions[code->ops[i].instruction].region = region;
+    }
+}
+
+/* ---- what an op reads and writes, as variables: registers, then predicates ---- */
+
+typedef struct uses {
+    int reads[MAX_OPERANDS + 4], writes[MAX_OPERANDS + 2];
+    int read_count, write_count;
+} uses;
+
+static void list_uses(const flow *f, const op *o, uses *u) {
+    int predicates = (int)f->code->register_count;
+    u->read_count = u->write_count = 0;
+    for (int i = 0; i < o->dests; i++) u->writes[u->write_count++] = o->r[i];
+    for (int i = 0; i < o->sources; i++) u->reads[u->read_count++] = o->r[o->dests + i];
+    if (o->guard != NO_PREDICATE) u->reads[u->read_count++] = predicates + o->guard;
+    if (o->p[0] != NO_PREDICATE) u->writes[u->write_count++] = predicates + o->p[0];
+    if (o->p[2] != NO_PREDICATE) u->reads[u->read_count++] = predicates + o->p[2];
+    if (o->p[1] != NO_PREDICATE) {
+        if (o->kind == OP_COMPARE)
+            u->writes[u->write_count++] = predicates + o->p[1];
+        else
+            u->reads[u->read_count++] = predicates + o->p[1];
+    }
+}
+
+static bool get_bit(const uint64_t *set, int bit) {
+    return set[bit / 64] >> (bit % 64) & 1;
+}
+static void set_bit(uint64_t *set, int bit) {
+    set[bit / 64] |= 1ull << (bit % 64);
+}
+static void clear_bit(uint64_t *set, int bit) {
+    set[bit / 64] &= ~(1ull << (bit % 64));
+}
+
+static bool is_variable(const flow *f, int v) {
+    return v >= (int)f->code->register_count || f->code->registers[v].kind == REGISTER_PLAIN;
+}
+
+/* ---- liveness ---- */
+
+static void block_live_in(const flow *f, const block *b, uint64_t *live) {
+    memcpy(live, b->live_out, f->words * sizeof *live);
+    for (uint32_t i = b->end; i-- > b->begin;) {
+        const op *o = &f->code->ops[i];
+        uses u;
+        list_uses(f, o, &u);
+        for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) clear_bit(live, u.writes[k]);
+        for (int k = 0; k < u.read_count; k++) set_bit(live, u.reads[k]);
+    }
+}
+
+static void find_liveness(flow *f) {
+    uint64_t *live = load_alloc(f->load, f->words * sizeof *live);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int b = f->count - 1; b >= 0; b--) {
+            block *each = &f->blocks[b];
+            for (int k = 0; k < 2; k++) {
+                if (each->next[k] < 0) continue;
+                const uint64_t *from = f->blocks[each->next[k]].live_in;
+                for (size_t w = 0; w < f->words; w++) each->live_out[w] |= from[w];
+            }
+            block_live_in(f, each, live);
+            if (!memcmp(live, each->live_in, f->words * sizeof *live)) continue;
+            memcpy(each->live_in, live, f->words * sizeof *live);
+            changed = true;
+        }
+    }
+}
+
+/* ---- registers that may be read before they are written ---- */
+
+/* Walk a block with the set of variables that may be unset; note reads of such in found. */
+static void walk_unset(const flow *f, const block *b, uint64_t *unset, uint64_t *found) {
+    for (uint32_t i = b->begin; i < b->end; i++) {
+        const op *o = &f->code->ops[i];
+        uses u;
+        list_uses(f, o, &u);
+        for (int k = 0; found && k < u.read_count; k++) {
+            if (get_bit(unset, u.reads[k]) && is_variable(f, u.reads[k])) set_bit(found, u.reads[k]);
+        }
+        for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) clear_bit(unset, u.writes[k]);
+    }
+}
+
+/* A copy of a tracked register is tracked too: what was not written passes through until it matters. */
+static void spread_tracking(const flow *f, uint64_t *tracked) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < f->code->op_count; i++) {
+            const op *o = &f->code->ops[i];
+            if (!(o->flags & FLAG_COPY) && o->kind != OP_SELECT) continue;
+            bool any = false;
+            for (int k = 0; k < o->sources; k++) any |= get_bit(tracked, o->r[o->dests + k]);
+            if (any && !get_bit(tracked, o->r[0])) {
+                set_bit(tracked, o->r[0]);
+                changed = true;
+            }
+        }
+    }
+}
+
+static void find_tracked(flow *f) {
+    entry *code = f->code;
+    uint64_t *unset = load_alloc(f->load, f->words * sizeof *unset),
+             *tracked = load_alloc(f->load, f->words * sizeof *tracked);
+    memset(f->blocks[0].unset_in, 0xff, f->words * sizeof *unset);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int b = 0; b < f->count; b++) {
+            memcpy(unset, f->blocks[b].unset_in, f->words * sizeof *unset);
+            walk_unset(f, &f->blocks[b], unset, NULL);
+            for (int k = 0; k < 2; k++) {
+                if (f->blocks[b].next[k] < 0) continue;
+                uint64_t *to = f->blocks[f->blocks[b].next[k]].unset_in;
+                for (size_t w = 0; w < f->words; w++) {
+                    changed |= (unset[w] & ~to[w]) != 0;
+                    to[w] |= unset[w];
+                }
+            }
+        }
+    }
+    for (int b = 0; b < f->count; b++) {
+        memcpy(unset, f->blocks[b].unset_in, f->words * sizeof *unset);
+        walk_unset(f, &f->blocks[b], unset, tracked);
+    }
+    spread_tracking(f, tracked);
+    code->predicates_tracked = load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
+    for (size_t v = 0; v < f->variables; v++) {
+        int index = get_bit(tracked, (int)v) && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
+        if (v < code->register_count)
+            code->registers[v].tracked = (int16_t)index;
+        else
+            code->predicates_tracked[v - code->register_count] = (int16_t)index;
+    }
+    for (size_t i = 0; i < code->op_count; i++) {
+        uses u;
+        list_uses(f, &code->ops[i], &u);
+        bool any = false;
+        for (int k = 0; k < u.read_count; k++) any |= get_bit(tracked, u.reads[k]);
+        for (int k = 0; k < u.write_count; k++) any |= get_bit(tracked, u.writes[k]);
+        if (any) code->ops[i].flags |= FLAG_TRACKED;
+    }
+}
+
+/* ---- slots: linear scan over [first write or entry, last read or exit] in program order ---- */
+
+typedef struct interval {
+    uint32_t begin, end;
+    uint16_t reg;
+} interval;
+
+static void widen(interval *in, uint32_t position) {
+    if (position < in->begin) in->begin = position;
+    if (position > in->end) in->end = position;
+}
+
+static interval *find_intervals(flow *f) {
+    size_t registers = f->code->register_count;
+    interval *all = load_alloc(f->load, (registers + 1) * sizeof *all);
+    for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0, (uint16_t)v};
+    for (int b = 0; b < f->count; b++) {
+        const block *each = &f->blocks[b];
+        for (size_t v = 0; v < registers; v++) {
+            if (get_bit(each->live_in, (int)v)) widen(&all[v], 2 * each->begin);
+            if (get_bit(each->live_out, (int)v)) widen(&all[v], 2 * each->end);
+        }
+        for (uint32_t i = each->begin; i < each->end; i++) {
+            const op *o = &f->code->ops[i];
+            for (int k = 0; k < o->sources; k++) widen(&all[o->r[o->dests + k]], 2 * i);
+            for (int k = 0; k < o->dests; k++) widen(&all[o->r[k]], 2 * i + 1);
+        }
+    }
+    return all;
+}
+
+static int slot_class(const virtual_register *reg) {
+    return reg->bits == 128 ? 2 : reg->bits == 64 ? 1 : 0;
+}
+
+/* Sort by begin: positions are small numbers, so count them. */
+static interval *sort_intervals(flow *f, const interval *all, size_t count) {
+    size_t positions = 2 * f->code->op_count + 2;
+    uint32_t *start = load_alloc(f->load, (positions + 1) * sizeof *start);
+    interval *sorted = load_alloc(f->load, (count + 1) * sizeof *sorted);
+    for (size_t i = 0; i < count; i++) start[all[i].begin + 1]++;
+    for (size_t i = 0; i < positions; i++) start[i + 1] += start[i];
+    for (size_t i = 0; i < count; i++) sorted[start[all[i].begin]++] = all[i];
+    return sorted;
+}
+
+static void assign_slots(flow *f) {
+    entry *code = f->code;
+    uint32_t next_slot = 0;
+    for (size_t v = 0; v < code->register_count; v++) {
+        virtual_register *reg = &code->registers[v];
+        if (reg->kind == REGISTER_PLAIN) continue;
+        uint32_t width = 1u << slot_class(reg);
+        next_slot = (next_slot + width - 1) / width * width;
+        reg->slot = (uint16_t)next_slot;
+        next_slot += width;
+    }
+    code->constant_slots = next_slot;
+    const interval *all = find_intervals(f);
+    interval *used = load_alloc(f->load, (code->register_count + 1) * sizeof *used);
+    size_t count = 0;
+    for (size_t v = 0; v < code->register_count; v++) {
+        bool plain = code->registers[v].kind == REGISTER_PLAIN && code->registers[v].bits > 1;
+        if (plain && all[v].begin != UINT32_MAX) used[count++] = all[v];
+    }
+    used = sort_intervals(f, used, count);
+    /* active intervals end by bucket: a list of registers to free at each position */
+    size_t positions = 2 * code->op_count + 2;
+    int32_t *ending = load_alloc(f->load, positions * sizeof *ending),
+            *link = load_alloc(f->load, (count + 1) * sizeof *link);
+    uint16_t *free_slots[3];
+    size_t free_count[3] = {0, 0, 0};
+    for (int c = 0; c < 3; c++) free_slots[c] = load_alloc(f->load, (count + 1) * sizeof **free_slots);
+    uint32_t position = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (; position < used[i].begin; position++) {
+            for (int32_t k = ending[position]; k; k = link[k - 1]) {
+                const virtual_register *reg = &code->registers[used[k - 1].reg];
+                free_slots[slot_class(reg)][free_count[slot_class(reg)]++] = reg->slot;
+            }
+        }
+        virtual_register *reg = &code->registers[used[i].reg];
+        int class_ = slot_class(reg);
+        if (free_count[class_]) {
+            reg->slot = free_slots[class_][--free_count[class_]];
+        } else {
+            uint32_t width = 1u << class_;
+            next_slot = (next_slot + width - 1) / width * width;
+            if (next_slot + width > UINT16_MAX)
+                load_fail(f->load, 0, "entry '%.100s' needs too many registers at once", code->info.name);
+            reg->slot = (uint16_t)next_slot;
+            next_slot += width;
+        }
+        link[i] = ending[used[i].end];
+        ending[used[i].end] = (int32_t)i + 1;
+    }
+    code->slot_count = next_slot + 8; /* a lane function may look past the operands that it has */
+}
+
+/* ---- last: ops with slots and join marks ---- */
+
+static void place_joins(flow *f) {
+    entry *code = f->code;
+    bool *joins = load_alloc(f->load, (size_t)f->count);
+    size_t extra = 0;
+    for (int b = 0; b < f->count; b++) {
+        const op *last = &code->ops[f->blocks[b].end - 1];
+        bool splits = last->kind == OP_BRANCH && last->guard != NO_PREDICATE && f->blocks[b].join >= 0;
+        if (splits && !joins[f->blocks[b].join]) extra++;
+        if (splits) joins[f->blocks[b].join] = true;
+    }
+    op *ops = load_alloc(f->load, (code->op_count + extra) * sizeof *ops);
+    code->names = load_alloc(f->load, (code->op_count + extra) * sizeof *code->names);
+    int32_t *begin = load_alloc(f->load, (size_t)f->count * sizeof *begin);
+    size_t at = 0;
+    for (int b = 0; b < f->count; b++) {
+        begin[b] = (int32_t)at;
+        if (joins[b]) {
+            ops[at++] = (op){.kind = OP_JOIN,
+                             .guard = NO_PREDICATE,
+                             .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
+                             .instruction = code->ops[f->blocks[b].begin].instruction};
+        }
+        for (uint32_t i = f->blocks[b].begin; i < f->blocks[b].end; i++) {
+            op *o = &ops[at];
+            *o = code->ops[i];
+            memcpy(code->names[at], o->r, sizeof o->r);
+            if (o->kind == OP_LANES || o->kind == OP_LANES_4)
+                o->bytes = (uint8_t)(4 << slot_class(&code->registers[o->r[0]]));
+            for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
+            at++;
+        }
+    }
+    for (int b = 0; b < f->count; b++) {
+        op *last = &ops[b + 1 < f->count ? begin[b + 1] - 1 : (int32_t)at - 1];
+        if (last->kind != OP_BRANCH) continue;
+        last->target = begin[f->blocks[b].next[1]];
+        last->join = f->blocks[b].join >= 0 && last->guard != NO_PREDICATE ? begin[f->blocks[b].join] : -1;
+    }
+    code->ops = ops;
+    code->op_count = at;
+}
+
+static void name_predicates(entry *code, loader *load) {
+    code->predicate_names = load_alloc(load, (code->predicate_count + 1) * sizeof *code->predicate_names);
+    for (size_t v = 0; v < code->register_count; v++) {
+        if (code->registers[v].bits == 1 && code->registers[v].kind == REGISTER_PLAIN) {
+            code->predicate_names[code->registers[v].slot] = (uint16_t)v;
+        }
+    }
+}
+
+void analyse_flow(loader *load, entry *code) {
+    flow f = {.load = load, .code = code};
+    find_blocks(&f);
+    f.variables = code->register_count + code->predicate_count;
+    f.words = (f.variables + 63) / 64;
+    if ((uint64_t)f.words * (uint64_t)f.count > (1u << 23))
+        load_fail(load, 0, "entry '%.100s' is too big", code->info.name);
+    for (int b = 0; b < f.count; b++) {
+        f.blocks[b].live_in = load_alloc(load, f.words * sizeof(uint64_t));
+        f.blocks[b].live_out = load_alloc(load, f.words * sizeof(uint64_t));
+        f.blocks[b].unset_in = load_alloc(load, f.words * sizeof(uint64_t));
+    }
+    find_joins(&f);
+    find_loops(&f);
+    find_regions(&f);
+    find_liveness(&f);
+    find_tracked(&f);
+    assign_slots(&f);
+    name_predicates(code, load);
+    place_joins(&f);
+}

@@ -1,0 +1,655 @@
+/* launch.c - devices and launches: buffers, CTAs over host threads, the order of warps, and what a launch leaves. */
+#include "machine.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_BUFFERS = 4096, STACK_PATHS = 80, IDLE_POLLS = 10000 };
+
+/* ---- devices ---- */
+
+emu_device *emu_device_new(void) {
+    return calloc(1, sizeof(emu_device));
+}
+
+static void free_findings(emu_device *device) {
+    for (size_t i = 0; i < device->finding_count; i++) free((void *)(uintptr_t)device->findings[i].message);
+    free(device->findings);
+    device->findings = NULL;
+    device->finding_count = 0;
+}
+
+void emu_device_free(emu_device *device) {
+    if (!device) return;
+    for (size_t i = 0; i < device->buffer_count; i++) {
+        free(device->buffers[i].name);
+        free(device->buffers[i].bytes);
+        free(device->buffers[i].output);
+    }
+    free_findings(device);
+    free(device->buffers);
+    free(device->variables);
+    free(device->rows);
+    free(device);
+}
+
+uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
+    if (!bytes || bytes > 16ull << 30 || device->buffer_count == MOST_BUFFERS) return 0;
+    if (device->buffer_count == device->buffer_capacity) {
+        size_t larger = device->buffer_capacity ? 2 * device->buffer_capacity : 16;
+        buffer *buffers = realloc(device->buffers, larger * sizeof *buffers);
+        if (!buffers) return 0;
+        device->buffers = buffers;
+        device->buffer_capacity = larger;
+    }
+    buffer b = {.name = strdup(name), .size = bytes, .kind = kind};
+    uint64_t whole = (bytes + 255) / 256 * 256;
+    b.bytes = aligned_alloc(256, whole);
+    if (!b.name || !b.bytes) {
+        free(b.name);
+        free(b.bytes);
+        return 0;
+    }
+    memset(b.bytes, 0, whole);
+    device->buffers[device->buffer_count++] = b;
+    return ((uint64_t)device->buffer_count << BUFFER_SHIFT) + BUFFER_START;
+}
+
+void *emu_host_bytes(emu_device *device, uint64_t address) {
+    const buffer *b = find_buffer(device, address);
+    uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    return b && offset < b->size ? b->bytes + offset : NULL;
+}
+
+const emu_finding *emu_findings(const emu_device *device, size_t *count) {
+    *count = device->finding_count;
+    return device->findings;
+}
+
+const emu_counters *emu_counts(const emu_device *device) {
+    return &device->counters;
+}
+
+/* ---- machines ---- */
+
+static void machine_free(machine *m) {
+    for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
+        warp *w = &m->warps[i];
+        free(w->file);
+        free(w->predicates);
+        free(w->written);
+        free(w->stack);
+        free(w->copies);
+        free(w->arrives);
+    }
+    for (size_t i = 0; i < m->finding_count; i++) free(m->findings[i].message);
+    free(m->warps);
+    free(m->shared);
+    free(m->local);
+    free(m->findings);
+    free(m->counts);
+    free(m->output);
+    shadow_free(m);
+}
+
+static void *zeroed(size_t bytes) {
+    size_t whole = (bytes + 64) / 64 * 64;
+    void *memory = aligned_alloc(64, whole);
+    if (memory) memset(memory, 0, whole);
+    return memory;
+}
+
+static bool machine_create(machine *m) {
+    const entry *code = m->code;
+    m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
+    m->warp_count = (m->threads + LANES - 1) / LANES;
+    uint32_t fixed = (code->shared_bytes + 127) / 128 * 128;
+    m->shared_bytes = m->launch->dynamic_shared ? fixed + m->launch->dynamic_shared : code->shared_bytes;
+    m->checks = m->launch->checks;
+    m->warps = zeroed(m->warp_count * sizeof *m->warps);
+    m->shared = zeroed(m->shared_bytes + 16);
+    m->local = zeroed((size_t)m->warp_count * LANES * code->local_bytes + 16);
+    m->counts = zeroed((code->instruction_count + 1) * sizeof *m->counts);
+    bool complete = m->warps && m->shared && m->local && m->counts;
+    for (uint32_t i = 0; complete && i < m->warp_count; i++) {
+        warp *w = &m->warps[i];
+        w->file = zeroed((size_t)code->slot_count * LANES * sizeof *w->file);
+        w->predicates = zeroed((code->predicate_count + 1) * sizeof *w->predicates);
+        w->written = zeroed((code->tracked_count + 1) * sizeof *w->written);
+        w->stack = zeroed(STACK_PATHS * sizeof *w->stack);
+        complete = w->file && w->predicates && w->written && w->stack;
+    }
+    return complete && (!m->checks || shadow_create(m));
+}
+
+/* ---- start of a CTA ---- */
+
+static uint32_t special_value(const machine *m, special_register which, uint32_t warp_index, uint32_t lane) {
+    const emu_launch *l = m->launch;
+    uint32_t thread = warp_index * LANES + lane;
+    switch (which) {
+    case SPECIAL_TID_X:
+        return thread % l->block[0];
+    case SPECIAL_TID_Y:
+        return thread / l->block[0] % l->block[1];
+    case SPECIAL_TID_Z:
+        return thread / l->block[0] / l->block[1];
+    case SPECIAL_NTID_X:
+    case SPECIAL_NTID_Y:
+    case SPECIAL_NTID_Z:
+        return l->block[which - SPECIAL_NTID_X];
+    case SPECIAL_CTAID_X:
+    case SPECIAL_CTAID_Y:
+    case SPECIAL_CTAID_Z:
+        return m->cta[which - SPECIAL_CTAID_X];
+    case SPECIAL_NCTAID_X:
+    case SPECIAL_NCTAID_Y:
+    case SPECIAL_NCTAID_Z:
+        return l->grid[which - SPECIAL_NCTAID_X];
+    case SPECIAL_LANEID:
+        return lane;
+    case SPECIAL_WARPID:
+        return warp_index;
+    case SPECIAL_NWARPID:
+        return m->warp_count;
+    case SPECIAL_LANEMASK_EQ:
+        return 1u << lane;
+    case SPECIAL_LANEMASK_LT:
+        return (1u << lane) - 1;
+    case SPECIAL_LANEMASK_LE:
+        return (1u << lane) | ((1u << lane) - 1);
+    case SPECIAL_LANEMASK_GT:
+        return ~((1u << lane) | ((1u << lane) - 1));
+    case SPECIAL_LANEMASK_GE:
+        return ~((1u << lane) - 1);
+    case SPECIAL_DYNAMIC_SHARED:
+        return l->dynamic_shared;
+    case SPECIAL_TOTAL_SHARED:
+        return m->shared_bytes;
+    case SPECIAL_NSMID:
+        return 1; /* one multiprocessor, number 0, runs everything */
+    default:
+        return 0;
+    }
+}
+
+/* Constants and special registers live in slots like others; the rest starts at zero, so that runs repeat exactly. */
+static void fill_registers(const machine *m, warp *w) {
+    const entry *code = m->code;
+    memset(w->file, 0, (size_t)code->slot_count * LANES * sizeof *w->file);
+    for (size_t v = 0; v < code->register_count; v++) {
+        const virtual_register *reg = &code->registers[v];
+        if (reg->kind == REGISTER_PLAIN) continue;
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            if (reg->kind == REGISTER_SPECIAL) {
+                slot32(w, reg->slot)[lane] = special_value(m, (special_register)reg->value, (uint32_t)w->index, lane);
+            } else if (reg->bits == 32) {
+                slot32(w, reg->slot)[lane] = (uint32_t)reg->value;
+            } else {
+                slot64(w, reg->slot)[lane] = reg->value;
+            }
+        }
+    }
+}
+
+static void start_warp(machine *m, uint32_t index) {
+    warp *w = &m->warps[index];
+    uint32_t lanes = m->threads - index * LANES;
+    w->index = (int)index;
+    w->present = lanes >= LANES ? ALL_LANES : (1u << lanes) - 1;
+    w->active = w->present;
+    w->exited = 0;
+    w->pc = 0;
+    w->join = -1;
+    w->depth = 0;
+    w->state = WARP_READY;
+    w->poll_failed = false;
+    w->clock = 1;
+    w->synced = 0;
+    w->copy_count = w->arrive_count = 0;
+    w->copy_serial = 0;
+    memset(w->commits, 0, sizeof w->commits);
+    memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
+    memset(w->written, 0, (m->code->tracked_count + 1) * sizeof *w->written);
+    fill_registers(m, w);
+}
+
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static void start_cta(machine *m, uint64_t index) {
+    const uint32_t *grid = m->launch->grid;
+    m->cta_index = index;
+    m->cta[0] = (uint32_t)(index % grid[0]);
+    m->cta[1] = (uint32_t)(index / grid[0] % grid[1]);
+    m->cta[2] = (uint32_t)(index / grid[0] / grid[1]);
+    m->random = mix(m->launch->schedule ^ mix(index));
+    m->faulted = false;
+    m->here = 0;
+    m->steps = 0;
+    m->output_length = 0;
+    m->mbarrier_count = 0;
+    memset(m->shared, 0, m->shared_bytes);
+    memset(m->local, 0, (size_t)m->warp_count * LANES * m->code->local_bytes);
+    for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
+    for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
+    if (m->checks) shadow_start_cta(m);
+}
+
+/* ---- order of warps ---- */
+
+static uint64_t next_random(machine *m) {
+    return m->random = mix(m->random);
+}
+
+/* A ready warp, the next one round or with a seed any; -1 when none is. */
+static int choose_warp(machine *m, int last) {
+    uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
+    for (uint32_t k = 0; k < m->warp_count; k++) {
+        uint32_t i = (offset + k) % m->warp_count;
+        if (m->warps[i].state == WARP_READY) return (int)i;
+    }
+    return -1;
+}
+
+static bool land_any_arrive(machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        if (land_next_arrive(m, &m->warps[i])) return true;
+    }
+    return false;
+}
+
+static void report_deadlock(machine *m, bool polling) {
+    char list[900] = "";
+    const warp *first = NULL;
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        if (w->state == WARP_DONE) continue;
+        uint32_t at = m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
+        if (!first) {
+            first = w;
+            m->here = at;
+        }
+        emu_place place = place_of(m->module, m->code, at);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i, place.line,
+                 place.ptx_line, place.ptx);
+    }
+    report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
+           polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
+                   : "Every warp of the CTA that is left waits, and none can free another.",
+           list);
+    m->faulted = true;
+}
+
+static void run_cta(machine *m, uint64_t index) {
+    int last = -1;
+    uint32_t idle_polls = 0;
+    start_cta(m, index);
+    while (!m->faulted) {
+        int chosen = choose_warp(m, last);
+        if (chosen < 0) {
+            bool all_done = true;
+            for (uint32_t i = 0; i < m->warp_count; i++) all_done &= m->warps[i].state == WARP_DONE;
+            if (all_done) break;
+            if (!land_any_arrive(m)) report_deadlock(m, false);
+            continue;
+        }
+        warp *w = &m->warps[chosen];
+        uint64_t budget = m->launch->schedule ? 1 + next_random(m) % 200 : UINT64_MAX;
+        w->poll_failed = false;
+        warp_run(m, w, budget);
+        idle_polls = w->poll_failed ? idle_polls + 1 : 0;
+        if (idle_polls >= m->warp_count && idle_polls % m->warp_count == 0 && land_any_arrive(m)) idle_polls = 0;
+        if (idle_polls > IDLE_POLLS * m->warp_count) report_deadlock(m, true);
+        last = chosen;
+    }
+    m->steps_total += m->steps;
+}
+
+/* ---- threads of the host ---- */
+
+typedef struct crew {
+    emu_device *device;
+    const emu_module *module;
+    const entry *code;
+    const emu_launch *launch;
+    uint64_t cta_total;
+    _Atomic uint64_t next_cta, first_fault; /* first_fault: smallest CTA that could not go on */
+    char **outputs;                         /* of each CTA that printed */
+} crew;
+
+typedef struct worker {
+    crew *crew;
+    machine machine;
+} worker;
+
+static void keep_output(crew *c, machine *m) {
+    if (!m->output_length || !c->outputs) return;
+    char *text = malloc(m->output_length + 1);
+    if (!text) return;
+    memcpy(text, m->output, m->output_length);
+    text[m->output_length] = 0;
+    c->outputs[m->cta_index] = text; /* each CTA has its own place */
+}
+
+static void *work(void *argument) {
+    worker *self = argument;
+    crew *c = self->crew;
+    machine *m = &self->machine;
+    for (;;) {
+        uint64_t index = atomic_fetch_add(&c->next_cta, 1);
+        /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
+        if (index >= c->cta_total || index > atomic_load(&c->first_fault)) return NULL;
+        run_cta(m, index);
+        keep_output(c, m);
+        uint64_t known = atomic_load(&c->first_fault);
+        while (m->faulted && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
+        }
+        if (m->out_of_memory) return NULL;
+    }
+}
+
+/* ---- what a launch leaves ---- */
+
+static int by_cta(const void *a, const void *b) {
+    const finding_record *x = a, *y = b;
+    if (x->cta != y->cta) return x->cta < y->cta ? -1 : 1;
+    return x->here < y->here ? -1 : x->here > y->here;
+}
+
+static bool add_finding(emu_device *device, const emu_finding *finding) {
+    emu_finding *all = realloc(device->findings, (device->finding_count + 1) * sizeof *all);
+    if (!all) return false;
+    device->findings = all;
+    all[device->finding_count++] = *finding;
+    return true;
+}
+
+/* All records of all workers in CTA order; equal ones are counted into the first. */
+static bool merge_findings(crew *c, worker *workers, int count) {
+    size_t total = 0;
+    for (int i = 0; i < count; i++) total += workers[i].machine.finding_count;
+    finding_record *all = malloc((total + 1) * sizeof *all);
+    if (!all) return false;
+    total = 0;
+    for (int i = 0; i < count; i++) {
+        machine *m = &workers[i].machine;
+        for (size_t k = 0; k < m->finding_count; k++) all[total++] = m->findings[k];
+        m->finding_count = 0; /* the messages are ours now */
+    }
+    qsort(all, total, sizeof *all, by_cta);
+    uint64_t fault = atomic_load(&c->first_fault);
+    bool complete = true;
+    for (size_t i = 0; i < total; i++) {
+        finding_record *r = &all[i];
+        if (!r->message) continue;
+        for (size_t k = i + 1; k < total; k++) {
+            bool same =
+                all[k].message && all[k].class_ == r->class_ && all[k].here == r->here && all[k].other == r->other;
+            if (!same) continue;
+            r->count += all[k].cta > fault ? 0 : all[k].count;
+            free(all[k].message);
+            all[k].message = NULL;
+        }
+        const uint32_t *grid = c->launch->grid;
+        emu_finding finding = {.class_ = r->class_,
+                               .count = r->count,
+                               .here = place_of(c->module, c->code, r->here),
+                               .other = place_of(c->module, c->code, r->other),
+                               .cta = {(uint32_t)(r->cta % grid[0]), (uint32_t)(r->cta / grid[0] % grid[1]),
+                                       (uint32_t)(r->cta / grid[0] / grid[1])},
+                               .warp = r->warp,
+                               .lane = r->lane,
+                               .other_warp = r->other_warp,
+                               .other_lane = r->other_lane,
+                               .address = r->address,
+                               .message = r->message};
+        if (r->cta > fault || !add_finding(c->device, &finding)) {
+            complete &= r->cta > fault;
+            free(r->message);
+        }
+    }
+    free(all);
+    return complete;
+}
+
+static void merge_counts(crew *c, worker *workers, int count) {
+    emu_device *device = c->device;
+    const entry *code = c->code;
+    emu_counter *total = &device->counters.total;
+    for (size_t i = 0; i < code->instruction_count; i++) {
+        emu_counter *row = &device->rows[i];
+        *row = (emu_counter){.place = place_of(c->module, code, (uint32_t)i),
+                             .group = code->instructions[i].group,
+                             .region = code->instructions[i].region};
+        for (int k = 0; k < count; k++) {
+            const op_counts *from = &workers[k].machine.counts[i];
+            row->executed += from->executed;
+            row->lanes += from->lanes;
+            row->wavefronts += from->wavefronts;
+            row->ideal += from->ideal;
+            row->sectors += from->sectors;
+            row->requests += from->requests;
+            row->bytes += from->bytes;
+        }
+        total->executed += row->executed;
+        total->lanes += row->lanes;
+        total->wavefronts += row->wavefronts;
+        total->ideal += row->ideal;
+        total->sectors += row->sectors;
+        total->requests += row->requests;
+        total->bytes += row->bytes;
+    }
+    for (int k = 0; k < count; k++) device->counters.steps += workers[k].machine.steps_total;
+}
+
+/* ---- outputs that were not written exactly once ---- */
+
+static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t first, uint64_t granules,
+                          const output_record *r) {
+    char text[700];
+    uint32_t at = r ? atomic_load(&r->instruction) : 0;
+    emu_place place = place_of(c->module, c->code, at - 1);
+    int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
+    if (place.line) used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.file, place.line);
+    if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
+    uint64_t bytes = granules * OUTPUT_GRANULE;
+    if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;
+    if (class_ == EMU_OUTPUT_NEVER_WRITTEN) {
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "\n  %llu of %llu bytes of this output were never written; the first is byte %llu.\n"
+                 "  Whoever reads the result gets old memory there.",
+                 (unsigned long long)bytes, (unsigned long long)b->size, (unsigned long long)(first * OUTPUT_GRANULE));
+    } else {
+        uint32_t last = atomic_load(&r->last_cta), lowest = atomic_load(&r->first_cta) - 1;
+        uint32_t highest = last ? UINT32_MAX - last - 1 : lowest;
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "\n  %llu bytes of this output were written more than once; the first is byte %llu, by CTAs %u and %u "
+                 "(x + grid_x * (y + grid_y * z)).\n  Threads write over each other, or do the same work twice.",
+                 (unsigned long long)bytes, (unsigned long long)(first * OUTPUT_GRANULE), lowest, highest);
+    }
+    emu_finding finding = {.class_ = class_,
+                           .count = bytes,
+                           .here = place,
+                           .other = place_of(c->module, c->code, UINT32_MAX),
+                           .warp = -1,
+                           .lane = -1,
+                           .other_warp = -1,
+                           .other_lane = -1,
+                           .message = strdup(text)};
+    return finding.message && add_finding(c->device, &finding);
+}
+
+static bool check_output(crew *c, const buffer *b) {
+    uint64_t granules = (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE, never = 0, twice = 0, first_never = 0,
+             first_twice = 0;
+    for (uint64_t i = 0; i < granules; i++) {
+        uint32_t count = atomic_load_explicit(&b->output[i].count, memory_order_relaxed);
+        uint64_t whole = b->size - i * OUTPUT_GRANULE < OUTPUT_GRANULE ? b->size - i * OUTPUT_GRANULE : OUTPUT_GRANULE;
+        if (count < whole && !never++) first_never = i;
+        if (count > whole && !twice++) first_twice = i;
+    }
+    bool complete = true;
+    if (never) complete &= report_output(c, b, EMU_OUTPUT_NEVER_WRITTEN, first_never, never, NULL);
+    if (twice) complete &= report_output(c, b, EMU_OUTPUT_WRITTEN_TWICE, first_twice, twice, &b->output[first_twice]);
+    return complete;
+}
+
+static bool prepare_outputs(emu_device *device, bool checks) {
+    for (size_t i = 0; i < device->buffer_count; i++) {
+        buffer *b = &device->buffers[i];
+        free(b->output);
+        b->output = NULL;
+        if (!checks || b->kind != EMU_OUTPUT) continue;
+        b->output = calloc((size_t)(b->size / OUTPUT_GRANULE + 1), sizeof *b->output);
+        if (!b->output) return false;
+    }
+    return true;
+}
+
+static bool finish_outputs(crew *c) {
+    bool complete = true;
+    for (size_t i = 0; i < c->device->buffer_count; i++) {
+        buffer *b = &c->device->buffers[i];
+        if (b->output && atomic_load(&c->first_fault) == UINT64_MAX) complete &= check_output(c, b);
+        free(b->output);
+        b->output = NULL;
+    }
+    return complete;
+}
+
+/* ---- a launch ---- */
+
+static emu_status refuse_launch(emu_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static emu_status refuse_launch(emu_error *error, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    error->line = 0;
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+    return EMU_REFUSED;
+}
+
+static emu_status check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
+    if (l->entry < 0 || (size_t)l->entry >= module->entry_count) {
+        return refuse_launch(error, "there is no entry %d: the module has %zu", l->entry, module->entry_count);
+    }
+    const entry *code = &module->entries[l->entry];
+    uint64_t threads = 1;
+    for (int i = 0; i < 3; i++) {
+        if (!l->block[i] || !l->grid[i]) return refuse_launch(error, "a size of the grid or block is 0");
+        if (l->block[i] > 1024) return refuse_launch(error, "a block has at most 1024 threads");
+        if (i && l->grid[i] > 65535) return refuse_launch(error, "grid sizes y and z are at most 65535");
+        if (code->required_threads[0] && code->required_threads[i] != l->block[i]) {
+            return refuse_launch(error, "the entry is written for blocks of %u x %u x %u threads",
+                                 code->required_threads[0], code->required_threads[1], code->required_threads[2]);
+        }
+        threads *= l->block[i];
+    }
+    if (l->grid[0] > 2147483647u) return refuse_launch(error, "grid size x is at most 2147483647");
+    if (threads > 1024)
+        return refuse_launch(error, "the block has %llu threads, above 1024", (unsigned long long)threads);
+    if (code->info.max_threads && threads > code->info.max_threads) {
+        return refuse_launch(error, "the block has %llu threads, above the %u that the entry was built for",
+                             (unsigned long long)threads, code->info.max_threads);
+    }
+    if (l->param_bytes != code->info.param_bytes || (l->param_bytes && !l->params)) {
+        return refuse_launch(error, "%zu bytes of parameters where the entry takes %u", l->param_bytes,
+                             code->info.param_bytes);
+    }
+    uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared;
+    if (shared > 227 * 1024)
+        return refuse_launch(error, "%llu bytes of shared memory, above 232448", (unsigned long long)shared);
+    if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] > UINT32_MAX - 1)
+        return refuse_launch(error, "more than 4294967294 CTAs");
+    return EMU_OK;
+}
+
+static int worker_count(const emu_launch *l, uint64_t ctas) {
+    long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    if (l->trace.file || wanted < 1) wanted = 1;
+    if (wanted > 256) wanted = 256;
+    return (uint64_t)wanted > ctas ? (int)ctas : (int)wanted;
+}
+
+static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
+    free_findings(device);
+    free(device->variables);
+    free(device->rows);
+    device->variables = calloc(1, module->variable_bytes + 16);
+    device->variable_bytes = module->variable_bytes;
+    device->rows = calloc(code->instruction_count + 1, sizeof *device->rows);
+    if (!device->variables || !device->rows) return false;
+    if (module->variable_bytes) memcpy(device->variables, module->variables, module->variable_bytes);
+    return prepare_outputs(device, checks);
+}
+
+static bool run_workers(crew *c, worker *workers, int count) {
+    pthread_t threads[256];
+    int started = 0;
+    bool complete = true;
+    for (int i = 0; i < count; i++) {
+        workers[i].crew = c;
+        workers[i].machine = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
+        complete &= machine_create(&workers[i].machine);
+    }
+    if (!complete) return false;
+    for (int i = 1; i < count; i++) {
+        if (pthread_create(&threads[started], NULL, work, &workers[i])) break;
+        started++;
+    }
+    work(&workers[0]); /* fewer threads than asked for do the same work */
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++) complete &= !workers[i].machine.out_of_memory;
+    return complete;
+}
+
+static void print_outputs(crew *c) {
+    for (uint64_t i = 0; c->outputs && i < c->cta_total; i++) {
+        if (c->outputs[i]) fputs(c->outputs[i], c->launch->output);
+        free(c->outputs[i]);
+    }
+    free(c->outputs);
+}
+
+emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
+    *error = (emu_error){0};
+    device->counters = (emu_counters){0};
+    if (check_launch(module, launch, error) != EMU_OK) return EMU_REFUSED;
+    const entry *code = &module->entries[launch->entry];
+    crew c = {.device = device,
+              .module = module,
+              .code = code,
+              .launch = launch,
+              .cta_total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
+    atomic_store(&c.first_fault, UINT64_MAX);
+    int count = worker_count(launch, c.cta_total);
+    worker *workers = zeroed((size_t)count * sizeof *workers);
+    bool complete = workers && prepare_device(device, module, code, launch->checks);
+    if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
+    if (complete) complete = run_workers(&c, workers, count);
+    if (complete) {
+        complete = merge_findings(&c, workers, count) && finish_outputs(&c);
+        merge_counts(&c, workers, count);
+    }
+    print_outputs(&c);
+    for (int i = 0; workers && i < count; i++) machine_free(&workers[i].machine);
+    free(workers);
+    if (!complete) return refuse_launch(error, "out of memory");
+    const emu_counter total = device->counters.total;
+    device->counters = (emu_counters){.rows = device->rows,
+                                      .count = code->instruction_count,
+                                      .regions = code->regions,
+                                      .region_count = code->region_count,
+                                      .total = total,
+                                      .steps = device->counters.steps,
+                                      .entry = launch->entry};
+    if (atomic_load(&c.first_fault) != UINT64_MAX) return EMU_FAULT;
+    return device->finding_count ? EMU_FINDINGS : EMU_OK;
+}

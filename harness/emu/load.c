@@ -1,0 +1,129 @@
+/* load.c - emu_load: memory of a module, errors of loading, and the queries about a loaded module. */
+#include "machine.h"
+
+#include <stdlib.h>
+
+typedef struct arena_chunk {
+    struct arena_chunk *next;
+    size_t size;
+    max_align_t bytes[];
+} arena_chunk;
+
+enum { CHUNK_BYTES = 256 * 1024 };
+
+void *arena_alloc(arena *memory, size_t bytes) {
+    bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+    if (!memory->chunks || memory->chunks->size - memory->used < bytes) {
+        size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        arena_chunk *chunk = calloc(1, sizeof *chunk + size);
+        if (!chunk) return NULL;
+        chunk->size = size;
+        chunk->next = memory->chunks;
+        memory->chunks = chunk;
+        memory->used = 0;
+    }
+    void *result = (char *)memory->chunks->bytes + memory->used;
+    memory->used += bytes;
+    return result;
+}
+
+void arena_free(arena *memory) {
+    while (memory->chunks) {
+        arena_chunk *next = memory->chunks->next;
+        free(memory->chunks);
+        memory->chunks = next;
+    }
+}
+
+void load_fail(loader *load, int line, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    load->error->line = line;
+    vsnprintf(load->error->text, sizeof load->error->text, format, arguments);
+    va_end(arguments);
+    longjmp(load->escape, 1);
+}
+
+void *load_alloc(loader *load, size_t bytes) {
+    void *result = arena_alloc(&load->module->memory, bytes);
+    if (!result) load_fail(load, 0, "out of memory");
+    return result;
+}
+
+void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes) {
+    if (count < *capacity) return array;
+    size_t larger = *capacity ? *capacity * 2 : 64;
+    while (larger <= count) larger *= 2; /* the array may come from elsewhere, with a capacity of its own */
+    void *copy = load_alloc(load, larger * element_bytes);
+    if (count) memcpy(copy, array, count * element_bytes);
+    *capacity = larger;
+    return copy;
+}
+
+char *load_text(loader *load, const char *begin, size_t length) {
+    char *copy = load_alloc(load, length + 1);
+    memcpy(copy, begin, length);
+    return copy;
+}
+
+static bool little_endian(void) {
+    uint16_t probe = 1;
+    uint8_t first;
+    memcpy(&first, &probe, 1);
+    return first == 1;
+}
+
+emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
+    *error = (emu_error){0};
+    if (!little_endian()) {
+        snprintf(error->text, sizeof error->text, "the emulator needs a little-endian host");
+        return NULL;
+    }
+    emu_module *volatile module = calloc(1, sizeof *module);
+    if (!module) {
+        snprintf(error->text, sizeof error->text, "out of memory");
+        return NULL;
+    }
+    loader load = {.module = module, .error = error};
+    if (setjmp(load.escape)) {
+        emu_unload(module);
+        return NULL;
+    }
+    parse_module(&load, ptx, bytes);
+    for (size_t i = 0; i < module->entry_count; i++) {
+        decode_entry(&load, &module->entries[i]);
+        analyse_flow(&load, &module->entries[i]);
+    }
+    return module;
+}
+
+void emu_unload(emu_module *module) {
+    if (!module) return;
+    arena_free(&module->memory);
+    free(module);
+}
+
+int emu_entry_count(const emu_module *module) {
+    return (int)module->entry_count;
+}
+
+const emu_entry_info *emu_entry(const emu_module *module, int index) {
+    return index >= 0 && (size_t)index < module->entry_count ? &module->entries[index].info : NULL;
+}
+
+emu_place place_of(const emu_module *module, const entry *code, uint32_t instruction_index) {
+    emu_place place = {0, "", "", 0, "", 0};
+    if (instruction_index >= code->instruction_count) return place;
+    const instruction *in = &code->instructions[instruction_index];
+    place.ptx_line = in->line;
+    place.ptx = in->text;
+    if (in->location < 0) return place;
+    const location *at = &module->locations[in->location];
+    place.file = at->file;
+    place.line = at->line;
+    if (at->parent < 0) return place;
+    while (at->parent >= 0) at = &module->locations[at->parent];
+    place.caller_file = at->file;
+    place.caller_line = at->line;
+    return place;
+}

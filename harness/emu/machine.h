@@ -1,0 +1,638 @@
+/* machine.h - types that the parts of the emulator share; not for users of emu.h.
+ *
+ * The way of a PTX text: lexer.c -> parser.c (instructions with resolved names) -> decode.c by the table in forms.c
+ * (ops) -> flow.c (reconvergence points, loops, register slots) -> warp.c executes ops, with alu.c, memory.c, mma.c and
+ * sync.c; shadow.c checks, counters.c counts, launch.c spreads CTAs over host threads.
+ *
+ * A register slot is 32 lanes of 32 bits; a 64-bit register takes two slots and is an array of 32 uint64_t.
+ * A predicate is one word with a bit per lane.
+ */
+#ifndef FL_EMU_MACHINE_H
+#define FL_EMU_MACHINE_H
+
+#include "emu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+    LANES = 32,
+    MAX_WARPS = 32,
+    MAX_PIECES = 16,   /* of an opcode: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has 9 */
+    MAX_OPERANDS = 16, /* registers of one op */
+    NO_REGISTER = -1,
+    SHARED_BASE = 1024 /* first byte of shared memory: what lies below is out of bounds, as on recent devices */
+};
+
+static const uint32_t ALL_LANES = 0xffffffffu;
+
+typedef enum state_space {
+    SPACE_GENERIC,
+    SPACE_GLOBAL,
+    SPACE_SHARED,
+    SPACE_LOCAL,
+    SPACE_CONST,
+    SPACE_PARAM
+} state_space;
+
+/* ---- memory of a module: freed as a whole ---- */
+
+typedef struct arena {
+    struct arena_chunk *chunks;
+    size_t used;
+} arena;
+
+/* Zeroed memory; NULL when there is none. */
+void *arena_alloc(arena *memory, size_t bytes);
+void arena_free(arena *memory);
+
+/* ---- loading: errors leave by longjmp to emu_load ---- */
+
+typedef struct loader {
+    emu_module *module;
+    emu_error *error;
+    jmp_buf escape;
+} loader;
+
+_Noreturn void load_fail(loader *load, int line, const char *format, ...);
+void *load_alloc(loader *load, size_t bytes);
+/* A larger copy of an array once it is full; the arena keeps the old one until the end. */
+void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes);
+char *load_text(loader *load, const char *begin, size_t length);
+
+typedef enum token_kind {
+    TOKEN_END,
+    TOKEN_NAME,      /* identifiers, %registers */
+    TOKEN_DIRECTIVE, /* .name */
+    TOKEN_INTEGER,
+    TOKEN_FLOAT32, /* 0f3F800000: value holds the bits */
+    TOKEN_FLOAT64, /* 0d... or 1.5: value holds the bits of a double */
+    TOKEN_STRING,
+    TOKEN_MARK /* one character */
+} token_kind;
+
+typedef struct token {
+    token_kind kind;
+    const char *begin;
+    uint32_t length;
+    int line;
+    uint64_t value;
+} token;
+
+typedef struct lexer {
+    const char *at, *end;
+    int line;
+    loader *load;
+    token now;
+} lexer;
+
+void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
+void lexer_next(lexer *lex);
+/* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
+void lexer_extend_opcode(lexer *lex);
+bool token_is(const token *tok, const char *text);
+
+/* ---- parsed form ---- */
+
+typedef enum register_kind { REGISTER_PLAIN, REGISTER_CONSTANT, REGISTER_SPECIAL } register_kind;
+
+typedef enum special_register {
+    SPECIAL_TID_X,
+    SPECIAL_TID_Y,
+    SPECIAL_TID_Z,
+    SPECIAL_NTID_X,
+    SPECIAL_NTID_Y,
+    SPECIAL_NTID_Z,
+    SPECIAL_CTAID_X,
+    SPECIAL_CTAID_Y,
+    SPECIAL_CTAID_Z,
+    SPECIAL_NCTAID_X,
+    SPECIAL_NCTAID_Y,
+    SPECIAL_NCTAID_Z,
+    SPECIAL_LANEID,
+    SPECIAL_WARPID,
+    SPECIAL_NWARPID,
+    SPECIAL_LANEMASK_EQ,
+    SPECIAL_LANEMASK_LE,
+    SPECIAL_LANEMASK_LT,
+    SPECIAL_LANEMASK_GE,
+    SPECIAL_LANEMASK_GT,
+    SPECIAL_SMID,
+    SPECIAL_NSMID,
+    SPECIAL_GRIDID,
+    SPECIAL_DYNAMIC_SHARED,
+    SPECIAL_TOTAL_SHARED,
+    SPECIAL_COUNT
+} special_register;
+
+/* A virtual register of an entry, a constant, or a special register. bits: 1 for predicates, else 16, 32, 64, 128. */
+typedef struct virtual_register {
+    const char *prefix;
+    uint64_t value; /* number in its name, bits of a constant, or special_register */
+    uint16_t slot;
+    uint8_t kind, bits;
+    int16_t tracked; /* index of the word that knows its written lanes; -1: always written before it is read */
+} virtual_register;
+
+typedef enum operand_kind {
+    OPERAND_REGISTER,
+    OPERAND_SPECIAL,
+    OPERAND_INTEGER,
+    OPERAND_FLOAT32,
+    OPERAND_FLOAT64,
+    OPERAND_SYMBOL,
+    OPERAND_LABEL,
+    OPERAND_ADDRESS,
+    OPERAND_VECTOR,
+    OPERAND_SINK,
+    OPERAND_LIST
+} operand_kind;
+
+typedef struct operand {
+    uint8_t kind;
+    bool negated;          /* !%p */
+    uint8_t count;         /* of items */
+    int32_t reg;           /* register; base of an address or NO_REGISTER */
+    int32_t second;        /* %p of "d|%p", else NO_REGISTER */
+    int32_t symbol;        /* index, base of an address, or -1 */
+    int64_t value;         /* bits of a literal, offset of an address, special_register, scope of a label */
+    const char *name;      /* label or function */
+    struct operand *items; /* of a vector or a parenthesised list */
+} operand;
+
+typedef struct symbol {
+    const char *name;
+    state_space space;
+    bool entry_param;
+    uint32_t offset; /* in its space, of the module or of the entry */
+    uint64_t bytes;
+} symbol;
+
+typedef struct location {
+    const char *file;
+    int line, column;
+    int parent; /* location of the call this was inlined at, -1 for none */
+} location;
+
+typedef struct instruction {
+    int line;
+    int location; /* -1 for none */
+    const char *text;
+    const char *pieces[MAX_PIECES]; /* opcode and modifiers */
+    uint8_t piece_count;
+    bool guard_negated;
+    int32_t guard; /* predicate register or NO_REGISTER */
+    int32_t scope;
+    const operand *operands;
+    uint8_t operand_count;
+    const char *group;
+    int region;
+} instruction;
+
+typedef struct label {
+    const char *name;
+    int scope;
+    uint32_t instruction;
+} label;
+
+struct op;
+
+typedef struct entry {
+    emu_entry_info info;
+    instruction *instructions;
+    size_t instruction_count;
+    label *labels;
+    size_t label_count;
+    int *scope_parents;
+    int scope_count;
+    virtual_register *registers;
+    size_t register_count;
+    uint32_t local_bytes;         /* of one thread */
+    uint32_t shared_bytes;        /* static, its own and the module's */
+    uint32_t required_threads[3]; /* .reqntid, or 0 */
+    /* decoded */
+    struct op *ops;
+    size_t op_count;
+    uint32_t *leader_ops;        /* op index of each instruction, and one past the last; of use while decoding */
+    uint16_t (*names)[16];       /* virtual registers of each op, for messages: ops hold slots */
+    uint16_t *predicate_names;   /* virtual register of each predicate */
+    int16_t *predicates_tracked; /* like virtual_register.tracked */
+    uint32_t slot_count, constant_slots, predicate_count, tracked_count, special_slots[SPECIAL_COUNT];
+    uint32_t granule_bytes; /* narrowest access to shared memory: unit of the shadow */
+    bool needs_clocks;      /* has barriers of a part of the CTA: threads need their own clocks */
+    emu_region *regions;
+    size_t region_count;
+} entry;
+
+struct emu_module {
+    arena memory;
+    entry *entries;
+    size_t entry_count;
+    symbol *symbols;
+    size_t symbol_count;
+    location *locations;
+    size_t location_count;
+    uint8_t *variables; /* initial bytes of .global and .const variables */
+    uint32_t variable_bytes;
+};
+
+void parse_module(loader *load, const char *text, size_t bytes);
+void decode_entry(loader *load, entry *code);
+void analyse_flow(loader *load, entry *code);
+emu_place place_of(const emu_module *module, const entry *code, uint32_t instruction_index);
+/* "%r12", "0x10", "%tid.x": the name of a register for messages. */
+void register_name(const virtual_register *reg, char *out, size_t bytes);
+
+/* ---- decoded form ---- */
+
+typedef void lane_function(void *d, const void *a, const void *b, const void *c);
+typedef uint32_t compare_function(const void *a, const void *b);
+
+typedef enum op_kind {
+    OP_LANES,     /* r[0] = lanes(r[1], r[2], r[3]) */
+    OP_LANES_4,   /* r[0] = lanes(r[1], r[2], {r[3], r[4]}): the last two side by side */
+    OP_COMPARE,   /* p[0] (and p[1], the opposite) = compare(r[0], r[1]) combined with p[2] */
+    OP_SELECT,    /* r[0] = p[2] ? r[1] : r[2] */
+    OP_PREDICATE, /* p[0] = p[1] op p[2] */
+    OP_BRANCH,
+    OP_JOIN,
+    OP_EXIT,
+    OP_TRAP,
+    OP_CALL,
+    OP_LOAD,
+    OP_STORE,
+    OP_ATOMIC,
+    OP_LDMATRIX,
+    OP_MMA,
+    OP_COPY_ASYNC,
+    OP_COPY_COMMIT,
+    OP_COPY_WAIT,
+    OP_COPY_ARRIVE,
+    OP_BARRIER,
+    OP_WARP_BARRIER,
+    OP_SHUFFLE,
+    OP_VOTE,
+    OP_ACTIVE_MASK,
+    OP_REDUX,
+    OP_MATCH,
+    OP_MBARRIER_INIT,
+    OP_MBARRIER_ARRIVE,
+    OP_MBARRIER_WAIT,
+    OP_MBARRIER_INVALIDATE,
+    OP_NOTHING
+} op_kind;
+
+enum { NO_PREDICATE = 0xffff };
+
+enum op_flags {
+    FLAG_GUARD_NEGATED = 1,
+    FLAG_FIRST = 2,        /* first op of its instruction: this one counts */
+    FLAG_WIDE_ADDRESS = 4, /* the address register has 64 bits */
+    FLAG_SIGNED = 8,
+    FLAG_TRANSPOSE = 16,
+    FLAG_TRACKED = 32, /* reads or writes a register whose written lanes are known at run time only */
+    FLAG_PREDICATE_NEGATED = 64,
+    FLAG_COPY = 128 /* moves a value without looking at it: not-written lanes pass through */
+};
+
+typedef struct op {
+    union {
+        lane_function *lanes;
+        compare_function *compare;
+    } run;
+    uint8_t kind, flags;
+    uint8_t dests, sources;   /* r[0 .. dests) are written, the next sources are read */
+    uint8_t space, detail;    /* state_space; meaning by kind (enums below) */
+    uint8_t bytes, vector;    /* memory: bytes of an element, elements */
+    uint16_t guard;           /* predicate or NO_PREDICATE */
+    uint16_t p[3];            /* predicates, NO_PREDICATE where absent: p[0] is written, p[2] read; p[1] see op_kind */
+    uint16_t r[MAX_OPERANDS]; /* virtual registers until flow.c gives slots */
+    uint32_t instruction;
+    int32_t target, join; /* branch: op indexes; join -1 for none */
+    int64_t immediate;    /* offset of an address, shape of an mma, ... */
+} op;
+
+enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
+enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICATE_OR, PREDICATE_XOR };
+enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
+enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
+enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
+enum barrier_mode { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_AND, BARRIER_RED_OR, BARRIER_RED_POPC };
+enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2 };
+enum atomic_operation {
+    ATOMIC_ADD,
+    ATOMIC_MIN,
+    ATOMIC_MAX,
+    ATOMIC_AND,
+    ATOMIC_OR,
+    ATOMIC_XOR,
+    ATOMIC_EXCH,
+    ATOMIC_CAS,
+    ATOMIC_FLOAT_ADD
+};
+enum call_target { CALL_PRINTF, CALL_ASSERT };
+
+/* The type modifiers of PTX. */
+typedef struct type_info {
+    const char *name;
+    uint8_t bits;
+    char family; /* 'b', 'u', 's', 'f', 'p' (predicate), 'h' (f16), 'g' (bf16), 'H', 'G' (x2) */
+} type_info;
+
+const type_info *find_type(const char *name);
+
+/* ---- table of forms ---- */
+
+typedef struct form_match {
+    const char *chosen[MAX_PIECES]; /* by token of the form's modifiers; NULL where an optional one is absent */
+    const type_info *types[4];      /* type modifiers in order */
+    int type_count;
+} form_match;
+
+struct decoder;
+typedef void decode_function(struct decoder *dec, const form_match *match);
+
+typedef struct form {
+    emu_form row;
+    decode_function *decode;
+    lane_function *lanes;
+} form;
+
+extern const form form_table[];
+extern const size_t form_count;
+/* The form of an instruction; leaves by load_fail with a reason when there is none. */
+const form *find_form(loader *load, const instruction *in, form_match *match);
+
+/* decode.c: what the table's rows name */
+decode_function decode_lanes, decode_compare, decode_select, decode_predicate, decode_move, decode_convert, decode_load,
+    decode_store, decode_atomic, decode_reduction, decode_ldmatrix, decode_mma, decode_copy_async, decode_copy_commit,
+    decode_copy_wait, decode_copy_arrive, decode_barrier, decode_warp_barrier, decode_shuffle, decode_vote,
+    decode_active_mask, decode_redux, decode_match, decode_mbarrier_init, decode_mbarrier_arrive, decode_mbarrier_wait,
+    decode_mbarrier_invalidate, decode_branch, decode_exit, decode_trap, decode_call, decode_nothing,
+    decode_address_convert, decode_is_space;
+
+compare_function *find_compare(const char *comparison, const type_info *type, bool ftz);
+lane_function *find_convert(const char *rounding, bool ftz, const type_info *to, const type_info *from);
+
+/* alu.c: found by name in the table of forms, and used by decode.c */
+#include "lanes.h"
+
+/* ---- execution ---- */
+
+typedef struct path {
+    int32_t pc, join;
+    uint32_t mask;
+} path;
+
+typedef enum warp_state { WARP_READY, WARP_AT_BARRIER, WARP_AT_MBARRIER, WARP_DONE, WARP_FAULT } warp_state;
+
+typedef struct async_copy {
+    const uint8_t *source;
+    uint32_t target; /* address in shared memory */
+    uint32_t group;  /* of its lane */
+    uint32_t serial; /* within the warp */
+    uint32_t instruction;
+    uint8_t lane, bytes, source_bytes;
+} async_copy;
+
+typedef struct async_arrive {
+    uint32_t address, instruction;
+    uint32_t serial; /* copies of the lane with a smaller one must land first */
+    uint32_t stamp;
+    uint8_t lane;
+    bool counts; /* not .noinc: the pending count was raised when issued */
+} async_arrive;
+
+typedef struct warp {
+    uint32_t *file; /* slots, LANES words each */
+    uint32_t *predicates;
+    uint32_t *written;            /* tracked registers: lanes that were written */
+    uint32_t *predicates_written; /* likewise, by predicate */
+    int32_t pc, join;
+    uint32_t active, exited, present; /* lanes; present: those the block has */
+    path *stack;
+    int depth;
+    int index;
+    warp_state state;
+    uint32_t barrier_id;
+    uint32_t barrier_result;
+    bool poll_failed; /* a test_wait just failed: let others go first */
+    uint32_t mbarrier_address;
+    uint32_t clock;  /* time stamp of this warp's accesses */
+    uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
+    uint32_t commits[LANES];
+    async_copy *copies;
+    size_t copy_count, copy_capacity;
+    uint32_t copy_serial;
+    async_arrive *arrives;
+    size_t arrive_count, arrive_capacity;
+} warp;
+
+typedef struct buffer {
+    char *name;
+    uint8_t *bytes;
+    uint64_t size;
+    emu_buffer_kind kind;
+    struct output_record *output; /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
+} buffer;
+
+enum { OUTPUT_GRANULE = 2 };
+
+typedef struct output_record {
+    _Atomic uint32_t count;
+    _Atomic uint32_t first_cta, last_cta; /* linear index + 1 */
+    _Atomic uint32_t instruction;         /* smallest index + 1 */
+} output_record;
+
+#define BUFFER_SHIFT 36
+#define BUFFER_START 0x10000000ull
+#define SHARED_WINDOW (1ull << 60)
+#define LOCAL_WINDOW (1ull << 61)
+#define PARAM_WINDOW (1ull << 62)
+
+struct emu_device {
+    buffer *buffers;
+    size_t buffer_count, buffer_capacity;
+    uint8_t *variables; /* .global and .const of the module, address id 0 */
+    uint32_t variable_bytes;
+    emu_finding *findings;
+    size_t finding_count;
+    emu_counter *rows;
+    emu_counters counters;
+};
+
+/* ---- checks ---- */
+
+typedef struct shadow_cell {
+    uint32_t write_time; /* stamp, or one of the marks below */
+    uint32_t write_who;
+    uint32_t read_time;
+    uint32_t read_who;
+} shadow_cell;
+
+#define TIME_IN_FLIGHT 0xffffffffu
+#define TIME_NEVER 0xfffffffeu
+
+/* who: instruction (20 bits), thread (10 bits), and two flags. */
+#define WHO_MANY_LANES 0x40000000u
+#define WHO_MANY_WARPS 0x80000000u
+#define WHO_ATOMIC 0x40000000u
+
+typedef struct finding_record {
+    emu_class class_;
+    uint32_t here, other; /* instruction index, UINT32_MAX for none */
+    uint64_t count, cta;
+    int warp, lane, other_warp, other_lane;
+    uint64_t address;
+    char *message;
+} finding_record;
+
+typedef struct named_barrier {
+    uint32_t arrived; /* threads */
+    uint32_t expected;
+    uint32_t popcount; /* of bar.red */
+    bool any_true, any_false;
+    uint32_t *clocks; /* what the arrived threads know */
+} named_barrier;
+
+typedef struct mbarrier {
+    uint32_t address;
+    uint32_t expected, pending;
+    uint64_t phase;
+    bool live;
+    uint32_t *arriving, *completed; /* clocks of the current and the last completed phase */
+} mbarrier;
+
+enum { BARRIERS = 16, MBARRIERS = 256, COUNTER_FIELDS = 7 };
+
+typedef struct op_counts {
+    uint64_t executed, lanes, wavefronts, ideal, sectors, requests, bytes;
+} op_counts;
+
+/* One host thread at work on one CTA at a time. */
+typedef struct machine {
+    const emu_module *module;
+    const entry *code;
+    emu_device *device;
+    const emu_launch *launch;
+    uint32_t cta[3];
+    uint64_t cta_index;
+    uint32_t threads, warp_count;
+    warp *warps;
+    uint8_t *shared;
+    uint32_t shared_bytes;
+    uint8_t *local;
+    /* checks */
+    bool checks;
+    shadow_cell *cells;
+    uint32_t cell_shift, cell_count;
+    uint32_t now, base;   /* time; accesses stamped up to base are ordered for all */
+    uint32_t *clocks;     /* [threads][threads] where the entry needs them, else NULL */
+    uint32_t *warp_reads; /* [cells][warps], likewise */
+    named_barrier barriers[BARRIERS];
+    mbarrier mbarriers[MBARRIERS];
+    int mbarrier_count;
+    finding_record *findings;
+    size_t finding_count, finding_capacity;
+    op_counts *counts; /* by instruction */
+    uint64_t steps, steps_total;
+    uint64_t random;
+    bool faulted, out_of_memory;
+    uint32_t here; /* instruction being executed, for messages */
+    char *output;  /* device printf of this CTA */
+    size_t output_length, output_capacity;
+} machine;
+
+static inline uint32_t *slot32(const warp *w, unsigned slot) {
+    return w->file + (size_t)slot * LANES;
+}
+static inline uint64_t *slot64(const warp *w, unsigned slot) {
+    return (uint64_t *)(void *)slot32(w, slot);
+}
+static inline int first_lane(uint32_t mask) {
+    return __builtin_ctz(mask);
+}
+static inline uint32_t population(uint32_t mask) {
+    return (uint32_t)__builtin_popcount(mask);
+}
+
+/* warp.c: run until the warp must wait, is done, or budget instructions have run. */
+void warp_run(machine *m, warp *w, uint64_t budget);
+
+/* memory.c */
+void exec_load(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_store(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);
+/* Host bytes of an access, or NULL after reporting why there are none. */
+uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
+                   const char *verb);
+uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane);
+const char *device_string(machine *m, uint64_t generic_address);
+
+/* mma.c */
+void exec_mma(warp *w, const op *o, uint32_t mask);
+
+/* async.c */
+void exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask);
+/* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */
+bool land_next_arrive(machine *m, warp *w);
+
+/* sync.c */
+void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_vote(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_redux(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_match(machine *m, warp *w, const op *o, uint32_t mask);
+void check_all_lanes(machine *m, warp *w, uint32_t mask);
+/* After lanes left: barriers may be complete without them. */
+void barriers_after_exit(machine *m);
+mbarrier *find_mbarrier(machine *m, uint32_t address);
+bool mbarrier_phase_done(const mbarrier *bar, uint64_t parity);
+void mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
+void exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask);
+
+/* shadow.c: every function is called with checks on only. address is that of shared memory. */
+bool shadow_create(machine *m);
+void shadow_start_cta(machine *m);
+void shadow_free(machine *m);
+void shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* data: the bytes to be written, to excuse lanes that write the same; NULL for a write that excuses nothing */
+void shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
+void shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                 uint32_t instruction);
+void clock_full_barrier(machine *m);
+void clock_warp_sync(machine *m, warp *w, uint32_t mask);
+void clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
+void clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
+uint32_t clock_tick(machine *m, warp *w);
+
+/* counters.c */
+void count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
+void count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
+void count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
+
+/* report.c */
+__attribute__((format(printf, 8, 9))) void report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane,
+                                                  int other_thread, uint64_t address, const char *format, ...);
+void append_output(machine *m, const char *text, size_t length);
+void device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
+
+/* trace.c */
+bool trace_wants(const machine *m, const warp *w, const op *o);
+void trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+
+/* launch.c */
+buffer *find_buffer(emu_device *device, uint64_t address);
+
+#endif

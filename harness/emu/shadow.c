@@ -1,0 +1,321 @@
+/* shadow.c - who touched which byte of shared memory last, and what is ordered before what.
+ *
+ * Time is a counter of the CTA that ticks at every synchronisation. An access carries the stamp its warp has then.
+ * "Ordered before a thread" means one of:
+ *   - stamp <= m->base: every thread has passed a barrier of the whole CTA since;
+ *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync lies between;
+ *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers or barriers of a
+ *     part of the CTA (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other that thread
+ * knows. A bar.warp.sync of some lanes is taken to order all lanes of the warp: that can hide a race, never invent one.
+ *
+ * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
+ * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
+ * write.
+ */
+#include "machine.h"
+
+#include <stdlib.h>
+
+enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
+
+static uint32_t pack_who(const machine *m, const warp *w, int lane) {
+    return (m->here & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
+}
+
+static uint32_t who_thread(uint32_t who) {
+    return who >> WHO_THREAD_SHIFT & 1023;
+}
+static uint32_t who_instruction(uint32_t who) {
+    return who & (WHO_INSTRUCTIONS - 1);
+}
+
+/* ---- life ---- */
+
+bool shadow_create(machine *m) {
+    uint32_t granule = m->code->granule_bytes;
+    m->cell_shift = (uint32_t)__builtin_ctz(granule);
+    m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
+    m->cells = malloc(m->cell_count * sizeof *m->cells);
+    if (!m->cells) return false;
+    if (!m->code->needs_clocks) return true;
+    size_t threads = (size_t)m->warp_count * LANES;
+    m->clocks = malloc(threads * threads * sizeof *m->clocks);
+    m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
+    bool complete = m->clocks && m->warp_reads;
+    for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
+    for (int i = 0; i < MBARRIERS; i++) {
+        complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
+        complete &= (m->mbarriers[i].completed = malloc(threads * sizeof(uint32_t))) != NULL;
+    }
+    return complete;
+}
+
+void shadow_free(machine *m) {
+    free(m->cells);
+    free(m->clocks);
+    free(m->warp_reads);
+    for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
+    for (int i = 0; i < MBARRIERS; i++) {
+        free(m->mbarriers[i].arriving);
+        free(m->mbarriers[i].completed);
+    }
+}
+
+void shadow_start_cta(machine *m) {
+    for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
+    m->base = 0;
+    m->now = 1;
+    if (!m->clocks) return;
+    size_t threads = (size_t)m->warp_count * LANES;
+    memset(m->clocks, 0, threads * threads * sizeof *m->clocks);
+    memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
+    for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, threads * sizeof(uint32_t));
+}
+
+/* ---- order ---- */
+
+static uint32_t known(const machine *m, uint32_t observer, uint32_t other) {
+    return m->clocks ? m->clocks[(size_t)observer * m->warp_count * LANES + other] : 0;
+}
+
+static bool ordered(const machine *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
+    uint32_t thread = (uint32_t)(w->index * LANES + lane);
+    if (stamp <= m->base || thread == other_thread) return true;
+    if (other_thread / LANES == (uint32_t)w->index && stamp <= w->synced) return true;
+    return known(m, thread, other_thread) >= stamp;
+}
+
+uint32_t clock_tick(machine *m, warp *w) {
+    return w->clock = ++m->now;
+}
+
+void clock_full_barrier(machine *m) {
+    m->base = m->now++;
+    for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
+}
+
+void clock_publish(machine *m, warp *w, int lane, uint32_t *clocks) {
+    if (!m->clocks) return;
+    uint32_t thread = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
+    const uint32_t *own = m->clocks + (size_t)thread * threads;
+    for (uint32_t t = 0; t < threads; t++) clocks[t] = own[t] > clocks[t] ? own[t] : clocks[t];
+    for (uint32_t t = (uint32_t)w->index * LANES; t < (uint32_t)(w->index + 1) * LANES; t++) {
+        if (clocks[t] < w->synced) clocks[t] = w->synced;
+    }
+    if (clocks[thread] < w->clock) clocks[thread] = w->clock;
+}
+
+void clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks) {
+    if (!m->clocks) return;
+    uint32_t threads = m->warp_count * LANES;
+    uint32_t *own = m->clocks + (size_t)(w->index * LANES + lane) * threads;
+    for (uint32_t t = 0; t < threads; t++) own[t] = own[t] > clocks[t] ? own[t] : clocks[t];
+}
+
+void clock_warp_sync(machine *m, warp *w, uint32_t mask) {
+    w->synced = w->clock;
+    if (m->clocks) {
+        uint32_t all[MAX_WARPS * LANES] = {0};
+        for (int i = 0; i < LANES; i++) {
+            if (mask >> i & 1) clock_publish(m, w, i, all);
+        }
+        for (int i = 0; i < LANES; i++) {
+            if (mask >> i & 1) clock_acquire(m, w, i, all);
+        }
+    }
+    clock_tick(m, w);
+}
+
+/* ---- reports ---- */
+
+static void describe(char *out, size_t bytes, const machine *m, uint32_t who, bool many) {
+    emu_place place = place_of(m->module, m->code, who_instruction(who));
+    uint32_t thread = who_thread(who);
+    char source[160] = "";
+    if (place.line) snprintf(source, sizeof source, ", source line %d", place.line);
+    snprintf(out, bytes, "warp %u, lane %u%s, PTX line %d%s", thread / LANES, thread % LANES,
+             many ? " (and others)" : "", place.ptx_line, source);
+}
+
+static void report_race(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, bool many, const char *now,
+                        const char *before) {
+    char other[160];
+    describe(other, sizeof other, m, who, many);
+    report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
+           "A race in shared memory at 0x%x: this thread %s what another thread %s, and nothing orders the two.\n"
+           "The other: %s.\n"
+           "Between them belongs a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
+           "within a warp.",
+           address, now, before, other);
+}
+
+static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
+    char other[160];
+    describe(other, sizeof other, m, who, false);
+    report(
+        m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
+        "This thread %s shared memory at 0x%x while a cp.async is still in flight to it.\n"
+        "The copy was issued by %s.\n"
+        "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for the others.",
+        verb, address, other);
+}
+
+static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
+    report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
+           "This thread reads shared memory at 0x%x, which nothing has written in this CTA.\n"
+           "Shared memory starts with whatever an earlier CTA left there.",
+           address);
+}
+
+/* ---- reads ---- */
+
+static void slow_read(machine *m, const warp *w, int lane, uint32_t address, shadow_cell *cell) {
+    if (cell->write_time == TIME_NEVER) {
+        report_never(m, w, lane, address);
+        cell->write_time = 0; /* once is enough */
+    } else if (cell->write_time == TIME_IN_FLIGHT) {
+        report_in_flight(m, w, lane, address, cell->write_who, "reads");
+    } else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time)) {
+        report_race(m, w, lane, address, cell->write_who, false, "reads", "wrote");
+    }
+}
+
+static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
+    if (m->warp_reads) m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index] = w->clock;
+    if (cell->read_time <= m->base) {
+        cell->read_who = who;
+    } else {
+        uint32_t before = cell->read_who;
+        bool same_warp = who_thread(before) / LANES == (uint32_t)w->index;
+        uint32_t flags = before & WHO_MANY_WARPS;
+        if (!same_warp)
+            flags = WHO_MANY_WARPS;
+        else if (cell->read_time > w->synced)
+            flags |= (before & WHO_MANY_LANES) | (who_thread(before) != who_thread(who) ? WHO_MANY_LANES : 0);
+        cell->read_who = who | flags;
+    }
+    cell->read_time = w->clock;
+}
+
+void shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t who = pack_who(m, w, lane);
+    for (uint32_t i = first; i <= last; i++) {
+        shadow_cell *cell = &m->cells[i];
+        if (cell->write_time > m->base) slow_read(m, w, lane, (i << m->cell_shift) + SHARED_BASE, cell);
+        if (cell->read_time <= m->base && !m->warp_reads) {
+            cell->read_time = w->clock;
+            cell->read_who = who;
+        } else {
+            note_read(m, w, who, cell, i);
+        }
+    }
+}
+
+/* ---- writes ---- */
+
+static bool reads_ordered(const machine *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
+    if (cell->read_time <= m->base) return true;
+    uint32_t who = cell->read_who, thread = who_thread(who);
+    bool same_warp = thread / LANES == (uint32_t)w->index;
+    if (same_warp && !(who & WHO_MANY_WARPS)) {
+        if (cell->read_time <= w->synced) return true;
+        return !(who & WHO_MANY_LANES) && (ordered(m, w, lane, thread, cell->read_time));
+    }
+    if (!m->clocks) return false;
+    /* a warp's read is taken as ordered when any of its lanes has told this thread of that time */
+    for (uint32_t other = 0; other < m->warp_count; other++) {
+        uint32_t stamp = m->warp_reads[(size_t)index * m->warp_count + other], best = 0;
+        if (stamp <= m->base || other == (uint32_t)w->index) continue;
+        for (uint32_t k = 0; k < LANES; k++) {
+            uint32_t heard = known(m, (uint32_t)(w->index * LANES + lane), other * LANES + k);
+            if (heard > best) best = heard;
+        }
+        if (best < stamp) return false;
+    }
+    return true;
+}
+
+/* Whether two lanes of one instruction write the same value, which leaves no doubt about the result. */
+static bool same_value(const machine *m, const warp *w, const shadow_cell *cell, uint32_t address,
+                       uint32_t cell_address, uint32_t bytes, const uint8_t *data) {
+    bool same_instruction = cell->write_time == w->clock && who_instruction(cell->write_who) == m->here &&
+                            who_thread(cell->write_who) / LANES == (uint32_t)w->index;
+    if (!same_instruction || !data) return false;
+    uint32_t begin = cell_address > address ? cell_address : address;
+    uint32_t end = cell_address + (1u << m->cell_shift);
+    if (end > address + bytes) end = address + bytes;
+    return begin < end && !memcmp(m->shared + (begin - SHARED_BASE), data + (begin - address), end - begin);
+}
+
+static void check_mbarrier_bytes(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    for (int i = 0; i < m->mbarrier_count; i++) {
+        const mbarrier *bar = &m->mbarriers[i];
+        if (!bar->live || address + bytes <= bar->address || address >= bar->address + 8) continue;
+        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
+               "This thread writes 0x%x, inside the mbarrier object at 0x%x.\nOnly mbarrier instructions may touch it "
+               "until "
+               "mbarrier.inval.",
+               address, bar->address);
+    }
+}
+
+static void write_cells(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
+                        uint32_t time, bool atomic) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t who = pack_who(m, w, lane);
+    if (m->mbarrier_count) check_mbarrier_bytes(m, w, lane, address, bytes);
+    for (uint32_t i = first; i <= last; i++) {
+        shadow_cell *cell = &m->cells[i];
+        uint32_t at = (i << m->cell_shift) + SHARED_BASE;
+        bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
+        if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic) {
+            if (cell->write_time == TIME_IN_FLIGHT) {
+                report_in_flight(m, w, lane, at, cell->write_who,
+                                 time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
+            } else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time) &&
+                       !same_value(m, w, cell, address, at, bytes, data)) {
+                report_race(m, w, lane, at, cell->write_who, false, "writes", "wrote");
+            }
+        }
+        if (cell->read_time > m->base && !reads_ordered(m, w, lane, cell, i)) {
+            report_race(m, w, lane, at, cell->read_who, cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes",
+                        "reads");
+            cell->read_time = 0; /* once is enough */
+        }
+        cell->write_time = time;
+        cell->write_who = who | (atomic ? WHO_ATOMIC : 0);
+    }
+}
+
+void shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
+    write_cells(m, w, lane, address, bytes, data, w->clock, false);
+}
+
+/* An atomic reads too, but atomics are ordered among themselves. */
+void shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    for (uint32_t i = first; i <= last; i++) {
+        if (m->cells[i].write_time == TIME_NEVER)
+            slow_read(m, w, lane, (i << m->cell_shift) + SHARED_BASE, &m->cells[i]);
+    }
+    write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
+}
+
+void shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    write_cells(m, w, lane, address, bytes, NULL, TIME_IN_FLIGHT, false);
+}
+
+void shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                 uint32_t instruction) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
+    for (uint32_t i = first; i <= last; i++) {
+        m->cells[i].write_time = stamp;
+        m->cells[i].write_who = who;
+    }
+}

@@ -1,0 +1,263 @@
+/* sync.c - what warps do together: barriers, mbarriers, shuffles, votes. */
+#include "machine.h"
+
+/* ---- lanes that must take part ---- */
+
+static uint32_t live_lanes(const warp *w) {
+    return w->present & ~w->exited;
+}
+
+static void report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t mask) {
+    uint32_t missing = wanted & ~mask;
+    report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(missing), -1, 0,
+           "This instruction needs lanes 0x%08x of the warp together, but only 0x%08x are here.\n"
+           "The others (the first is lane %d) took another path: the result is undefined on a device, or it hangs.\n"
+           "Move it to where all of these lanes come by.",
+           wanted, mask, first_lane(missing));
+}
+
+void check_all_lanes(machine *m, warp *w, uint32_t mask) {
+    if (mask != ALL_LANES) report_divergent(m, w, ALL_LANES, mask);
+}
+
+/* The mask operand of a .sync instruction: the lanes that are here must be those it names, but for exited ones. */
+static bool check_member_mask(machine *m, const warp *w, uint32_t members, uint32_t mask) {
+    uint32_t wanted = members & live_lanes(w);
+    if (wanted & ~mask) {
+        report_divergent(m, w, wanted, mask);
+        return false;
+    }
+    if (mask & ~members) {
+        report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(mask & ~members), -1, 0,
+               "Lane %d executes this instruction, but its member mask 0x%08x does not name it.\n"
+               "Every lane that gets here must be in the mask.",
+               first_lane(mask & ~members), members);
+        return false;
+    }
+    return true;
+}
+
+static uint32_t member_mask(const warp *w, unsigned slot, uint32_t mask) {
+    return slot32(w, slot)[first_lane(mask)];
+}
+
+void exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (check_member_mask(m, w, member_mask(w, o->r[0], mask), mask) && m->checks) clock_warp_sync(m, w, mask);
+}
+
+/* ---- barriers of the CTA ---- */
+
+static uint32_t live_threads(const machine *m) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        if (m->warps[i].state != WARP_DONE) count += LANES;
+    }
+    return count;
+}
+
+static void write_reduction(machine *m, warp *w, const named_barrier *bar) {
+    const op *o = &m->code->ops[w->pc - 1];
+    uint32_t mask = w->active;
+    if (o->detail == BARRIER_RED_POPC) {
+        for (int i = 0; i < LANES; i++) {
+            if (mask >> i & 1) slot32(w, o->r[0])[i] = bar->popcount;
+        }
+    } else if (o->p[0] != NO_PREDICATE) {
+        bool value = o->detail == BARRIER_RED_AND ? !bar->any_false : bar->any_true;
+        w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (value ? mask : 0);
+    }
+}
+
+static void release_barrier(machine *m, uint32_t id) {
+    named_barrier *bar = &m->barriers[id];
+    bool whole = bar->expected == 0;
+    if (m->checks && whole) clock_full_barrier(m);
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        warp *w = &m->warps[i];
+        if (w->state != WARP_AT_BARRIER || w->barrier_id != id) continue;
+        w->state = WARP_READY;
+        if (m->code->ops[w->pc - 1].detail >= BARRIER_RED_AND) write_reduction(m, w, bar);
+        for (int lane = 0; m->checks && !whole && lane < LANES; lane++) {
+            if (live_lanes(w) >> lane & 1) clock_acquire(m, w, lane, bar->clocks);
+        }
+        if (m->checks && !whole) {
+            w->synced = w->clock;
+            clock_tick(m, w);
+        }
+    }
+    uint32_t *clocks = bar->clocks;
+    *bar = (named_barrier){.clocks = clocks};
+    if (clocks) memset(clocks, 0, (size_t)m->warp_count * LANES * sizeof *clocks);
+}
+
+static void release_if_complete(machine *m, uint32_t id) {
+    named_barrier *bar = &m->barriers[id];
+    uint32_t wanted = bar->expected ? bar->expected : live_threads(m);
+    if (bar->arrived && bar->arrived >= wanted) release_barrier(m, id);
+}
+
+void barriers_after_exit(machine *m) {
+    for (uint32_t id = 0; id < BARRIERS; id++) {
+        if (m->barriers[id].arrived && !m->barriers[id].expected) release_if_complete(m, id);
+    }
+}
+
+static bool barrier_operands(machine *m, const warp *w, const op *o, int lane, uint32_t *id, uint32_t *count) {
+    *id = slot32(w, o->r[o->dests])[lane];
+    *count = o->sources > 1 ? slot32(w, o->r[o->dests + 1])[lane] : 0;
+    if (*id >= BARRIERS) {
+        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+               "Barrier %u does not exist: a CTA has barriers 0 to 15.", *id);
+        return false;
+    }
+    if (o->sources > 1 && (*count == 0 || *count % LANES || *count > m->warp_count * LANES)) {
+        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+               "Barrier %u is to wait for %u threads. The number must be a multiple of 32, at most the %u of the CTA.",
+               *id, *count, m->warp_count * LANES);
+        return false;
+    }
+    uint32_t arrived = m->barriers[*id].arrived, expected = m->barriers[*id].expected;
+    if (arrived && expected != *count) {
+        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+               "Barrier %u: this warp names %u threads, those that wait already named %u (0 stands for all).\n"
+               "All that meet at a barrier must name the same number.",
+               *id, *count, expected);
+        return false;
+    }
+    return true;
+}
+
+void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t id, count;
+    if (mask != live_lanes(w)) {
+        report_divergent(m, w, live_lanes(w), mask);
+        m->faulted = true;
+        return;
+    }
+    if (!barrier_operands(m, w, o, first_lane(mask), &id, &count)) {
+        m->faulted = true;
+        return;
+    }
+    named_barrier *bar = &m->barriers[id];
+    bar->expected = count;
+    bar->arrived += LANES;
+    if (o->detail >= BARRIER_RED_AND) {
+        uint32_t value = w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0);
+        bar->popcount += population(value & mask);
+        bar->any_true |= (value & mask) != 0;
+        bar->any_false |= (~value & mask) != 0;
+    }
+    if (m->checks && bar->clocks) {
+        for (int lane = 0; lane < LANES; lane++) {
+            if (mask >> lane & 1) clock_publish(m, w, lane, bar->clocks);
+        }
+    }
+    if (o->detail == BARRIER_ARRIVE) {
+        if (m->checks) clock_tick(m, w);
+    } else {
+        w->state = WARP_AT_BARRIER;
+        w->barrier_id = id;
+    }
+    release_if_complete(m, id);
+}
+
+/* ---- shuffles, votes and their like ---- */
+
+void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t *d = slot32(w, o->r[0]);
+    const uint32_t *b = slot32(w, o->r[2]), *c = slot32(w, o->r[3]);
+    uint32_t values[LANES], results[LANES], inside = 0, bad = 0;
+    memcpy(values, slot32(w, o->r[1]), sizeof values);
+    check_member_mask(m, w, member_mask(w, o->r[4], mask), mask);
+    for (int lane = 0; lane < LANES; lane++) {
+        uint32_t segment = c[lane] >> 8 & 31, clamp = c[lane] & 31, amount = b[lane] & 31;
+        uint32_t high = ((uint32_t)lane & segment) | (clamp & ~segment), low = (uint32_t)lane & segment;
+        int from;
+        bool within;
+        if (o->detail == SHUFFLE_UP) {
+            from = lane - (int)amount;
+            within = from >= (int)high;
+        } else if (o->detail == SHUFFLE_DOWN) {
+            from = lane + (int)amount;
+            within = from <= (int)high;
+        } else if (o->detail == SHUFFLE_BFLY) {
+            from = lane ^ (int)amount;
+            within = from <= (int)high;
+        } else {
+            from = (int)(low | (amount & ~segment));
+            within = from <= (int)high;
+        }
+        if (!within) from = lane;
+        inside |= (uint32_t)within << lane;
+        results[lane] = values[from & 31];
+        if (mask >> lane & 1 && !(mask >> (from & 31) & 1)) bad |= 1u << lane;
+    }
+    if (bad) {
+        report(
+            m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(bad), -1, 0,
+            "Lane %d reads the register of a lane that does not take part in this shuffle.\nWhat it gets is undefined.",
+            first_lane(bad));
+    }
+    for (int lane = 0; lane < LANES; lane++) d[lane] = mask >> lane & 1 ? results[lane] : d[lane];
+    if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (inside & mask);
+}
+
+void exec_vote(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t members = member_mask(w, o->r[o->dests], mask);
+    check_member_mask(m, w, members, mask);
+    uint32_t votes = (w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0)) & mask;
+    bool result = o->detail == VOTE_ANY   ? votes != 0
+                  : o->detail == VOTE_ALL ? votes == mask
+                                          : votes == 0 || votes == mask;
+    if (o->detail == VOTE_BALLOT) {
+        for (int i = 0; i < LANES; i++) {
+            if (mask >> i & 1) slot32(w, o->r[0])[i] = votes;
+        }
+    } else if (o->p[0] != NO_PREDICATE) {
+        w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (result ? mask : 0);
+    }
+}
+
+static uint32_t combine(const op *o, uint32_t a, uint32_t b) {
+    bool less = o->flags & FLAG_SIGNED ? (int32_t)a < (int32_t)b : a < b;
+    switch ((enum atomic_operation)o->detail) {
+    case ATOMIC_MIN:
+        return less ? a : b;
+    case ATOMIC_MAX:
+        return less ? b : a;
+    case ATOMIC_AND:
+        return a & b;
+    case ATOMIC_OR:
+        return a | b;
+    case ATOMIC_XOR:
+        return a ^ b;
+    default:
+        return a + b;
+    }
+}
+
+void exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
+    const uint32_t *values = slot32(w, o->r[1]);
+    check_member_mask(m, w, member_mask(w, o->r[2], mask), mask);
+    uint32_t result = values[first_lane(mask)];
+    for (uint32_t rest = mask & (mask - 1); rest; rest &= rest - 1)
+        result = combine(o, result, values[first_lane(rest)]);
+    for (int i = 0; i < LANES; i++) {
+        if (mask >> i & 1) slot32(w, o->r[0])[i] = result;
+    }
+}
+
+void exec_match(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t results[LANES] = {0};
+    check_member_mask(m, w, member_mask(w, o->r[2], mask), mask);
+    for (int i = 0; i < LANES; i++) {
+        for (int k = 0; k < LANES; k++) {
+            bool same = o->bytes == 8 ? slot64(w, o->r[1])[i] == slot64(w, o->r[1])[k]
+                                      : slot32(w, o->r[1])[i] == slot32(w, o->r[1])[k];
+            results[i] |= (uint32_t)(same && mask >> k & 1) << k;
+        }
+    }
+    for (int i = 0; i < LANES; i++) {
+        if (mask >> i & 1) slot32(w, o->r[0])[i] = results[i];
+    }
+}

@@ -1,0 +1,364 @@
+/* warp.c - one warp runs: guards, lanes, divergence.
+ *
+ * At a branch that parts the lanes, one side runs on and the other is put on a stack; both run up to the JOIN mark of
+ * the branch, where the whole group goes on together. The stack entry below the two sides holds that group.
+ */
+#include "machine.h"
+
+static const uint32_t lane_bit[LANES] = {
+    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,  1u << 8,  1u << 9,  1u << 10,
+    1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21,
+    1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
+
+/* ---- divergence ---- */
+
+static void push_path(warp *w, int32_t pc, int32_t join, uint32_t mask) {
+    w->stack[w->depth++] = (path){pc, join, mask};
+}
+
+/* The next path on the stack that still has lanes; without one the warp is done. */
+static void pop_path(warp *w) {
+    while (w->depth) {
+        path next = w->stack[--w->depth];
+        next.mask &= ~w->exited;
+        if (!next.mask) continue;
+        w->pc = next.pc;
+        w->join = next.join;
+        w->active = next.mask;
+        return;
+    }
+    w->active = 0;
+    w->state = WARP_DONE;
+}
+
+static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
+    uint32_t stays = w->active & ~taken;
+    int32_t next = w->pc;
+    if (!taken) return;
+    if (!stays) {
+        w->pc = o->target;
+        return;
+    }
+    if (w->join != o->join && o->join >= 0) push_path(w, o->join, w->join, w->active);
+    bool same_group = o->join < 0;
+    int32_t join = same_group ? w->join : o->join;
+    path sides[2] = {{next, join, stays}, {o->target, join, taken}};
+    int first = m->launch->schedule && (m->random >> 33 & 1) ? 1 : 0;
+    if (!same_group && sides[first].pc == o->join) first = 1 - first;
+    const path *runs = &sides[first], *waits = &sides[1 - first];
+    if (same_group || waits->pc != o->join) push_path(w, waits->pc, join, waits->mask);
+    w->pc = runs->pc;
+    w->active = runs->mask;
+    w->join = join;
+}
+
+static void leave(machine *m, warp *w, uint32_t mask) {
+    w->exited |= mask;
+    w->active &= ~mask;
+    if (!w->active) pop_path(w);
+    if (w->state == WARP_DONE) barriers_after_exit(m);
+}
+
+/* ---- lanes ---- */
+
+static void blend32(uint32_t *d, const uint32_t *from, uint32_t mask) {
+    for (int i = 0; i < LANES; i++) d[i] = mask & lane_bit[i] ? from[i] : d[i];
+}
+
+static void blend64(uint64_t *d, const uint64_t *from, uint32_t mask) {
+    for (int i = 0; i < LANES; i++) {
+        if (mask >> i & 1) d[i] = from[i];
+    }
+}
+
+static void run_lanes(warp *w, const op *o, uint32_t mask) {
+    uint64_t scratch[2 * LANES];
+    uint32_t last_two[2 * LANES];
+    void *d = mask == ALL_LANES ? (void *)slot32(w, o->r[0]) : scratch;
+    const void *c = slot32(w, o->r[3]);
+    if (o->kind == OP_LANES_4) {
+        memcpy(last_two, c, LANES * sizeof *last_two);
+        memcpy(last_two + LANES, slot32(w, o->r[4]), LANES * sizeof *last_two);
+        c = last_two;
+    }
+    o->run.lanes(d, slot32(w, o->r[1]), slot32(w, o->r[2]), c);
+    if (mask == ALL_LANES) return;
+    if (o->bytes == 4) {
+        blend32(slot32(w, o->r[0]), (const uint32_t *)(const void *)scratch, mask);
+    } else {
+        blend64(slot64(w, o->r[0]), scratch, mask);
+        if (o->bytes == 16) blend64(slot64(w, o->r[0]) + LANES, scratch + LANES, mask);
+    }
+}
+
+static void run_select(warp *w, const op *o, uint32_t mask) {
+    uint32_t first = w->predicates[o->p[2]];
+    if (o->bytes == 8) {
+        uint64_t *d = slot64(w, o->r[0]);
+        const uint64_t *a = slot64(w, o->r[1]), *b = slot64(w, o->r[2]);
+        for (int i = 0; i < LANES; i++) d[i] = !(mask & lane_bit[i]) ? d[i] : first & lane_bit[i] ? a[i] : b[i];
+        return;
+    }
+    uint32_t *d = slot32(w, o->r[0]);
+    const uint32_t *a = slot32(w, o->r[1]), *b = slot32(w, o->r[2]);
+    for (int i = 0; i < LANES; i++) d[i] = !(mask & lane_bit[i]) ? d[i] : first & lane_bit[i] ? a[i] : b[i];
+}
+
+static void set_predicate(warp *w, unsigned p, uint32_t value, uint32_t mask) {
+    if (p != NO_PREDICATE) w->predicates[p] = (w->predicates[p] & ~mask) | (value & mask);
+}
+
+static void run_compare(warp *w, const op *o, uint32_t mask) {
+    uint32_t value = o->run.compare(slot32(w, o->r[0]), slot32(w, o->r[1])), opposite = ~value;
+    if (o->detail) {
+        uint32_t other = w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0);
+        value = o->detail == COMBINE_AND ? value & other : o->detail == COMBINE_OR ? value | other : value ^ other;
+        opposite = o->detail == COMBINE_AND  ? opposite & other
+                   : o->detail == COMBINE_OR ? opposite | other
+                                             : opposite ^ other;
+    }
+    set_predicate(w, o->p[0], value, mask);
+    set_predicate(w, o->p[1], opposite, mask);
+}
+
+static void run_predicate(warp *w, const op *o, uint32_t mask) {
+    uint32_t a = o->p[1] == NO_PREDICATE ? (o->immediate ? ALL_LANES : 0) : w->predicates[o->p[1]];
+    uint32_t b = o->p[2] == NO_PREDICATE ? 0 : w->predicates[o->p[2]];
+    uint32_t value = o->detail == PREDICATE_MOVE  ? a
+                     : o->detail == PREDICATE_NOT ? ~a
+                     : o->detail == PREDICATE_AND ? a & b
+                     : o->detail == PREDICATE_OR  ? a | b
+                                                  : a ^ b;
+    set_predicate(w, o->p[0], value, mask);
+}
+
+/* ---- registers that may be read before they are written ---- */
+
+static uint32_t written_lanes(const machine *m, const warp *w, int reg) {
+    int tracked = m->code->registers[reg].tracked;
+    return tracked < 0 ? ALL_LANES : w->written[tracked];
+}
+
+static uint32_t written_predicate(const machine *m, const warp *w, unsigned p) {
+    int tracked = p == NO_PREDICATE ? -1 : m->code->predicates_tracked[p];
+    return tracked < 0 ? ALL_LANES : w->written[tracked];
+}
+
+static void report_unwritten(machine *m, const warp *w, const virtual_register *reg, uint32_t missing) {
+    char name[64];
+    register_name(reg, name, sizeof name);
+    report(m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(missing), -1, 0,
+           "Register %s is read here, but %u lane%s of the warp never wrote it.\n"
+           "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
+           name, population(missing), population(missing) == 1 ? "" : "s");
+}
+
+static void note_written(const machine *m, warp *w, int tracked, uint32_t mask, uint32_t lanes) {
+    (void)m;
+    if (tracked >= 0) w->written[tracked] = (w->written[tracked] & ~mask) | (lanes & mask);
+}
+
+static void track_registers(machine *m, warp *w, const op *o, uint32_t mask) {
+    const uint16_t *names = m->code->names[o - m->code->ops];
+    const virtual_register *registers = m->code->registers;
+    uint32_t passed = ALL_LANES;
+    bool copies = o->flags & FLAG_COPY || o->kind == OP_SELECT;
+    for (int i = 0; i < o->sources; i++) {
+        int reg = names[o->dests + i];
+        uint32_t written = written_lanes(m, w, reg);
+        if (o->kind == OP_SELECT) written |= i == 0 ? ~w->predicates[o->p[2]] : w->predicates[o->p[2]];
+        passed &= written;
+        if (!copies && mask & ~written) {
+            report_unwritten(m, w, &registers[reg], mask & ~written);
+            w->written[registers[reg].tracked] |= mask; /* once is enough */
+        }
+    }
+    unsigned read[2] = {o->p[2], o->kind == OP_COMPARE ? NO_PREDICATE : o->p[1]};
+    for (int i = 0; i < 2; i++) {
+        uint32_t missing = mask & ~written_predicate(m, w, read[i]);
+        if (missing) report_unwritten(m, w, &registers[m->code->predicate_names[read[i]]], missing);
+    }
+    for (int i = 0; i < o->dests; i++)
+        note_written(m, w, registers[names[i]].tracked, mask, copies ? passed : ALL_LANES);
+    if (o->p[0] != NO_PREDICATE) note_written(m, w, m->code->predicates_tracked[o->p[0]], mask, ALL_LANES);
+    if (o->kind == OP_COMPARE && o->p[1] != NO_PREDICATE)
+        note_written(m, w, m->code->predicates_tracked[o->p[1]], mask, ALL_LANES);
+}
+
+static void check_guard(machine *m, const warp *w, const op *o) {
+    uint32_t missing = w->active & ~written_predicate(m, w, o->guard);
+    if (missing) report_unwritten(m, w, &m->code->registers[m->code->predicate_names[o->guard]], missing);
+}
+
+/* ---- calls ---- */
+
+static void run_call(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        int lane = first_lane(mask);
+        const uint8_t *own = m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes;
+        uint64_t arguments[4] = {0};
+        for (int i = 0; i < 4; i++)
+            memcpy(&arguments[i], own + o->r[8 + i], o->detail == CALL_ASSERT && i == 2 ? 4 : 8);
+        const char *text = device_string(m, arguments[0]);
+        if (o->detail == CALL_PRINTF) {
+            uint64_t offset = arguments[1] - LOCAL_WINDOW;
+            bool own_memory = offset < m->code->local_bytes;
+            device_printf(m, text, own_memory ? own + offset : NULL,
+                          own_memory ? m->code->local_bytes - (size_t)offset : 0);
+            continue;
+        }
+        report(m, EMU_ASSERT, UINT32_MAX, w, lane, -1, 0, "Assertion '%s' failed, at %s:%u.", text,
+               device_string(m, arguments[1]), (unsigned)arguments[2]);
+        m->faulted = true;
+    }
+}
+
+/* ---- the loop ---- */
+
+static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
+    switch ((op_kind)o->kind) {
+    case OP_TRAP:
+        report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "The program stops itself here: trap.");
+        m->faulted = true;
+        break;
+    case OP_CALL:
+        run_call(m, w, o, mask);
+        break;
+    case OP_ATOMIC:
+        exec_atomic(m, w, o, mask);
+        break;
+    case OP_COPY_ARRIVE:
+        exec_copy_arrive(m, w, o, mask);
+        break;
+    case OP_BARRIER:
+        exec_barrier(m, w, o, mask);
+        break;
+    case OP_WARP_BARRIER:
+        exec_warp_barrier(m, w, o, mask);
+        break;
+    case OP_VOTE:
+        exec_vote(m, w, o, mask);
+        break;
+    case OP_REDUX:
+        exec_redux(m, w, o, mask);
+        break;
+    case OP_MATCH:
+        exec_match(m, w, o, mask);
+        break;
+    case OP_MBARRIER_INIT:
+        exec_mbarrier_init(m, w, o, mask);
+        break;
+    case OP_MBARRIER_ARRIVE:
+        exec_mbarrier_arrive(m, w, o, mask);
+        break;
+    case OP_MBARRIER_WAIT:
+        exec_mbarrier_wait(m, w, o, mask);
+        break;
+    case OP_MBARRIER_INVALIDATE:
+        exec_mbarrier_invalidate(m, w, o, mask);
+        break;
+    case OP_ACTIVE_MASK:
+        for (int i = 0; i < LANES; i++) {
+            if (mask >> i & 1) slot32(w, o->r[0])[i] = w->active;
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
+    switch ((op_kind)o->kind) {
+    case OP_LANES:
+    case OP_LANES_4:
+        run_lanes(w, o, mask);
+        break;
+    case OP_COMPARE:
+        run_compare(w, o, mask);
+        break;
+    case OP_SELECT:
+        run_select(w, o, mask);
+        break;
+    case OP_PREDICATE:
+        run_predicate(w, o, mask);
+        break;
+    case OP_BRANCH:
+        branch(m, w, o, mask);
+        break;
+    case OP_EXIT:
+        leave(m, w, mask);
+        break;
+    case OP_LOAD:
+        exec_load(m, w, o, mask);
+        break;
+    case OP_STORE:
+        exec_store(m, w, o, mask);
+        break;
+    case OP_LDMATRIX:
+        exec_ldmatrix(m, w, o, mask);
+        break;
+    case OP_MMA:
+        check_all_lanes(m, w, mask);
+        exec_mma(w, o, mask);
+        break;
+    case OP_COPY_ASYNC:
+        exec_copy_async(m, w, o, mask);
+        break;
+    case OP_COPY_COMMIT:
+        for (int i = 0; i < LANES; i++) w->commits[i] += mask >> i & 1;
+        break;
+    case OP_COPY_WAIT:
+        exec_copy_wait(m, w, o, mask);
+        break;
+    case OP_SHUFFLE:
+        exec_shuffle(m, w, o, mask);
+        break;
+    default:
+        run_other(m, w, o, mask);
+        break;
+    }
+}
+
+/* Lanes on for an op: active and, where there is a guard, allowed by it. */
+static uint32_t lanes_on(machine *m, const warp *w, const op *o) {
+    if (o->guard == NO_PREDICATE) return w->active;
+    if (o->flags & FLAG_TRACKED && m->checks) check_guard(m, w, o);
+    uint32_t guard = w->predicates[o->guard];
+    return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
+}
+
+void warp_run(machine *m, warp *w, uint64_t budget) {
+    const op *ops = m->code->ops;
+    bool tracing = m->launch->trace.file != NULL;
+    uint64_t limit = m->launch->step_limit ? m->launch->step_limit : 4000000000u;
+    while (w->state == WARP_READY && !m->faulted) {
+        const op *o = &ops[w->pc++];
+        if (o->kind == OP_JOIN) {
+            if (w->pc - 1 == w->join) pop_path(w);
+            continue;
+        }
+        uint32_t mask = lanes_on(m, w, o);
+        m->here = o->instruction;
+        if (o->flags & FLAG_FIRST) {
+            m->steps++;
+            op_counts *counts = &m->counts[o->instruction];
+            counts->executed += mask != 0 || o->kind == OP_BRANCH;
+            counts->lanes += population(mask);
+            if (m->steps > limit) {
+                report(
+                    m, EMU_STEP_LIMIT, UINT32_MAX, w, -1, -1, 0,
+                    "The CTA ran %llu warp instructions without coming to an end: an endless loop, or a limit too low.",
+                    (unsigned long long)limit);
+                m->faulted = true;
+                return;
+            }
+        }
+        if (!mask) continue;
+        if (o->flags & FLAG_TRACKED && m->checks) track_registers(m, w, o, mask);
+        bool traced = tracing && trace_wants(m, w, o);
+        run_op(m, w, o, mask);
+        if (traced) trace_op(m, w, o, mask);
+        if (w->poll_failed) return;
+        if (!--budget) return;
+    }
+}
