@@ -26,6 +26,7 @@ KERNEL = """/* v01 - a "quoted" title
  * arch      sm_80
  */
 /* static_assert(false, "in a comment") */
+static_assert(FP16 == 5, "not a check of the configuration either");
 template <KernelConfig cfg>
 __device__ constexpr void check_config() {
     static_assert(!cfg.swizzled, "no swizzle // here");  // static_assert(false, "in a comment");
@@ -52,8 +53,8 @@ def holds(expression: str, config: KernelConfig = CONFIG) -> bool:
 def test_checks_are_those_of_check_config() -> None:
     checks = parse_checks(KERNEL, "kernel.cu")
     assert [(check.line, check.sentence) for check in checks] == [
-        (12, "no swizzle // here"),
-        (13, "n_warps must be 4, or 8 with 128 rows"),
+        (13, "no swizzle // here"),
+        (14, "n_warps must be 4, or 8 with 128 rows"),
     ]
     assert all(check.holds(CONFIG) for check in checks)
     assert not checks[0].holds(parse_short_form("(FP16, 128, 64, 64, 4): swizzled+load_0_0_0_tiles"))

@@ -15,7 +15,7 @@ from analysis.files import root
 from analysis.ladder import Version, load, load_all
 from analysis.overview import HEADLINE, Step, headline_speed, read_steps
 from analysis.published import differences, listings, nearest_listing, percent_on_h200, speeds
-from analysis.readme import ladder_table, outcome, readme_text
+from analysis.readme import ladder_table, outcome, published_table, readme_text
 from analysis.records import Record, parse
 from analysis.regs import Row, to_csv
 from analysis.traffic import Traffic, emulate, read_traffic
@@ -150,6 +150,17 @@ def test_the_nearest_published_listing() -> None:
     assert listing
     ours = dict(listing.opcodes) | {"LOP3": 1, "PRMT": 2}
     assert differences(ours, listing) == [("LOP3", 1, 12), ("PRMT", 2, 0)]
+
+
+def test_only_the_largest_differences_are_named(checkout: Path) -> None:
+    (row, _) = published_table(read_steps(checkout)).rows
+    assert row[6] == "other block sizes: compare per HMMA"
+    path = checkout / "sass/v01.sm_80.sass"
+    path.write_text(listing_text(str(V01.header.config), 128, 100))
+    (row, _) = published_table(read_steps(checkout)).rows
+    named = str(row[6]).split(", ")
+    assert named[0] == "FMUL 0/130" and len(named) == readme.MOST_DIFFERENCES
+    assert named[-1].endswith(" more")
 
 
 def test_ladder_command(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
