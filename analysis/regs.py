@@ -1,6 +1,6 @@
 """Registers, spills and memory of every instance: the CSV of one build, the report over versions, kept captures.
 
-    python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C -o regs/v07.sm_80.csv
+    python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C --csv -o regs/v07.sm_80.csv
     python3 -m analysis registers                  # the report, over what lies in regs/
     python3 -m analysis capture --name before      # keep the logs of a whole build under a name
     python3 -m analysis captures before after      # compare two
@@ -21,7 +21,7 @@ from pathlib import Path
 from .config import kernel_label
 from .cubin import CodeSummary, code_summary
 from .errors import DIFFERENT, DONE, AnalysisError
-from .files import read_text, root, write_atomically, write_if_changed
+from .files import read_text, root, write_atomically
 from .ladder import load_all
 from .ptxas_log import Log, Usage, demangle, parse_log, read_log
 from .table import Cell, Table, add_table_arguments, print_table, read_columns
@@ -174,10 +174,7 @@ def run_regs(args: argparse.Namespace) -> int:
             raise AnalysisError(f"{args.log}: {row.config!r} is not a kernel of {args.version}")
     for note in log.notes:
         print(f"{args.log}:{note.line}: {f'{note.code}: ' if note.code else ''}{note.text}", file=sys.stderr)
-    if args.output and not (args.json or args.markdown or args.sort):
-        write_if_changed(args.output, to_csv(rows))
-    else:
-        print_table(Table(COLUMNS, [cells(row) for row in rows]), args)
+    print_table(Table(COLUMNS, [cells(row) for row in rows]), args)
     return DONE
 
 
