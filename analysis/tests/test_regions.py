@@ -190,7 +190,7 @@ def labelled_edges(whole: Listing) -> set[tuple[str, str]]:
         pieces = [""]  # names in order, "" for a piece without a label
         for at in block.instructions:
             pieces += [label_at[at.address]] if at.address in label_at else []
-            pieces += [""] if at.base == "CALL" and at is not block.last else []
+            pieces += [""] if at.base == "CALL" else []
         targets = {label_at[each] for each in block.successors if each in label_at}
         edges |= {*pairwise(pieces), *((pieces[-1], target) for target in targets)}
     return {(a, b) for a, b in edges if a and b}
