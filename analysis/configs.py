@@ -6,17 +6,19 @@ import os
 from .config import SET_HELP, KernelConfig, config_set, differences, parse_config
 from .errors import DIFFERENT, DONE
 from .files import root
-from .ladder import Version, load, refusals
+from .ladder import Version, load_chosen, refusals
 from .table import Table, add_table_arguments, emit, print_table
 
 
-def set_table(configs: list[KernelConfig], version: Version | None) -> Table:
-    """One row a configuration: short form, threads, shared memory and, for a version, why it refuses it."""
+def set_table(set_text: str, versions: list[Version]) -> Table:
+    """One row a configuration: short form, threads, shared memory and, for each version, why it refuses it."""
+    headers = [version.header.config for version in versions] or [None]
+    members = dict.fromkeys(config for header in headers for config in config_set(set_text, header))
     rows = [
-        (config.short_form(), config.threads(), config.smem_bytes(), *((verdict(version, config),) if version else ()))
-        for config in configs
+        (config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions))
+        for config in members
     ]
-    return Table(("config", "threads", "smem bytes", *((version.version,) if version else ())), rows)
+    return Table(("config", "threads", "smem bytes", *(version.version for version in versions)), rows)
 
 
 def verdict(version: Version, config: KernelConfig) -> str:
@@ -28,7 +30,9 @@ def verdict(version: Version, config: KernelConfig) -> str:
 
 
 def add_configs_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--version", metavar="VER", help="the version whose default set and refusals are meant")
+    parser.add_argument(
+        "--version", metavar="VER", help='versions, such as "v09 v10", whose refusals and default set are meant'
+    )
     parser.add_argument(
         "--set",
         metavar="SET",
@@ -49,6 +53,6 @@ def run_configs(args: argparse.Namespace) -> int:
         else:
             print_table(Table(("field", "A", "B"), changes), args)
         return DIFFERENT if changes and args.exit_code else DONE
-    version = load(root(), args.version) if args.version else None
-    print_table(set_table(config_set(args.set, version.header.config if version else None), version), args)
+    versions = list(load_chosen(root(), args.version).values()) if args.version else []
+    print_table(set_table(args.set, versions), args)
     return DONE

@@ -1,6 +1,6 @@
 """One page over all versions, as Markdown and as one HTML file without anything outside it.
 
-    python3 -m analysis report --out build/report
+    python3 -m analysis report            # build/report.md and build/report.html
 
 The page is made from committed files: header blocks, regs/, sass/, logs/bench/ and the published figures. A section
 whose files are not there says so.
@@ -298,7 +298,9 @@ def _svg(chart: Chart) -> str:
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for report.md and report.html; build/report")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for report.md and report.html; build/ without it"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of writing the page")
 
 
@@ -307,7 +309,7 @@ def run_report(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(ladder_record(read_steps(folder)), indent=1))
         return DONE
-    out = args.out or folder / "build/report"
+    out = args.out or folder / "build"
     page = sections(folder)
     for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
         write_if_changed(out / name, text)

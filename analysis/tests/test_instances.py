@@ -202,6 +202,13 @@ def test_configs_lists_a_set_with_a_version_verdict(capsys: pytest.CaptureFixtur
     assert refused and all(verdict.split(" (and ")[0] in sentences for verdict in refused)
 
 
+def test_configs_takes_several_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["configs", "--version", "v01 v02", "--set", "default", "--csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "config,threads,smem bytes,v01,v02"
+    assert len(lines) == 5 and all(line.count("builds") == 1 for line in lines[1:])
+
+
 def test_configs_compares_two_forms(capsys: pytest.CaptureFixture[str]) -> None:
     other = "(BF16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles"
     assert main(["configs", "--compare", str(CONFIG), other, "--csv"]) == 0
