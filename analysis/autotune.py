@@ -1,6 +1,6 @@
 """Finds the fastest configuration of a version for a problem, timing each distinct kernel once.
 
-    make v16 KERNELS=tune && python3 -m analysis autotune --version v16 --seqs 4096 --budget 180
+    make v16 KERNELS=tune && python3 -m analysis autotune --versions v16 --seqs 4096 --budget 180
 
 Many configurations compile to the same machine code. Those that are in the executable are grouped by the hash of their
 code, one of each group is measured. Groups that can't win are left out: too much shared memory for the GPU, or a stack
@@ -262,9 +262,10 @@ def _rounds(search: Search, form: str, stage: int) -> dict[tuple[str, int], stat
     }
 
 
-def table(problem: Problem, ranked: Sequence[Ranked]) -> Table:
+def table(version: str, problem: Problem, ranked: Sequence[Ranked]) -> Table:
     """The result of one search."""
     columns = (
+        "version",
         "dtype",
         "seq",
         "place",
@@ -288,6 +289,7 @@ def table(problem: Problem, ranked: Sequence[Ranked]) -> Table:
         ends = (None, None, None) if one.slower is None else (one.slower.mid, one.slower.low, one.slower.high)
         lines.append(
             (
+                version,
                 problem.dtype,
                 problem.seq,
                 place if one.time_ns else None,
@@ -334,6 +336,7 @@ def dry_run(version: str, found: Sequence[Group], heads: int, seq: int) -> Table
     counted.sort(key=lambda one: (one[1].get("executed", 0), one[1].get("wavefronts", 0)))
     return Table(
         (
+            "version",
             "place",
             "config",
             "same code",
@@ -345,6 +348,7 @@ def dry_run(version: str, found: Sequence[Group], heads: int, seq: int) -> Table
         ),
         [
             (
+                version,
                 place,
                 group.config.short_form(),
                 len(group.members),
@@ -364,7 +368,7 @@ def dry_run(version: str, found: Sequence[Group], heads: int, seq: int) -> Table
 
 def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--version", required=True, metavar="VER", help="a version built with KERNELS=tune or another set"
+        "--versions", metavar="LIST", help="versions, built with KERNELS=tune or another set; without it all built ones"
     )
     parser.add_argument("--set", default="", metavar="SET", help="only members of this set, see `configs`")
     parser.add_argument("--exhaustive", action="store_true", help="measure every distinct kernel in every round")
@@ -375,43 +379,61 @@ def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_autotune(args: argparse.Namespace) -> int:
-    """Search for each dtype and length; the table, the classes and the winners."""
-    path = executables.find(args.version)
+    """Search for each version, dtype and length; the table, the classes and the winners."""
+    versions = executables.chosen_versions(args.versions)
     try:
-        device, capability = probe(args.version)
+        device, capability = probe(versions[0])
     except NoGpu:
         device, capability = "", None
-    kernels = cubin_for(path, capability).kernels
-    wanted = config_set(args.set) if args.set else None
-    chosen = [group for group in groups(kernels, wanted)]
-    if not chosen:
-        raise AnalysisError(f"bin/{args.version} holds no configuration of {args.set!r}: make {args.version} KERNELS=…")
+    found = {version: groups_of(version, capability, args.set) for version in versions}
     if args.classes:
-        print(classes_text(chosen))
+        for version, mine in found.items():
+            print(f"{version}: {classes_text(mine)}")
         return DONE
-    dtypes = dtypes_of(args)
-    if not device:
-        print("no GPU: a dry run that ranks by what the emulator counts; these are no times", file=sys.stderr)
-        mine = [group for group in chosen if group.config.dtype is Dtype[dtypes[0].upper()]]
-        print_table(dry_run(args.version, mine, 1, 256), args)
-        return DONE
-    begin, tables = time.monotonic(), []
-    output = args.records or root() / "logs" / "autotune" / f"{records.gpu_slug(device)}.{args.version}.jsonl"
     problems = [
         Problem("attention", dtype, args.batch or executables.standard_batch(seq), args.heads, seq, 128, args.dist)
-        for dtype in dtypes
+        for dtype in dtypes_of(args)
         for seq in executables.numbers(args.seqs, "--seqs")
     ]
-    run = new_run_id()
-    for index, problem in enumerate(problems):
-        deadline = None if args.budget is None else begin + args.budget * (index + 1) / len(problems)
-        mine = [group for group in chosen if group.config.dtype is Dtype[problem.dtype.upper()]]
-        search = start_search(args, problem, mine, output, run, deadline)
-        ranked, finished = run_search(search, args, capability)
-        tables.append(table(problem, ranked))
-        _say_winner(problem, ranked, mine, finished, args.quiet)
+    if capability is not None:
+        tables = search_all(found, problems, device, capability, args)
+    else:
+        print("no GPU: a dry run that ranks by what the emulator counts; these are no times", file=sys.stderr)
+        tables = [dry_run(version, of_dtype(mine, problems[0].dtype), 1, 256) for version, mine in found.items()]
     print_table(Table(tables[0].columns, [row for one in tables for row in one.rows]), args)
     return DONE
+
+
+def groups_of(version: str, capability: str | None, members: str) -> list[Group]:
+    """The groups of a version's executable that belong to the set."""
+    path = executables.find(version)
+    chosen = groups(cubin_for(path, capability).kernels, config_set(members) if members else None)
+    if not chosen:
+        raise AnalysisError(f"{path} holds no configuration of {members!r}: make {version} KERNELS='{members}'")
+    return chosen
+
+
+def of_dtype(found: Sequence[Group], dtype: str) -> list[Group]:
+    """The groups for one element type."""
+    return [group for group in found if group.config.dtype is Dtype[dtype.upper()]]
+
+
+def search_all(
+    found: dict[str, list[Group]], problems: Sequence[Problem], device: str, capability: str, args: argparse.Namespace
+) -> list[Table]:
+    """One search for each version and problem, each with its share of the budget."""
+    begin, run = time.monotonic(), new_run_id()
+    tasks = [(version, mine, problem) for version, mine in found.items() for problem in problems]
+    tables = []
+    for index, (version, groups_found, problem) in enumerate(tasks):
+        output = args.records or root() / "logs" / "autotune" / f"{records.gpu_slug(device)}.{version}.jsonl"
+        deadline = None if args.budget is None else begin + args.budget * (index + 1) / len(tasks)
+        mine = of_dtype(groups_found, problem.dtype)
+        search = start_search(args, version, problem, mine, output, run, deadline)
+        ranked, finished = run_search(search, args, capability)
+        tables.append(table(version, problem, ranked))
+        _say_winner(version, problem, ranked, mine, finished, args.quiet)
+    return tables
 
 
 def probe(version: str) -> tuple[str, str]:
@@ -424,12 +446,28 @@ def probe(version: str) -> tuple[str, str]:
 
 
 def start_search(
-    args: argparse.Namespace, problem: Problem, mine: list[Group], output: Path, run: str, deadline: float | None
+    args: argparse.Namespace,
+    version: str,
+    problem: Problem,
+    mine: list[Group],
+    output: Path,
+    run: str,
+    deadline: float | None,
 ) -> Search:
     """A new search, or with --resume the newest one of the same problem, groups and options."""
     hashes = sorted(group.code_hash for group in mine)
     plan = records.fingerprint(
-        [asdict(problem), hashes, args.rounds, args.min_samples, args.min_time, args.exhaustive, args.seed, args.check]
+        [
+            version,
+            asdict(problem),
+            hashes,
+            args.rounds,
+            args.min_samples,
+            args.min_time,
+            args.exhaustive,
+            args.seed,
+            args.check,
+        ]
     )
     found: dict[tuple[int, int, str], Record] = {}
     if args.resume and output.exists():
@@ -438,10 +476,12 @@ def start_search(
             run = max(record.run_id for record in same)
             found = {(r.raw["run"]["stage"], r.round, r.config): r for r in same if r.run_id == run}
             print(f"resuming {run} with {len(found)} records", file=sys.stderr)
-    return Search(args.version, problem, mine, output, {"id": run, "plan": plan}, found, deadline, args.quiet)
+    return Search(version, problem, mine, output, {"id": run, "plan": plan}, found, deadline, args.quiet)
 
 
-def _say_winner(problem: Problem, ranked: Sequence[Ranked], mine: Sequence[Group], finished: bool, quiet: bool) -> None:
+def _say_winner(
+    version: str, problem: Problem, ranked: Sequence[Ranked], mine: Sequence[Group], finished: bool, quiet: bool
+) -> None:
     if not ranked or ranked[0].time_ns is None:
         raise AnalysisError(f"nothing could be measured on {problem}")
     best = ranked[0]
@@ -451,4 +491,4 @@ def _say_winner(problem: Problem, ranked: Sequence[Ranked], mine: Sequence[Group
     if not finished:
         print("the budget ended the search; --resume goes on", file=sys.stderr)
     tflops = problem.flop() / best.time_ns / 1e3
-    print(f"winner at {problem}: {best.group.config.short_form()}  {tflops:.1f} TFLOP/s", file=sys.stderr)
+    print(f"{version}: winner at {problem}: {best.group.config.short_form()}  {tflops:.1f} TFLOP/s", file=sys.stderr)

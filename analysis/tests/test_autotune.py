@@ -53,7 +53,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeB
 
 def tune(tmp_path: Path, *options: str) -> int:
     path = str(tmp_path / "tune.jsonl")
-    return main(["autotune", "--version", "v16", "--records", path, "--seqs", "512", "--rounds", "3", *options])
+    return main(["autotune", "--versions", "v16", "--records", path, "--seqs", "512", "--rounds", "3", *options])
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -81,7 +81,7 @@ def test_the_fastest_wins_and_losers_get_few_samples(
     table = rows(captured.out)
     assert [row["config"] for row in table[:2]] == [SHAPES[11], SHAPES[0]]
     assert table[0]["remark"] == "winner"
-    assert f"winner at fp16 batch 16 heads 16 seq 512 normal: {SHAPES[11]}" in captured.err
+    assert f"v16: winner at fp16 batch 16 heads 16 seq 512 normal: {SHAPES[11]}" in captured.err
     samples = {row["config"]: int(row["samples"]) for row in table}
     assert samples[SHAPES[11]] >= 5 * samples[SHAPES[17]]
     assert len(table) == len(SHAPES)
