@@ -237,7 +237,9 @@ void exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
         uint8_t data[16];
-        for (int k = 0; k < o->vector; k++) gather_element(w, o, k, i, data + k * o->bytes);
+        for (int k = 0, at = 0; k < o->vector && at + o->bytes <= (int)sizeof data; k++, at += o->bytes) {
+            gather_element(w, o, k, i, data + at);
+        }
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
         if (m->checks && space == SPACE_GLOBAL) note_output(m, o, a.addresses[i], a.size);
