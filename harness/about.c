@@ -4,16 +4,36 @@
 #include <revision.h>
 #include <toolkit.h>
 
-const char *about_version(void) { return FL_VERSION; }
-const char *about_name(void) { return FL_NAME; }
-const char *about_title(void) { return FL_TITLE; }
-const char *about_parent(void) { return FL_PARENT; }
-const char *about_idea(void) { return FL_IDEA; }
-const char *about_config(void) { return FL_CONFIG; }
-const char *about_arch(void) { return FL_ARCH; }
-const char *about_revision(void) { return FL_REVISION; }
-bool about_dirty(void) { return FL_DIRTY; }
-const char *about_toolkit(void) { return FL_TOOLKIT; }
+const char *about_version(void) {
+    return FL_VERSION;
+}
+const char *about_name(void) {
+    return FL_NAME;
+}
+const char *about_title(void) {
+    return FL_TITLE;
+}
+const char *about_parent(void) {
+    return FL_PARENT;
+}
+const char *about_idea(void) {
+    return FL_IDEA;
+}
+const char *about_config(void) {
+    return FL_CONFIG;
+}
+const char *about_arch(void) {
+    return FL_ARCH;
+}
+const char *about_revision(void) {
+    return FL_REVISION;
+}
+bool about_dirty(void) {
+    return FL_DIRTY;
+}
+const char *about_toolkit(void) {
+    return FL_TOOLKIT;
+}
 
 bool about_dumps(void) {
 #ifdef FA_DEBUG

@@ -71,7 +71,8 @@ struct backend_ops {
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
     /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
-    /* Emulator: totals of the last launch; what it found, in words, and tables of counters. False when out of memory. */
+    /* Emulator: totals of the last launch; what it found, in words, and tables of counters. False when out of memory.
+     */
     void (*counts)(const struct backend *backend, struct counts *counts);
     bool (*explain)(const struct backend *backend, FILE *file, bool counters);
 };

@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma weak emu_load
-#pragma weak emu_unload
-#pragma weak emu_entry
-#pragma weak emu_device_new
-#pragma weak emu_device_free
-#pragma weak emu_alloc
-#pragma weak emu_host_bytes
-#pragma weak emu_run
-#pragma weak emu_findings
-#pragma weak emu_counts
-#pragma weak emu_class_name
-
 enum { TENSOR_O = N_INPUTS, N_TENSORS };
 
 struct emu {
@@ -210,7 +198,6 @@ static enum status parse_trace(const char *text, emu_trace *trace, struct failur
 enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure) {
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
     emu_error error = {0};
-    if (!emu_run) return fail(failure, STATUS_CANNOT_RUN, "this build has no emulator yet: a GPU is needed");
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
     struct emu *emu = calloc(1, sizeof *emu);
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");

@@ -20,8 +20,8 @@ struct measurement {
     size_t count;
     size_t discarded; /* samples left out because the SM clock was too low */
     enum stop_reason stop_reason;
-    struct summary time;   /* of the samples' ns; valid when count > 0 */
-    double sm_clock_hz;    /* median, 0 where it could not be read */
+    struct summary time; /* of the samples' ns; valid when count > 0 */
+    double sm_clock_hz;  /* median, 0 where it could not be read */
     double wall_s;
 };
 

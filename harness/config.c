@@ -24,9 +24,13 @@ static const struct {
     enum dtype dtype;
 } DTYPES[] = {{"fp16", FP16}, {"bf16", BF16}};
 
-static bool *feature_of(KernelConfig *config, int i) { return (bool *)((char *)config + FEATURES[i].offset); }
+static bool *feature_of(KernelConfig *config, int i) {
+    return (bool *)((char *)config + FEATURES[i].offset);
+}
 
-const char *dtype_name(enum dtype dtype) { return dtype == FP16 ? "fp16" : "bf16"; }
+const char *dtype_name(enum dtype dtype) {
+    return dtype == FP16 ? "fp16" : "bf16";
+}
 
 /* A piece of text, without the blanks around it. */
 struct span {
@@ -157,9 +161,10 @@ enum status config_check(const KernelConfig *config, const char *text, struct fa
         return fail(failure, STATUS_USAGE, "config '%s': B_c = %d: must be a multiple of 16, the depth of one mma",
                     text, config->B_c);
     if (config->B_r % (16 * config->n_warps))
-        return fail(failure, STATUS_USAGE,
-                    "config '%s': B_r = %d: must be a multiple of 16 rows for each of n_warps = %d warps, that is of %d",
-                    text, config->B_r, config->n_warps, 16 * config->n_warps);
+        return fail(
+            failure, STATUS_USAGE,
+            "config '%s': B_r = %d: must be a multiple of 16 rows for each of n_warps = %d warps, that is of %d", text,
+            config->B_r, config->n_warps, 16 * config->n_warps);
     const int per_step = config->mma_double_buffer_loads ? 16 : 8;
     const struct {
         const char *name, *depth_name;
@@ -238,9 +243,19 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     for (int later; at < end;) /* fields added after these thirteen: only their zero means what we know */
         if (!(symbol_value(&at, end, "Lb", &later) || symbol_value(&at, end, "Li", &later)) || later != 0) return false;
     if (values[0] != FP16 && values[0] != BF16) return false;
-    *config = (KernelConfig){(enum dtype)values[0], values[1], values[2],  values[3],  values[4],
-                             values[5],             values[6], values[7],  values[8],  values[9],
-                             values[10],            values[11], values[12]};
+    *config = (KernelConfig){(enum dtype)values[0],
+                             values[1],
+                             values[2],
+                             values[3],
+                             values[4],
+                             values[5],
+                             values[6],
+                             values[7],
+                             values[8],
+                             values[9],
+                             values[10],
+                             values[11],
+                             values[12]};
     return true;
 }
 

@@ -85,8 +85,8 @@ struct cuda_driver {
                                void **parameters, void **extra);
 };
 
-/* Open libcuda.so.1 and look every entry point up. STATUS_CANNOT_RUN where there is no driver, or one that is too old to
- * know an entry point. */
+/* Open libcuda.so.1 and look every entry point up. STATUS_CANNOT_RUN where there is no driver, or one that is too old
+ * to know an entry point. */
 enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure);
 void cuda_driver_close(struct cuda_driver *cuda);
 

@@ -122,8 +122,8 @@ static enum status find_code(const struct gpu *gpu, const struct code_image *ima
     char kinds[200];
     if (device->major < 8)
         return fail(failure, STATUS_CANNOT_RUN,
-                    "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)",
-                    device->name, device->major, device->minor);
+                    "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", device->name,
+                    device->major, device->minor);
     *code = image_for_gpu(images, count, device->major, device->minor);
     if (*code) return STATUS_OK;
     image_kinds(images, count, kinds, sizeof kinds);
@@ -171,8 +171,8 @@ static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
                    {"mma_peak_fp16", &gpu->peak[0]},
                    {"mma_peak_bf16", &gpu->peak[1]}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        CHECK(cuda->cuModuleGetFunction(kernels[i].function, gpu->helpers, kernels[i].name), "cuModuleGetFunction of %s",
-              kernels[i].name);
+        CHECK(cuda->cuModuleGetFunction(kernels[i].function, gpu->helpers, kernels[i].name),
+              "cuModuleGetFunction of %s", kernels[i].name);
     CHECK(cuda->cuEventCreate(&gpu->start, CU_EVENT_DEFAULT), "cuEventCreate");
     CHECK(cuda->cuEventCreate(&gpu->end, CU_EVENT_DEFAULT), "cuEventCreate");
     CHECK(cuda->cuMemHostAlloc((void **)&gpu->shared, sizeof *gpu->shared, CU_MEMHOSTALLOC_DEVICEMAP),
@@ -394,8 +394,8 @@ static enum status time_peak(struct gpu *gpu, CUfunction function, int iteration
     void *parameters[] = {&out, &iterations};
     float milliseconds;
     CHECK(cuda->cuEventRecord(gpu->start, gpu->stream), "cuEventRecord");
-    const enum status status = enqueue_helper(gpu, function, "mma_peak", 2 * (unsigned)gpu->backend.device.sms, 256,
-                                              parameters, failure);
+    const enum status status =
+        enqueue_helper(gpu, function, "mma_peak", 2 * (unsigned)gpu->backend.device.sms, 256, parameters, failure);
     if (status) return status;
     CHECK(cuda->cuEventRecord(gpu->end, gpu->stream), "cuEventRecord");
     CHECK(cuda->cuStreamSynchronize(gpu->stream), "mma_peak");

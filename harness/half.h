@@ -27,7 +27,9 @@ static inline uint32_t bits_of_float(float value) {
     return bits;
 }
 
-static inline float bf16_to_float(uint16_t bits) { return float_of_bits((uint32_t)bits << 16); }
+static inline float bf16_to_float(uint16_t bits) {
+    return float_of_bits((uint32_t)bits << 16);
+}
 
 /* Exact for every value: a multiplication moves the exponent, which also normalises subnormal numbers. */
 static inline float fp16_to_float(uint16_t bits) {

@@ -112,14 +112,17 @@ struct cubin {
     uint64_t names_size;
 };
 
-static bool inside(uint64_t size, uint64_t offset, uint64_t length) { return offset <= size && length <= size - offset; }
+static bool inside(uint64_t size, uint64_t offset, uint64_t length) {
+    return offset <= size && length <= size - offset;
+}
 
 static bool cubin_open(const struct code_image *image, struct cubin *cubin) {
     enum { EM_CUDA_MACHINE = 190 };
     const Elf64_Ehdr *header = (const void *)image->bytes;
     if (image->size < sizeof *header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return false;
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_CUDA_MACHINE) return false;
-    if (header->e_shoff % 8 || !inside(image->size, header->e_shoff, header->e_shnum * sizeof(Elf64_Shdr))) return false;
+    if (header->e_shoff % 8 || !inside(image->size, header->e_shoff, header->e_shnum * sizeof(Elf64_Shdr)))
+        return false;
     if (header->e_shstrndx >= header->e_shnum) return false;
     *cubin = (struct cubin){.bytes = image->bytes,
                             .size = image->size,

@@ -68,7 +68,9 @@ static void block_values(enum distribution dist, uint64_t seed, enum tensor tens
 }
 
 /* 251 is prime and 256 values are exact in bf16: neighbouring rows, heads and columns differ. */
-static float ramp_value(int64_t index) { return (float)(index % 251) / 256; }
+static float ramp_value(int64_t index) {
+    return (float)(index % 251) / 256;
+}
 
 float input_value(enum distribution dist, uint64_t seed, enum tensor tensor, int64_t index) {
     float values[4];

@@ -22,7 +22,9 @@ static void add(struct json *json, const char *bytes, size_t count) {
     json->text[json->length] = 0;
 }
 
-static void add_text(struct json *json, const char *text) { add(json, text, strlen(text)); }
+static void add_text(struct json *json, const char *text) {
+    add(json, text, strlen(text));
+}
 
 /* Bytes of the UTF-8 character at text, 0 where there is none (RFC 3629: no overlong forms, no surrogates). */
 static size_t character(const unsigned char *text) {

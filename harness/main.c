@@ -24,9 +24,9 @@ struct session {
     struct backend *backend;
     struct report report;
     struct inputs inputs;
-    uint16_t *output;     /* of the problem of inputs */
-    double peak[2];       /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
-    enum status verdict;  /* STATUS_OK, or the worst of wrong and untrusted */
+    uint16_t *output;    /* of the problem of inputs */
+    double peak[2];      /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
+    enum status verdict; /* STATUS_OK, or the worst of wrong and untrusted */
     struct failure failure;
 };
 
@@ -67,9 +67,10 @@ static enum status check_options(struct session *session) {
         return fail(&session->failure, STATUS_USAGE, "--output %s: is written by the checked launch: drop --%s",
                     options->output, options->profile ? "profile" : "no-check");
     if (options->dump && !about_dumps())
-        return fail(&session->failure, STATUS_USAGE,
-                    "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
-                    options->dump, about_version(), about_version());
+        return fail(
+            &session->failure, STATUS_USAGE,
+            "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
+            options->dump, about_version(), about_version());
     if (options->dump && problem_count(options) * (int64_t)session->n_chosen > 1)
         return fail(&session->failure, STATUS_USAGE, "--dump %s: takes one problem and one config", options->dump);
     return STATUS_OK;
@@ -113,8 +114,8 @@ static enum status take_problem(struct session *session, const struct problem *p
 static int64_t dump_bytes(const struct problem *problem, const KernelConfig *config) {
     const launch_shape shape = config_launch_shape(config, problem->seq, problem->heads, problem->batch);
     const int64_t ctas = (int64_t)shape.grid_x * shape.grid_y * shape.grid_z;
-    return (int64_t)sizeof(float) * debug_buffer_floats(ctas, problem->seq / config->B_c, config->B_r, config->B_c,
-                                                        config->d_head);
+    return (int64_t)sizeof(float) *
+           debug_buffer_floats(ctas, problem->seq / config->B_c, config->B_r, config->B_c, config->d_head);
 }
 
 static enum status write_dump(struct session *session, int64_t bytes) {
@@ -133,8 +134,7 @@ static enum status write_dump(struct session *session, int64_t bytes) {
         if (!status && fwrite(part, 1, (size_t)size, file) != (size_t)size)
             status = fail(&session->failure, STATUS_ERROR, "--dump %s: %s", name, strerror(errno));
     }
-    if (fclose(file) && !status)
-        status = fail(&session->failure, STATUS_ERROR, "--dump %s: %s", name, strerror(errno));
+    if (fclose(file) && !status) status = fail(&session->failure, STATUS_ERROR, "--dump %s: %s", name, strerror(errno));
     free(part);
     return status;
 }
@@ -294,7 +294,8 @@ static enum status run(struct session *session, int argc, char **argv) {
     if ((status = instance_table_read(&session->table, fl_images, fl_image_count, failure))) return status;
     if (options->info) return report_info(&session->table, failure);
     if (options->list) return report_list(&session->table, failure);
-    if ((status = select_instances(options, &session->table, session->chosen, CHOSEN_MOST, &session->n_chosen, failure)))
+    if ((status =
+             select_instances(options, &session->table, session->chosen, CHOSEN_MOST, &session->n_chosen, failure)))
         return status;
     if ((status = open_backend(session)) || (status = check_options(session))) return status;
     if ((status = for_each_problem(session, check_one))) return status;

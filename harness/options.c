@@ -68,7 +68,9 @@ const struct option *options_table(size_t *count) {
     return TABLE;
 }
 
-static bool takes_argument(const struct option *option) { return option->argument[0] != 0; }
+static bool takes_argument(const struct option *option) {
+    return option->argument[0] != 0;
+}
 
 static enum status set_choice(const struct option *option, int *field, const char *value, struct failure *failure) {
     const size_t length = strlen(value);
@@ -209,7 +211,8 @@ enum status options_parse(struct options *options, int argc, char **argv, struct
 }
 
 void options_help(FILE *file, const char *program) {
-    fprintf(file, "usage: %s [options]\n\nChecks and times this version of flash_forward, or runs it on the emulator.\n\n",
+    fprintf(file,
+            "usage: %s [options]\n\nChecks and times this version of flash_forward, or runs it on the emulator.\n\n",
             program);
     for (int i = 0; i < N_OPTIONS; i++) {
         const struct option *option = &TABLE[i];

@@ -21,21 +21,21 @@ enum { CHECK_NONE = 0, CHECK_ALL = -1 };
 enum { CONFIGS_MOST = 64 };
 
 struct options {
-    int backend; /* enum backend_choice */
+    int backend;                          /* enum backend_choice */
     struct number_list batch, heads, seq; /* count 0: the back end's default */
     int dtype;                            /* -1: not given, else 0 fp16, 1 bf16 */
     const char *configs[CONFIGS_MOST];    /* short forms or "all", borrowed from argv */
     int n_configs;
     bool list;
     int64_t seed;
-    int dist; /* enum distribution */
+    int dist;           /* enum distribution */
     int64_t check_rows; /* or CHECK_NONE, CHECK_ALL */
     bool diff;
     int64_t runs; /* 0: the stopping rule decides */
     bool cold;
     int64_t warmup, min_samples;
-    double max_noise; /* percent */
-    double min_time, timeout; /* seconds */
+    double max_noise;          /* percent */
+    double min_time, timeout;  /* seconds */
     double throttle_threshold; /* percent */
     bool strict;
     const char *json; /* file, "-", or NULL */
@@ -44,8 +44,8 @@ struct options {
     bool counters;
     const char *trace;
     int64_t schedule;
-    int checks; /* 0 on, 1 off */
-    int64_t threads; /* 0: one a core */
+    int checks;         /* 0 on, 1 off */
+    int64_t threads;    /* 0: one a core */
     const char *output; /* file for O */
     const char *dump;
     int64_t device;
@@ -53,9 +53,9 @@ struct options {
 };
 
 enum option_kind {
-    OPTION_FLAG,   /* no argument: bool becomes true */
-    OPTION_UNFLAG, /* no argument: bool becomes false */
-    OPTION_CHOICE, /* one of the words of `argument`, separated by '|': int becomes its position */
+    OPTION_FLAG,    /* no argument: bool becomes true */
+    OPTION_UNFLAG,  /* no argument: bool becomes false */
+    OPTION_CHOICE,  /* one of the words of `argument`, separated by '|': int becomes its position */
     OPTION_INTEGER, /* int64_t in [least, most] */
     OPTION_NUMBER,  /* double in [least, most]; the unit that help names may follow */
     OPTION_TEXT,    /* const char * */

@@ -23,7 +23,9 @@ int64_t problem_elements(const struct problem *problem) {
     return problem->batch * problem->heads * problem->seq * problem->d_head;
 }
 
-int64_t problem_bytes(const struct problem *problem) { return 2 * problem_elements(problem); }
+int64_t problem_bytes(const struct problem *problem) {
+    return 2 * problem_elements(problem);
+}
 
 int64_t problem_row_offset(const struct problem *problem, int64_t batch, int64_t head, int64_t row) {
     return ((batch * problem->seq + row) * problem->heads + head) * problem->d_head;
@@ -39,7 +41,9 @@ double problem_attn_flop(const struct problem *problem) {
     return problem_flop(problem) + 6.0 * (double)(problem->batch * problem->heads) * seq * seq;
 }
 
-int64_t problem_default_batch(int64_t seq) { return seq <= 4096 ? 16 : seq <= 8192 ? 8 : 4; }
+int64_t problem_default_batch(int64_t seq) {
+    return seq <= 4096 ? 16 : seq <= 8192 ? 8 : 4;
+}
 
 forward_args problem_args(const struct problem *problem) {
     return (forward_args){.batch_stride = problem->seq * problem->heads * problem->d_head,
@@ -59,14 +63,12 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
                  {"--seq", problem->seq, MOST_SIZE}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].value < 1)
-            return fail(failure, STATUS_USAGE, "%s %lld: must be positive", sizes[i].option,
-                        (long long)sizes[i].value);
+            return fail(failure, STATUS_USAGE, "%s %lld: must be positive", sizes[i].option, (long long)sizes[i].value);
         if (sizes[i].value > sizes[i].most)
             return fail(failure, STATUS_USAGE, "%s %lld: must be at most %lld", sizes[i].option,
                         (long long)sizes[i].value, (long long)sizes[i].most);
     }
-    if (problem->d_head != D_HEAD)
-        return fail(failure, STATUS_USAGE, "d_head %d: must be %d", problem->d_head, D_HEAD);
+    if (problem->d_head != D_HEAD) return fail(failure, STATUS_USAGE, "d_head %d: must be %d", problem->d_head, D_HEAD);
     if (problem->batch * problem->heads > most_elements / D_HEAD / problem->seq)
         return fail(failure, STATUS_USAGE,
                     "batch %lld x heads %lld x seq %lld x d_head %d: the product must be at most %lld elements",
@@ -97,9 +99,10 @@ struct cursor {
 };
 
 static enum status bad_list(const struct cursor *cursor, const char *expected) {
-    return fail(cursor->failure, STATUS_USAGE,
-                "%s '%s': expected %s at '%s'; write a number, a list 512,1024 or a range 512:16384:*2 or 128:1024:+128",
-                cursor->option, cursor->text, expected, cursor->at);
+    return fail(
+        cursor->failure, STATUS_USAGE,
+        "%s '%s': expected %s at '%s'; write a number, a list 512,1024 or a range 512:16384:*2 or 128:1024:+128",
+        cursor->option, cursor->text, expected, cursor->at);
 }
 
 static enum status read_number(struct cursor *cursor, int64_t *value) {

@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static bool to_stdout(const struct options *options) { return options->json && !strcmp(options->json, "-"); }
+static bool to_stdout(const struct options *options) {
+    return options->json && !strcmp(options->json, "-");
+}
 
 bool report_is_text(const struct options *options) {
     return !options->csv && !options->quiet && !to_stdout(options);
@@ -25,7 +27,8 @@ enum status report_open(struct report *report, const struct options *options, in
     if (!options->json) return STATUS_OK;
     if (to_stdout(options) && options->csv)
         return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
-    report->json = to_stdout(options) ? STDOUT_FILENO : open(options->json, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    report->json =
+        to_stdout(options) ? STDOUT_FILENO : open(options->json, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (report->json < 0)
         return fail(failure, STATUS_ERROR, "--json %s: cannot be opened: %s", options->json, strerror(errno));
     return STATUS_OK;
@@ -100,7 +103,7 @@ static void add_timing(struct json *json, const struct measurement *measurement)
     for (size_t i = 0; i < measurement->count; i++) json_number(json, NULL, measurement->samples[i].ns, 9);
     json_close(json, ']');
     json_open(json, "sm_clock_hz", '[');
-    for (size_t i = 0; i < measurement->count; i++) json_number(json, NULL, measurement->samples[i].sm_clock_hz, 7);
+    for (size_t i = 0; i < measurement->count; i++) json_int(json, NULL, (int64_t)measurement->samples[i].sm_clock_hz);
     json_close(json, ']');
     json_int(json, "discarded", (int64_t)measurement->discarded);
     json_string(json, "stop_reason", stop_reason_name(measurement->stop_reason));
@@ -204,8 +207,7 @@ static enum status write_line(int file, const char *text, size_t length, const c
     while ((size_t)written < length) { /* a pipe takes the rest later */
         const ssize_t more = write(file, text + written, length - (size_t)written);
         if (more < 0 && errno == EINTR) continue;
-        if (more <= 0)
-            return fail(failure, STATUS_ERROR, "--json %s: a record was cut off: %s", name, strerror(errno));
+        if (more <= 0) return fail(failure, STATUS_ERROR, "--json %s: a record was cut off: %s", name, strerror(errno));
         written += more;
     }
     return STATUS_OK;
@@ -240,10 +242,10 @@ static enum status write_csv(struct report *report, const struct record *record,
         puts("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
              "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
     report->csv_header_done = true;
-    printf("%s,\"%s\",%s,\"%s\",%s,%s,%lld,%lld,%lld,%d", about_version(), config_format(&record->instance->config, text),
-           record->backend->ops->name, record->backend->device.name, dtype_name(problem->dtype),
-           distribution_name(problem->dist), (long long)problem->batch, (long long)problem->heads,
-           (long long)problem->seq, problem->d_head);
+    printf("%s,\"%s\",%s,\"%s\",%s,%s,%lld,%lld,%lld,%d", about_version(),
+           config_format(&record->instance->config, text), record->backend->ops->name, record->backend->device.name,
+           dtype_name(problem->dtype), distribution_name(problem->dist), (long long)problem->batch,
+           (long long)problem->heads, (long long)problem->seq, problem->d_head);
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -274,11 +276,12 @@ static void print_check(const struct record *record) {
 
 static void print_first_wrong(const struct verdict *verdict) {
     const struct wrong_element *first = &verdict->first;
-    printf("  %lld of %lld compared elements differ (%.3f %%), %lld NaN or Inf in the whole output, largest error %.6g, "
-           "%.3f of the bound\n",
-           (long long)verdict->mismatches, (long long)verdict->elements,
-           100.0 * (double)verdict->mismatches / (double)verdict->elements, (long long)verdict->specials,
-           verdict->max_error, verdict->max_over_bound);
+    printf(
+        "  %lld of %lld compared elements differ (%.3f %%), %lld NaN or Inf in the whole output, largest error %.6g, "
+        "%.3f of the bound\n",
+        (long long)verdict->mismatches, (long long)verdict->elements,
+        100.0 * (double)verdict->mismatches / (double)verdict->elements, (long long)verdict->specials,
+        verdict->max_error, verdict->max_over_bound);
     if (verdict->mismatches)
         printf("  first wrong: batch %lld, row %lld, head %lld, column %lld: %.8g, expected %.8g +- %.3g\n",
                (long long)first->batch, (long long)first->row, (long long)first->head, (long long)first->column,
@@ -309,9 +312,9 @@ static enum status write_text(const struct report *report, const struct record *
            (long long)problem->seq, dtype_name(problem->dtype), problem->dist ? " " : "",
            problem->dist ? distribution_name(problem->dist) : "");
     if (m && m->count) {
-        printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1,
-               tflops_of(record), m->time.median / 1e3,
-               50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot", m->count);
+        printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),
+               m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot",
+               m->count);
         if (m->discarded) printf(" (%zu discarded)", m->discarded);
         if (m->sm_clock_hz > 0) printf("  SM %.0f MHz", m->sm_clock_hz / 1e6);
         if (record->peak_tflops > 0)

@@ -17,8 +17,8 @@ static enum status not_built(const KernelConfig *config, const struct instance_t
     if (table->count > LISTED)
         snprintf(list + used, sizeof list - used, "\n    and %zu more, see --list", table->count - LISTED);
     config_format(config, text);
-    return fail(failure, STATUS_USAGE, "config %s is not built; there are:%s\nbuild it with: make %s KERNELS=\"%s\"", text,
-                list, about_version(), text);
+    return fail(failure, STATUS_USAGE, "config %s is not built; there are:%s\nbuild it with: make %s KERNELS=\"%s\"",
+                text, list, about_version(), text);
 }
 
 static enum status choose(const struct instance *instance, const struct instance **chosen, size_t room, size_t *count,
@@ -68,7 +68,9 @@ enum status select_instances(const struct options *options, const struct instanc
     return STATUS_OK;
 }
 
-static int list_count(const struct number_list *list) { return list->count ? list->count : 1; }
+static int list_count(const struct number_list *list) {
+    return list->count ? list->count : 1;
+}
 
 int64_t problem_count(const struct options *options) {
     return (int64_t)list_count(&options->seq) * list_count(&options->heads) * list_count(&options->batch);

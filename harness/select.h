@@ -20,7 +20,8 @@ enum status select_instances(const struct options *options, const struct instanc
 /* Number of problems: the product of the lists. */
 int64_t problem_count(const struct options *options);
 
-/* Problem i of them, lengths outermost, then heads, then batches; the defaults are those of a GPU or of the emulator. */
+/* Problem i of them, lengths outermost, then heads, then batches; the defaults are those of a GPU or of the emulator.
+ */
 void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype dtype, struct problem *problem);
 
 #endif

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void poison_output(uint16_t *output, int64_t elements) { memset(output, HALF_NAN & 0xff, 2 * (size_t)elements); }
+void poison_output(uint16_t *output, int64_t elements) {
+    memset(output, HALF_NAN & 0xff, 2 * (size_t)elements);
+}
 
 /* Random number in [0, below) that depends on seed and index alone. */
 static int64_t pick(uint64_t seed, int64_t index, int64_t below) {
@@ -103,8 +105,7 @@ static void check_rows(int64_t i, void *context) {
         int64_t rows[REFERENCE_ROWS];
         double output[REFERENCE_ROWS][D_HEAD], weight[REFERENCE_ROWS][D_HEAD];
         int n = 0;
-        while (at < last && check->rows[at] / problem->seq == batch_head)
-            rows[n++] = check->rows[at++] % problem->seq;
+        while (at < last && check->rows[at] / problem->seq == batch_head) rows[n++] = check->rows[at++] % problem->seq;
         reference_rows(check->inputs, batch, head, rows, n, output, weight, scratch);
         for (int r = 0; r < n; r++) compare_row(check, batch, head, rows[r], output[r], weight[r], &part);
     }

@@ -23,12 +23,12 @@ struct wrong_element {
 
 struct verdict {
     bool pass;
-    int64_t rows;        /* compared with the reference */
-    int64_t elements;    /* of them */
-    int64_t mismatches;  /* compared elements beyond their bound */
-    int64_t specials;    /* NaN and infinity in the whole output */
-    double max_error;    /* largest |o - ref|; infinite where an element is NaN */
-    double max_over_bound; /* largest |o - ref| / bound */
+    int64_t rows;               /* compared with the reference */
+    int64_t elements;           /* of them */
+    int64_t mismatches;         /* compared elements beyond their bound */
+    int64_t specials;           /* NaN and infinity in the whole output */
+    double max_error;           /* largest |o - ref|; infinite where an element is NaN */
+    double max_over_bound;      /* largest |o - ref| / bound */
     struct wrong_element first; /* by batch, row, head, column; valid when mismatches > 0 */
 };
 

@@ -25,8 +25,7 @@ extern "C" __global__ void stamp_clocks(clock_stamp *stamps, uint64_t epoch) {
     uint32_t sm;
     clock_stamp stamp = {epoch, 0, 0};
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    asm volatile("mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;"
-                 : "=l"(stamp.cycles), "=l"(stamp.ns)::"memory");
+    asm volatile("mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;" : "=l"(stamp.cycles), "=l"(stamp.ns)::"memory");
     if (sm < STAMPS_MOST) stamps[sm] = stamp;
 }
 
@@ -45,7 +44,8 @@ __device__ void mma_peak(float *out, int iterations) {
     uint32_t a[2][4], b[4];
     float d[accumulators][4] = {};
     for (int i = 0; i < 12; i++) {
-        const uint32_t pair = random_pair(thread * 12 + i, bf16 ? 0x807f807f : 0x83ff83ff, bf16 ? 0x3f003f00 : 0x38003800);
+        const uint32_t pair =
+            random_pair(thread * 12 + i, bf16 ? 0x807f807f : 0x83ff83ff, bf16 ? 0x3f003f00 : 0x38003800);
         (i < 8 ? a[i / 4][i % 4] : b[i - 8]) = pair;
     }
     for (int n = 0; n < iterations; n++) {
@@ -62,5 +62,9 @@ __device__ void mma_peak(float *out, int iterations) {
     out[thread] = sum;
 }
 
-extern "C" __global__ void mma_peak_fp16(float *out, int iterations) { mma_peak<false>(out, iterations); }
-extern "C" __global__ void mma_peak_bf16(float *out, int iterations) { mma_peak<true>(out, iterations); }
+extern "C" __global__ void mma_peak_fp16(float *out, int iterations) {
+    mma_peak<false>(out, iterations);
+}
+extern "C" __global__ void mma_peak_bf16(float *out, int iterations) {
+    mma_peak<true>(out, iterations);
+}

@@ -62,9 +62,15 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
     return 0;
 }
 
-CUresult cuDriverGetVersion(int *version) { return *version = 13000, 0; }
-CUresult cuDeviceGetCount(int *count) { return *count = 1, 0; }
-CUresult cuDeviceGet(CUdevice *device, int ordinal) { return *device = ordinal, 0; }
+CUresult cuDriverGetVersion(int *version) {
+    return *version = 13000, 0;
+}
+CUresult cuDeviceGetCount(int *count) {
+    return *count = 1, 0;
+}
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    return *device = ordinal, 0;
+}
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     (void)device;
     snprintf(name, (size_t)length, "Fake GPU");
@@ -75,13 +81,20 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     const int capability = (int)setting("cc=", 90);
     (void)device;
     switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return *value = capability / 10, 0;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return *value = capability % 10, 0;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return *value = 4, 0;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return *value = 1 << 20, 0;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return *value = 1500000, 0;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return *value = (int)setting("smem=", 232448), 0;
-    default: return 1;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        return *value = capability / 10, 0;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        return *value = capability % 10, 0;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return *value = 4, 0;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+        return *value = 1 << 20, 0;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        return *value = 1500000, 0;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        return *value = (int)setting("smem=", 232448), 0;
+    default:
+        return 1;
     }
 }
 
@@ -94,18 +107,24 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     (void)device;
     return *context = (CUcontext)(uintptr_t)1, 0;
 }
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return (void)device, 0; }
-CUresult cuCtxSetCurrent(CUcontext context) { return (void)context, 0; }
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return (void)device, 0;
+}
+CUresult cuCtxSetCurrent(CUcontext context) {
+    return (void)context, 0;
+}
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     (void)image;
     return *module = (CUmodule)(uintptr_t)1, 0;
 }
-CUresult cuModuleUnload(CUmodule module) { return (void)module, 0; }
+CUresult cuModuleUnload(CUmodule module) {
+    return (void)module, 0;
+}
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     (void)module;
     *function = calloc(1, sizeof **function);
-    snprintf((*function)->name, sizeof (*function)->name, "%s", name);
+    snprintf((*function)->name, sizeof(*function)->name, "%s", name);
     return 0;
 }
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
@@ -144,7 +163,9 @@ CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     (void)flags;
     return *memory = calloc(1, bytes), 0;
 }
-CUresult cuMemFreeHost(void *memory) { return free(memory), 0; }
+CUresult cuMemFreeHost(void *memory) {
+    return free(memory), 0;
+}
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned flags) {
     (void)flags;
     return *address = (CUdeviceptr)(uintptr_t)memory, 0;
@@ -164,7 +185,9 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     (void)flags;
     return *stream = (CUstream)(uintptr_t)1, 0;
 }
-CUresult cuStreamDestroy_v2(CUstream stream) { return (void)stream, 0; }
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    return (void)stream, 0;
+}
 CUresult cuStreamSynchronize(CUstream stream) {
     (void)stream;
     return mode("fault") && launches ? 700 : 0;
@@ -175,7 +198,9 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     (void)flags;
     return *event = calloc(1, sizeof(uint64_t)), 0;
 }
-CUresult cuEventDestroy_v2(CUevent event) { return free(event), 0; }
+CUresult cuEventDestroy_v2(CUevent event) {
+    return free(event), 0;
+}
 CUresult cuEventRecord(CUevent event, CUstream stream) {
     (void)stream;
     return *(uint64_t *)event = now_ns, 0;

@@ -89,8 +89,8 @@ static void symbols(void) {
         FIRST AFTER "x",
         "x" FIRST AFTER,
         BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0E" AFTER,             /* twelve values */
-        FIRST "Lb1E" AFTER,                                                                    /* a later field in use */
-        FIRST "Lb0" AFTER,                                                                     /* no end of a literal */
+        FIRST "Lb1E" AFTER,                                                                   /* a later field in use */
+        FIRST "Lb0" AFTER,                                                                    /* no end of a literal */
         BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such type */
         BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such bool */
         BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* int for bool */

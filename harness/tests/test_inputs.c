@@ -70,18 +70,12 @@ static void recorded(void) {
         int64_t index;
         uint32_t bits;
     } cases[] = {
-        {DIST_NORMAL, TENSOR_Q, 0, 0x3ec2c3e3},
-        {DIST_UNIFORM, TENSOR_Q, 1, 0x3f650a0e},
-        {DIST_LARGE, TENSOR_Q, 12345, 0xc12706c2},
-        {DIST_NORMAL, TENSOR_Q, 4294967303, 0xbed24890},
-        {DIST_UNIFORM, TENSOR_K, 0, 0x3ce0e380},
-        {DIST_LARGE, TENSOR_K, 1, 0x41ab4aed},
-        {DIST_NORMAL, TENSOR_K, 12345, 0xbe93ca06},
-        {DIST_UNIFORM, TENSOR_K, 4294967303, 0x3f77164e},
-        {DIST_LARGE, TENSOR_V, 0, 0xc05b93e6},
-        {DIST_NORMAL, TENSOR_V, 1, 0xbe103a07},
-        {DIST_UNIFORM, TENSOR_V, 12345, 0x3f01dbeb},
-        {DIST_LARGE, TENSOR_V, 4294967303, 0x417c6d80},
+        {DIST_NORMAL, TENSOR_Q, 0, 0x3ec2c3e3},      {DIST_UNIFORM, TENSOR_Q, 1, 0x3f650a0e},
+        {DIST_LARGE, TENSOR_Q, 12345, 0xc12706c2},   {DIST_NORMAL, TENSOR_Q, 4294967303, 0xbed24890},
+        {DIST_UNIFORM, TENSOR_K, 0, 0x3ce0e380},     {DIST_LARGE, TENSOR_K, 1, 0x41ab4aed},
+        {DIST_NORMAL, TENSOR_K, 12345, 0xbe93ca06},  {DIST_UNIFORM, TENSOR_K, 4294967303, 0x3f77164e},
+        {DIST_LARGE, TENSOR_V, 0, 0xc05b93e6},       {DIST_NORMAL, TENSOR_V, 1, 0xbe103a07},
+        {DIST_UNIFORM, TENSOR_V, 12345, 0x3f01dbeb}, {DIST_LARGE, TENSOR_V, 4294967303, 0x417c6d80},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint32_t bits = bits_of_float(input_value(cases[i].dist, 1, cases[i].tensor, cases[i].index));
@@ -99,8 +93,7 @@ static void tensors(void) {
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "tensors are generated")) return;
     for (int t = 0; t < N_INPUTS; t++)
         for (int64_t i = 0; i < problem_elements(&problem); i += 97)
-            wrong += inputs.tensors[t][i] !=
-                     half_from_float(input_value(DIST_NORMAL, 11, (enum tensor)t, i), BF16);
+            wrong += inputs.tensors[t][i] != half_from_float(input_value(DIST_NORMAL, 11, (enum tensor)t, i), BF16);
     ok(wrong == 0, "every element is that of its index (%lld are not)", (long long)wrong);
     inputs_free(&inputs);
 }
@@ -122,17 +115,20 @@ static void number_types(void) {
         for (uint32_t bits = 0; bits < 65536; bits++) {
             const double value = by_definition((uint16_t)bits, dtype);
             const float widened = half_to_float((uint16_t)bits, dtype);
-            wrong += !(isnan(value) ? isnan(widened) : value == (double)widened && !signbit(value) == !signbit(widened));
+            wrong +=
+                !(isnan(value) ? isnan(widened) : value == (double)widened && !signbit(value) == !signbit(widened));
             special += half_is_special((uint16_t)bits, dtype) != !isfinite(value);
             back += half_from_float(widened, dtype) != (isnan(value) ? HALF_NAN : bits);
         }
         ok(wrong == 0, "%s: all 65536 numbers widen to their value (%d do not)", type ? "bf16" : "fp16", wrong);
         ok(back == 0, "%s: and round back to themselves (%d do not)", type ? "bf16" : "fp16", back);
-        ok(special == 0, "%s: NaN and infinity are told apart from numbers (%d are not)", type ? "bf16" : "fp16", special);
+        ok(special == 0, "%s: NaN and infinity are told apart from numbers (%d are not)", type ? "bf16" : "fp16",
+           special);
         const uint32_t infinity = dtype == FP16 ? 0x7c00 : 0x7f80;
         for (uint32_t bits = 0; bits + 1 < infinity; bits++) {
             const float a = half_to_float((uint16_t)bits, dtype), b = half_to_float((uint16_t)(bits + 1), dtype);
-            const float half = a / 2 + b / 2; /* halves of fp16 and bf16 neighbours are exact in fp32 but at the very bottom */
+            const float half =
+                a / 2 + b / 2; /* halves of fp16 and bf16 neighbours are exact in fp32 but at the very bottom */
             if ((double)half != ((double)a + (double)b) / 2) continue;
             middle += half_from_float(half, dtype) != (bits & 1 ? bits + 1 : bits);
             middle += half_from_float(nextafterf(half, 0), dtype) != bits;

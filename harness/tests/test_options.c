@@ -25,7 +25,8 @@ static void defaults(void) {
     ok(options.warmup == 3 && options.min_samples == 10 && options.max_noise == 0.5 && options.min_time == 0.5 &&
            options.timeout == 15 && options.throttle_threshold == 75,
        "default limits of the stopping rule");
-    ok(!options.batch.count && !options.heads.count && !options.seq.count && !options.n_configs, "no sizes, no configs");
+    ok(!options.batch.count && !options.heads.count && !options.seq.count && !options.n_configs,
+       "no sizes, no configs");
     ok(!options.json && !options.csv && !options.quiet && !options.strict && !options.profile, "nothing else is on");
 }
 
@@ -146,7 +147,8 @@ static void fuzz(void) {
         for (int w = 0; w < 4; w++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             size_t at = 0;
-            if (state >> 62) at = (size_t)snprintf(words[w], sizeof words[w], "%.30s", rows[(state >> 40) % count].name);
+            if (state >> 62)
+                at = (size_t)snprintf(words[w], sizeof words[w], "%.30s", rows[(state >> 40) % count].name);
             const size_t more = (state >> 30) % 6;
             for (size_t k = 0; k < more; k++) {
                 state = state * 6364136223846793005u + 1442695040888963407u;

@@ -1,0 +1,284 @@
+/* test_report.c - JSON text and records: well-formed, complete, whole lines or none, errors on a full disk. */
+#include "harness/config.h"
+#include "harness/json.h"
+#include "harness/report.h"
+#include "harness/tests/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- a checker of JSON (RFC 8259), so that the writer is not its own judge ---- */
+
+static const char *value(const char *at);
+
+static const char *skip_string(const char *at) {
+    if (!at || *at++ != '"') return NULL;
+    while (*at != '"') {
+        if ((unsigned char)*at < 0x20) return NULL; /* the end of the text too */
+        if (*at == '\\') {
+            at++;
+            if (*at == 'u') {
+                for (int i = 0; i < 4; i++)
+                    if (!strchr("0123456789abcdefABCDEF", *++at) || !*at) return NULL;
+            } else if (!*at || !strchr("\"\\/bfnrt", *at)) {
+                return NULL;
+            }
+        }
+        at++;
+    }
+    return at + 1;
+}
+
+static const char *skip_number(const char *at) {
+    if (*at == '-') at++;
+    const char *digits = at;
+    at += strspn(at, "0123456789");
+    if (at == digits || (*digits == '0' && at > digits + 1)) return NULL;
+    if (*at == '.') {
+        digits = ++at;
+        at += strspn(at, "0123456789");
+        if (at == digits) return NULL;
+    }
+    if (*at == 'e' || *at == 'E') {
+        at++;
+        if (*at == '+' || *at == '-') at++;
+        digits = at;
+        at += strspn(at, "0123456789");
+        if (at == digits) return NULL;
+    }
+    return at;
+}
+
+static const char *skip_list(const char *at, char close, bool named) {
+    if (*++at == close) return at + 1;
+    for (;; at++) {
+        if (named) {
+            at = skip_string(at);
+            if (!at || *at++ != ':') return NULL;
+        }
+        at = value(at);
+        if (!at) return NULL;
+        if (*at == close) return at + 1;
+        if (*at != ',') return NULL;
+    }
+}
+
+static const char *value(const char *at) {
+    if (*at == '{') return skip_list(at, '}', true);
+    if (*at == '[') return skip_list(at, ']', false);
+    if (*at == '"') return skip_string(at);
+    for (int i = 0; i < 3; i++) {
+        const char *const word = (const char *const[]){"true", "false", "null"}[i];
+        if (!strncmp(at, word, strlen(word))) return at + strlen(word);
+    }
+    return skip_number(at);
+}
+
+/* One JSON value and nothing behind it but a newline, if that is asked for. */
+static bool well_formed(const char *text, bool line) {
+    const char *end = value(text);
+    return end && (line ? end[0] == '\n' && !end[1] : !*end);
+}
+
+static void checker(void) {
+    ok(well_formed("{\"a\":[1,-2.5e-3,\"x\\u00e9\",null,true,{}],\"b\":{}}", false), "the checker takes good JSON");
+    static const char *const bad[] = {"",   "{",   "[1,]", "{\"a\"}", "{a:1}", "01",
+                                      "1.", "nan", "inf",  "\"\n\"",  "[1]x",  "\"\\x\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ok(!well_formed(bad[i], false), "the checker refuses bad JSON %zu", i);
+}
+
+/* ---- the writer ---- */
+
+static void texts(void) {
+    static const struct {
+        const char *value, *expected;
+    } cases[] = {
+        {"plain", "\"plain\""},
+        {"a \"b\" \\ c", "\"a \\\"b\\\" \\\\ c\""},
+        {"tab\tline\n\x01\x7f", "\"tab\\u0009line\\u000a\\u0001\\u007f\""},
+        {"Q·Kᵀ", "\"Q·Kᵀ\""},
+        {"\xf0\x9f\x98\x80", "\"\xf0\x9f\x98\x80\""},
+        {"\xff", "\"\\ufffd\""},
+        {"\xc3", "\"\\ufffd\""},
+        {"\xc0\xaf", "\"\\ufffd\\ufffd\""},
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},
+        {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+        {"\xe2\x82", "\"\\ufffd\\ufffd\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct json json = {0};
+        json_string(&json, NULL, cases[i].value);
+        ok(!json.failed && !strcmp(json.text, cases[i].expected) && well_formed(json.text, false), "text %zu: %s", i,
+           json.text);
+        json_free(&json);
+    }
+    struct json json = {0};
+    json_open(&json, NULL, '[');
+    json_number(&json, NULL, NAN, 6);
+    json_number(&json, NULL, INFINITY, 6);
+    json_number(&json, NULL, 0.1, 6);
+    json_number(&json, NULL, 1e300, 6);
+    json_int(&json, NULL, INT64_MIN);
+    json_open(&json, NULL, '{');
+    json_close(&json, '}');
+    json_close(&json, ']');
+    ok(!strcmp(json.text, "[null,null,0.1,1e+300,-9223372036854775808,{}]"), "numbers: %s", json.text);
+    json_free(&json);
+}
+
+/* ---- records ---- */
+
+static const struct backend_ops FAKE_OPS = {.name = "gpu"};
+
+/* A record of everything, with three samples. */
+static struct record make_record(void) {
+    static struct backend backend = {.ops = &FAKE_OPS,
+                                     .device = {.name = "Made \"up\" GPU",
+                                                .major = 9,
+                                                .sms = 132,
+                                                .l2_bytes = 52428800,
+                                                .memory_bytes = 1LL << 37,
+                                                .clock_hz = 1.98e9,
+                                                .driver = "580.1, CUDA 13.0"}};
+    static const struct instance instance = {
+        {.dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true}, "symbol", 0};
+    static const struct problem problem = {16, 16, 4096, D_HEAD, FP16, DIST_NORMAL, 1};
+    static const struct kernel_code code = {202, 16000, "0123456789abcdef"};
+    static const struct verdict verdict = {.pass = true, .rows = 256, .elements = 32768, .max_over_bound = 0.35};
+    static struct sample samples[3] = {{1000000, 1.8e9}, {1100000, 1.7e9}, {1050000, 0}};
+    static struct measurement measurement = {.cold = true,
+                                             .samples = samples,
+                                             .count = 3,
+                                             .discarded = 1,
+                                             .stop_reason = STOP_CONVERGED,
+                                             .time = {1e6, 1.025e6, 1.05e6, 1.075e6, 1.1e6, 0.01},
+                                             .sm_clock_hz = 1.75e9,
+                                             .wall_s = 0.5};
+    static const bool pass_after = true;
+    return (struct record){&backend, &instance, &problem, &code, &verdict, &pass_after, &measurement, 640, NULL};
+}
+
+static char *read_file(const char *name) {
+    char *text = calloc(1, 1 << 16);
+    FILE *file = fopen(name, "r");
+    if (file) {
+        const size_t length = fread(text, 1, (1 << 16) - 1, file);
+        text[length] = 0;
+        fclose(file);
+    }
+    return text;
+}
+
+/* Write `records` records to a file by a report of its own; the status of the first failure. */
+static enum status write_records(const char *name, const struct record *record, int records, struct failure *failure) {
+    static char *argv[] = {"bin/v01", "--json", "x\ny"};
+    struct options options;
+    struct report report;
+    options_parse(&options, 1, argv, failure);
+    options.json = name;
+    options.quiet = true;
+    enum status status = report_open(&report, &options, 3, argv, failure);
+    for (int i = 0; i < records && !status; i++) status = report_record(&report, record, failure);
+    struct failure closing;
+    report_close(&report, &closing);
+    return status;
+}
+
+static void records(const char *name) {
+    static const char *const parts[] = {
+        "{\"schema\":1,\"version\":\"v", "\"argv\":[\"bin/v01\",\"--json\",\"x\\u000ay\"]", "\"backend\":\"gpu\"",
+        "\"config\":\"(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles\"", "\"code_hash\":\"0123456789abcdef\"",
+        "\"device\":{\"name\":\"Made \\\"up\\\" GPU\",\"cc\":\"9.0\",\"sms\":132",
+        "\"problem\":{\"batch\":16,\"heads\":16,\"seq\":4096,\"d_head\":128,\"dtype\":\"fp16\",\"dist\":\"normal\","
+        "\"seed\":1}",
+        "\"check\":{\"rows\":256", "\"pass\":true,\"pass_after\":true", "\"samples_ns\":[1000000,1100000,1050000]",
+        "\"sm_clock_hz\":[1800000000,1700000000,0]", "\"discarded\":1,\"stop_reason\":\"converged\",\"median\":1050000",
+        /* 4 * 256 * 4096^2 * 128 operations in 1.05 ms */
+        "\"derived\":{\"tflops\":2094.308", "\"peak_tflops\":640}", "\"counters\":null}"};
+    struct record record = make_record();
+    struct failure failure;
+    ok(!write_records(name, &record, 1, &failure), "a record is written");
+    char *text = read_file(name);
+    ok(well_formed(text, true), "it is one line of JSON");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!ok(strstr(text, parts[i]) != NULL, "it holds %s", parts[i])) printf("# %s\n", text);
+    const size_t length = strlen(text);
+    free(text);
+
+    record.code = NULL;
+    record.verdict = NULL;
+    record.pass_after = NULL;
+    record.measurement = NULL;
+    const struct counts counts = {
+        .executed = 46240, .mma = 8192, .wavefronts = 144384, .ideal = 22528, .sectors = 20480};
+    record.counts = &counts;
+    ok(!write_records(name, &record, 2, &failure), "two more are appended");
+    text = read_file(name);
+    char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
+    ok(strlen(text) > length && (size_t)(second - text) == length && third[strlen(third) - 1] == '\n', "three lines");
+    ok(well_formed(third, true), "a record without check and timing is well-formed");
+    ok(strstr(third, "\"check\":null,\"timing\":null,\"derived\":null") && strstr(third, "\"code_hash\":null") &&
+           strstr(third, "\"counters\":{\"total\":{\"executed\":46240"),
+       "what does not apply is null");
+    free(text);
+
+    record = make_record();
+    struct measurement none = {.stop_reason = STOP_TIMEOUT, .discarded = 9};
+    record.measurement = &none;
+    unlink(name);
+    ok(!write_records(name, &record, 1, &failure), "a record without samples is written");
+    text = read_file(name);
+    ok(well_formed(text, true) && strstr(text, "\"samples_ns\":[]") && strstr(text, "\"median\":null") &&
+           strstr(text, "\"converged\":false"),
+       "and its median is null");
+    free(text);
+    unlink(name);
+}
+
+static void full_disk(const char *name) {
+    const struct record record = make_record();
+    struct failure failure = {""};
+    ok(write_records("/dev/full", &record, 1, &failure) == STATUS_ERROR, "/dev/full is an error");
+    says(failure.text, "/dev/full", "a full disk");
+    says(failure.text, strerror(ENOSPC), "a full disk");
+    ok(write_records("/no/such/folder/x.jsonl", &record, 1, &failure) == STATUS_ERROR, "a missing folder is an error");
+    says(failure.text, strerror(ENOENT), "a missing folder");
+
+    /* A disk that takes a part of a record: the limit on the size of files ends within the third. */
+    ok(!write_records(name, &record, 2, &failure), "two records fit");
+    struct stat before, after;
+    stat(name, &before);
+    struct rlimit limit, old;
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = old;
+    limit.rlim_cur = (rlim_t)before.st_size + 100;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const enum status status = write_records(name, &record, 1, &failure);
+    setrlimit(RLIMIT_FSIZE, &old);
+    ok(status == STATUS_ERROR, "a record that fits in part only is an error");
+    says(failure.text, "only 100 of", "a record cut off");
+    stat(name, &after);
+    ok(after.st_size == before.st_size, "and leaves whole lines: %lld bytes, %lld before", (long long)after.st_size,
+       (long long)before.st_size);
+    unlink(name);
+}
+
+int main(void) {
+    char name[] = "/tmp/flashladder-report-XXXXXX";
+    const int file = mkstemp(name);
+    if (file >= 0) close(file);
+    unlink(name);
+    checker();
+    texts();
+    records(name);
+    full_disk(name);
+    return tap_done();
+}

@@ -1,0 +1,149 @@
+/* test_verify.c - planted errors must be found, counted and named; right outputs must pass. */
+#include "harness/half.h"
+#include "harness/options.h"
+#include "harness/reference.h"
+#include "harness/tests/tap.h"
+#include "harness/verify.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct fixture {
+    struct inputs inputs;
+    uint16_t *right, *output; /* the reference rounded, and a copy to spoil */
+    size_t bytes;
+};
+
+static bool set_up(struct fixture *fixture, struct problem problem) {
+    struct failure failure;
+    if (inputs_generate(&fixture->inputs, &problem, &failure)) return false;
+    fixture->bytes = (size_t)problem_bytes(&problem);
+    fixture->right = malloc(fixture->bytes);
+    fixture->output = malloc(fixture->bytes);
+    struct reference_scratch *scratch = reference_scratch_new(problem.seq);
+    for (int64_t i = 0; i < problem.batch * problem.heads * problem.seq; i++) {
+        const int64_t row = i % problem.seq, head = i / problem.seq % problem.heads,
+                      batch = i / problem.seq / problem.heads;
+        double output[1][D_HEAD], weight[1][D_HEAD];
+        reference_rows(&fixture->inputs, batch, head, &row, 1, output, weight, scratch);
+        for (int c = 0; c < D_HEAD; c++)
+            fixture->right[problem_row_offset(&problem, batch, head, row) + c] =
+                half_from_float((float)output[0][c], problem.dtype);
+    }
+    reference_scratch_free(scratch);
+    memcpy(fixture->output, fixture->right, fixture->bytes);
+    return true;
+}
+
+static void tear_down(struct fixture *fixture) {
+    inputs_free(&fixture->inputs);
+    free(fixture->right);
+    free(fixture->output);
+}
+
+static struct verdict verify(struct fixture *fixture, int64_t rows) {
+    struct verdict verdict;
+    struct failure failure;
+    if (verify_output(&fixture->inputs, fixture->output, rows, &verdict, &failure)) printf("# %s\n", failure.text);
+    return verdict;
+}
+
+/* Change one element, verify all rows, change it back. */
+static struct verdict with_element(struct fixture *fixture, int64_t at, uint16_t bits) {
+    fixture->output[at] = bits;
+    const struct verdict verdict = verify(fixture, CHECK_ALL);
+    fixture->output[at] = fixture->right[at];
+    return verdict;
+}
+
+static void planted(enum dtype dtype) {
+    const char *name = dtype == FP16 ? "fp16" : "bf16";
+    const struct problem problem = {2, 3, 64, D_HEAD, dtype, DIST_NORMAL, 8};
+    struct fixture fixture;
+    if (!ok(set_up(&fixture, problem), "%s: inputs and reference", name)) return;
+    struct verdict verdict = verify(&fixture, CHECK_ALL);
+    ok(verdict.pass && verdict.rows == 384 && verdict.elements == 384 * 128 && !verdict.mismatches,
+       "%s: the rounded reference passes", name);
+    ok(verdict.max_over_bound > 0.05 && verdict.max_over_bound < 0.5, "%s: rounding takes %.2f of the bound", name,
+       verdict.max_over_bound);
+
+    const int64_t at = problem_row_offset(&problem, 1, 2, 33) + 77;
+    const float good = half_to_float(fixture.right[at], dtype);
+    verdict = with_element(&fixture, at, half_from_float(good + 0.02f, dtype));
+    ok(!verdict.pass && verdict.mismatches == 1, "%s: one error of 0.02 fails", name);
+    ok(verdict.first.batch == 1 && verdict.first.head == 2 && verdict.first.row == 33 && verdict.first.column == 77,
+       "%s: and is named", name);
+    ok(verdict.first.got == (double)half_to_float(half_from_float(good + 0.02f, dtype), dtype) &&
+           fabs(verdict.first.expected - good) < 0.01 && verdict.max_over_bound > 1,
+       "%s: with both values", name);
+    verdict = with_element(&fixture, at, HALF_NAN);
+    ok(!verdict.pass && verdict.specials == 1 && verdict.mismatches == 1 && isinf(verdict.max_error),
+       "%s: a NaN fails and makes the largest error infinite", name);
+    verdict = with_element(&fixture, at, dtype == FP16 ? 0x7c00 : 0x7f80);
+    ok(!verdict.pass && verdict.specials == 1 && verdict.mismatches == 1, "%s: an infinity fails", name);
+    verdict = with_element(&fixture, at, fixture.right[at] ^ 0x8000);
+    ok(!verdict.pass || fabsf(good) < 1e-4f, "%s: a wrong sign fails", name);
+    verdict = with_element(&fixture, at, fixture.right[at] + 1);
+    ok(verdict.pass, "%s: a neighbour of the rounded value passes", name);
+
+    poison_output(fixture.output, problem_elements(&problem));
+    verdict = verify(&fixture, 1);
+    ok(!verdict.pass && verdict.specials == problem_elements(&problem) && verdict.rows == 1,
+       "%s: an output that was never written fails, whatever is sampled", name);
+    memcpy(fixture.output, fixture.right, fixture.bytes);
+    poison_output(fixture.output + problem_elements(&problem) - 1, 1);
+    verdict = verify(&fixture, 1);
+    ok(!verdict.pass && verdict.specials == 1, "%s: so does one element that was not, outside of the rows compared",
+       name);
+    memcpy(fixture.output, fixture.right, fixture.bytes);
+
+    /* Rows of two heads exchanged: right values in wrong places. */
+    const int64_t a = problem_row_offset(&problem, 0, 0, 5), b = problem_row_offset(&problem, 0, 1, 5);
+    memcpy(fixture.output + a, fixture.right + b, 2 * D_HEAD);
+    memcpy(fixture.output + b, fixture.right + a, 2 * D_HEAD);
+    verdict = verify(&fixture, CHECK_ALL);
+    ok(!verdict.pass && verdict.mismatches > 200, "%s: two heads exchanged in one row fail", name);
+    ok(verdict.first.batch == 0 && verdict.first.row == 5 && verdict.first.head == 0, "%s: the first wrong is named",
+       name);
+    tear_down(&fixture);
+}
+
+static void sampling(void) {
+    const struct problem problem = {4, 5, 256, D_HEAD, FP16, DIST_NORMAL, 3};
+    const int64_t heads = 20, seq = 256;
+    static const int64_t wanted[] = {1, 7, 20, 64, 1000, 5119, 5120, 9999, CHECK_ALL};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        int64_t *rows, covered = 0, rising = 1;
+        const int64_t count = choose_rows(&problem, wanted[i], &rows);
+        const int64_t expected = wanted[i] == CHECK_ALL || wanted[i] > heads * seq ? heads * seq : wanted[i];
+        for (int64_t r = 0; r < count; r++) {
+            covered += r == 0 || rows[r] / seq != rows[r - 1] / seq;
+            rising &= rows[r] >= 0 && rows[r] < heads * seq && (r == 0 || rows[r] > rows[r - 1]);
+        }
+        ok(count == expected && rising, "%lld rows: %lld, in rising order", (long long)wanted[i], (long long)count);
+        ok(covered == (expected < heads ? expected : heads), "%lld rows reach %lld heads", (long long)wanted[i],
+           (long long)covered);
+        free(rows);
+    }
+    int64_t *first, *again, *other, same = 0, moved = 0;
+    struct problem seeded = problem;
+    seeded.seed = 4;
+    choose_rows(&problem, 64, &first);
+    choose_rows(&problem, 64, &again);
+    choose_rows(&seeded, 64, &other);
+    for (int i = 0; i < 64; i++) {
+        same += first[i] == again[i];
+        moved += first[i] != other[i];
+    }
+    ok(same == 64 && moved > 32, "the rows depend on the seed alone");
+    free(first);
+    free(again);
+    free(other);
+}
+
+int main(void) {
+    planted(FP16);
+    planted(BF16);
+    sampling();
+    return tap_done();
+}
