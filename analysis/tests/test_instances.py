@@ -1,6 +1,8 @@
 """Checks read from kernel sources, the generated instances, and the commands `instances` and `configs`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,12 @@ def test_command_writes_only_what_changed(tmp_path: Path, capsys: pytest.Capture
     assert said["built"][0] == str(CONFIG) and len(said["left_out"]) == 6
     assert main(["instances", str(tmp_path / "v02_none.cu"), "--out", str(out)]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_build_needs_no_package(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-m", "analysis", "instances", "kernels/v01_base.cu", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=root(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_version_builds_its_default_set() -> None:
