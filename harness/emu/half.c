@@ -1,9 +1,20 @@
-/* half.c - arithmetic on f16 and bf16 registers, single and packed: computed in f64 and rounded once. */
+/* half.c - arithmetic on f16 and bf16 registers, single and packed: as exact as f64 needs to be, and rounded once. */
 #include "machine.h"
 #include "numbers.h"
 
-/* An f64 sum, product or fma of 16-bit values rounds like the exact result: f64 has more than twice their digits. The
- * step through f32 must not round a second time, so the f32 is made odd where it is inexact. */
+/* A result that is rounded to odd may be rounded again, to fewer digits, as if it were exact: an inexact value never
+ * looks like one on the border between two. Products of 16-bit values are exact in f64; sums and the step through f32
+ * need it. */
+static inline double add_odd(double x, double y) {
+    double sum = x + y, part = sum - x, error = (x - (sum - part)) + (y - part);
+    if (error == 0 || !isfinite(sum)) return sum;
+    uint64_t bits;
+    memcpy(&bits, &sum, 8);
+    if (!(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
+    memcpy(&sum, &bits, 8);
+    return sum;
+}
+
 static inline float round_odd(double value) {
     float nearest = (float)value;
     if ((double)nearest == value || value != value || isinf(nearest)) return nearest;
@@ -44,10 +55,10 @@ static inline double most(double x, double y) {
     HALF_LOOP(lanes_##operation##_f16, half_value, half_bits, value)                                                   \
     HALF_LOOP(lanes_##operation##_bf16, bfloat_value, bfloat_bits, value)
 
-BOTH_HALVES(add, x + y)
-BOTH_HALVES(sub, x - y)
+BOTH_HALVES(add, add_odd(x, y))
+BOTH_HALVES(sub, add_odd(x, -y))
 BOTH_HALVES(mul, x *y)
-BOTH_HALVES(fma, fma(x, y, z))
+BOTH_HALVES(fma, add_odd(x * y, z))
 BOTH_HALVES(min, least(x, y))
 BOTH_HALVES(max, most(x, y))
 HALF_LOOP(lanes_ex2_f16, half_value, half_bits, exp2(x))
