@@ -259,7 +259,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_ACTIVE_MASK:
         for (int i = 0; i < LANES; i++) {
-            if (mask >> i & 1) slot32(w, o->r[0])[i] = w->active;
+            if (mask >> i & 1) slot32(w, o->r[0])[i] = mask;
         }
         break;
     default:
