@@ -14,16 +14,15 @@ static void print_cell(FILE *to, const char *text) {
 }
 
 void print_forms(FILE *to) {
-    size_t count;
-    const emu_form *forms = emu_forms(&count);
     fputs("| opcode | modifiers | operands | group | note |\n|---|---|---|---|---|\n", to);
-    for (size_t i = 0; i < count; i++) {
-        const char *cells[] = {forms[i].opcode, forms[i].modifiers, forms[i].operands, forms[i].group, forms[i].note};
+    const emu_form *form;
+    for (size_t i = 0; (form = emu_form_at(i)); i++) {
+        const char *cells[] = {form->opcode, form->modifiers, form->operands, form->group};
         fputs("| ", to);
         for (int c = 0; c < 4; c++) {
             print_cell(to, cells[c]);
         }
-        fprintf(to, "%s |\n", cells[4]);
+        fprintf(to, "%s |\n", form->note);
     }
 }
 
