@@ -187,9 +187,9 @@ def report_table(versions: dict[str, list[Row]], parents: dict[str, str]) -> Tab
     """Every kernel of every version, the most registers and spills first, with what stands out against the parent."""
     table = []
     for version, rows in versions.items():
-        parent_rows = {_order(row): row for row in versions.get(parents.get(version, ""), [])}
+        parent_rows = versions.get(parents.get(version, ""), [])
         for row in rows:
-            parent = parent_rows.get(_order(row))
+            parent = counterpart(row, parent_rows)
             change = row.registers - parent.registers if parent else None
             table.append((version, row, change, marks(row, parent)))
     table.sort(key=lambda line: (-(line[1].spill_stores + line[1].spill_loads), -line[1].registers, line[0]))
@@ -213,6 +213,16 @@ def report_table(versions: dict[str, list[Row]], parents: dict[str, str]) -> Tab
             for version, row, change, note in table
         ],
     )
+
+
+def counterpart(row: Row, parent_rows: list[Row]) -> Row | None:
+    """The parent's kernel to compare with: of the same config, else its only one of the same dtype."""
+    same = [each for each in parent_rows if _order(each) == _order(row)]
+    if same:
+        return same[0]
+    dtype = row.config.split(",")[0]
+    near = [each for each in parent_rows if each.arch == row.arch and each.config.split(",")[0] == dtype]
+    return near[0] if len(near) == 1 else None
 
 
 def marks(row: Row, parent: Row | None) -> str:

@@ -134,6 +134,16 @@ def test_report_ranks_spills_then_registers() -> None:
     ]
 
 
+def test_a_step_that_is_a_flag_is_compared_with_the_parents_own_config() -> None:
+    child = replace(ROW, config="(FP16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles")
+    bf16 = replace(ROW, config=ROW.config.replace("FP16", "BF16"))
+    other = replace(ROW, config="(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles")
+    assert regs.counterpart(child, [bf16, ROW, replace(ROW, arch="sm_90")]) == ROW
+    assert regs.counterpart(child, [ROW, other]) is None
+    assert regs.counterpart(ROW, [other, ROW]) == ROW
+    assert regs.counterpart(ROW, []) is None
+
+
 def test_regs_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a b.csv"
     assert main(["regs", "--version", "v01", "--arch", "sm_80", "--log", str(TWO), "--csv", "-o", str(out)]) == 0
