@@ -190,11 +190,13 @@ __device__ __forceinline__ void scale_S(S_tiles<cfg> &S, float softmax_scale) {
     }
 }
 
-/* m = max(m, row maxima of S). The four lanes of a quad share a row; two butterfly shuffles give each the maximum. */
+/* m_old = m, m = max(m, row maxima of S). The four lanes of a quad share a row; two butterfly shuffles give
+ * each the maximum. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void update_m(row_values<cfg> &m, const S_tiles<cfg> &S) {
+__device__ __forceinline__ void update_m(row_values<cfg> &m_old, row_values<cfg> &m, const S_tiles<cfg> &S) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int half = 0; half < 2; half++) {
+            m_old[i][half] = m[i][half];
             for (int n = 0; n < 2 * key_steps<cfg>; n++) {
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half]);
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half + 1]);
@@ -297,27 +299,31 @@ __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_
     }
 }
 
-/* ---- the kernel: grid (seq / B_r, heads, batch), 32 * n_warps threads ---- */
+/* ---- the kernel: grid (seq / B_r, heads, batch), 32 * n_warps threads ----
+ *
+ * 255 registers are all that a thread can have. Unless told so, ptxas uses fewer, to fit more CTAs on an SM, and moves
+ * the loads of operands so close to their mma that every mma waits. */
 
 template <KernelConfig cfg>
-__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ forward_args args) {
+__global__ void __maxnreg__(255) flash_forward(const __grid_constant__ forward_args args) {
     check_config<cfg>();
-    constexpr int row_bytes = cfg.d_head * 2;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps, KV_rows = cfg.B_c / cfg.n_warps; /* a warp's share of each block */
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
-    const uint32_t K_smem = Q_smem + cfg.B_r * row_bytes;
-    const uint32_t V_smem = K_smem + cfg.B_c * row_bytes;
+    const uint32_t K_smem = Q_smem + cfg.B_r * cfg.d_head * 2;
+    const uint32_t V_smem = K_smem + cfg.B_c * cfg.d_head * 2;
 
-    /* Where this lane's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
-    const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
-    const int64_t Q_row = (int64_t)blockIdx.x * cfg.B_r + warp * Q_rows + lane / 8;
-    const int64_t Q_offset = head + Q_row * args.seq_stride + lane % 8 * 8;
-    const int64_t KV_offset = head + (warp * KV_rows + lane / 8) * args.seq_stride + lane % 8 * 8;
-    const uint16_t *K_gmem = (const uint16_t *)args.K + KV_offset;
-    const uint16_t *V_gmem = (const uint16_t *)args.V + KV_offset;
+    /* Where a lane's copies from row `row` of this head on begin, in elements: a tensor may have more than 2^31. */
+    const auto gmem_offset = [&](int64_t row, int lane) {
+        const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
+        return head + (row + lane / 8) * args.seq_stride + lane % 8 * 8;
+    };
+    const int64_t Q_block = (int64_t)blockIdx.x * cfg.B_r;
+    const uint16_t *Q_gmem = (const uint16_t *)args.Q + gmem_offset(Q_block + warp * Q_rows, lane);
+    const uint16_t *K_gmem = (const uint16_t *)args.K + gmem_offset(warp * KV_rows, lane);
+    const uint16_t *V_gmem = (const uint16_t *)args.V + gmem_offset(warp * KV_rows, lane);
     const auto copy_next_K = [&] {
         copy_gmem_to_smem<cfg, KV_rows>(K_smem, K_gmem, args.seq_stride, warp * KV_rows, lane);
         K_gmem += cfg.B_c * args.seq_stride;
@@ -329,7 +335,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
 
     /* Q goes to registers once. A warp reads only rows that it copied itself: its own lanes are all it waits for. */
     Q_fragments<cfg> Q;
-    copy_gmem_to_smem<cfg, Q_rows>(Q_smem, (const uint16_t *)args.Q + Q_offset, args.seq_stride, warp * Q_rows, lane);
+    copy_gmem_to_smem<cfg, Q_rows>(Q_smem, Q_gmem, args.seq_stride, warp * Q_rows, lane);
     if constexpr (cfg.async_copy) cp_async_wait_group<0>();
     __syncwarp();
     load_Q<cfg>(Q, Q_smem, warp * Q_rows, lane);
@@ -355,9 +361,8 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         hand_over<cfg>(); /* V has arrived */
 
         row_values<cfg> m_old;
-        for (int i = 0; i < row_tiles<cfg>; i++) m_old[i][0] = m[i][0], m_old[i][1] = m[i][1];
         scale_S<cfg>(S, softmax_scale);
-        update_m<cfg>(m, S);
+        update_m<cfg>(m_old, m, S);
         rescale_l_O<cfg>(l, O, m_old, m);
         exponentiate_S<cfg>(S, l, m);
         P_fragments<cfg> P;
@@ -373,12 +378,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     }
 
     /* O takes the place of Q. A warp writes and reads its own rows only: again it waits for its own lanes only. The
-     * lane is read anew, or the addresses that Q and O share would be kept in registers all through the loop. */
-    const int O_lane = read_tid_x() % 32;
+     * thread's index is read anew, or the addresses that Q and O share would be kept in registers through the loop. */
+    const int tid = read_tid_x(), O_warp = tid / 32, O_lane = tid % 32;
+    uint16_t *O_gmem = (uint16_t *)args.O + gmem_offset(Q_block + O_warp * Q_rows, O_lane);
     divide_O_by_l<cfg>(O, l);
-    store_O_to_smem<cfg>(Q_smem, O, warp * Q_rows, O_lane);
+    store_O_to_smem<cfg>(Q_smem, O, O_warp * Q_rows, O_lane);
     __syncwarp();
-    copy_smem_to_gmem<cfg, Q_rows>((uint16_t *)args.O + Q_offset, Q_smem, args.seq_stride, warp * Q_rows, O_lane);
+    copy_smem_to_gmem<cfg, Q_rows>(O_gmem, Q_smem, args.seq_stride, O_warp * Q_rows, O_lane);
 }
 
 #include "instances.cuh"

@@ -21,8 +21,8 @@
  *
  * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q.
  *
- * All loops but the one over KV blocks have constant bounds. The compiler unrolls them, and must: registers have no
- * addresses, so an array can live in them only when every index is a constant. */
+ * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
+ * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <KernelConfig cfg>
@@ -38,19 +38,16 @@ __device__ constexpr void check_config() {
     static_assert(!cfg.eager_load_blocks || cfg.async_copy, "eager_load_blocks needs async_copy: only that overlaps");
     static_assert(cfg.Q_mma_load_K_tiles == 0 || cfg.Q_mma_load_K_tiles == cfg.K_mma_load_K_tiles,
                   "Q is read in slices as wide as those of K, or, with Q_mma_load_K_tiles 0, once");
-    static_assert(cfg.K_mma_load_K_tiles == 0 || cfg.K_mma_load_K_tiles == 2 || cfg.K_mma_load_K_tiles == 4 ||
-                      cfg.K_mma_load_K_tiles == 8 || cfg.K_mma_load_K_tiles == 16,
+    static_assert(cfg.K_mma_load_K_tiles != 1 && (cfg.K_mma_load_K_tiles == 0 || 16 % cfg.K_mma_load_K_tiles == 0),
                   "K_mma_load_K_tiles must be 0 or a power of two from 2 to d_head / 8");
-    static_assert(cfg.V_mma_load_K_tiles == 0 || cfg.V_mma_load_K_tiles == 2 || cfg.V_mma_load_K_tiles == 4 ||
-                      cfg.V_mma_load_K_tiles == 8 || cfg.V_mma_load_K_tiles == 16,
+    static_assert(cfg.V_mma_load_K_tiles != 1 && (cfg.V_mma_load_K_tiles == 0 || 16 % cfg.V_mma_load_K_tiles == 0),
                   "V_mma_load_K_tiles must be 0 or a power of two from 2 to B_c / 8");
     static_assert(8 * cfg.V_mma_load_K_tiles <= cfg.B_c, "V_mma_load_K_tiles must be at most B_c / 8");
     static_assert(!cfg.mma_double_buffer_loads || cfg.K_mma_load_K_tiles + cfg.V_mma_load_K_tiles != 0,
                   "mma_double_buffer_loads needs slices: without load tiles there is nothing to read ahead");
-    static_assert(!cfg.mma_double_buffer_loads || 16 * cfg.K_mma_load_K_tiles <= cfg.d_head,
-                  "with mma_double_buffer_loads K_mma_load_K_tiles must be at most d_head / 16: two slices or more");
-    static_assert(!cfg.mma_double_buffer_loads || 16 * cfg.V_mma_load_K_tiles <= cfg.B_c,
-                  "with mma_double_buffer_loads V_mma_load_K_tiles must be at most B_c / 16: two slices or more");
+    static_assert(!cfg.mma_double_buffer_loads ||
+                      (16 * cfg.K_mma_load_K_tiles <= cfg.d_head && 16 * cfg.V_mma_load_K_tiles <= cfg.B_c),
+                  "mma_double_buffer_loads needs two slices or more: load tiles of at most d_head / 16 and B_c / 16");
 }
 
 /* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */
@@ -72,6 +69,13 @@ constexpr int V_slice = cfg.V_mma_load_K_tiles == 0 ? key_steps<cfg> : cfg.V_mma
 /* Sets of registers for slices. With two, a slice is read while the mma of the slice before still use theirs. */
 template <KernelConfig cfg>
 constexpr int buffers = cfg.mma_double_buffer_loads ? 2 : 1;
+
+/* The most registers a thread may have. Reading slices of Q and K, a 16-row warp fits 168: three CTAs an SM instead of
+ * two. With all of Q in registers it takes 196; more make ptxas copy K fragments that it can use in place. */
+template <KernelConfig cfg>
+constexpr bool narrow_slices = cfg.B_r == 64 && cfg.B_c <= 64 && cfg.K_mma_load_K_tiles == 2;
+template <KernelConfig cfg>
+constexpr int max_registers = narrow_slices<cfg> ? (cfg.Q_mma_load_K_tiles == 0 ? 196 : 168) : 255;
 
 /* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
  * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
@@ -219,11 +223,13 @@ __device__ __forceinline__ void scale_S(S_tiles<cfg> &S, float softmax_scale) {
     }
 }
 
-/* m = max(m, row maxima of S). The four lanes of a quad share a row; two butterfly shuffles give each the maximum. */
+/* m_old = m, m = max(m, row maxima of S). The four lanes of a quad share a row; two butterfly shuffles give
+ * each the maximum. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void update_m(row_values<cfg> &m, const S_tiles<cfg> &S) {
+__device__ __forceinline__ void update_m(row_values<cfg> &m_old, row_values<cfg> &m, const S_tiles<cfg> &S) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int half = 0; half < 2; half++) {
+            m_old[i][half] = m[i][half];
             for (int n = 0; n < 2 * key_steps<cfg>; n++) {
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half]);
                 m[i][half] = fmaxf(m[i][half], S[i][n][2 * half + 1]);
@@ -337,24 +343,25 @@ __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_
 /* ---- the kernel: grid (seq / B_r, heads, batch), 32 * n_warps threads ---- */
 
 template <KernelConfig cfg>
-__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ forward_args args) {
+__global__ void __maxnreg__(max_registers<cfg>) flash_forward(const __grid_constant__ forward_args args) {
     check_config<cfg>();
-    constexpr int row_bytes = cfg.d_head * 2;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps, KV_rows = cfg.B_c / cfg.n_warps; /* a warp's share of each block */
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
-    const uint32_t K_smem = Q_smem + cfg.B_r * row_bytes;
-    const uint32_t V_smem = K_smem + cfg.B_c * row_bytes;
+    const uint32_t K_smem = Q_smem + cfg.B_r * cfg.d_head * 2;
+    const uint32_t V_smem = K_smem + cfg.B_c * cfg.d_head * 2;
 
-    /* Where this lane's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
-    const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
-    const int64_t Q_row = (int64_t)blockIdx.x * cfg.B_r + warp * Q_rows + lane / 8;
-    const int64_t Q_offset = head + Q_row * args.seq_stride + lane % 8 * 8;
-    const int64_t KV_offset = head + (warp * KV_rows + lane / 8) * args.seq_stride + lane % 8 * 8;
-    const uint16_t *K_gmem = (const uint16_t *)args.K + KV_offset;
-    const uint16_t *V_gmem = (const uint16_t *)args.V + KV_offset;
+    /* Where a lane's copies from row `row` of this head on begin, in elements: a tensor may have more than 2^31. */
+    const auto gmem_offset = [&](int64_t row, int lane) {
+        const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
+        return head + (row + lane / 8) * args.seq_stride + lane % 8 * 8;
+    };
+    const int64_t Q_block = (int64_t)blockIdx.x * cfg.B_r;
+    const uint16_t *Q_gmem = (const uint16_t *)args.Q + gmem_offset(Q_block + warp * Q_rows, lane);
+    const uint16_t *K_gmem = (const uint16_t *)args.K + gmem_offset(warp * KV_rows, lane);
+    const uint16_t *V_gmem = (const uint16_t *)args.V + gmem_offset(warp * KV_rows, lane);
     const auto copy_next_K = [&] {
         copy_gmem_to_smem<cfg, KV_rows>(K_smem, K_gmem, args.seq_stride, warp * KV_rows, lane);
         K_gmem += cfg.B_c * args.seq_stride;
@@ -366,7 +373,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
 
     /* Q is copied once. A warp reads only rows that it copied itself: its own lanes are all it waits for. */
     Q_fragments<cfg> Q[buffers<cfg>];
-    copy_gmem_to_smem<cfg, Q_rows>(Q_smem, (const uint16_t *)args.Q + Q_offset, args.seq_stride, warp * Q_rows, lane);
+    copy_gmem_to_smem<cfg, Q_rows>(Q_smem, Q_gmem, args.seq_stride, warp * Q_rows, lane);
     if constexpr (cfg.eager_load_blocks) copy_next_K();
     if constexpr (cfg.async_copy) cp_async_wait_group<cfg.eager_load_blocks ? 1 : 0>(); /* Q, not yet K */
     __syncwarp();
@@ -393,6 +400,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
             load_K<cfg>(K[buffer], K_smem, step, lane);
         };
         if constexpr (cfg.mma_double_buffer_loads) load_QK(0);
+#pragma unroll
         for (int step = 0; step < d_steps<cfg>; step += K_slice<cfg>) {
             const int read = step + (buffers<cfg> - 1) * K_slice<cfg>, buffer = step / K_slice<cfg> % buffers<cfg>;
             if (read < d_steps<cfg>) load_QK(read);
@@ -406,9 +414,8 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
             if (block + 1 < n_blocks) copy_next_K();
 
         row_values<cfg> m_old;
-        for (int i = 0; i < row_tiles<cfg>; i++) m_old[i][0] = m[i][0], m_old[i][1] = m[i][1];
         if constexpr (!cfg.optimized_softmax) scale_S<cfg>(S, softmax_scale);
-        update_m<cfg>(m, S);
+        update_m<cfg>(m_old, m, S);
         rescale_l_O<cfg>(l, O, m_old, m, softmax_scale);
         exponentiate_S<cfg>(S, l, m, softmax_scale);
         P_fragments<cfg> P;
@@ -418,6 +425,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
 
         V_fragments<cfg> V[buffers<cfg>];
         if constexpr (cfg.mma_double_buffer_loads) load_V<cfg>(V[0], V_smem, 0, lane);
+#pragma unroll
         for (int step = 0; step < key_steps<cfg>; step += V_slice<cfg>) {
             const int read = step + (buffers<cfg> - 1) * V_slice<cfg>;
             if (read < key_steps<cfg>) load_V<cfg>(V[read / V_slice<cfg> % buffers<cfg>], V_smem, read, lane);
@@ -430,12 +438,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     }
 
     /* O takes the place of Q. A warp writes and reads its own rows only: again it waits for its own lanes only. The
-     * lane is read anew, or the addresses that Q and O share would be kept in registers all through the loop. */
-    const int O_lane = read_tid_x() % 32;
+     * thread's index is read anew, or the addresses that Q and O share would be kept in registers through the loop. */
+    const int tid = read_tid_x(), O_warp = tid / 32, O_lane = tid % 32;
+    uint16_t *O_gmem = (uint16_t *)args.O + gmem_offset(Q_block + O_warp * Q_rows, O_lane);
     divide_O_by_l<cfg>(O, l);
-    store_O_to_smem<cfg>(Q_smem, O, warp * Q_rows, O_lane);
+    store_O_to_smem<cfg>(Q_smem, O, O_warp * Q_rows, O_lane);
     __syncwarp();
-    copy_smem_to_gmem<cfg, Q_rows>((uint16_t *)args.O + Q_offset, Q_smem, args.seq_stride, warp * Q_rows, O_lane);
+    copy_smem_to_gmem<cfg, Q_rows>(O_gmem, Q_smem, args.seq_stride, O_warp * Q_rows, O_lane);
 }
 
 #include "instances.cuh"
