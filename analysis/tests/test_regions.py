@@ -196,6 +196,17 @@ def labelled_edges(whole: Listing) -> set[tuple[str, str]]:
     return {(a, b) for a, b in edges if a and b}
 
 
+def unlike_pieces(whole: Listing) -> set[str]:
+    """Labels of the closing branch and of pieces that end with a call, which nvdisasm links in its own way."""
+    unlike, label = set(), ""
+    label_at = {address: name for name, address in whole.labels.items()}
+    for at in whole.instructions:
+        label = label_at.get(at.address, label)
+        if at.base == "CALL" or whole.closes(at):
+            unlike.add(label)
+    return unlike
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
 def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
@@ -206,7 +217,9 @@ def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
     ).stdout
     theirs = set(re.findall(r'^"(\.L_x_\d+)":\w+:\w -> "(\.L_x_\d+)"', drawn, re.MULTILINE))
     ours = set().union(*(labelled_edges(whole) for whole in listings(path).values()))
-    assert ours == {(a, b) for a, b in theirs if a != b or (a, b) in ours}
+    closing_or_calling = set().union(*(unlike_pieces(whole) for whole in listings(path).values()))
+    assert ours == {(a, b) for a, b in theirs if a not in closing_or_calling}
+    assert ours
 
 
 def test_dot_names_every_block_and_edge() -> None:
