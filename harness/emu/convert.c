@@ -212,6 +212,7 @@ static const conversion conversions[] = {
 lane_function *find_convert(const char *rounding, bool ftz, const type_info *to, const type_info *from) {
     for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++) {
         const conversion *c = &conversions[i];
+        if (c->to[0] != to->name[0] || c->from[0] != from->name[0]) continue;
         if (strcmp(c->to, to->name) || strcmp(c->from, from->name) || strcmp(c->rounding, rounding)) continue;
         return ftz ? c->flushing : c->lanes;
     }

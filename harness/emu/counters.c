@@ -12,14 +12,11 @@ static uint32_t row_wavefronts(const uint32_t *rows, int count) {
     for (int i = 0; i < count; i++) seen |= 1u << (rows[i] >> 4 & 7);
     if (population(seen) == (uint32_t)count) return 1;
     uint32_t most = 1;
-    for (uint32_t group = 0; group < 8; group++) {
-        uint32_t different = 0;
-        for (int i = 0; i < count; i++) {
-            bool known = (rows[i] >> 4 & 7) != group;
-            for (int j = 0; j < i && !known; j++) known = rows[j] >> 4 == rows[i] >> 4;
-            different += !known;
-        }
-        if (different > most) most = different;
+    uint8_t different[8] = {0};
+    for (int i = 0; i < count; i++) {
+        bool known = false;
+        for (int j = 0; j < i; j++) known |= rows[j] >> 4 == rows[i] >> 4;
+        if (!known && ++different[rows[i] >> 4 & 7] > most) most = different[rows[i] >> 4 & 7];
     }
     return most;
 }

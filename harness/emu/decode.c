@@ -162,9 +162,9 @@ uint16_t source_of_type(decoder *dec, const operand *from, const type_info *type
     }
     if (from->negated || from->second != NO_REGISTER) refuse(dec, "'!' and '|' do not belong here");
     const virtual_register *reg = &dec->code->registers[from->reg];
+    if (reg->bits == bits) return (uint16_t)from->reg;
     char name[64];
     register_name(reg, name, sizeof name);
-    if (reg->bits == bits) return (uint16_t)from->reg;
     if (reg->bits == 1) refuse(dec, "predicate %s where a register is needed", name);
     if (rule == EXACT || reg->bits < bits) {
         refuse(dec, "register %s has %d bits where %d are needed", name, reg->bits, bits);
@@ -586,9 +586,7 @@ void decode_entry(loader *load, entry *code) {
     instruction end = {.line = code->instruction_count ? code->instructions[code->instruction_count - 1].line : 0,
                        .location = -1,
                        .text = "(end of the entry)",
-                       .guard = NO_REGISTER,
-                       .pieces = {"ret"},
-                       .piece_count = 1};
+                       .guard = NO_REGISTER};
     dec->in = &end;
     dec->first = false;
     code->leader_ops[code->instruction_count] = (uint32_t)code->op_count;

@@ -312,6 +312,14 @@ const emu_form *emu_form_at(size_t index) {
 
 /* ---- matching ---- */
 
+enum { FORM_HASH = 256 };
+
+static unsigned hash_opcode(const char *opcode) {
+    unsigned hash = 0;
+    for (; *opcode; opcode++) hash = hash * 31 + (uint8_t)*opcode;
+    return hash % FORM_HASH;
+}
+
 /* Whether the piece is one of the alternatives between token and end. */
 static bool one_of(const char *piece, const char *token, const char *end) {
     size_t length = strlen(piece);
@@ -348,12 +356,24 @@ static bool match_row(const form *row, const instruction *in, form_match *match,
     return piece == in->piece_count;
 }
 
+/* Rows by opcode: first[hash] is 1 + the first row of a chain, next[row] likewise. */
+void index_forms(loader *load) {
+    load->first_form = load_alloc(load, FORM_HASH * sizeof *load->first_form);
+    load->next_form = load_alloc(load, form_count * sizeof *load->next_form);
+    for (size_t i = form_count; i-- > 0;) {
+        uint16_t *head = &load->first_form[hash_opcode(form_table[i].row.opcode)];
+        load->next_form[i] = *head;
+        *head = (uint16_t)(i + 1);
+    }
+}
+
 const form *find_form(loader *load, const instruction *in, form_match *match) {
     int best = 0;
     char whole[128] = "";
-    for (size_t i = 0; i < form_count; i++) {
-        if (strcmp(form_table[i].row.opcode, in->pieces[0])) continue;
+    for (unsigned at = load->first_form[hash_opcode(in->pieces[0])]; at; at = load->next_form[at - 1]) {
+        size_t i = at - 1;
         int reached;
+        if (strcmp(form_table[i].row.opcode, in->pieces[0])) continue;
         if (match_row(&form_table[i], in, match, &reached)) return &form_table[i];
         if (reached > best) best = reached;
     }

@@ -134,7 +134,7 @@ static void scan_string(lexer *lex, token *tok) {
 void lexer_next(lexer *lex) {
     skip_space(lex);
     token *tok = &lex->now;
-    *tok = (token){.kind = TOKEN_END, .begin = lex->at, .line = lex->line};
+    *tok = (token){.kind = TOKEN_END, .begin = lex->at < lex->end ? lex->at : "", .line = lex->line};
     if (lex->at >= lex->end) return;
     int c = (unsigned char)*lex->at;
     if (c == '"') {
@@ -161,5 +161,6 @@ void lexer_extend_opcode(lexer *lex) {
 }
 
 bool token_is(const token *tok, const char *text) {
-    return tok->kind != TOKEN_STRING && strlen(text) == tok->length && memcmp(tok->begin, text, tok->length) == 0;
+    if (*tok->begin != *text || tok->kind == TOKEN_STRING || tok->kind == TOKEN_END) return false;
+    return strlen(text) == tok->length && memcmp(tok->begin, text, tok->length) == 0;
 }

@@ -89,6 +89,7 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
         emu_unload(module);
         return NULL;
     }
+    index_forms(&load);
     parse_module(&load, ptx, bytes);
     for (size_t i = 0; i < module->entry_count; i++) {
         decode_entry(&load, &module->entries[i]);

@@ -54,6 +54,7 @@ typedef struct loader {
     emu_module *module;
     emu_error *error;
     jmp_buf escape;
+    uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 
 _Noreturn void load_fail(loader *load, int line, const char *format, ...);
@@ -180,7 +181,7 @@ typedef struct instruction {
     int line;
     int location; /* -1 for none */
     const char *text;
-    const char *pieces[MAX_PIECES]; /* opcode and modifiers */
+    const char **pieces; /* opcode and modifiers */
     uint8_t piece_count;
     bool guard_negated;
     int32_t guard; /* predicate register or NO_REGISTER */
@@ -362,6 +363,7 @@ typedef struct form {
 
 extern const form form_table[];
 extern const size_t form_count;
+void index_forms(loader *load);
 /* The form of an instruction; leaves by load_fail with a reason when there is none. */
 const form *find_form(loader *load, const instruction *in, form_match *match);
 

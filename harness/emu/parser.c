@@ -520,8 +520,11 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
 
 static void split_opcode(parser *p, instruction *in, const token *head) {
     char *text = load_text(p->load, head->begin, head->length);
+    size_t count = 1;
+    for (const char *c = text; *c; c++) count += *c == '.';
+    if (count > MAX_PIECES) load_fail(p->load, head->line, "'%.60s' has too many modifiers", text);
+    in->pieces = load_alloc(p->load, count * sizeof *in->pieces);
     for (char *piece = text; piece;) {
-        if (in->piece_count == MAX_PIECES) load_fail(p->load, head->line, "'%.60s' has too many modifiers", text);
         in->pieces[in->piece_count++] = piece;
         piece = strchr(piece, '.');
         if (piece) *piece++ = 0;
@@ -753,10 +756,13 @@ static void parse_function(parser *p) {
     expect(p, ";");
 }
 
+/* Debug sections hold numbers only: the closing brace is looked for without making tokens of them. */
 static void skip_section(parser *p) {
     if (now(p)->kind == TOKEN_DIRECTIVE) next(p);
-    expect(p, "{");
-    while (now(p)->kind != TOKEN_END && !token_is(now(p), "}")) next(p);
+    if (!token_is(now(p), "{")) unexpected(p, "'{'");
+    lexer *lex = &p->lex;
+    while (lex->at < lex->end && *lex->at != '}') lex->line += *lex->at++ == '\n';
+    next(p);
     expect(p, "}");
 }
 

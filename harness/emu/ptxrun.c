@@ -356,6 +356,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .checks = !options->unchecked,
                          .schedule = options->schedule,
                          .threads = (int)options->threads,
+                         .output = stdout,
                          .step_limit = options->steps,
                          .trace = options->trace};
     memcpy(launch.grid, options->grid, sizeof launch.grid);

@@ -285,8 +285,12 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                         "reads");
             cell->read_time = 0; /* once is enough */
         }
+        /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
+        bool covers_store = atomic && !m->clocks && cell->write_time > m->base && cell->write_time > w->synced &&
+                            cell->write_time < TIME_NEVER && !(cell->write_who & WHO_ATOMIC) &&
+                            who_thread(cell->write_who) == who_thread(who);
         cell->write_time = time;
-        cell->write_who = who | (atomic ? WHO_ATOMIC : 0);
+        cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
     }
 }
 

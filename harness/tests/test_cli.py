@@ -1,0 +1,342 @@
+"""Runs bin/v01 as a person would: exit statuses, messages, records, on the emulator and against a made-up driver.
+
+The made-up driver (fake_cuda.c) stands in for libcuda.so.1, so that every exit status is seen without a GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+V01 = ROOT / "bin/v01"
+OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+SMALL = ("--batch", "1", "--heads", "2", "--seq", "128")
+
+pytestmark = pytest.mark.skipif(not V01.exists(), reason="bin/v01 is not built: make v01")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """bin/v01 with no driver to be found, unless the environment says where one is."""
+    env = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/nowhere", **environment}
+    return subprocess.run([V01, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a libcuda.so.1 that needs no GPU."""
+    folder = tmp_path_factory.mktemp("driver")
+    command = ["cc", "-shared", "-fPIC", "-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}"]
+    command += ["-o", str(folder / "libcuda.so.1"), str(ROOT / "harness/tests/fake_cuda.c"), "-lm"]
+    subprocess.run(command, check=True, timeout=60)
+    return str(folder)
+
+
+def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(*SMALL, "--min-time", "0.1", *arguments, LD_LIBRARY_PATH=driver, FAKE_CUDA=how)
+
+
+# ---- bad usage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nope"], ["--nope", "--help"]),
+        (["--seq", "100"], ["--seq 100", "B_r = 64", "64 and 128"]),
+        (["--seq", "0"], ["'0'", "positive"]),
+        (["--seq", "64", "--batch", "70000"], ["--batch 70000", "65535"]),
+        (["--config", "(FP16, 128, 64, 64): async"], ["4 numbers", "found 3"]),
+        (["--config", "(FP16, 128, 64, 64, 4): turbo"], ["unknown feature 'turbo'", "opt_softmax"]),
+        (["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"], ["not built", OWN, "make v01 KERNELS="]),
+        (["--config", OWN, "--dtype", "bf16"], ["fp16", "bf16", "one of them"]),
+        (["--dtype", "fp8"], ["fp16|bf16"]),
+        (["--dump", "x"], ["make DUMP=1 v01", "bin/dump/v01"]),
+        (["--trace", "cta=x"], ["cta=x", "cta=0,warp=1"]),
+        (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
+        (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
+        (["--json", "-", "--csv"], ["--json -", "--csv"]),
+    ],
+)
+def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert not done.stdout
+
+
+def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
+    done = run("--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles")
+    hint = re.search(r'make v01 KERNELS="(.*)"', done.stderr)
+    assert hint and hint[1] == "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"
+
+
+# ---- what needs no back end ------------------------------------------------------------------------------------------
+
+
+def test_help_version_list() -> None:
+    helped = run("--help")
+    assert helped.returncode == 0 and "--throttle-threshold" in helped.stdout and "77" in helped.stdout
+    assert re.fullmatch(r"v01 base \(revision \w+(, changed)?, toolkit [\d.]+\)\n", run("--version").stdout)
+    listed = run("--list")
+    assert listed.returncode == 0 and OWN in listed.stdout and "sm_80" in listed.stdout
+
+
+def test_info_agrees_with_the_cubins() -> None:
+    """Registers and code hashes that the executable finds in itself are those that the analysis finds in the files."""
+    sys.path.insert(0, str(ROOT))
+    from analysis.cubin import Cubin
+
+    info = json.loads(run("--info").stdout)
+    assert info["schema"] == 1 and info["version"] == "v01" and info["config"] == OWN
+    assert info["instances"][0]["smem_bytes"] == 49152
+    for instance in info["instances"]:
+        assert instance["code"], "machine code of at least one architecture"
+        for code in instance["code"]:
+            kernels = Cubin.read(ROOT / f"build/v01/{code['arch']}.cubin").kernels
+            kernel = next(each for each in kernels if each.symbol == instance["symbol"])
+            assert code["registers"] == kernel.registers
+            assert code["code_hash"] == kernel.code_hash
+
+
+# ---- the emulator ----------------------------------------------------------------------------------------------------
+
+
+def test_auto_without_a_gpu_says_so_and_runs_on_the_emulator() -> None:
+    done = run()
+    assert done.returncode == 0
+    assert "no NVIDIA driver" in done.stderr and "running on the emulator" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "batch 1 heads 2 seq 256" in done.stdout and "no times" in done.stdout and "right: 256 rows" in done.stdout
+    assert "TFLOP" not in done.stdout
+
+
+def test_gpu_without_a_gpu_is_77() -> None:
+    done = run("--backend", "gpu")
+    assert done.returncode == 77 and "libcuda.so.1" in done.stderr and not done.stdout
+
+
+def test_sweep_on_the_emulator() -> None:
+    done = run(
+        "--backend", "emu", "--seq", "64:192:+64", "--heads", "1,3", "--config", "all", "--check", "all", "--csv"
+    )
+    assert done.returncode == 0 and not done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [(row["seq"], row["heads"]) for row in rows[::2]] == [
+        (s, h) for s in ("64", "128", "192") for h in ("1", "3")
+    ]
+    for row in rows:
+        assert row["pass"] == "yes" and 0 < float(row["max_error_over_bound"]) < 1
+        assert None not in row and None not in row.values(), "every row has the columns of the header"
+        assert row["tflops"] == "" and row["median_ns"] == ""
+
+
+@pytest.mark.parametrize("dist", ["normal", "uniform", "large", "ramp"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_distributions_are_right(dist: str, dtype: str) -> None:
+    done = run("--backend", "emu", *SMALL, "--dist", dist, "--dtype", dtype, "--check", "all", "--seed", "3", "--diff")
+    assert done.returncode == 0 and "right: 256 rows" in done.stdout and "0 NaN or Inf" in done.stdout
+
+
+def test_emulator_record() -> None:
+    done = run("--backend", "emu", *SMALL, "--json", "-", "--quiet")
+    assert done.returncode == 0 and not done.stderr
+    record = json.loads(done.stdout)
+    assert list(record)[0] == "schema"
+    assert record["backend"] == "emu" and record["timing"] is None and record["derived"] is None
+    assert record["check"]["pass"] is True and record["check"]["pass_after"] is None
+    total = record["counters"]["total"]
+    assert total["mma"] == 2 * 2 * (128 * 128 * 128) // (16 * 8 * 16) and record["counters"]["findings"] == 0
+    assert total["wavefronts"] > total["ideal"] > 0
+    other = json.loads(
+        run("--backend", "emu", *SMALL, "--json", "-", "--quiet", "--schedule", "9", "--threads", "1").stdout
+    )
+    assert other["counters"] == record["counters"], "counts depend on neither schedule nor threads"
+
+
+def test_counters_and_trace() -> None:
+    done = run("--backend", "emu", *SMALL, "--counters")
+    assert done.returncode == 0 and "v01_base.cu:" in done.stdout and "wavefronts" in done.stdout
+    traced = run("--backend", "emu", *SMALL, "--no-check", "--trace", "cta=1,warp=2")
+    assert traced.returncode == 0 and "cta 1 warp 2" in traced.stdout
+    assert "cta 0" not in traced.stdout and "warp 1" not in traced.stdout
+
+
+def test_a_full_disk_is_an_error() -> None:
+    done = run("--backend", "emu", *SMALL, "--json", "/dev/full")
+    assert done.returncode == 3 and "/dev/full" in done.stderr and "No space left" in done.stderr
+    with open("/dev/full", "w") as full:
+        command = [V01, "--backend", "emu", *SMALL]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 3 and "standard output" in done.stderr
+
+
+def test_json_appends(tmp_path: Path) -> None:
+    file = tmp_path / "a folder" / "x.jsonl"
+    assert run("--backend", "emu", *SMALL, "--json", str(file)).returncode == 3
+    file.parent.mkdir()
+    for _ in range(2):
+        assert run("--backend", "emu", *SMALL, "--json", str(file)).returncode == 0
+    lines = file.read_text().splitlines()
+    assert len(lines) == 2 and all(json.loads(line)["version"] == "v01" for line in lines)
+
+
+def test_seeds() -> None:
+    errors = {
+        seed: json.loads(run("--backend", "emu", *SMALL, "--json", "-", "--quiet", "--seed", seed).stdout)["check"][
+            "max_error"
+        ]
+        for seed in ("1", "2", "1")
+    }
+    assert errors["1"] != errors["2"]
+
+
+# ---- a GPU, as far as a made-up driver goes --------------------------------------------------------------------------
+
+
+def test_right_and_timed(driver: str) -> None:
+    done = on_fake(driver, "", "--config", "all", "--json", "-")
+    assert done.returncode == 0 and not done.stderr
+    for line, dtype in zip(done.stdout.splitlines(), ("fp16", "bf16"), strict=True):
+        record = json.loads(line)
+        timing = record["timing"]
+        assert record["problem"]["dtype"] == dtype and record["device"]["name"] == "Fake GPU"
+        assert record["check"]["pass"] and record["check"]["pass_after"]
+        assert timing["mode"] == "cold" and timing["stop_reason"] == "converged" and timing["discarded"] == 0
+        assert len(timing["samples_ns"]) == len(timing["sm_clock_hz"]) >= 10
+        assert timing["median"] == timing["min"] == 20e6
+        assert timing["sm_clock_hz"][0] == pytest.approx(1.5e9)
+        assert record["derived"]["tflops"] == pytest.approx(4 * 2 * 128**3 / 20e-3 / 1e12 * 1, rel=1e-4)
+        assert record["code_hash"] and record["registers"] > 100
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("idle", ["WRONG", "32768 of 32768", "NaN", "first wrong: batch 0, row 0, head 0, column 0"]),
+        ("late", ["WRONG after timing"]),
+        ("decay", ["WRONG after timing"]),
+    ],
+)
+def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
+    done = on_fake(driver, how, "--json", "/dev/null")
+    assert done.returncode == 1
+    for word in words:
+        assert word in done.stdout
+
+
+def test_one_wrong_element_is_found_and_named(driver: str) -> None:
+    done = on_fake(driver, "off", "--check", "all", "--diff")
+    assert done.returncode == 1
+    assert "1 of 32768 compared elements differ (0.003 %)" in done.stdout
+    assert "first wrong: batch 0, row 0, head 0, column 5" in done.stdout
+    assert "TFLOP" not in done.stdout, "a wrong kernel is not timed"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"),
+    [
+        ("no_device", 77, ["no GPU"]),
+        ("cc=75", 77, ["7.5", "at least 8.0"]),
+        ("cc=100", 77, ["10.0", "sm_80", 'make ARCHS="80 90 100" v01']),
+        ("smem=1000", 77, ["49152 bytes of shared memory", "Fake GPU has 1000"]),
+        ("broken", 3, ["cuInit", "999"]),
+        ("fault", 3, ["CUDA_ERROR_ILLEGAL_ADDRESS", "illegal memory access"]),
+        ("memory=17000000", 3, ["GPU memory", "free"]),
+    ],
+)
+def test_what_a_gpu_cannot_do(driver: str, how: str, status: int, words: list[str]) -> None:
+    done = on_fake(driver, how, "--backend", "gpu", "--batch", "2")
+    assert done.returncode == status, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("noisy", ["not converged", "--max-noise"]), ("slow", ["75 %", "SM clock"])]
+)
+def test_strict_is_4_and_else_a_warning(driver: str, how: str, words: list[str]) -> None:
+    strict = on_fake(driver, how, "--timeout", "0.5", "--strict")
+    lax = on_fake(driver, how, "--timeout", "0.5")
+    assert strict.returncode == 4 and lax.returncode == 0
+    for word in words:
+        assert word in strict.stderr and word in lax.stderr
+
+
+def test_discarded_samples_are_counted(driver: str) -> None:
+    slow = json.loads(on_fake(driver, "slow", "--timeout", "0.3", "--json", "-").stdout)["timing"]
+    assert slow["discarded"] > 0 and slow["samples_ns"] == [] and slow["median"] is None and not slow["converged"]
+    kept = json.loads(on_fake(driver, "slow", "--throttle-threshold", "0", "--json", "-").stdout)["timing"]
+    assert kept["discarded"] == 0 and kept["sm_clock_hz"][0] == pytest.approx(0.5e9) and kept["converged"]
+
+
+def test_runs_are_exact_and_hot_is_said(driver: str) -> None:
+    done = on_fake(driver, "noisy", "--runs", "7", "--hot", "--json", "-")
+    timing = json.loads(done.stdout)["timing"]
+    assert len(timing["samples_ns"]) == 7 and timing["stop_reason"] == "runs" and timing["mode"] == "hot"
+    assert "hot" in on_fake(driver, "", "--runs", "3", "--hot").stdout
+
+
+def test_profile_is_one_launch(driver: str) -> None:
+    done = on_fake(driver, "count", "--profile")
+    assert done.returncode == 0 and not done.stdout
+    assert done.stderr.splitlines() == ["launch _Z13flash_forward"]
+
+
+def test_emulator_options_are_refused_on_a_gpu(driver: str) -> None:
+    done = on_fake(driver, "", "--counters")
+    assert done.returncode == 2 and "--counters" in done.stderr and "--backend emu" in done.stderr
+
+
+def test_a_profiler_that_serialises_launches(driver: str) -> None:
+    """The holding kernel gives up: the measurement goes on without it."""
+    done = on_fake(driver, "serial", "--runs", "3", "--json", "-")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["timing"]["samples_ns"]) == 3
+
+
+def test_old_driver(tmp_path: Path) -> None:
+    source = tmp_path / "old.c"
+    source.write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True, timeout=60
+    )
+    done = run("--backend", "gpu", LD_LIBRARY_PATH=str(tmp_path))
+    assert done.returncode == 77 and "has no cuGetErrorName" in done.stderr and "CUDA 12" in done.stderr
+
+
+# ---- dumps -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not (ROOT / "bin/dump/v01").exists(), reason="bin/dump/v01 is not built: make DUMP=1 v01")
+def test_dump(tmp_path: Path) -> None:
+    file = tmp_path / "dump"
+    command = [ROOT / "bin/dump/v01", "--backend", "emu", "--heads", "1", "--seq", "128", "--dump", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    record = 64 * 64 + 64 + 64 * 64 + 64 + 64 * 128
+    floats = struct.unpack(f"<{2 * 2 * record}f", file.read_bytes())
+    m = floats[64 * 64 : 64 * 64 + 64]
+    assert m[0] == pytest.approx(max(floats[:64])), (
+        "the running maximum of row 0 after the first block is that of its scores"
+    )
+    full = subprocess.run([*command[:-1], "/dev/full"], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert full.returncode == 3 and "/dev/full" in full.stderr
+    many = subprocess.run([*command, "--heads", "1,2"], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert many.returncode == 2 and "one problem" in many.stderr
+
+
+def test_nothing_links_libcuda() -> None:
+    needed = subprocess.run(["readelf", "-d", V01], capture_output=True, text=True, check=True).stdout
+    libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
+    assert libraries and all(name.startswith(("libc.", "libm.", "libpthread", "libdl")) for name in libraries)
+    assert os.access(V01, os.X_OK)
