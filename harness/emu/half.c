@@ -58,7 +58,7 @@ static inline double most(double x, double y) {
 BOTH_HALVES(add, add_odd(x, y))
 BOTH_HALVES(sub, add_odd(x, -y))
 BOTH_HALVES(mul, x *y)
-BOTH_HALVES(fma, add_odd(x * y, z))
+BOTH_HALVES(fma, add_odd(x *y, z))
 BOTH_HALVES(min, least(x, y))
 BOTH_HALVES(max, most(x, y))
 HALF_LOOP(lanes_ex2_f16, half_value, half_bits, exp2(x))

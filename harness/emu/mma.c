@@ -14,7 +14,9 @@
 #if defined(__GNUC__)
 /* Eight columns at once; without this extension the plain loops below do the same. */
 typedef float row8 __attribute__((vector_size(32)));
-static inline void add_scaled(row8 *sum, float factor, row8 row) { *sum += factor * row; }
+static inline void add_scaled(row8 *sum, float factor, row8 row) {
+    *sum += factor * row;
+}
 #else
 typedef struct row8 {
     float column[8];
@@ -25,7 +27,9 @@ static inline void add_scaled(row8 *sum, float factor, row8 row) {
 #endif
 
 /* One 16-bit value of a word as f32. */
-static inline float widen(uint32_t half, bool bfloat) { return bfloat ? bfloat_value(half) : half_value(half); }
+static inline float widen(uint32_t half, bool bfloat) {
+    return bfloat ? bfloat_value(half) : half_value(half);
+}
 
 /* A register of A as an 8x8 block, row by row. */
 static inline void widen_rows(float *restrict out, const uint32_t *restrict words, bool bfloat) {
@@ -78,8 +82,8 @@ static inline __attribute__((always_inline)) void mma_lanes(const warp *w, const
         memcpy(sum[half], flat, sizeof flat);
     }
     for (int step = 0; step < steps; step++) {
-        multiply_block(sum[0], a[2 * step], (const float(*)[8])b[step]);
-        multiply_block(sum[1], a[2 * step + 1], (const float(*)[8])b[step]);
+        multiply_block(sum[0], a[2 * step], (const float (*)[8])b[step]);
+        multiply_block(sum[1], a[2 * step + 1], (const float (*)[8])b[step]);
     }
     for (int half = 0; half < 2; half++) {
         uint32_t *even = slot32(w, o->r[2 * half]), *odd = slot32(w, o->r[2 * half + 1]);
@@ -92,24 +96,36 @@ static inline __attribute__((always_inline)) void mma_lanes(const warp *w, const
 }
 
 static void mma_plain(const warp *w, const op *o) {
-    if (o->detail == MMA_BF16) mma_lanes(w, o, true);
-    else mma_lanes(w, o, false);
+    if (o->detail == MMA_BF16)
+        mma_lanes(w, o, true);
+    else
+        mma_lanes(w, o, false);
 }
 
 #if defined(__GNUC__) && defined(__x86_64__)
 /* The same source for wider registers: the results are the same bits. */
 __attribute__((target("avx2"))) static void mma_wide(const warp *w, const op *o) {
-    if (o->detail == MMA_BF16) mma_lanes(w, o, true);
-    else mma_lanes(w, o, false);
+    if (o->detail == MMA_BF16)
+        mma_lanes(w, o, true);
+    else
+        mma_lanes(w, o, false);
 }
-static bool have_wide(void) { return __builtin_cpu_supports("avx2"); }
+static bool have_wide(void) {
+    return __builtin_cpu_supports("avx2");
+}
 #else
-static void mma_wide(const warp *w, const op *o) { mma_plain(w, o); }
-static bool have_wide(void) { return false; }
+static void mma_wide(const warp *w, const op *o) {
+    mma_plain(w, o);
+}
+static bool have_wide(void) {
+    return false;
+}
 #endif
 
 void exec_mma(warp *w, const op *o, uint32_t mask) {
     (void)mask; /* all lanes, or check_all_lanes() has said so */
-    if (have_wide()) mma_wide(w, o);
-    else mma_plain(w, o);
+    if (have_wide())
+        mma_wide(w, o);
+    else
+        mma_plain(w, o);
 }
