@@ -28,7 +28,7 @@ static double portable_log(double x) {
     if (m < 0.70710678118654752440) m *= 2, e--;
     const double t = (m - 1) / (m + 1), square = t * t;
     double series = 0;
-    for (int n = 21; n >= 1; n -= 2) series = series * square + 1.0 / n;
+    for (int n = 15; n >= 1; n -= 2) series = series * square + 1.0 / n;
     return e * 0.69314718055994530942 + 2 * t * series;
 }
 

@@ -24,7 +24,7 @@ struct reference_scratch {
 };
 
 struct reference_scratch *reference_scratch_new(int64_t seq) {
-    struct reference_scratch *scratch = malloc(sizeof *scratch);
+    struct reference_scratch *scratch = calloc(1, sizeof *scratch);
     if (!scratch) return NULL;
     scratch->scores = malloc((size_t)(REFERENCE_ROWS * seq) * sizeof *scratch->scores);
     if (scratch->scores) return scratch;
@@ -94,8 +94,6 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
             widen_row(K + (first + j) * stride, problem->dtype, row);
             for (int c = 0; c < D_HEAD; c++) scratch->keys[c][j] = row[c];
         }
-        for (int c = 0; c < D_HEAD; c++)
-            for (int j = n; j < KEYS; j++) scratch->keys[c][j] = 0;
         for (int i = 0; i < n_rows; i++) {
             double scores[KEYS];
             score_block(scratch->query[i], scratch->keys, scores);

@@ -152,7 +152,7 @@ def test_emulator_record() -> None:
     done = run("--backend", "emu", *SMALL, "--json", "-", "--quiet")
     assert done.returncode == 0 and not done.stderr
     record = json.loads(done.stdout)
-    assert list(record)[0] == "schema"
+    assert next(iter(record)) == "schema"
     assert record["backend"] == "emu" and record["timing"] is None and record["derived"] is None
     assert record["check"]["pass"] is True and record["check"]["pass_after"] is None
     total = record["counters"]["total"]
@@ -175,8 +175,8 @@ def test_counters_and_trace() -> None:
 def test_a_full_disk_is_an_error() -> None:
     done = run("--backend", "emu", *SMALL, "--json", "/dev/full")
     assert done.returncode == 3 and "/dev/full" in done.stderr and "No space left" in done.stderr
-    with open("/dev/full", "w") as full:
-        command = [V01, "--backend", "emu", *SMALL]
+    with Path("/dev/full").open("w") as full:
+        command = [str(V01), "--backend", "emu", *SMALL]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 3 and "standard output" in done.stderr
 
@@ -320,7 +320,7 @@ def test_old_driver(tmp_path: Path) -> None:
 @pytest.mark.skipif(not (ROOT / "bin/dump/v01").exists(), reason="bin/dump/v01 is not built: make DUMP=1 v01")
 def test_dump(tmp_path: Path) -> None:
     file = tmp_path / "dump"
-    command = [ROOT / "bin/dump/v01", "--backend", "emu", "--heads", "1", "--seq", "128", "--dump", str(file)]
+    command = [str(ROOT / "bin/dump/v01"), "--backend", "emu", "--heads", "1", "--seq", "128", "--dump", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     record = 64 * 64 + 64 + 64 * 64 + 64 + 64 * 128

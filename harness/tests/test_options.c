@@ -82,6 +82,7 @@ static void bad_lines(void) {
         {"--check 0", "from 1"},
         {"--check some", "whole number or all"},
         {"--runs 0", "from 1"},
+        {"--runs 1000001", "to 1000000"},
         {"--runs 1.5", "whole number"},
         {"--runs 99999999999999999999", "from 1"},
         {"--max-noise 5s", "percent"},

@@ -103,6 +103,7 @@ static void texts(void) {
         {"plain", "\"plain\""},
         {"a \"b\" \\ c", "\"a \\\"b\\\" \\\\ c\""},
         {"tab\tline\n\x01\x7f", "\"tab\\u0009line\\u000a\\u0001\\u007f\""},
+        {"\x1f", "\"\\u001f\""},
         {"Q·Kᵀ", "\"Q·Kᵀ\""},
         {"\xf0\x9f\x98\x80", "\"\xf0\x9f\x98\x80\""},
         {"\xff", "\"\\ufffd\""},

@@ -105,6 +105,10 @@ static void planted(enum dtype dtype) {
     ok(!verdict.pass && verdict.mismatches > 200, "%s: two heads exchanged in one row fail", name);
     ok(verdict.first.batch == 0 && verdict.first.row == 5 && verdict.first.head == 0, "%s: the first wrong is named",
        name);
+    memcpy(fixture.output, fixture.right, fixture.bytes);
+    fixture.inputs.tensors[TENSOR_V][0] = HALF_NAN;
+    verdict = verify(&fixture, CHECK_ALL);
+    ok(!verdict.pass && verdict.mismatches == 64, "%s: a reference that is no number fails", name);
     tear_down(&fixture);
 }
 
