@@ -43,10 +43,10 @@ METRICS = (
 )
 TIMEOUT = 300.0
 
-# Figure: the metric of the raw page, and its label on the details page.
+# Figure: its metrics on the raw page, older names last, and its label on the details page.
 FIGURES = {
     "duration_ns": ("gpu__time_duration.sum", "Duration"),
-    "cycles": ("sm__cycles_elapsed.max", "Elapsed Cycles"),
+    "cycles": ("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max", "Elapsed Cycles"),
     "registers": ("launch__registers_per_thread", "Registers Per Thread"),
     "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
     "l2_hit": ("lts__t_sector_hit_rate.pct", "L2 Hit Rate"),
@@ -54,8 +54,10 @@ FIGURES = {
     "wavefronts": (METRICS[0], METRICS[0]),
     "conflicts": (METRICS[1], METRICS[1]),
     "dram_bytes": (METRICS[2], METRICS[2]),
+    "shared_pipe": ("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed", ""),
 }
 PIPE = re.compile(r"sm__(?:inst_executed_pipe|pipe)_(\w+?)(_cycles_active)?\.avg\.pct_of_peak_sustained_active")
+PART_OF_PIPE = re.compile(r"shared$|tensor_(op|type)_|fma_type_|cbu_|fmaheavy$")  # shown as its whole
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active(?:\.ratio)?$")
 SCALE = {  # to nanoseconds, bytes and plain numbers
     "s": 1e9,
@@ -162,9 +164,9 @@ def _profile(cells: dict[str, str], values: dict[str, tuple[str, str]], source: 
         for figure, names in FIGURES.items():
             if name in names:
                 figures[figure] = value
-        if pipe := PIPE.fullmatch(name):
+        if (pipe := PIPE.fullmatch(name)) and not PART_OF_PIPE.match(pipe[1]):
             pipes[pipe[1]] = max(value, pipes.get(pipe[1], 0.0))
-        if stall := STALL.fullmatch(name):
+        if (stall := STALL.fullmatch(name)) and stall[1] != "selected":
             stalls[stall[1]] = value
     grid = tuple(int(part) for part in re.findall(r"\d+", cells["Grid Size"]))
     return Profile(source, cells["Kernel Name"], grid, figures, pipes, stalls)
@@ -205,7 +207,7 @@ def columns(one: Profile, most: int) -> dict[str, Cell]:
         "from": one.source,
         "kernel": kernel_label(one.kernel),
         "seq": one.seq(),
-        "us": None if time is None else round(time / 1e3, 1),
+        "us": None if time is None else _short(time / 1e3),
         "TFLOP/s": _rounded(one.tflops(), 1),
         "cycles": _whole(get("cycles")),
         "registers": _whole(get("registers")),
@@ -215,12 +217,18 @@ def columns(one: Profile, most: int) -> dict[str, Cell]:
         "instructions": _whole(get("instructions")),
         "shared wavefronts": _whole(wavefronts),
         "bank conflicts": _whole(conflicts),
+        "L1 data pipe %": _rounded(get("shared_pipe"), 1),
     }
     for name, value in sorted(one.pipes.items(), key=lambda item: -item[1])[:most]:
         cells[f"pipe {name} %"] = round(value, 1)
     for name, value in sorted(one.stalls.items(), key=lambda item: -item[1])[:most]:
         cells[f"stall {name}"] = round(value, 2)
     return cells
+
+
+def _short(value: float) -> Cell:
+    """Three digits or more, without an exponent in the table."""
+    return round(value) if value >= 1000 else round(value, 1)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
