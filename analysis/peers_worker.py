@@ -29,34 +29,14 @@ CHUNK = 1 << 24  # elements drawn at once; a multiple of 4
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 
 
-class SmClock:
-    """The SM clock through NVML, which the driver brings; read() is None where it can't be had."""
-
-    def __init__(self, uuid: str) -> None:
-        self.handle: Any = None
-        with contextlib.suppress(OSError):
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
-            handle = ctypes.c_void_p()
-            name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-            if self.library.nvmlInit_v2() == 0 and (
-                self.library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)) == 0
-            ):
-                self.handle = handle
-
-    def read(self) -> float | None:
-        """Hertz, as the driver last sampled it."""
-        megahertz = ctypes.c_uint()
-        sm_clock = 1
-        if self.handle is None or self.library.nvmlDeviceGetClockInfo(self.handle, sm_clock, ctypes.byref(megahertz)):
-            return None
-        return megahertz.value * 1e6
-
-    def driver(self) -> str:
-        """The driver's version, "" where it can't be had."""
-        text = ctypes.create_string_buffer(96)
-        if self.handle is None or self.library.nvmlSystemGetDriverVersion(text, 96):
-            return ""
-        return text.value.decode()
+def driver_version() -> str:
+    """The driver's version through NVML, which comes with it; "" where it can't be had."""
+    text = ctypes.create_string_buffer(96)
+    with contextlib.suppress(OSError):
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() == 0 and library.nvmlSystemGetDriverVersion(text, 96) == 0:
+            return text.value.decode()
+    return ""
 
 
 class Worker:
@@ -67,7 +47,7 @@ class Worker:
         if not self.torch.cuda.is_available():
             raise RuntimeError("PyTorch finds no GPU")
         self.properties = self.torch.cuda.get_device_properties(0)
-        self.clock = SmClock(str(getattr(self.properties, "uuid", "")))
+        self.driver = driver_version()
         l2 = int(getattr(self.properties, "L2_cache_size", 0))
         self.flush = self.torch.empty(max(FLUSH_BYTES, 2 * l2), dtype=self.torch.uint8, device="cuda")
         self.key: tuple[Any, ...] = ()
@@ -80,7 +60,7 @@ class Worker:
             "cc": f"{self.properties.major}.{self.properties.minor}",
             "sms": self.properties.multi_processor_count,
             "l2_bytes": int(getattr(self.properties, "L2_cache_size", 0)),
-            "driver": self.clock.driver(),
+            "driver": self.driver,
         }
 
     def hello(self) -> dict[str, Any]:
@@ -175,7 +155,6 @@ class Worker:
         for _ in range(int(rule["warmup"])):
             launch()
         samples: list[float] = []
-        clocks: list[float | None] = []
         begin, timed = time.monotonic(), 0.0
         reason, look = "", 0.0
         while not reason:
@@ -185,7 +164,6 @@ class Worker:
             launch()
             end.record()
             end.synchronize()
-            clocks.append(self.clock.read())
             samples.append(start.elapsed_time(end) * 1e6)
             timed += samples[-1] / 1e9
             enough = len(samples) >= rule["min_samples"] and timed >= rule["min_time"]
@@ -197,8 +175,7 @@ class Worker:
         return {
             "mode": "cold",
             "samples_ns": samples,
-            "sm_clock_hz": clocks if all(clocks) else [],
-            "sm_clock_source": "nvml",
+            "sm_clock_hz": [],  # NVML's clock lags and differs from that of the running kernel: none is better
             "discarded": 0,
             "stop_reason": reason,
             "median": stats.median(samples),
