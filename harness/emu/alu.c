@@ -8,7 +8,7 @@
 
 /* One lane function: T is the type of destination lanes, A, B and C those of the sources, `value` their expression. */
 #define LANE_LOOP(name, T, A, B, C, value)                                                                             \
-    void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
+    WIDE void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
         T *d = vd;                                                                                                     \
         const A *pa = va;                                                                                              \
         const B *pb = vb;                                                                                              \
@@ -286,13 +286,11 @@ static inline float larger(float x, float y) {
     return y != y ? x : most;
 }
 
-/* 2^x with an error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. */
+/* 2^x with a relative error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. */
 static inline float exp2_value(float x) {
     double clamped = x < -160.0f ? -160.0 : x > 160.0f ? 160.0 : (double)x;
     double shifted = clamped + 0x1.8p52, whole = shifted - 0x1.8p52, t = (clamped - whole) * 0x1.62e42fefa39efp-1;
-    double power = 1.0 / 3628800;
-    power = power * t + 1.0 / 362880;
-    power = power * t + 1.0 / 40320;
+    double power = 1.0 / 40320;
     power = power * t + 1.0 / 5040;
     power = power * t + 1.0 / 720;
     power = power * t + 1.0 / 120;

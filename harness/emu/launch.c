@@ -233,6 +233,7 @@ static void start_cta(machine *m, uint64_t index) {
     m->here = 0;
     m->steps = 0;
     m->output_length = 0;
+    for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
     memset(m->shared, 0, m->shared_bytes);
     memset(m->local, 0, (size_t)m->warp_count * LANES * m->code->local_bytes);

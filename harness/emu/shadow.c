@@ -282,7 +282,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
         }
         if (cell->read_time > m->base && !reads_ordered(m, w, lane, cell, i)) {
             report_race(m, w, lane, at, cell->read_who, cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes",
-                        "reads");
+                        "read");
             cell->read_time = 0; /* once is enough */
         }
         /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
