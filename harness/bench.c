@@ -11,7 +11,7 @@ static double now_s(void) {
 }
 
 static enum status keep(struct measurement *measurement, size_t *room, struct sample sample, struct failure *failure) {
-    if (measurement->count == *room) {
+    if (!measurement->samples || measurement->count == *room) {
         *room = *room ? 2 * *room : 256;
         struct sample *grown = realloc(measurement->samples, *room * sizeof *grown);
         if (!grown) return fail_memory(failure, *room * sizeof *grown, "samples");

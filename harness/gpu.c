@@ -79,8 +79,7 @@ static void driver_version(int cuda_version, char *text, size_t size) {
     char package[32] = "";
     FILE *file = fopen("/sys/module/nvidia/version", "r");
     if (file) {
-        if (!fgets(package, sizeof package, file)) package[0] = 0;
-        package[strcspn(package, "\n")] = 0;
+        if (fscanf(file, "%31s", package) != 1) package[0] = 0;
         fclose(file);
     }
     snprintf(text, size, "%s%sCUDA %d.%d", package, package[0] ? ", " : "", cuda_version / 1000,
@@ -115,22 +114,26 @@ static enum status read_device(struct gpu *gpu, struct failure *failure) {
     return STATUS_OK;
 }
 
-/* A cubin must be there for this GPU: the PTX is not compiled by the driver, which may be older than the toolkit. */
-static enum status find_code(const struct gpu *gpu, const struct code_image *images, uint64_t count,
-                             const struct code_image **code, struct failure *failure) {
+/* The cubin for this GPU; NULL with a message where there is none, which is STATUS_CANNOT_RUN. The PTX is not compiled
+ * by the driver, which may be older than the toolkit. */
+static const struct code_image *find_code(const struct gpu *gpu, const struct code_image *images, uint64_t count,
+                                          struct failure *failure) {
     const struct device_info *device = &gpu->backend.device;
     char kinds[200];
-    if (device->major < 8)
-        return fail(failure, STATUS_CANNOT_RUN,
-                    "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", device->name,
-                    device->major, device->minor);
-    *code = image_for_gpu(images, count, device->major, device->minor);
-    if (*code) return STATUS_OK;
+    if (device->major < 8) {
+        fail(failure, STATUS_CANNOT_RUN,
+             "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", device->name,
+             device->major, device->minor);
+        return NULL;
+    }
+    const struct code_image *code = image_for_gpu(images, count, device->major, device->minor);
+    if (code) return code;
     image_kinds(images, count, kinds, sizeof kinds);
-    return fail(failure, STATUS_CANNOT_RUN,
-                "no machine code for %s, compute capability %d.%d; this executable holds %s; build with: make "
-                "ARCHS=\"80 90 %d%d\" %s",
-                device->name, device->major, device->minor, kinds, device->major, device->minor, about_version());
+    fail(failure, STATUS_CANNOT_RUN,
+         "no machine code for %s, compute capability %d.%d; this executable holds %s; build with: make ARCHS=\"80 90 "
+         "%d%d\" %s",
+         device->name, device->major, device->minor, kinds, device->major, device->minor, about_version());
+    return NULL;
 }
 
 static enum status load_module(const struct gpu *gpu, const struct code_image *code, CUmodule *module,
@@ -160,9 +163,10 @@ static enum status open_device(struct gpu *gpu, int ordinal, struct failure *fai
 /* Everything that timing needs: helper kernels, events, memory shared with the host, a buffer that fills the L2. */
 static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const struct code_image *code = NULL;
-    enum status status = find_code(gpu, fl_device_images, fl_device_image_count, &code, failure);
-    if (status || (status = load_module(gpu, code, &gpu->helpers, failure))) return status;
+    const struct code_image *code = find_code(gpu, fl_device_images, fl_device_image_count, failure);
+    if (!code) return STATUS_CANNOT_RUN;
+    enum status status = load_module(gpu, code, &gpu->helpers, failure);
+    if (status) return status;
     const struct {
         const char *name;
         CUfunction *function;
@@ -229,10 +233,11 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
-    const struct code_image *image = NULL;
+    const struct code_image *image = find_code(gpu, fl_images, fl_image_count, failure);
     char text[CONFIG_TEXT_SIZE];
-    enum status status = find_code(gpu, fl_images, fl_image_count, &image, failure);
-    if (status || (status = image_kernel_code(image, instance->symbol, code, failure))) return status;
+    if (!image) return STATUS_CANNOT_RUN;
+    enum status status = image_kernel_code(image, instance->symbol, code, failure);
+    if (status) return status;
     gpu->shape = config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch);
     gpu->symbol = instance->symbol;
     if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
@@ -440,10 +445,9 @@ static const struct backend_ops GPU_OPS = {
 
 static enum status open_all(struct gpu *gpu, const struct options *options, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const struct code_image *code;
     enum status status = cuda_driver_open(&gpu->cuda, failure);
     if (status || (status = open_device(gpu, (int)options->device, failure))) return status;
-    if ((status = find_code(gpu, fl_images, fl_image_count, &code, failure))) return status;
+    if (!find_code(gpu, fl_images, fl_image_count, failure)) return STATUS_CANNOT_RUN;
     CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
     CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
     CHECK(cuda->cuStreamCreate(&gpu->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");

@@ -74,15 +74,15 @@ static bool takes_argument(const struct option *option) {
 
 static enum status set_choice(const struct option *option, int *field, const char *value, struct failure *failure) {
     const size_t length = strlen(value);
-    const char *word = option->argument;
-    for (int i = 0;; i++) {
-        const size_t size = strcspn(word, "|");
+    int position = 0;
+    for (const char *word = option->argument; word; position++) {
+        const char *const bar = strchr(word, '|');
+        const size_t size = bar ? (size_t)(bar - word) : strlen(word);
         if (size == length && !memcmp(word, value, size)) {
-            *field = i;
+            *field = position;
             return STATUS_OK;
         }
-        if (!word[size]) break;
-        word += size + 1;
+        word = bar ? bar + 1 : NULL;
     }
     return fail(failure, STATUS_USAGE, "%s '%s': must be one of %s", option->name, value, option->argument);
 }
