@@ -119,6 +119,8 @@ class _Parser:
                 functions.append(Function(named[1], declared[1] == "entry", line, tuple(self._body())))
             elif self._here() == "{":
                 self._braces()
+            elif self._here() == "}":
+                raise self.error("a '}' without its '{'")
         if not functions:
             raise self.error("no function", 1)
         return Module(version[1], target[1], tuple(functions))
