@@ -8,7 +8,7 @@
 
 /* One lane function: T is the type of destination lanes, A, B and C those of the sources, `value` their expression. */
 #define LANE_LOOP(name, T, A, B, C, value)                                                                             \
-    WIDE void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
+    WIDE void name(void *vd, const void *va, const void *vb, const void *vc) {                                         \
         T *d = vd;                                                                                                     \
         const A *pa = va;                                                                                              \
         const B *pb = vb;                                                                                              \

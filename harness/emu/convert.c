@@ -3,7 +3,7 @@
 #include "numbers.h"
 
 #define CONVERT_LOOP(name, D, A, value)                                                                                \
-    WIDE static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
+    WIDE static void name(void *vd, const void *va, const void *vb, const void *vc) {                                  \
         D *d = vd;                                                                                                     \
         const A *pa = va;                                                                                              \
         (void)vb, (void)vc;                                                                                            \
@@ -120,7 +120,7 @@ CONVERT_LOOP(f16_u16, uint32_t, uint32_t, half_bits((float)FROM_u16(a)))
 
 /* cvt.rn.f16x2.f32 d, a, b: a goes to the upper half */
 #define PACK_LOOP(name, to_bits)                                                                                       \
-    WIDE static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
+    WIDE static void name(void *vd, const void *va, const void *vb, const void *vc) {                                  \
         uint32_t *d = vd;                                                                                              \
         const uint32_t *a = va, *b = vb;                                                                               \
         (void)vc;                                                                                                      \

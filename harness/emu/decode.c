@@ -293,7 +293,7 @@ void decode_select(decoder *dec, const form_match *match) {
 
 /* mov, not, and, or, xor of predicates. A literal of mov.pred is made by "x xor x" and its opposite. */
 void decode_predicate(decoder *dec, const form_match *match) {
-    const char *name = dec->in->pieces[0];
+    const char *name = dec->in->opcode->pieces[0];
     bool two = !strcmp(name, "and") || !strcmp(name, "or") || !strcmp(name, "xor");
     (void)match;
     expect_operands(dec, two ? 3 : 2, two ? 3 : 2);
@@ -574,13 +574,13 @@ void decode_entry(loader *load, entry *code) {
     if (!code->register_count) scratch_register(dec, 32); /* so that register 0 is no constant */
     for (dec->index = 0; dec->index < code->instruction_count; dec->index++) {
         instruction *in = &code->instructions[dec->index];
-        form_match match;
         dec->in = in;
         dec->first = true;
-        dec->form = find_form(load, in, &match);
+        if (!in->opcode->form) in->opcode->form = find_form(load, in, &in->opcode->match);
+        dec->form = in->opcode->form;
         in->group = dec->form->row.group;
         code->leader_ops[dec->index] = (uint32_t)code->op_count;
-        dec->form->decode(dec, &match);
+        dec->form->decode(dec, &in->opcode->match);
         if (dec->first) emit(dec, OP_NOTHING); /* such as a mov to nowhere */
     }
     instruction end = {.line = code->instruction_count ? code->instructions[code->instruction_count - 1].line : 0,

@@ -62,7 +62,7 @@ void decode_load(decoder *dec, const form_match *match) {
     op shape = {0};
     access_shape(dec, &shape, match);
     state_space space = space_named(space_choice(match));
-    if (!strcmp(dec->in->pieces[0], "ldu")) space = SPACE_GLOBAL;
+    if (!strcmp(dec->in->opcode->pieces[0], "ldu")) space = SPACE_GLOBAL;
     const operand *to = elements(dec, operand_at(dec, 0), shape.vector);
     uint16_t targets[4];
     int bits = shape.bytes * 8;

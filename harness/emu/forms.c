@@ -333,7 +333,7 @@ static bool one_of(const char *piece, const char *token, const char *end) {
 }
 
 /* Match the pieces of an opcode against a row; *reached is the first piece that did not fit. */
-static bool match_row(const form *row, const instruction *in, form_match *match, int *reached) {
+static bool match_row(const form *row, const opcode *in, form_match *match, int *reached) {
     const char *at = row->row.modifiers;
     int piece = 1, count = 0;
     *match = (form_match){0};
@@ -367,7 +367,8 @@ void index_forms(loader *load) {
     }
 }
 
-const form *find_form(loader *load, const instruction *in, form_match *match) {
+const form *find_form(loader *load, const instruction *where, form_match *match) {
+    const opcode *in = where->opcode;
     int best = 0;
     char whole[128] = "";
     for (unsigned at = load->first_form[hash_opcode(in->pieces[0])]; at; at = load->next_form[at - 1]) {
@@ -381,8 +382,8 @@ const form *find_form(loader *load, const instruction *in, form_match *match) {
         size_t used = strlen(whole);
         snprintf(whole + used, sizeof whole - used, "%s%.40s", i ? "." : "", in->pieces[i]);
     }
-    if (!best) load_fail(load, in->line, "opcode '%.40s' of '%s' is not supported", in->pieces[0], whole);
+    if (!best) load_fail(load, where->line, "opcode '%.40s' of '%s' is not supported", in->pieces[0], whole);
     if (best >= in->piece_count)
-        load_fail(load, in->line, "'%s' is not supported: a modifier is missing after it", whole);
-    load_fail(load, in->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best], whole);
+        load_fail(load, where->line, "'%s' is not supported: a modifier is missing after it", whole);
+    load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best], whole);
 }

@@ -177,12 +177,37 @@ typedef struct location {
     int parent; /* location of the call this was inlined at, -1 for none */
 } location;
 
+/* The type modifiers of PTX. */
+typedef struct type_info {
+    const char *name;
+    uint8_t bits;
+    char family; /* 'b', 'u', 's', 'f', 'p' (predicate), 'h' (f16), 'g' (bf16), 'H', 'G' (x2) */
+} type_info;
+
+const type_info *find_type(const char *name);
+
+typedef struct form_match {
+    const char *chosen[MAX_PIECES]; /* by token of the form's modifiers; NULL where an optional one is absent */
+    const type_info *types[4];      /* type modifiers in order */
+    int type_count;
+} form_match;
+
+/* An opcode with its modifiers, as written; instructions that read alike share one, and its form is looked up once. */
+typedef struct opcode {
+    const char **pieces; /* opcode and modifiers */
+    const char *text;
+    uint32_t length;
+    uint8_t piece_count;
+    const struct form *form;
+    form_match match;
+    struct opcode *next;
+} opcode;
+
 typedef struct instruction {
     int line;
     int location; /* -1 for none */
     const char *text;
-    const char **pieces; /* opcode and modifiers */
-    uint8_t piece_count;
+    struct opcode *opcode;
     bool guard_negated;
     int32_t guard; /* predicate register or NO_REGISTER */
     int32_t scope;
@@ -335,22 +360,7 @@ enum atomic_operation {
 };
 enum call_target { CALL_PRINTF, CALL_ASSERT };
 
-/* The type modifiers of PTX. */
-typedef struct type_info {
-    const char *name;
-    uint8_t bits;
-    char family; /* 'b', 'u', 's', 'f', 'p' (predicate), 'h' (f16), 'g' (bf16), 'H', 'G' (x2) */
-} type_info;
-
-const type_info *find_type(const char *name);
-
 /* ---- table of forms ---- */
-
-typedef struct form_match {
-    const char *chosen[MAX_PIECES]; /* by token of the form's modifiers; NULL where an optional one is absent */
-    const type_info *types[4];      /* type modifiers in order */
-    int type_count;
-} form_match;
 
 struct decoder;
 typedef void decode_function(struct decoder *dec, const form_match *match);

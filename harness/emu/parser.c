@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-enum { HASH_SIZE = 4096, MAX_SCOPE_DEPTH = 64, MAX_ITEMS = 32 };
+enum { HASH_SIZE = 4096, OPCODE_HASH = 256, MAX_SCOPE_DEPTH = 64, MAX_ITEMS = 32 };
 
 typedef enum declared { DECLARED_REGISTER, DECLARED_RANGE, DECLARED_SYMBOL } declared;
 
@@ -29,6 +29,7 @@ typedef struct parser {
     declaration *declarations;
     size_t declaration_count, declaration_capacity;
     int heads[HASH_SIZE];
+    opcode *opcodes[OPCODE_HASH];
     size_t scope_marks[MAX_SCOPE_DEPTH];
     int scope_depth, scope;
     size_t entry_capacity, symbol_capacity, location_capacity, instruction_capacity, label_capacity, register_capacity,
@@ -36,7 +37,6 @@ typedef struct parser {
     const char *files[256];
     int current_location;
     uint32_t module_shared_bytes;
-    size_t pending_file_fix;
 } parser;
 
 static token *now(parser *p) {
@@ -518,17 +518,26 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
     return copy;
 }
 
-static void split_opcode(parser *p, instruction *in, const token *head) {
+static opcode *intern_opcode(parser *p, const token *head) {
+    opcode **chain = &p->opcodes[hash_name(head->begin, head->length) % OPCODE_HASH];
+    for (opcode *known = *chain; known; known = known->next) {
+        if (known->length == head->length && !memcmp(known->text, head->begin, head->length)) return known;
+    }
+    opcode *added = load_alloc(p->load, sizeof *added);
     char *text = load_text(p->load, head->begin, head->length);
     size_t count = 1;
     for (const char *c = text; *c; c++) count += *c == '.';
     if (count > MAX_PIECES) load_fail(p->load, head->line, "'%.60s' has too many modifiers", text);
-    in->pieces = load_alloc(p->load, count * sizeof *in->pieces);
+    added->pieces = load_alloc(p->load, count * sizeof *added->pieces);
     for (char *piece = text; piece;) {
-        in->pieces[in->piece_count++] = piece;
+        added->pieces[added->piece_count++] = piece;
         piece = strchr(piece, '.');
         if (piece) *piece++ = 0;
     }
+    added->text = head->begin;
+    added->length = head->length;
+    added->next = *chain;
+    return *chain = added;
 }
 
 static instruction *add_instruction(parser *p) {
@@ -555,7 +564,7 @@ static void parse_instruction(parser *p) {
     lexer_extend_opcode(&p->lex);
     token head = *now(p);
     next(p);
-    split_opcode(p, in, &head);
+    in->opcode = intern_opcode(p, &head);
     operand operands[MAX_OPERANDS];
     int count = 0;
     while (!token_is(now(p), ";")) {
