@@ -174,7 +174,7 @@ def test_the_budget_ends_the_search(
     fake({form: 1000.0 + 60 * index for index, form in enumerate(SHAPES)})
     begin = time.monotonic()
     assert tune(tmp_path, "--budget", "0.3", "--rounds", "500") == 0
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 20
     assert "--resume goes on" in capsys.readouterr().err
 
 
