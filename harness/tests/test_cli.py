@@ -314,6 +314,32 @@ def test_old_driver(tmp_path: Path) -> None:
     assert done.returncode == 77 and "has no cuGetErrorName" in done.stderr and "CUDA 12" in done.stderr
 
 
+# ---- the page about measuring ----------------------------------------------------------------------------------------
+
+
+def test_the_page_names_every_field_of_a_record(driver: str) -> None:
+    page = (ROOT / "docs/measuring.md").read_text()
+    table = page[page.index("## The record") :]
+    record = json.loads(on_fake(driver, "", "--runs", "1", "--json", "-").stdout)
+    emulated = json.loads(run("--backend", "emu", *SMALL, "--quiet", "--json", "-").stdout)
+    rows = {row.split("|")[1].strip(): row for row in table.splitlines() if row.startswith("| `")}
+    names = {name: row for cell, row in rows.items() for name in re.findall(r"`(\w+)`", cell)}
+    assert set(names) == set(record)
+    for name, value in {**record, "counters": emulated["counters"]}.items():
+        if isinstance(value, dict):
+            for field in value:
+                assert f"`{field}`" in names[name], f"{name}.{field} is not on the page"
+
+
+def test_the_page_names_options_that_exist() -> None:
+    page = (ROOT / "docs/measuring.md").read_text()
+    helped = run("--help").stdout
+    options = set(re.findall(r"--[a-z][a-z-]+", page))
+    assert len(options) > 15
+    for option in options:
+        assert re.search(rf"^  {option}\b", helped, re.MULTILINE), option
+
+
 # ---- dumps -----------------------------------------------------------------------------------------------------------
 
 
