@@ -17,7 +17,7 @@ from .errors import DONE, AnalysisError
 from .opcodes import PIPE_OF
 from .regions import Parts, matrix_count, split
 from .sass import NO_BARRIER, Instruction
-from .subjects import add_subject_arguments, start, subject_of
+from .subjects import add_subject_arguments, start, subjects_of
 from .table import Cell, Table, add_table_arguments, print_table
 
 LANES = 32
@@ -230,13 +230,33 @@ def scoreboard_table(parts: Parts) -> Table:
     return Table(columns, rows)
 
 
+def summary_table(names: Sequence[str], bounds: Sequence[Bound]) -> Table:
+    """One row a subject: what binds, and the least time of one warp alone."""
+    rows: list[list[Cell]] = []
+    for name, bound in zip(names, bounds, strict=True):
+        cycles = {load.pipe: load.cycles for load in bound.pipes}
+        tensor = cycles.get("tensor")
+        binding = bound.binding
+        rows.append([name, bound.arch, binding.pipe, binding.cycles, tensor, bound.issue_cycles, bound.warps_to_fill])
+    return Table(("subject", "arch", "binding pipe", "cycles", "tensor", "one warp alone", "warps to fill"), rows)
+
+
 def add_bound_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subject_arguments(parser)
+    add_subject_arguments(parser, many=True)
     parser.add_argument("--scoreboard", action="store_true", help="each wait of the loop and what it waits for")
     add_table_arguments(parser)
 
 
 def run_bound(args: argparse.Namespace) -> int:
-    parts = split(start(subject_of(args)).listing())
-    print_table(scoreboard_table(parts) if args.scoreboard else bound_table(loop_bound(parts)), args)
+    pending = [start(subject) for subject in subjects_of(args)]
+    parts = [split(each.listing()) for each in pending]
+    if args.scoreboard:
+        if len(parts) > 1:
+            raise AnalysisError("--scoreboard shows one version or file at a time")
+        print_table(scoreboard_table(parts[0]), args)
+    elif len(parts) > 1:
+        bounds = [loop_bound(each) for each in parts]
+        print_table(summary_table([each.subject.name for each in pending], bounds), args)
+    else:
+        print_table(bound_table(loop_bound(parts[0])), args)
     return DONE

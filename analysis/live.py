@@ -8,13 +8,14 @@ The register file is 64 K registers an SM, given to warps in units of 256, so th
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .config import KernelConfig
 from .errors import DONE, AnalysisError
 from .regions import Parts, split
 from .sass import parse_listing, with_control
-from .subjects import add_subject_arguments, start, subject_of
+from .subjects import Pending, Subject, add_subject_arguments, start, subjects_of
 from .table import Cell, Table, add_table_arguments, emit, print_table
 
 REGISTERS_PER_SM = 65536
@@ -25,6 +26,7 @@ WARP_LIMIT = {"sm_80": 64, "sm_86": 48, "sm_89": 48, "sm_90": 64, "sm_100": 64, 
 SMEM_PER_SM = {"sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_100": 228, "sm_120": 100}
 SMEM_RESERVED = 1024
 LARGEST = 255
+LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers beside each instruction
 
 _COLUMNS = re.compile(r"//\s*\|((?:\s*[A-Z]+\s*\|)+)\s*$")
 _CELLS = re.compile(r"/\*([0-9a-f]{4,})\*/.*//\s*\|((?:[^|]*\|)+)\s*$")
@@ -124,16 +126,16 @@ class LiveLoop:
         return {"at_entry": entry, "most": most, "at": f"{-at:04x}", "allocated": self.registers}
 
 
-def read_live(args: argparse.Namespace) -> tuple[LiveLoop, KernelConfig | None]:
-    subject = subject_of(args)
+def read_live(pending: Pending) -> LiveLoop:
+    """The KV loop of a subject that was started with LIVE_OPTIONS."""
+    subject = pending.subject
     cubin, kernel = subject.cubin_or_refuse("live registers")
-    pending = start(subject, ["-lrm", "count"])
     assert pending.job is not None
     text = pending.job.text()
     name = f"nvdisasm of {subject.name}"
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
     parts = split(with_control(replace(listing, arch=cubin.arch), kernel))
-    return LiveLoop(parts, kernel.registers, live_registers(text, name)), subject.config
+    return LiveLoop(parts, kernel.registers, live_registers(text, name))
 
 
 def live_table(loop: LiveLoop, every: bool) -> Table:
@@ -172,14 +174,32 @@ def occupancy_lines(loop: LiveLoop, config: KernelConfig | None) -> list[str]:
     return lines
 
 
+def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Table:
+    """One row a subject."""
+    rows: list[list[Cell]] = []
+    for subject, loop in zip(subjects, loops, strict=True):
+        config = subject.config
+        resident = occupancy_of(subject.arch, loop.registers, config) if config and loop.registers else None
+        ctas, limit = (resident.ctas, resident.limit) if resident else (None, None)
+        rows.append([subject.name, subject.arch, loop.most()[0], loop.registers, ctas, limit])
+    return Table(("subject", "arch", "most live", "allocated", "CTAs an SM", "limited by"), rows)
+
+
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subject_arguments(parser)
+    add_subject_arguments(parser, many=True)
     parser.add_argument("--every", action="store_true", help="every instruction of the loop")
     add_table_arguments(parser)
 
 
 def run_live(args: argparse.Namespace) -> int:
-    loop, config = read_live(args)
+    subjects = subjects_of(args)
+    for subject in subjects:
+        subject.cubin_or_refuse("live registers")
+    loops = [read_live(pending) for pending in [start(subject, LIVE_OPTIONS) for subject in subjects]]
+    if len(subjects) > 1:
+        print_table(summary_table(subjects, loops), args)
+        return DONE
+    loop, config = loops[0], subjects[0].config
     if args.json:
         steps = register_steps(config.threads()) if config else []
         record = {

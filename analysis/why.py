@@ -19,10 +19,8 @@ from .diff import IDENTICAL, RENAMED, Change, change_table, compare
 from .errors import DONE, AnalysisError
 from .files import root
 from .ladder import Version, changed_lines, load
-from .live import LiveLoop, Occupancy, live_registers, occupancy_of
+from .live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from .pairs import Pair, pair_configs
-from .regions import split
-from .sass import parse_listing, with_control
 from .subjects import Pending, Subject, normal_arch, resolve, start
 from .table import Cell, Table, add_output_arguments, emit
 
@@ -116,7 +114,7 @@ def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, e
     found, device_arch = _measured(a_name, b_name, pair)
     wanted = normal_arch(arch) if arch else device_arch or "sm_80"
     subjects = [resolve(a_name, wanted, pair.a), resolve(b_name, wanted, pair.b)]
-    pending = [start(subject, ["-lrm", "count"]) for subject in subjects]
+    pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
     sides = [_side(version, each, emulate) for version, each in zip((a, b), pending, strict=True)]
     change = compare(sides[0].loop.parts, sides[1].loop.parts)
     return Sheet(sides[0], sides[1], pair, changed_lines(a, b), change, found)
@@ -125,16 +123,11 @@ def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, e
 def _side(version: Version, pending: Pending, emulate: bool) -> Side:
     subject = pending.subject
     cubin, kernel = subject.cubin_or_refuse("why")
-    assert pending.job is not None
-    text = pending.job.text()
-    name = f"nvdisasm of {subject.name}"
-    listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
-    parts = split(with_control(replace(listing, arch=cubin.arch), kernel))
-    loop = LiveLoop(parts, kernel.registers, live_registers(text, name))
+    loop = read_live(pending)
     config = subject.config
     resident = occupancy_of(cubin.arch, kernel.registers, config) if config and kernel.registers else None
     traffic = modelled_traffic(subject) if emulate else None
-    return Side(version, subject, loop, loop_bound(parts), resident, traffic)
+    return Side(version, subject, loop, loop_bound(loop.parts), resident, traffic)
 
 
 # ---- figures from elsewhere ------------------------------------------------------------------------------------------

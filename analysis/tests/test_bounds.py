@@ -126,3 +126,12 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     assert "LDSM" in table
     assert "HMMA" in table
+
+
+def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
+    assert main(["bound", *paths, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
+    assert [row["tensor"] for row in rows] == [24.0, 18.0]
+    assert main(["bound", *paths, "--scoreboard"]) == 2

@@ -89,3 +89,11 @@ def test_a_listing_is_refused(tmp_path: object, capsys: pytest.CaptureFixture[st
     assert main(["sass", str(cubin("attention.cu")), "-o", file]) == 0
     assert main(["live", file]) == 2
     assert "live registers needs a cubin, this is a listing" in capsys.readouterr().err
+
+
+def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
+    assert main(["live", *paths, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
+    assert [row["allocated"] for row in rows] == [32, 32]
