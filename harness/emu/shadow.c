@@ -128,30 +128,26 @@ void clock_warp_sync(machine *m, warp *w, uint32_t mask) {
 
 /* ---- reports ---- */
 
-static void describe(char *out, size_t bytes, const machine *m, uint32_t who, bool many) {
-    emu_place place = place_of(m->module, m->code, who_instruction(who));
+static void describe(char *out, size_t bytes, uint32_t who, bool many) {
     uint32_t thread = who_thread(who);
-    char source[160] = "";
-    if (place.line) snprintf(source, sizeof source, ", source line %d", place.line);
-    snprintf(out, bytes, "warp %u, lane %u%s, PTX line %d%s", thread / LANES, thread % LANES,
-             many ? " (and others)" : "", place.ptx_line, source);
+    snprintf(out, bytes, "warp %u, lane %u%s", thread / LANES, thread % LANES, many ? " (and others)" : "");
 }
 
 static void report_race(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, bool many, const char *now,
                         const char *before) {
-    char other[160];
-    describe(other, sizeof other, m, who, many);
+    char other[64];
+    describe(other, sizeof other, who, many);
     report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
            "A race in shared memory at 0x%x: this thread %s what another thread %s, and nothing orders the two.\n"
-           "The other: %s.\n"
+           "The other thread: %s.\n"
            "Between them belongs a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
            "within a warp.",
            address, now, before, other);
 }
 
 static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
-    char other[160];
-    describe(other, sizeof other, m, who, false);
+    char other[64];
+    describe(other, sizeof other, who, false);
     report(
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
         "This thread %s shared memory at 0x%x while a cp.async is still in flight to it.\n"

@@ -1,0 +1,77 @@
+"""Fills the generated parts of docs/emulator.md: the table of forms and an example of a message.
+
+.venv/bin/python harness/emu/tests/page.py             # rewrite the page
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "emulator.md"
+EXAMPLE = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.entry reverse(.param .u64 out)
+{
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<3>;
+    .shared .align 4 .b8 tile[256];
+    .loc 1 6 5
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 2;
+    mov.u32 %r3, tile;
+    add.s32 %r3, %r3, %r2;
+    st.shared.u32 [%r3], %r1;
+    .loc 1 7 5
+    xor.b32 %r2, %r2, 252;
+    mov.u32 %r3, tile;
+    add.s32 %r3, %r3, %r2;
+    @MISSING bar.sync 0;
+    ld.shared.u32 %r4, [%r3];
+    mul.wide.u32 %rd1, %r1, 4;
+    ld.param.u64 %rd2, [out];
+    add.s64 %rd1, %rd1, %rd2;
+    st.global.u32 [%rd1], %r4;
+    ret;
+}
+.file 1 "reverse.cu"
+"""
+
+
+def run(*arguments: str) -> str:
+    """Output of ptxrun, messages included."""
+    done = subprocess.run([ROOT / "bin" / "ptxrun", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def message(folder: Path) -> str:
+    """What ptxrun says of a kernel that reverses a tile without a barrier: the race alone."""
+    source = folder / "reverse.ptx"
+    source.write_text(EXAMPLE.replace("    @MISSING bar.sync 0;\n", ""))
+    output = run(str(source), "--block", "64", "--arg", "out:u32:64")
+    return next(part for part in output.split("\n\n") if part.startswith("race") and "ld.shared" in part.split("\n")[0])
+
+
+def fill(page: str, name: str, text: str) -> str:
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    filled, count = pattern.subn(lambda found: found[1] + text.strip("\n") + "\n" + found[2], page)
+    if count != 1:
+        raise ValueError(f"the page has {count} blocks '{name}': expected one")
+    return filled
+
+
+def generate(page: str, folder: Path) -> str:
+    """The page with its generated parts as the emulator has them now."""
+    page = fill(page, "forms", "\n" + run("--forms"))
+    return fill(page, "message", "```text\n" + message(folder) + "\n```")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as temporary:
+        PAGE.write_text(generate(PAGE.read_text(), Path(temporary)))

@@ -1,0 +1,36 @@
+"""docs/emulator.md says what the emulator does: its table of forms and its example are those of the program."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from page import EXAMPLE, PAGE, ROOT, fill, generate
+
+
+def test_generated_parts_are_current(tmp_path: Path) -> None:
+    page = PAGE.read_text()
+    assert generate(page, tmp_path) == page, "stale: run .venv/bin/python harness/emu/tests/page.py"
+
+
+def test_a_row_that_is_missing_shows(tmp_path: Path) -> None:
+    page = PAGE.read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| ldmatrix |"))
+    assert generate(page.replace(row + "\n", ""), tmp_path) == page
+
+
+def test_a_page_without_the_block_is_an_error() -> None:
+    with pytest.raises(ValueError, match="0 blocks 'forms'"):
+        fill("no block", "forms", "text")
+
+
+def test_the_example_is_right_with_its_barrier(tmp_path: Path) -> None:
+    source = tmp_path / "reverse.ptx"
+    source.write_text(EXAMPLE.replace("@MISSING ", ""))
+    done = subprocess.run(
+        [ROOT / "bin" / "ptxrun", source, "--block", "64", "--arg", "out:u32:64", "--print", "0:3"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "63 62 61" in done.stdout
