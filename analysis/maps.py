@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .config import kernel_label
 from .errors import DONE, AnalysisError
 from .files import root
-from .ptx import EMBEDDED, Function, Statement, embedded_ptx, find_ptx, parse_ptx
-from .sass import Instruction, Listing
+from .ptx import EMBEDDED, Function, Module, Statement, embedded_ptx, find_ptx, parse_ptx
+from .sass import Instruction, Listing, select
 from .subjects import Subject, add_subject_arguments, normal_arch, start, subject_of
 from .table import Cell, Table, add_table_arguments, emit, print_table
 
@@ -192,7 +193,9 @@ def _is_line(place: str, wanted: str) -> bool:
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser)
-    parser.add_argument("--line", type=int, required=True, metavar="LINE", help="1-based line of the PTX text")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--line", type=int, metavar="LINE", help="1-based line of the PTX text")
+    where.add_argument("--last", metavar="OPCODE", help="the last instruction of the kernel that begins like this")
     parser.add_argument("--show", choices=("ptx", "sass", "both"), default="ptx", help="what is printed (ptx)")
     parser.add_argument("--numbers", action="store_true", help="PTX line numbers and SASS addresses")
     add_table_arguments(parser)
@@ -203,11 +206,8 @@ def run_slice(args: argparse.Namespace) -> int:
     if not name:
         raise AnalysisError("name a version (v07), a cubin, an executable or a PTX file")
     module = parse_ptx(find_ptx(name, normal_arch(args.arch)), name)
-    function = module.function_at(args.line)
-    if function is None:
-        bodies = ", ".join(f"{each.line}-{each.statements[-1].line}" for each in module.functions if each.statements)
-        raise AnalysisError(f"{name}: line {args.line} lies in no function; their lines are {bodies}")
-    kept = backward_slice(function, args.line)
+    function, line = _slice_start(module, args, name)
+    kept = backward_slice(function, line)
     sass: dict[int, list[Instruction]] = {}
     if args.show != "ptx":
         args.config = function.name
@@ -217,6 +217,21 @@ def run_slice(args: argparse.Namespace) -> int:
                 sass.setdefault(row.ptx_line, []).append(row.instruction)
     print_table(slice_table(kept, sass, args), args)
     return DONE
+
+
+def _slice_start(module: Module, args: argparse.Namespace, name: str) -> tuple[Function, int]:
+    """The function and line where the slice begins."""
+    if args.last is not None:
+        chosen = select([each for each in module.functions if each.entry], args.config, name)
+        lines = [at.line for at in chosen.statements if at.opcode.startswith(args.last)]
+        if not lines:
+            raise AnalysisError(f"{name}: no instruction of {kernel_label(chosen.name)} begins with {args.last}")
+        return chosen, lines[-1]
+    function = module.function_at(args.line)
+    if function is None:
+        bodies = ", ".join(f"{each.line}-{each.statements[-1].line}" for each in module.functions if each.statements)
+        raise AnalysisError(f"{name}: line {args.line} lies in no function; their lines are {bodies}")
+    return function, args.line
 
 
 def slice_table(kept: list[Statement], sass: dict[int, list[Instruction]], args: argparse.Namespace) -> Table:

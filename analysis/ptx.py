@@ -51,6 +51,10 @@ class Function:
     line: int
     statements: tuple[Statement, ...]
 
+    @property
+    def symbol(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True)
 class Module:

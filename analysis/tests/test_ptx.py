@@ -247,6 +247,12 @@ def test_slice_through_matrix_instructions(capsys: pytest.CaptureFixture[str]) -
     assert sum("HMMA" in row for row in table) == 3
     assert main(["slice", str(path), "--line", str(last.line), "--show", "sass"]) == 0
     assert "mma.sync" not in capsys.readouterr().out
+    assert main(["slice", str(path), "--last", "mma.sync", "--show", "both", "--numbers", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == table
+    assert main(["slice", str(path), "--last", "wgmma"]) == 2
+    assert (
+        "no instruction of (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles begins with wgmma" in capsys.readouterr().err
+    )
 
 
 def test_slice_refusals(capsys: pytest.CaptureFixture[str]) -> None:
