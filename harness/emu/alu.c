@@ -332,6 +332,20 @@ LANES_32(lanes_neg_f32_ftz, flushed(a) ^ 0x80000000u)
 LANES_32(lanes_copysign_f32, (b & 0x7fffffffu) | (a & 0x80000000u))
 LANES_32(lanes_saturate_f32, bits_of(float_of(a) > 0.0f ? (float_of(a) < 1.0f ? float_of(a) : 1.0f) : 0.0f))
 
+static inline double smaller_double(double x, double y) {
+    double least = x < y ? x : y;
+    least = x == y ? double_of(bits_of_double(x) | bits_of_double(y)) : least;
+    least = x != x ? y : least;
+    return y != y ? x : least;
+}
+
+static inline double larger_double(double x, double y) {
+    double most = x > y ? x : y;
+    most = x == y ? double_of(bits_of_double(x) & bits_of_double(y)) : most;
+    most = x != x ? y : most;
+    return y != y ? x : most;
+}
+
 #define LANES_F64(name, value) LANES_64(name, bits_of_double(value))
 #define X double_of(a)
 #define Y double_of(b)
@@ -341,8 +355,8 @@ LANES_F64(lanes_sub_f64, X - Y)
 LANES_F64(lanes_mul_f64, X *Y)
 LANES_F64(lanes_fma_f64, fma(X, Y, Z))
 LANES_F64(lanes_div_f64, X / Y)
-LANES_F64(lanes_min_f64, fmin(X, Y))
-LANES_F64(lanes_max_f64, fmax(X, Y))
+LANES_F64(lanes_min_f64, smaller_double(X, Y))
+LANES_F64(lanes_max_f64, larger_double(X, Y))
 LANES_F64(lanes_rcp_f64, 1.0 / X)
 LANES_F64(lanes_sqrt_f64, sqrt(X))
 LANES_64(lanes_abs_f64, a & 0x7fffffffffffffffull)

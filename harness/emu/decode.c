@@ -405,6 +405,7 @@ static uint64_t window_of(state_space space) {
     return space == SPACE_SHARED  ? SHARED_WINDOW
            : space == SPACE_LOCAL ? LOCAL_WINDOW
            : space == SPACE_PARAM ? PARAM_WINDOW
+           : space == SPACE_CONST ? CONST_WINDOW
                                   : 0;
 }
 
@@ -428,9 +429,9 @@ void decode_address_convert(decoder *dec, const form_match *match) {
 /* The window of a generic address is its top bits: shift them down and compare. */
 void decode_is_space(decoder *dec, const form_match *match) {
     expect_operands(dec, 2, 2);
-    uint64_t window = window_of(space_named(match->chosen[0])) >> 60;
+    uint64_t window = window_of(space_named(match->chosen[0])) >> 59;
     uint16_t value = source(dec, operand_at(dec, 1), 64, EXACT), top = scratch_register(dec, 64);
-    emit_lanes(dec, lanes_shr_u64, top, value, constant_register(dec, 60, 32), 0);
+    emit_lanes(dec, lanes_shr_u64, top, value, constant_register(dec, 59, 32), 0);
     op *o = emit(dec, OP_COMPARE);
     o->run.compare = find_compare("eq", find_type("u64"), false);
     o->p[0] = predicate(dec, operand_at(dec, 0));

@@ -234,7 +234,9 @@ const form form_table[] = {
     ROW("convert", "cvt", "rn? ftz? sat? f32 f32|f64", "d, a", decode_convert, ""),
     ROW("convert", "cvt", "ftz? f32 f16|bf16", "d, a", decode_convert, ""),
     ROW("convert", "cvt", "ftz? f64 f32|f64", "d, a", decode_convert, ""),
-    ROW("convert", "cvt", "rn|rz ftz? f16|bf16 f32", "d, a", decode_convert, ""),
+    ROW("convert", "cvt", "rn ftz? f16 f32", "d, a", decode_convert, ""),
+    ROW("convert", "cvt", "rz f16 f32", "d, a", decode_convert, ""),
+    ROW("convert", "cvt", "rn|rz bf16 f32", "d, a", decode_convert, ""),
     ROW("convert", "cvt", "rn|rz relu? f16x2|bf16x2 f32", "d, a, b", decode_convert, "a becomes the upper half"),
     /* memory */
     ROW("memory", "ld", ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " v2|v4? " DATA,

@@ -460,6 +460,8 @@ typedef struct output_record {
 
 #define BUFFER_SHIFT 36
 #define BUFFER_START 0x10000000ull
+/* Generic addresses outside of global memory. */
+#define CONST_WINDOW (1ull << 59)
 #define SHARED_WINDOW (1ull << 60)
 #define LOCAL_WINDOW (1ull << 61)
 #define PARAM_WINDOW (1ull << 62)

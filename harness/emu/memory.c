@@ -72,6 +72,8 @@ uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uin
             space = SPACE_LOCAL, address -= LOCAL_WINDOW;
         else if (address & PARAM_WINDOW)
             space = SPACE_PARAM, address -= PARAM_WINDOW;
+        else if (address & CONST_WINDOW)
+            space = SPACE_CONST, address -= CONST_WINDOW;
         else
             space = SPACE_GLOBAL;
     }
@@ -92,7 +94,7 @@ uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uin
 }
 
 const char *device_string(machine *m, uint64_t address) {
-    uint64_t offset = address - BUFFER_START;
+    uint64_t offset = (address & ~CONST_WINDOW) - BUFFER_START;
     if (offset >= m->device->variable_bytes) return "(not a string)";
     const uint8_t *text = m->device->variables + offset;
     return memchr(text, 0, m->device->variable_bytes - (size_t)offset) ? (const char *)text : "(not a string)";
@@ -104,6 +106,7 @@ static state_space effective_space(const op *o, uint64_t address) {
     return address & SHARED_WINDOW  ? SPACE_SHARED
            : address & LOCAL_WINDOW ? SPACE_LOCAL
            : address & PARAM_WINDOW ? SPACE_PARAM
+           : address & CONST_WINDOW ? SPACE_CONST
                                     : SPACE_GLOBAL;
 }
 
