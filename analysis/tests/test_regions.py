@@ -153,6 +153,27 @@ def test_reconvergence_goes_where_its_barrier_says() -> None:
     assert graph.nest == ()
 
 
+def test_reconvergence_out_of_line_comes_back() -> None:
+    graph = Graph(
+        code(
+            """
+            BSSY B0, `(.L_x_1)
+            @P0 BRA `(.L_x_9)
+            .L_x_1:
+            MOV R1, RZ
+            EXIT
+            .L_x_9:
+            MOV R2, RZ
+            BSYNC B0
+            MOV R3, RZ
+            EXIT
+            """
+        )
+    )
+    assert graph.blocks[0x40].successors == [0x20]
+    assert 0x60 not in graph.order
+
+
 def test_code_out_of_line_belongs_to_no_part_of_the_loop() -> None:
     parts = split(
         code(
