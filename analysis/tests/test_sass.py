@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.config import parse_short_form
 from analysis.control import inconsistencies
-from analysis.cubin import Cubin
+from analysis.cubin import Cubin, config_of
 from analysis.errors import AnalysisError
 from analysis.sass import Control, bare, disassemble, format_listing, parse_listing, select, with_control
 from analysis.toolkit import find_tool
@@ -172,7 +172,7 @@ def test_select() -> None:
     kernels = Cubin.read(path).entries
     small = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
     for choice in (None, small, small.short_form(), small.symbol()):
-        assert select(kernels, choice, "f").symbol == small.symbol()
+        assert config_of(select(kernels, choice, "f").symbol) == small
     assert select(kernels, "1", "f") is kernels[1]
     with pytest.raises(AnalysisError, match="f: no kernel 2; there are 0: "):
         select(kernels, "2", "f")
