@@ -1,4 +1,4 @@
-"""Kernel configurations: the thirteen fields, their printed forms, the parsers of those forms, and the named sets.
+"""Kernel configurations: their fields, their printed forms, the parsers of those forms, and the named sets.
 
     config = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer")
     config.symbol()     # _Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...
@@ -45,6 +45,11 @@ class KernelConfig:
     V_mma_load_K_tiles: int = 0
     mma_double_buffer_loads: bool = False
     optimized_softmax: bool = False
+    lazy_rescale: bool = False
+    stages: int = 0
+    slack: int = 0
+    padded_rows: bool = False
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         broken = broken_rules(self)
@@ -57,6 +62,8 @@ class KernelConfig:
             *(name for name, field in FEATURES_BEFORE_LOAD if getattr(self, field)),
             f"load_{self.Q_mma_load_K_tiles}_{self.K_mma_load_K_tiles}_{self.V_mma_load_K_tiles}_tiles",
             *(name for name, field in FEATURES_AFTER_LOAD if getattr(self, field)),
+            *(f"{name}_{getattr(self, name)}" for name in COUNTS if getattr(self, name)),
+            *(name for name, field in FEATURES_AFTER_COUNTS if getattr(self, field)),
         ]
         numbers = [self.d_head] if include_d_head else []
         numbers += [self.B_r, self.B_c, self.n_warps]
@@ -67,8 +74,14 @@ class KernelConfig:
         return self.short_form()
 
     def to_cpp(self) -> str:
-        """The C++ literal, as instances.cuh spells it: `KernelConfig{FP16, 128, 64, 64, 4, true, ...}`."""
-        return f"KernelConfig{{{', '.join(_cpp_literal(value) for value in self.values())}}}"
+        """The C++ literal, as instances.cuh spells it: `KernelConfig{FP16, 128, 64, 64, 4, true, ...}`.
+
+        Later fields are written up to the last that is not zero.
+        """
+        values = list(self.values())
+        while len(values) > FIRST_VALUES and not values[-1]:
+            values.pop()
+        return f"KernelConfig{{{', '.join(_cpp_literal(value) for value in values)}}}"
 
     def symbol(self) -> str:
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
@@ -85,8 +98,10 @@ class KernelConfig:
         return self.n_warps * 32
 
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of one CTA in bytes: one Q, K and V block of 16-bit elements; O reuses Q's space."""
-        return (self.B_r + 2 * self.B_c) * self.d_head * 2
+        """Dynamic shared memory of one CTA in bytes, as config_smem_bytes of common/config.h has it."""
+        row_bytes = self.d_head * 2 + (16 if self.padded_rows else 0)
+        rows = self.B_r + 2 * self.B_c * max(self.stages, 1)
+        return rows * row_bytes + 16 * self.stages + (16 * self.n_warps if self.persistent else 0)
 
     def flop(self, batch: int, heads: int, seq: int) -> int:
         """Every floating-point operation of the algorithm, the per-block rescaling included.
@@ -103,10 +118,17 @@ class KernelConfig:
         return batch * heads * (4 * seq * seq * self.d_head + 6 * seq * seq)
 
 
-# The items of a short form, in printed order; load_Q_K_V_tiles stands between the two groups.
+# The items of a short form, in printed order; load_Q_K_V_tiles stands between the first two groups, and numbers such
+# as stages_4 between the last two.
 FEATURES_BEFORE_LOAD = (("async", "async_copy"), ("eager", "eager_load_blocks"), ("swizzled", "swizzled"))
-FEATURES_AFTER_LOAD = (("buffer", "mma_double_buffer_loads"), ("opt_softmax", "optimized_softmax"))
-FEATURES = dict(FEATURES_BEFORE_LOAD + FEATURES_AFTER_LOAD)
+FEATURES_AFTER_LOAD = (
+    ("buffer", "mma_double_buffer_loads"),
+    ("opt_softmax", "optimized_softmax"),
+    ("lazy", "lazy_rescale"),
+)
+FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("persistent", "persistent"))
+COUNTS = ("stages", "slack")
+FEATURES = dict(FEATURES_BEFORE_LOAD + FEATURES_AFTER_LOAD + FEATURES_AFTER_COUNTS)
 TILE_FIELDS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
 
 FIELD_TYPES: dict[str, type] = {field.name: field.type for field in fields(KernelConfig)}  # type: ignore[misc]
@@ -160,6 +182,15 @@ def broken_rules(config: KernelConfig) -> list[str]:
             f"Q_mma_load_K_tiles = {config.Q_mma_load_K_tiles}: must be 0 or equal to "
             f"K_mma_load_K_tiles = {config.K_mma_load_K_tiles}"
         )
+    if config.stages < 0 or config.stages == 1:
+        broken.append(f"stages = {config.stages}: must be 0 or at least 2")
+    elif not 0 <= config.slack <= max(config.stages - 2, 0):
+        broken.append(
+            f"slack = {config.slack}: must be from 0 to stages - 2, so that one block at least is fetched ahead, and 0 "
+            "without stages"
+        )
+    if config.swizzled and config.padded_rows:
+        broken.append("padded_rows = true: must be false where swizzled = true, either keeps the banks apart")
     return broken
 
 
@@ -216,17 +247,22 @@ def _parse_features(feature_text: str, text: str) -> dict[str, Any]:
             new: dict[str, Any] = dict(zip(TILE_FIELDS, map(int, load.groups()), strict=True))
         elif item in FEATURES:
             new = {FEATURES[item]: True}
+        elif count := re.fullmatch(rf"({'|'.join(COUNTS)})_([1-9][0-9]{{0,8}})", item):
+            new = {count[1]: int(count[2])}
         elif item.startswith("load_"):
             raise ConfigError(f"{text!r}: {item!r} must have the form load_Q_K_V_tiles with three numbers")
         else:
-            known = "async, eager, swizzled, load_Q_K_V_tiles, buffer, opt_softmax"
+            known = (
+                "async, eager, swizzled, load_Q_K_V_tiles, buffer, opt_softmax, lazy, stages_N, slack_N, padded, "
+                "persistent"
+            )
             raise ConfigError(f"{text!r}: unknown feature {item!r}: expected one of {known}")
         if found.keys() & new.keys():
             raise ConfigError(f"{text!r}: repeated feature {item!r}")
         found |= new
     if TILE_FIELDS[0] not in found:
         raise ConfigError(f"{text!r}: the item load_Q_K_V_tiles is missing")
-    return dict.fromkeys(FEATURES.values(), False) | found
+    return dict.fromkeys(FEATURES.values(), False) | dict.fromkeys(COUNTS, 0) | found
 
 
 def parse_braces(text: str) -> KernelConfig:

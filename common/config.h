@@ -1,6 +1,6 @@
-/* config.h - the thirteen-field kernel configuration and the launch shape that follows from it.
+/* config.h - the kernel configuration and the launch shape that follows from it.
  *
- *     launch_shape shape = config_launch_shape(&config, seq, heads, batch);
+ *     launch_shape shape = config_launch_shape(&config, seq, heads, batch, multiprocessors);
  *
  * Included by the kernels (C++20) and by the harness (C11); analysis/config.py mirrors the field order. A field added
  * later goes to the end and is zero in older configurations, so that every short form keeps its meaning.
@@ -29,6 +29,11 @@ typedef struct KernelConfig {
     int V_mma_load_K_tiles;
     bool mma_double_buffer_loads;
     bool optimized_softmax;
+    bool lazy_rescale; /* l and O are rescaled only once a row's maximum has outgrown the one in use by a threshold */
+    int stages;        /* blocks in the ring of K and V in shared memory; 0 is one of each, handed over by barriers */
+    int slack;         /* KV blocks by which the warps may drift apart, of `stages` */
+    bool padded_rows;  /* rows in shared memory are 16 bytes longer than d_head elements */
+    bool persistent;   /* a CTA for each multiprocessor, which takes one Q block after another */
 } KernelConfig;
 
 typedef struct launch_shape {
@@ -46,15 +51,29 @@ typedef struct launch_shape {
 /* Threads of one CTA. */
 FL_CONFIG_FN int config_threads(const KernelConfig *config) { return config->n_warps * 32; }
 
-/* Bytes of dynamic shared memory: one Q block, one K block and one V block of 16-bit elements; O reuses the space of Q. */
-FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
-    return (config->B_r + 2 * config->B_c) * config->d_head * 2;
+/* Bytes of a row of 16-bit elements in shared memory. */
+FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
+    return config->d_head * 2 + (config->padded_rows ? 16 : 0);
 }
 
-/* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r. */
-FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch) {
-    launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,
-                          (uint32_t)config_threads(config), (uint32_t)config_smem_bytes(config)};
+/* Bytes of dynamic shared memory: one Q block, whose space O may reuse; one K and one V block or `stages` of each, then
+ * with two mbarriers of 8 bytes a stage; and where the CTA is persistent 16 bytes a warp for its place in K and V. */
+FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
+    return (config->B_r + 2 * config->B_c * (config->stages ? config->stages : 1)) * config_row_bytes(config) +
+           16 * config->stages + (config->persistent ? 16 * config->n_warps : 0);
+}
+
+/* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r.
+ * A persistent kernel numbers its Q blocks in that order and is launched with one CTA for each of `multiprocessors`. */
+FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
+                                              int64_t multiprocessors) {
+    const int64_t Q_blocks = seq / config->B_r, all = Q_blocks * heads * batch;
+    launch_shape shape = {(uint32_t)Q_blocks, (uint32_t)heads, (uint32_t)batch, (uint32_t)config_threads(config),
+                          (uint32_t)config_smem_bytes(config)};
+    if (config->persistent) {
+        shape.grid_x = (uint32_t)(all < multiprocessors ? all : multiprocessors);
+        shape.grid_y = shape.grid_z = 1;
+    }
     return shape;
 }
 

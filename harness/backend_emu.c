@@ -72,8 +72,11 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     const struct problem *problem = &emu->problem;
+    const KernelConfig *config = &emu->instance->config;
+    /* A persistent kernel gets half as many CTAs as Q blocks, so that each takes two or three. */
+    const int64_t Q_blocks = problem->seq / config->B_r * problem->heads * problem->batch;
     const launch_shape shape =
-        config_launch_shape(&emu->instance->config, problem->seq, problem->heads, problem->batch);
+        config_launch_shape(config, problem->seq, problem->heads, problem->batch, Q_blocks > 1 ? Q_blocks / 2 : 1);
     forward_args args = problem_args(problem);
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];

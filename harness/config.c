@@ -16,8 +16,18 @@ static const struct {
     {"swizzled", offsetof(KernelConfig, swizzled), false},
     {"buffer", offsetof(KernelConfig, mma_double_buffer_loads), true},
     {"opt_softmax", offsetof(KernelConfig, optimized_softmax), true},
+    {"lazy", offsetof(KernelConfig, lazy_rescale), true},
+    {"padded", offsetof(KernelConfig, padded_rows), true},
+    {"persistent", offsetof(KernelConfig, persistent), true},
 };
-enum { N_FEATURES = sizeof FEATURES / sizeof *FEATURES };
+enum { N_FEATURES = sizeof FEATURES / sizeof *FEATURES, FIRST_AFTER_COUNTS = 6 };
+
+/* Items with a number, "stages_4"; they stand between "lazy" and "padded", and zero is not printed. */
+static const struct {
+    const char *name;
+    size_t offset;
+} COUNTS[] = {{"stages", offsetof(KernelConfig, stages)}, {"slack", offsetof(KernelConfig, slack)}};
+enum { N_COUNTS = sizeof COUNTS / sizeof *COUNTS };
 
 static const struct {
     const char *name;
@@ -26,6 +36,10 @@ static const struct {
 
 static bool *feature_of(KernelConfig *config, int i) {
     return (bool *)((char *)config + FEATURES[i].offset);
+}
+
+static int *count_of(KernelConfig *config, int i) {
+    return (int *)((char *)config + COUNTS[i].offset);
 }
 
 const char *dtype_name(enum dtype dtype) {
@@ -114,6 +128,19 @@ static bool parse_load(struct span item, KernelConfig *config) {
     return true;
 }
 
+/* "stages_4" or "slack_1": the place of its number in the config and the number; NULL where the item is neither. */
+static int *parse_count(struct span item, KernelConfig *config, int *value) {
+    for (int i = 0; i < N_COUNTS; i++) {
+        const int length = (int)strlen(COUNTS[i].name);
+        if (item.length <= length + 1 || memcmp(item.start, COUNTS[i].name, (size_t)length) != 0 ||
+            item.start[length] != '_' || item.start[length + 1] == '0')
+            continue;
+        *value = span_number((struct span){item.start + length + 1, item.length - length - 1});
+        if (*value > 0) return count_of(config, i);
+    }
+    return NULL;
+}
+
 static enum status parse_features(struct span list, const char *text, KernelConfig *config, struct failure *failure) {
     bool seen_load = false;
     const char *const end = list.start + list.length;
@@ -132,14 +159,18 @@ static enum status parse_features(struct span list, const char *text, KernelConf
                             item.length, item.start);
             flag = &seen_load;
         }
-        if (!flag)
+        int value = 0, *const count = parse_count(item, config, &value);
+        if (!flag && !count)
             return fail(failure, STATUS_USAGE,
                         "config '%s': unknown feature '%.*s'; known are async, eager, swizzled, load_Q_K_V_tiles, "
-                        "buffer, opt_softmax",
+                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, persistent",
                         text, item.length, item.start);
-        if (*flag)
+        if (count ? *count : *flag)
             return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length, item.start);
-        *flag = true;
+        if (count)
+            *count = value;
+        else
+            *flag = true;
     }
     if (!seen_load) return fail(failure, STATUS_USAGE, "config '%s': load_Q_K_V_tiles is missing", text);
     return STATUS_OK;
@@ -184,6 +215,18 @@ enum status config_check(const KernelConfig *config, const char *text, struct fa
         return fail(failure, STATUS_USAGE,
                     "config '%s': Q_mma_load_K_tiles = %d: must be 0 or equal to K_mma_load_K_tiles = %d", text,
                     config->Q_mma_load_K_tiles, config->K_mma_load_K_tiles);
+    if (config->stages == 1)
+        return fail(failure, STATUS_USAGE, "config '%s': stages = 1: must be 0 or at least 2", text);
+    if (config->slack > (config->stages ? config->stages - 2 : 0))
+        return fail(failure, STATUS_USAGE,
+                    "config '%s': slack = %d: must be from 0 to stages - 2, so that one block at least is fetched "
+                    "ahead, and 0 without stages",
+                    text, config->slack);
+    if (config->swizzled && config->padded_rows)
+        return fail(failure, STATUS_USAGE,
+                    "config '%s': padded_rows = true: must be false where swizzled = true, either keeps the banks "
+                    "apart",
+                    text);
     return STATUS_OK;
 }
 
@@ -209,9 +252,13 @@ char *config_format(const KernelConfig *config, char *text) {
         if (*feature_of(&copy, i)) n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "%s+", FEATURES[i].name);
     n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "load_%d_%d_%d_tiles", config->Q_mma_load_K_tiles,
                   config->K_mma_load_K_tiles, config->V_mma_load_K_tiles);
-    for (int i = 0; i < N_FEATURES; i++)
+    for (int i = 0; i < N_FEATURES; i++) {
+        for (int k = 0; k < N_COUNTS && i == FIRST_AFTER_COUNTS; k++)
+            if (*count_of(&copy, k))
+                n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "+%s_%d", COUNTS[k].name, *count_of(&copy, k));
         if (FEATURES[i].after_load && *feature_of(&copy, i))
             n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "+%s", FEATURES[i].name);
+    }
     return text;
 }
 
@@ -229,18 +276,19 @@ static bool symbol_value(const char **at, const char *end, const char *type, int
 
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
     static const char before[] = "_Z13flash_forwardIXtl12KernelConfig", after[] = "EEEv12forward_args";
-    enum { FIELDS = 13, FIRST_FLAG = 5, LAST_FLAGS = 11, FIRST_TILE = 8 };
+    static const char types[] = "diiiibbbiiibbbiibb"; /* of the fields in order: dtype, int, bool */
+    enum { FIELDS = sizeof types - 1, FIRST_FIELDS = 13 };
     if (length < strlen(before) + strlen(after) || memcmp(symbol, before, strlen(before)) != 0 ||
         memcmp(symbol + length - strlen(after), after, strlen(after)) != 0)
         return false;
     const char *at = symbol + strlen(before), *const end = symbol + length - strlen(after);
-    int values[FIELDS];
-    for (int i = 0; i < FIELDS; i++) {
-        const bool flag = (i >= FIRST_FLAG && i < FIRST_TILE) || i >= LAST_FLAGS;
-        if (!symbol_value(&at, end, i == 0 ? "L5dtype" : flag ? "Lb" : "Li", &values[i])) return false;
-        if (flag && values[i] > 1) return false;
+    int values[FIELDS] = {0};
+    for (int i = 0; i < FIELDS && (i < FIRST_FIELDS || at < end); i++) { /* a symbol may lack the later ones */
+        if (!symbol_value(&at, end, types[i] == 'd' ? "L5dtype" : types[i] == 'b' ? "Lb" : "Li", &values[i]))
+            return false;
+        if (types[i] == 'b' && values[i] > 1) return false;
     }
-    for (int later; at < end;) /* fields added after these thirteen: only their zero means what we know */
+    for (int later; at < end;) /* fields added after those known here: only their zero means what we know */
         if (!(symbol_value(&at, end, "Lb", &later) || symbol_value(&at, end, "Li", &later)) || later != 0) return false;
     if (values[0] != FP16 && values[0] != BF16) return false;
     *config = (KernelConfig){(enum dtype)values[0],
@@ -255,7 +303,12 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
                              values[9],
                              values[10],
                              values[11],
-                             values[12]};
+                             values[12],
+                             values[13],
+                             values[14],
+                             values[15],
+                             values[16],
+                             values[17]};
     return true;
 }
 
@@ -263,6 +316,8 @@ bool config_equal(const KernelConfig *a, const KernelConfig *b) {
     KernelConfig x = *a, y = *b;
     for (int i = 0; i < N_FEATURES; i++)
         if (*feature_of(&x, i) != *feature_of(&y, i)) return false;
+    for (int i = 0; i < N_COUNTS; i++)
+        if (*count_of(&x, i) != *count_of(&y, i)) return false;
     return a->dtype == b->dtype && a->d_head == b->d_head && a->B_r == b->B_r && a->B_c == b->B_c &&
            a->n_warps == b->n_warps && a->Q_mma_load_K_tiles == b->Q_mma_load_K_tiles &&
            a->K_mma_load_K_tiles == b->K_mma_load_K_tiles && a->V_mma_load_K_tiles == b->V_mma_load_K_tiles;

@@ -25,8 +25,8 @@ char *config_format(const KernelConfig *config, char *text);
 /* Check the rules that every version shares; STATUS_USAGE names field, value and rule. */
 enum status config_check(const KernelConfig *config, const char *text, struct failure *failure);
 
-/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`): 13 values; more are accepted when
- * they are zero. False for any other symbol. */
+/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`): 13 values or more; those of
+ * fields that are not known here must be zero. False for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);

@@ -238,7 +238,8 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     if (!image) return STATUS_CANNOT_RUN;
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status) return status;
-    gpu->shape = config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch);
+    gpu->shape =
+        config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, backend->device.sms);
     gpu->symbol = instance->symbol;
     if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
         return fail(failure, STATUS_CANNOT_RUN,

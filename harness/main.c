@@ -24,6 +24,7 @@ struct session {
     struct backend *backend;
     struct report report;
     struct inputs inputs;
+    struct problem made; /* what inputs and output have room for; the problem of inputs may be smaller */
     uint16_t *output;    /* of the problem of inputs */
     double peak[2];      /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
     enum status verdict; /* STATUS_OK, or the worst of wrong and untrusted */
@@ -88,12 +89,23 @@ static int64_t host_memory_kb(void) {
     return kb;
 }
 
+/* Whether the tensors at hand begin with this problem's: a value depends on seed, tensor and index alone. */
+static bool inputs_at_hand(const struct session *session, const struct problem *problem) {
+    const struct problem *made = &session->made;
+    return session->output && made->dtype == problem->dtype && made->dist == problem->dist &&
+           made->seed == problem->seed && problem_elements(problem) <= problem_elements(made);
+}
+
 /* Make Q, K, V and hand them over, unless this problem's are at hand. */
 static enum status take_problem(struct session *session, const struct problem *problem) {
     struct failure *failure = &session->failure;
     const int64_t bytes = problem_bytes(problem), available = 1024 * host_memory_kb();
     const int64_t copies = session->backend->ops->sample ? N_INPUTS + 1 : 2 * (N_INPUTS + 1);
     if (session->output && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
+    if (inputs_at_hand(session, problem)) {
+        session->inputs.problem = *problem;
+        return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
+    }
     inputs_free(&session->inputs);
     free(session->output);
     session->output = NULL;
@@ -106,16 +118,16 @@ static enum status take_problem(struct session *session, const struct problem *p
     if (status) return status;
     if (!(session->output = malloc((size_t)bytes)))
         return fail_memory(failure, (unsigned long long)bytes, "the output");
+    session->made = *problem;
     return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
 }
 
 /* ---- one problem with one instance ---- */
 
 static int64_t dump_bytes(const struct problem *problem, const KernelConfig *config) {
-    const launch_shape shape = config_launch_shape(config, problem->seq, problem->heads, problem->batch);
-    const int64_t ctas = (int64_t)shape.grid_x * shape.grid_y * shape.grid_z;
+    const int64_t Q_blocks = problem->seq / config->B_r * problem->heads * problem->batch;
     return (int64_t)sizeof(float) *
-           debug_buffer_floats(ctas, problem->seq / config->B_c, config->B_r, config->B_c, config->d_head);
+           debug_buffer_floats(Q_blocks, problem->seq / config->B_c, config->B_r, config->B_c, config->d_head);
 }
 
 static enum status write_dump(struct session *session, int64_t bytes) {

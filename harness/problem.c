@@ -50,7 +50,8 @@ forward_args problem_args(const struct problem *problem) {
                           .seq_stride = problem->heads * problem->d_head,
                           .head_stride = problem->d_head,
                           .seq = (int32_t)problem->seq,
-                          .heads = (int32_t)problem->heads};
+                          .heads = (int32_t)problem->heads,
+                          .batch = (int32_t)problem->batch};
 }
 
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {

@@ -16,7 +16,8 @@ from analysis.config import ConfigError, Dtype, KernelConfig
 CASES = Path(__file__).parent / "fixtures/config_cases.txt"
 V01 = c.parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
 V01_SYMBOL = (
-    "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0EEEEv12forward_args"
+    "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
+    "Lb0ELi0ELi0ELb0ELb0EEEEv12forward_args"
 )
 
 
@@ -46,12 +47,17 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         n_warps,
         async_copy=draw(st.booleans()),
         eager_load_blocks=draw(st.booleans()),
-        swizzled=draw(st.booleans()),
+        swizzled=(swizzled := draw(st.booleans())),
         Q_mma_load_K_tiles=draw(st.sampled_from([0, K])),
         K_mma_load_K_tiles=K,
         V_mma_load_K_tiles=tiles(B_c),
         mma_double_buffer_loads=buffer,
         optimized_softmax=draw(st.booleans()),
+        lazy_rescale=draw(st.booleans()),
+        stages=(stages := draw(st.sampled_from([0, 2, 3, 4, 12]))),
+        slack=draw(st.integers(0, max(stages - 2, 0))),
+        padded_rows=not swizzled and draw(st.booleans()),
+        persistent=draw(st.booleans()),
     )
 
 
@@ -132,6 +138,12 @@ def test_field_order_is_that_of_the_c_header() -> None:
         ({"K_mma_load_K_tiles": 32}, ["K_mma_load_K_tiles = 32", "d_head / 8 = 16"]),
         ({"Q_mma_load_K_tiles": 2}, ["Q_mma_load_K_tiles = 2", "K_mma_load_K_tiles = 0"]),
         ({"async_copy": 1}, ["async_copy = 1", "bool"]),
+        ({"stages": 1}, ["stages = 1", "at least 2"]),
+        ({"stages": -1}, ["stages = -1", "at least 2"]),
+        ({"stages": 4, "slack": 3}, ["slack = 3", "stages - 2"]),
+        ({"slack": 1}, ["slack = 1", "without stages"]),
+        ({"stages": 4, "slack": -1}, ["slack = -1", "from 0"]),
+        ({"swizzled": True, "padded_rows": True}, ["padded_rows = true", "swizzled"]),
         ({"dtype": 5}, ["dtype = 5", "Dtype"]),
     ],
 )
@@ -154,10 +166,16 @@ def test_symbol_demangles_to_a_form_that_parses() -> None:
 
 def test_later_fields_may_follow_when_they_are_zero() -> None:
     assert c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi0ELb0EEEEv")) == V01
-    with pytest.raises(ConfigError, match="value 14 of KernelConfig is 3, but only 13"):
+    with pytest.raises(ConfigError, match="value 19 of KernelConfig is 3, but only 18"):
         c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi3EEEEv"))
+
+
+def test_later_fields_may_be_missing() -> None:
+    later = "Lb0ELi0ELi0ELb0ELb0E"
+    assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
+    assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == replace(V01, lazy_rescale=True, stages=4)
     with pytest.raises(ConfigError, match="12 values"):
-        c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "EEEv"))
+        c.parse_symbol(V01_SYMBOL.replace("Lb0E" + later, ""))
 
 
 @pytest.mark.parametrize(

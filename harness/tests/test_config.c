@@ -80,6 +80,7 @@ static bool decodes(const char *symbol, const char *expected) {
 static void symbols(void) {
 #define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
 #define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
+#define LATER "Lb0ELi0ELi0ELb0ELb0E"
 #define AFTER "EEEv12forward_args"
     static const char *const bad[] = {
         "",
@@ -88,18 +89,25 @@ static void symbols(void) {
         "_Z13flash_forwardv",
         FIRST AFTER "x",
         "x" FIRST AFTER,
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0E" AFTER,             /* twelve values */
-        FIRST "Lb1E" AFTER,                                                                   /* a later field in use */
-        FIRST "Lb0" AFTER,                                                                    /* no end of a literal */
-        BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such type */
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such bool */
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* int for bool */
-        BEFORE "L5dtype5ELin128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,        /* negative */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0E" AFTER,      /* twelve values */
+        FIRST LATER "Lb1E" AFTER,                                                      /* an unknown field in use */
+        FIRST "Lb2E" AFTER,                                                            /* no such bool, lazy_rescale */
+        FIRST "Lb1ELb0E" AFTER,                                                        /* bool for int */
+        FIRST "Lb0" AFTER,                                                             /* no end of a literal */
+        BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* no such type */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* no such bool */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* int for bool */
+        BEFORE "L5dtype5ELin128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* negative */
         BEFORE "L5dtype5ELi12800000000ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* too long */
     };
     ok(decodes(FIRST AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "a symbol of thirteen values");
-    ok(decodes(FIRST "Lb0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "one more value, a false flag");
-    ok(decodes(FIRST "Li0ELb0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "two more values, both zero");
+    ok(decodes(FIRST LATER AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "the later fields, all zero");
+    ok(decodes(FIRST LATER "Lb0ELi0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "unknown fields, zero");
+    ok(decodes(FIRST "Lb1ELi4E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+lazy+stages_4"),
+       "some of the later fields");
+    ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1E" AFTER,
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+persistent"),
+       "every later field lands in its place");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
        "every field lands in its place");
@@ -111,7 +119,7 @@ static void symbols(void) {
 
 /* Random changes of a good text: the parser must end, and what it accepts must print and read back. */
 static void fuzz(void) {
-    static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax";
+    static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+load_2_2_2_tiles+lazy+stages_4+slack_2+padded";
     static const char letters[] = "(), :+_|0123456789abdefilmoprstwxzBFP\t\x80";
     uint64_t state = 12345;
     int accepted = 0, wrong = 0;
