@@ -286,22 +286,50 @@ static inline float larger(float x, float y) {
     return y != y ? x : most;
 }
 
-/* 2^x with a relative error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. */
-static inline float exp2_value(float x) {
-    double clamped = x < -160.0f ? -160.0 : x > 160.0f ? 160.0 : (double)x;
-    double shifted = clamped + 0x1.8p52, whole = shifted - 0x1.8p52, t = (clamped - whole) * 0x1.62e42fefa39efp-1;
-    double power = 1.0 / 40320;
-    power = power * t + 1.0 / 5040;
-    power = power * t + 1.0 / 720;
-    power = power * t + 1.0 / 120;
-    power = power * t + 1.0 / 24;
-    power = power * t + 1.0 / 6;
-    power = power * t + 0.5;
-    power = power * t + 1.0;
-    power = power * t + 1.0;
-    uint64_t exponent = (bits_of_double(shifted) + 1023) << 52;
-    float result = (float)(power * double_of(exponent));
-    return x != x ? x : result;
+/* 2^x with a relative error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. In
+ * three loops of one width each, which compilers vectorise. */
+WIDE static void exp2_lanes(uint32_t *d, const uint32_t *bits) {
+    double power[LANES];
+    float whole[LANES], rest[LANES];
+    for (int i = 0; i < LANES; i++) {
+        float x = float_of(bits[i]);
+        x = x > 160.0f ? 160.0f : x;
+        x = x < -160.0f ? -160.0f : x;
+        whole[i] = (x + 0x1.8p23f) - 0x1.8p23f;
+        rest[i] = x - whole[i];
+    }
+    for (int i = 0; i < LANES; i++) {
+        double t = (double)rest[i] * 0x1.62e42fefa39efp-1, sum = 1.0 / 40320;
+        sum = sum * t + 1.0 / 5040;
+        sum = sum * t + 1.0 / 720;
+        sum = sum * t + 1.0 / 120;
+        sum = sum * t + 1.0 / 24;
+        sum = sum * t + 1.0 / 6;
+        sum = sum * t + 0.5;
+        sum = sum * t + 1.0;
+        power[i] = sum * t + 1.0;
+    }
+    for (int i = 0; i < LANES; i++) {
+        /* the bits of n + 1023 in the exponent: n is in the low bits of n + 1.5 * 2^52 */
+        uint64_t exponent = (bits_of_double((double)whole[i] + 0x1.8p52) + 1023) << 52;
+        power[i] *= double_of(exponent);
+    }
+    for (int i = 0; i < LANES; i++) {
+        bool nan = (bits[i] & 0x7fffffffu) > 0x7f800000u;
+        d[i] = nan ? CANONICAL_NAN : bits_of((float)power[i]);
+    }
+}
+
+void lanes_ex2_f32(void *d, const void *a, const void *b, const void *c) {
+    (void)b, (void)c;
+    exp2_lanes(d, a);
+}
+
+void lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
+    (void)b, (void)c;
+    uint32_t *result = d;
+    exp2_lanes(result, a); /* a subnormal source gives 1 with or without flushing */
+    for (int i = 0; i < LANES; i++) result[i] = flushed(result[i]);
 }
 
 LANES_F32(lanes_add_f32, x + y)
@@ -314,7 +342,6 @@ LANES_F32(lanes_max_f32, larger(x, y))
 LANES_F32(lanes_rcp_f32, 1.0f / x)
 LANES_F32(lanes_sqrt_f32, sqrtf(x))
 LANES_F32(lanes_rsqrt_f32, (float)(1.0 / sqrt((double)x)))
-LANES_F32(lanes_ex2_f32, exp2_value(x))
 LANES_F32(lanes_lg2_f32, (float)log2((double)x))
 LANES_F32(lanes_sin_f32, (float)sin((double)x))
 LANES_F32(lanes_cos_f32, (float)cos((double)x))
