@@ -32,7 +32,9 @@ def rebuilt(tree: Path, *arguments: str) -> set[str]:
     make(tree, *arguments, "v01")
     after = {path: path.stat().st_mtime_ns for path in tree.rglob("*") if path.is_file()}
     changed = {path for path, t in after.items() if times.get(path) != t}
-    return {path.name for path in changed if path.suffix in (".o", ".ptx", ".cubin", ".log") or path.parent.name == "bin"}
+    return {
+        path.name for path in changed if path.suffix in (".o", ".ptx", ".cubin", ".log") or path.parent.name == "bin"
+    }
 
 
 def edit(path: Path) -> None:

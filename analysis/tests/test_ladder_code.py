@@ -1,0 +1,104 @@
+"""The machine code of the ladder on sm_80: what the algorithm fixes, what the published ladder counted, what v07 holds."""
+
+import os
+import subprocess
+from collections import Counter
+
+import pytest
+
+from analysis.config import KernelConfig
+from analysis.counts import count_instructions
+from analysis.files import root
+from analysis.ladder import Version, load_all
+from analysis.published import nearest_listing
+from analysis.regions import split
+from analysis.subjects import resolve, start
+
+KV_LOOP = "loop"
+SIXTEEN = [version for version in load_all(root()).values() if version.version <= "v16"]
+
+
+def loop_counts(name: str, config: KernelConfig) -> Counter[str]:
+    """Opcode families in the KV loop, dummies that are never executed included; "TOTAL" is their sum."""
+    code = split(start(resolve(name, "sm_80", config)).listing()).regions[KV_LOOP]
+    counts = count_instructions(KV_LOOP, code)
+    families: Counter[str] = Counter(TOTAL=counts.total)
+    for opcode, n in counts.by_name.items():
+        families[opcode.split(" ")[0]] += n
+    return families
+
+
+def own_loop(version: Version) -> Counter[str]:
+    return loop_counts(version.version, version.header.config)
+
+
+@pytest.mark.parametrize("version", SIXTEEN, ids=lambda version: version.version)
+def test_the_algorithm_fixes_these_counts(version: Version) -> None:
+    """Per warp and KV block: matrix instructions, shared-memory reads, copies, exponentials, maxima, shuffles."""
+    config = version.header.config
+    rows = config.B_r // config.n_warps
+    scores, own_rows = rows * config.B_c // 32, rows // 8  # of one thread
+    counts = own_loop(version)
+    Q_reads = 0 if config.Q_mma_load_K_tiles == 0 else (rows // 16) * (config.d_head // 16)
+    expected = {
+        "HMMA": (rows // 16) * (config.B_c // 8) * (config.d_head // 16) * 2,
+        "LDSM": (config.B_c // 16) * (config.d_head // 16) + Q_reads,
+        "LDSM.MT88": (config.B_c // 16) * (config.d_head // 16),
+        "LDGSTS": 2 * config.B_c * config.d_head * 2 // 16 // config.threads(),
+        "MUFU.EX2": scores + own_rows,
+        "FMNMX": scores + 2 * own_rows,
+        "SHFL": 2 * own_rows,
+        "F2F/F2FP": scores // 2,
+        "BAR": 2 if config.eager_load_blocks else 3,
+    }
+    if config.optimized_softmax:
+        expected |= {"FFMA": scores + own_rows, "FMUL": rows * config.d_head // 32 + 2 * own_rows, "FADD": scores}
+    else:
+        expected |= {"FADD": 2 * scores}
+    assert {name: counts[name] for name in expected} == expected
+
+
+GROUPS = {
+    "TOTAL": ("TOTAL",),
+    "LDSM": ("LDSM", "LDSM.MT88"),
+    "LDGSTS": ("LDGSTS",),
+    "MUFU": ("MUFU.EX2",),
+    "FFMA": ("FFMA",),
+    "FMUL": ("FMUL",),
+    "FADD": ("FADD",),
+    "IADD3+LOP3+SHF": ("IADD3", "LOP3", "SHF"),
+    "IMAD.MOV+MOV": ("IMAD.MOV.U32", "MOV"),
+}
+
+
+@pytest.mark.parametrize("version", SIXTEEN, ids=lambda version: version.version)
+def test_no_more_instructions_than_the_published_ladder(version: Version) -> None:
+    """At most 3 % (v01: 5 %) or 4 instructions more than the published listing of the same step and blocks."""
+    config = version.header.config
+    listing = nearest_listing(config, version.version)
+    assert listing is not None
+    blocks = (listing.config.B_r, listing.config.B_c, listing.config.n_warps)
+    assert blocks == (config.B_r, config.B_c, config.n_warps), "no published listing has these blocks"
+    counts = own_loop(version)
+    published = Counter({**listing.opcodes, "TOTAL": listing.loop})
+    tolerance = 0.05 if version.version == "v01" else 0.03
+    for group, names in GROUPS.items():
+        ours, theirs = (sum(table[name] for name in names) for table in (counts, published))
+        assert ours <= max(theirs * (1 + tolerance), theirs + 4), f"{group}: {ours}, published {theirs}"
+
+
+def test_the_autotuned_version_holds_all_before_it() -> None:
+    """Built with the configuration of an earlier version, v07 has that version's main loop."""
+    earlier = [version for version in SIXTEEN if version.version < "v07"]
+    configs = [version.header.config for version in earlier]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = [
+        "make",
+        "cubins",
+        "VER=v07",
+        "ARCHS=80",
+        "KERNELS=" + ";".join(config.short_form() for config in configs),
+    ]
+    subprocess.run(command, cwd=root(), env=environment, check=True, capture_output=True)
+    for version, config in zip(earlier, configs, strict=True):
+        assert loop_counts("v07", config) == own_loop(version), version.version
