@@ -1,4 +1,4 @@
-"""The machine code of the ladder on sm_80: what the algorithm fixes, what the published ladder counted, what v07 holds."""
+"""The ladder's machine code on sm_80: what the algorithm fixes, what the published ladder counted, what v07 holds."""
 
 import os
 import subprocess
