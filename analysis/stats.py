@@ -220,8 +220,9 @@ def speed_word(speedup: Interval, same_within: float = SAME_WITHIN) -> str:
 def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> Verdict:
     """Is the second side faster? Raises ValueError when a side holds no samples.
 
-    Within paired rounds a difference of clocks is the kernels' own doing (power), so time decides. Otherwise it may be
-    the machine's state: then time and cycles must agree, or the verdict is UNSURE.
+    Within paired rounds a lasting difference of clocks is the kernels' own doing (power), so time decides; where time
+    can't tell and is near 1, equal cycles do. Between runs a difference of clocks may be the machine's state: then time
+    and cycles must agree, or the verdict is UNSURE.
     """
     measured = ratio(first, second)
     if measured is None:
@@ -234,6 +235,13 @@ def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> 
             reason = f"{share:.0%} of the {name} side's samples were discarded because of low clocks"
             return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
     word = speed_word(speedup, same_within)
+    if word == "UNSURE" and paired and abs(speedup.mid - 1) <= same_within:
+        in_cycles = ratio(first, second, cycles=True)
+        if in_cycles is not None and speed_word(in_cycles[0], same_within) == "SAME":
+            reason = (
+                f"the same number of cycles ({in_cycles[0]}); the times differ with the clock, which moves by steps"
+            )
+            return Verdict("SAME", speedup, rounds, paired, clock_ratio, reason)
     if word == "UNSURE":
         reason = "the interval holds 1 and is wider than the tolerance: measure more rounds"
         return Verdict(word, speedup, rounds, paired, clock_ratio, reason)

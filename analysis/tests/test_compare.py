@@ -1,11 +1,14 @@
 """Compare: verdicts from executables run side by side, from records and from files, with their exit statuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis import records, summary
 from analysis.__main__ import main
+from analysis.compare import comparisons
 from analysis.tests.fake import FakeBin
 
 
@@ -50,6 +53,18 @@ def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.Captur
     assert compare(tmp_path, "v01", "v03", "--from", path) == 0
     assert len(fake.calls()) == calls
     assert compare(tmp_path, "v01", "v09", "--from", path) == 2
+
+
+def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:
+    """Times moved by 1.8 % with the clock, by 10 MHz steps of a power-limited card; the cycles did not move."""
+    found = records.read(Path(__file__).parent / "fixtures" / "same_version_h200.jsonl").records
+    first, second = ([r for r in found if summary.subject_name(r) == f"v07 {label}"] for label in "AB")
+    (one,) = comparisons(first, second, 0.01)
+    assert (one.verdict.word, one.verdict.rounds) == ("SAME", 5)
+    (other,) = comparisons(
+        first, [replace(r, samples_ns=tuple(0.98 * ns for ns in r.samples_ns)) for r in second], 0.01
+    )
+    assert other.verdict.word == "FASTER"
 
 
 def test_two_files(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

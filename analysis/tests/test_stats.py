@@ -103,6 +103,21 @@ def test_noise_is_unsure_not_a_verdict() -> None:
     assert "more rounds" in verdict.reason
 
 
+def stepping(ns: float, clocks: list[float]) -> dict[tuple[str, int], Round]:
+    """Rounds of a kernel with a fixed number of cycles at clocks that step from round to round."""
+    return {("r", i): Round((ns * HZ / hz,) * 5, (hz,) * 5) for i, hz in enumerate(clocks)}
+
+
+def test_equal_cycles_at_clocks_that_step_are_the_same() -> None:
+    clocks = [1.635e9, 1.665e9, 1.649e9, 1.665e9, 1.635e9]
+    verdict = stats.compare(stepping(1000, clocks), stepping(1001, clocks[::-1][1:] + clocks[:1]))
+    assert verdict.word == "SAME"
+    assert "same number of cycles" in verdict.reason
+    assert not (verdict.speedup.low > 0.99 and verdict.speedup.high < 1.01)
+    other = stats.compare(stepping(1000, clocks), stepping(1015, clocks[::-1][1:] + clocks[:1]))
+    assert other.word != "SAME"
+
+
 def test_drift_that_hits_both_sides_does_not_matter_within_rounds() -> None:
     verdict = stats.compare(rounds(1000, 6, 1, drift=0.05), rounds(1000, 6, 2, drift=0.05))
     assert verdict.word == "SAME"
