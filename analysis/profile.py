@@ -121,10 +121,13 @@ def parse(text: str, source: str) -> list[Profile]:
     for needed in ("Kernel Name", "Grid Size"):
         if needed not in header:
             raise AnalysisError(f"{source}: the table of ncu has no column {needed!r}")
+    details = "Metric Name" in header
     for number, row in enumerate(rows[1:], start=start + 2):
+        if details:  # lines of metrics lack the columns that only lines of advice fill
+            row += [""] * (len(header) - len(row))
         if len(row) != len(header):
             raise AnalysisError(f"{source}:{number}: {len(row)} cells, but the header has {len(header)}")
-    found = _details(header, rows[1:], source) if "Metric Name" in header else _raw(header, rows[1:], source)
+    found = _details(header, rows[1:], source) if details else _raw(header, rows[1:], source)
     if not found:
         raise AnalysisError(f"{source}: the table of ncu holds no kernel")
     return found
@@ -144,7 +147,7 @@ def _raw(header: list[str], rows: list[list[str]], source: str) -> list[Profile]
 
 
 def _details(header: list[str], rows: list[list[str]], source: str) -> list[Profile]:
-    """Page details: a line a metric."""
+    """Page details: a line a metric, and lines of advice, which have no metric's name."""
     launches: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]]]] = {}
     for row in rows:
         cells = dict(zip(header, row, strict=True))

@@ -48,6 +48,15 @@ def test_the_details_page_with_units_and_a_foreign_kernel() -> None:
     assert profile.columns(foreign, 3)["kernel"] == "FlashAttention-2"
 
 
+def test_the_details_page_as_ncu_writes_it() -> None:
+    """Lines of metrics end early, lines of advice have no metric."""
+    (ours,) = profile.parse((FIXTURES / "ncu_details.csv").read_text(), "h200")
+    assert ours.figures["duration_ns"] == 12608
+    assert ours.figures["cycles"] == 22895
+    assert ours.figures["registers"] == 196
+    assert ours.seq() == 512
+
+
 def test_what_was_not_collected_is_empty_not_zero() -> None:
     (ours, _) = profile.parse(DETAILS, "details")
     cells = profile.columns(ours, 3)
