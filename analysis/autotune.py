@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import executables, records, stats
-from .bench import add_measuring_arguments, clock_text, dtypes_of, new_run_id, thinned
+from .bench import add_measuring_arguments, clock_text, dtypes_of, kept, new_run_id
 from .config import Dtype, KernelConfig, config_set, parse_config
 from .cubin import Cubin, Kernel
 from .errors import DONE, AnalysisError
@@ -172,7 +172,7 @@ class Search:
         ):
             raw["run"] = self.about | {"round": number, "stage": stage.number}
             record = records.parse(raw, self.version)
-            records.append(self.path, [thinned(raw)])
+            records.append(self.path, [kept(raw)])
             self.found[stage.number, number, record.config] = record
             self.tell(stage, number, done + 1, len(missing), begin)
             if self.deadline is not None and time.monotonic() > self.deadline:

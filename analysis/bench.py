@@ -93,7 +93,8 @@ def new_run_id() -> str:
 def executable_arguments(plan: Plan, unit: Unit) -> list[str]:
     """The command line of an executable for one unit, without the program."""
     timing = plan.timing
-    arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, plan.seqs))]
+    longest_first = sorted(plan.seqs, reverse=True)  # an executable draws its inputs once, for the largest problem
+    arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, longest_first))]
     if plan.batch is not None:
         arguments += ["--batch", str(plan.batch)]
     arguments += ["--heads", str(plan.heads), "--dist", plan.dist, "--seed", str(plan.seed)]
@@ -241,8 +242,14 @@ def rounds_of(
             about |= {"refused": [asdict(one) for one in refused]} if refused else {}
             for raw in found:
                 records.parse(raw, str(unit))
-            records.append(path, [thinned(raw) | {"run": about} for raw in found])
+            records.append(path, [kept(raw) | {"run": about} for raw in found])
     return path, run_id
+
+
+def kept(raw: dict[str, Any]) -> dict[str, Any]:
+    """The record as it is kept: the program's name without the folders of this machine, and not too many samples."""
+    argv = raw.get("argv")
+    return thinned(raw) | ({"argv": [f"bin/{Path(argv[0]).name}", *argv[1:]]} if argv else {})
 
 
 def thinned(raw: dict[str, Any]) -> dict[str, Any]:
@@ -254,8 +261,8 @@ def thinned(raw: dict[str, Any]) -> dict[str, Any]:
     if not timing or len(timing["samples_ns"]) <= SAMPLES_KEPT:
         return raw
     step = -(-len(timing["samples_ns"]) // SAMPLES_KEPT)
-    kept = {name: timing[name][::step] for name in ("samples_ns", "sm_clock_hz")}
-    return raw | {"timing": timing | kept | {"kept_every": step}}
+    some = {name: timing[name][::step] for name in ("samples_ns", "sm_clock_hz")}
+    return raw | {"timing": timing | some | {"kept_every": step}}
 
 
 def gpu_name(version: str) -> str:

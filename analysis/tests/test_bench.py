@@ -73,7 +73,7 @@ def test_the_options_reach_the_executable(fake: FakeBin, tmp_path: Path) -> None
     for expected in (
         "--backend gpu",
         "--dtype bf16",
-        "--seq 512,1024,2048",
+        "--seq 2048,1024,512",
         "--heads 3",
         "--batch 2",
         "--no-check",
@@ -186,6 +186,11 @@ def test_many_samples_are_thinned_evenly() -> None:
     assert len(kept["samples_ns"]) <= bench.SAMPLES_KEPT
     assert kept["median"] == 499.5
     assert bench.thinned({"timing": None}) == {"timing": None}
+
+
+def test_records_hold_no_folder_of_the_machine() -> None:
+    assert bench.kept({"argv": ["/home/somebody/flashladder/bin/v07", "--seq", "512"]})["argv"][0] == "bin/v07"
+    assert bench.kept({"peer": "fa2"}) == {"peer": "fa2"}
 
 
 def test_peers_stand_among_the_versions() -> None:
