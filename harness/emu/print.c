@@ -60,7 +60,8 @@ static int by_name_and_line(const void *left, const void *right) {
 
 static void print_tally(FILE *to, const tally *tally) {
     char name[64];
-    snprintf(name, sizeof name, tally->line ? "%s:%d" : "%s", tally->name, tally->line);
+    const char *format = tally->line == 0 ? "%s" : strchr(tally->name, '.') ? "%s:%d" : "%s %d"; /* file or PTX line */
+    snprintf(name, sizeof name, format, tally->name, tally->line);
     fprintf(to, "%-36s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 "\n", name,
             tally->sum.executed, tally->sum.wavefronts, tally->sum.ideal, tally->sum.sectors, tally->sum.bytes);
 }
