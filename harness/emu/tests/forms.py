@@ -1,0 +1,79 @@
+"""The emulator's own table of PTX forms, and which of its alternatives a text of PTX uses.
+
+table = read_forms()                      # rows of `ptxrun --forms`
+unused = missing(table, ptx_text)         # "cvt rn|rz? ...: rz" for each alternative that no instruction uses
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from emulation import ptxrun
+
+OPCODE = re.compile(r"^(?:@!?%?\w+\s+)?([a-z0-9]+(?:\.[\w:]+)*)")
+
+
+@dataclass(frozen=True)
+class Form:
+    opcode: str
+    tokens: tuple[str, ...]  # "rn|rz?", as the table writes them
+    operands: str
+
+    def match(self, pieces: list[str]) -> list[tuple[int, str]] | None:
+        """(token, alternative) of each modifier, or None; optional tokens are taken where they fit, as in forms.c."""
+        if pieces[0] != self.opcode:
+            return None
+        used, at = [], 1
+        for index, token in enumerate(self.tokens):
+            if at < len(pieces) and pieces[at] in token.rstrip("?").split("|"):
+                used.append((index, pieces[at]))
+                at += 1
+            elif not token.endswith("?"):
+                return None
+        return used if at == len(pieces) else None
+
+    def __str__(self) -> str:
+        return " ".join([self.opcode, *self.tokens])
+
+
+def read_forms() -> list[Form]:
+    rows = []
+    for line in ptxrun("--forms").stdout.splitlines()[2:]:
+        opcode, modifiers, operands, *_ = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:])
+        rows.append(Form(opcode, tuple(modifiers.replace("\\|", "|").split()), operands))
+    return rows
+
+
+def opcodes(text: str) -> set[str]:
+    """The distinct opcodes with their modifiers, in a text with one instruction a line."""
+    return {
+        match[1] for line in text.splitlines() if (match := OPCODE.match(line.strip())) and line.rstrip().endswith(";")
+    }
+
+
+def missing(table: Iterable[Form], text: str) -> list[str]:
+    """What no instruction uses: whole rows, and single alternatives of a row."""
+    rows = list(table)
+    unused = {
+        (row, index, word)
+        for row in rows
+        for index, token in enumerate(row.tokens)
+        for word in token.rstrip("?").split("|")
+    }
+    unused_rows = set(rows)
+    for opcode in opcodes(text):
+        for row in rows:
+            used = row.match(opcode.split("."))
+            if used is not None:
+                unused_rows.discard(row)
+                unused -= {(row, index, word) for index, word in used}
+                break
+    partly: dict[tuple[Form, int], list[str]] = {}
+    for row, index, word in unused:
+        if row not in unused_rows:
+            partly.setdefault((row, index), []).append(word)
+    return sorted([f"{row}: all of it" for row in unused_rows]) + sorted(
+        f"{row}: {'|'.join(sorted(words))}" for (row, _), words in partly.items()
+    )

@@ -1,0 +1,54 @@
+"""Golden counters: what each version executes on a fixed problem (own configuration, fp16, seq 256, 1 head, batch 1).
+
+    python3 harness/emu/tests/golden.py    # rewrites golden_counters.csv from the versions that are built
+
+A change of a kernel or of the toolkit changes them; a change of the emulator should not.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from versions import Launch, Version, versions
+
+GOLDEN = Path(__file__).resolve().parent / "golden_counters.csv"
+FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors"]
+
+
+def counters(version: Version, folder: Path, *options: object) -> dict[str, str]:
+    path = folder / "counters.csv"
+    done = Launch(version.entry("fp16"), seq=256).run(version.ptx, "--counters-csv", path, *options)
+    assert done.returncode == 0, f"{version.name}: status {done.returncode}\n{done.stderr}"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def total(field: str, group: str = "") -> str:
+        return str(sum(int(row[field]) for row in rows if group in ("", row["group"])))
+
+    return {
+        "version": version.name, "warp_instructions": total("executed"), "mma": total("executed", "mma"),
+        "wavefronts": total("wavefronts"), "ideal": total("ideal"), "sectors": total("sectors"),
+    }  # fmt: skip
+
+
+def read() -> dict[str, dict[str, str]]:
+    with GOLDEN.open(newline="") as file:
+        return {row["version"]: row for row in csv.DictReader(file)}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [counters(version, Path(folder)) for version in versions()]
+    with GOLDEN.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{GOLDEN.name}: {len(rows)} versions")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Defects by script: PTX text with one line removed or changed, and the classes of finding that must name it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    kind: str
+    ordinal: int  # among the places of its kind
+    line: int  # of the PTX, from 1
+    text: str  # the whole changed PTX
+    expected: frozenset[str]
+    was: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.was})"
+
+
+RACES = frozenset({"race", "async-in-flight"})
+WRONG_PLACE = RACES | {"uninitialised-shared", "out-of-bounds"}
+ADDRESS = r"[^[]*\[%\w+)(?P<offset>\+-?\d+)?(?P<tail>\].*)"
+# kind -> the line it is about, by how much its address moves (None: the line is removed), the classes that may name it
+RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
+    "barrier": (r"\tbar\.sync .*", None, RACES),
+    "warp barrier": (r"\tbar\.warp\.sync .*", None, RACES),
+    "wait": (r"\tcp\.async\.wait_(group|all).*", None, RACES),
+    "commit": (r"\tcp\.async\.commit_group.*", None, RACES),
+    "copy": (r"\tcp\.async\.c[ag]\.shared.*", None, RACES | {"uninitialised-shared"}),
+    "shifted fragment": (r"(?P<head>\tldmatrix" + ADDRESS, "two blocks", WRONG_PLACE),
+    "shifted store": (r"(?P<head>\tst\.shared" + ADDRESS, "rows of a warp", WRONG_PLACE),
+    "shifted load": (r"(?P<head>\tld\.shared" + ADDRESS, "rows of a warp", WRONG_PLACE),
+    "misaligned": (r"(?P<head>\t(?:ldmatrix|ld\.shared\.v4|cp\.async\.cg)" + ADDRESS, "4", frozenset({"misaligned"})),
+    "overrun": (
+        r"(?P<head>\tcp\.async\.c[ag]\.shared[^,]*, \[%\w+)(?P<offset>\+-?\d+)?(?P<tail>\].*)",
+        "far",
+        frozenset({"out-of-bounds"}),
+    ),
+    "initialisation": (
+        r"\tmov\.(f32|b32) *\t%\w+, 0f(00000000|FF800000);",
+        None,
+        frozenset({"uninitialised-register"}),
+    ),
+    "output": (r"\tst\.global\..*", None, frozenset({"output-never-written"})),
+}
+
+
+def mutants(text: str, shape: tuple[int, int, int, int]) -> Iterator[Mutant]:
+    """All mutants of a PTX text with one entry, of (dtype, B_r, B_c, warps)."""
+    _, rows, columns, warps = shape
+    shifts = {"two blocks": (rows + columns) * 256, "rows of a warp": rows // warps * 256, "4": 4, "far": 1 << 30}
+    lines = text.split("\n")
+    for kind, (pattern, shift, expected) in RULES.items():
+        found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(pattern, line))]
+        for ordinal, (i, match) in enumerate(found):
+            changed = ""
+            if shift is not None:
+                changed = f"{match['head']}+{int(match['offset'] or 0) + shifts[shift]}{match['tail']}"
+            whole = "\n".join([*lines[:i], changed, *lines[i + 1 :]])
+            yield Mutant(kind, ordinal, i + 1, whole, expected, lines[i].strip())
+
+
+SHARED_ACCESS = re.compile(r"\t(?:ldmatrix|ld\.shared|st\.shared)")
+WAIT = re.compile(r"\tcp\.async\.wait_group\s+(\d+)")
+
+
+def equivalent(mutant: Mutant, text: str) -> str:
+    """Why a mutant is the same program as the original text, where the lines around it show it; else ""."""
+    lines = text.split("\n")
+    at = mutant.line - 1
+    if mutant.kind == "wait" and _nothing_pending(lines, at):
+        return "no copy was issued since a wait for all groups"
+    if mutant.kind == "wait" and (match := WAIT.match(lines[at])) and _followed_by_wait(lines, at, int(match[1])):
+        return "a wait for as much follows before shared memory is used"
+    if mutant.kind == "commit" and _joins_a_group(lines, at):
+        return "its copies join the next group, and a wait for that follows before shared memory is used"
+    if mutant.kind == "warp barrier" and _followed_by_barrier(lines, at):
+        return "a barrier of the CTA follows before shared memory is used"
+    if mutant.kind == "initialisation" and _before_the_loop_guard(lines, at):
+        return "it is the result of a launch without a KV block, and set again where there is one"
+    return ""
+
+
+def _straight(lines: list[str], at: int) -> Iterator[str]:
+    """The lines that follow, up to a jump back: a loop is entered at its label, a guard that skips it is not taken."""
+    passed: set[str] = set()
+    for line in lines[at + 1 :]:
+        if label := re.match(r"(\$?\w+):", line):
+            passed.add(label[1])
+        jump = re.search(r"\tbra(?:\.uni)?\s+(\$?\w+);", line)
+        if jump and (jump[1] in passed or f"{jump[1]}:" in lines[:at]):
+            return
+        yield line
+
+
+def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
+    for line in _straight(lines, at):
+        if SHARED_ACCESS.match(line):
+            return False
+        if (match := WAIT.match(line)) and int(match[1]) <= groups:
+            return True
+    return False
+
+
+def _joins_a_group(lines: list[str], at: int) -> bool:
+    commits = 0
+    for line in _straight(lines, at):
+        if SHARED_ACCESS.match(line):
+            return False
+        commits += line.startswith("\tcp.async.commit_group")
+        if (match := WAIT.match(line)) and commits > int(match[1]):
+            return True
+    return False
+
+
+def _followed_by_barrier(lines: list[str], at: int) -> bool:
+    for line in _straight(lines, at):
+        if SHARED_ACCESS.match(line):
+            return False
+        if line.startswith("\tbar.sync"):
+            return True
+    return False
+
+
+def _nothing_pending(lines: list[str], at: int) -> bool:
+    for line in reversed(lines[:at]):
+        if (match := WAIT.match(line)) and int(match[1]) == 0:
+            return True
+        if "cp.async" in line or re.match(r"\$?\w+:", line) or "\tbra" in line:
+            return False
+    return False
+
+
+def _before_the_loop_guard(lines: list[str], at: int) -> bool:
+    """Whether the block that holds the line ends in a conditional branch forwards."""
+    for i, line in enumerate(lines[at:], at):
+        if jump := re.search(r"@!?%\w+ bra\s+(\$?\w+);", line):
+            return f"{jump[1]}:" in lines[i:]
+        if re.match(r"\$?\w+:", line):
+            return False
+    return False

@@ -1,0 +1,225 @@
+/* test_emu.c - the promises of emu.h: loading, buffers, launches, findings and counters through the C API. */
+#include "harness/emu/emu.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { THREADS = 64, CTAS = 6, COUNT = THREADS * CTAS };
+
+static int tests, failures;
+
+__attribute__((format(printf, 2, 3))) static void check(bool right, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    printf("%sok %d - ", right ? "" : "not ", ++tests);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+    failures += !right;
+}
+
+static const char program[] =
+    ".version 8.3\n.target sm_80\n.address_size 64\n"
+    ".shared .align 8 .b8 cells[512];\n"
+    ".visible .entry scale(.param .u8 tag, .param .u64 data, .param .u16 low, .param .align 8 .b8 pair[12])\n"
+    ".maxntid 64, 1, 1\n{\n"
+    ".reg .b32 %i, %t, %c, %s, %v, %n;\n.reg .b64 %p;\n"
+    "mov.u32 %t, %tid.x;\nmov.u32 %c, %ctaid.x;\nmad.lo.u32 %i, %c, 64, %t;\n"
+    "mov.u32 %s, cells;\nmad.lo.u32 %s, %t, 4, %s;\nst.shared.u32 [%s], %i;\nbar.sync 0;\nxor.b32 %s, %s, 128;\n"
+    "ld.shared.u32 %v, [%s];\nld.param.u32 %n, [pair+4];\nmul.lo.u32 %v, %v, %n;\n"
+    "ld.param.u64 %p, [data];\nmad.wide.u32 %p, %i, 4, %p;\nst.global.u32 [%p], %v;\nret;\n}\n"
+    ".entry idle()\n{\nret;\n}\n";
+
+/* The parameter block of scale(), as emu_entry_info lays it out. */
+typedef struct scale_params {
+    uint8_t tag;
+    uint64_t data;
+    uint16_t low;
+    uint32_t pair[3] __attribute__((aligned(8)));
+} scale_params;
+
+static emu_launch launch_of(const scale_params *params) {
+    emu_launch launch = {.grid = {CTAS, 1, 1},
+                         .block = {THREADS, 1, 1},
+                         .params = params,
+                         .param_bytes = offsetof(scale_params, pair) + 12,
+                         .checks = true};
+    return launch;
+}
+
+static void test_loading(void) {
+    emu_error error = {0};
+    const char broken[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\nfrobnicate.b32 1;\n}\n";
+    check(emu_load(broken, sizeof broken - 1, &error) == NULL, "an unknown opcode is refused");
+    check(error.line == 6 && strstr(error.text, "frobnicate"), "by line and name: %d: %s", error.line, error.text);
+    error = (emu_error){0};
+    check(emu_load("", 0, &error) == NULL && error.text[0], "an empty text is refused: %s", error.text);
+    check(emu_load("\0\0\0", 3, &error) == NULL && error.text[0], "so are zero bytes: %s", error.text);
+    emu_unload(NULL);
+    emu_device_free(NULL);
+}
+
+static void test_entries(const emu_module *module) {
+    check(emu_entry_count(module) == 2, "both entries are there");
+    check(emu_entry(module, -1) == NULL && emu_entry(module, 2) == NULL, "no entry beyond them");
+    const emu_entry_info *info = emu_entry(module, 0);
+    check(strcmp(info->name, "scale") == 0 && info->params == 4, "the first is scale() with its parameters");
+    static const uint32_t offsets[] = {0, 8, 16, 24}, sizes[] = {1, 8, 2, 12};
+    check(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters lie at their natural alignment");
+    check(memcmp(info->param_sizes, sizes, sizeof sizes) == 0 && info->param_bytes == 36, "and have their sizes");
+    check(info->shared_bytes == 512 && info->max_threads == 64, "static shared memory and .maxntid are read");
+    check(info->instructions == 15, "%u instructions are counted", info->instructions);
+}
+
+static void test_buffers(void) {
+    emu_device *device = emu_device_new();
+    uint64_t first = emu_alloc(device, "first", 1000, EMU_BUFFER), second = emu_alloc(device, "second", 24, EMU_OUTPUT);
+    unsigned char *bytes = emu_host_bytes(device, first);
+    bool zero = true;
+    for (int i = 0; i < 1000; i++) {
+        zero = zero && bytes[i] == 0;
+    }
+    check(first && second && first % 256 == 0 && second % 256 == 0, "buffers are aligned to 256 bytes");
+    check(zero, "a new buffer holds zeros");
+    check(emu_host_bytes(device, first + 999) == bytes + 999, "host bytes are found inside of a buffer");
+    check(!emu_host_bytes(device, first + 1000) && !emu_host_bytes(device, first - 1) && !emu_host_bytes(device, 0),
+          "and nowhere else");
+    check(emu_alloc(device, "none", 0, EMU_BUFFER) == 0, "an empty buffer is refused");
+    check(emu_alloc(device, "huge", UINT64_MAX, EMU_BUFFER) == 0, "so is one that cannot be");
+    emu_device_free(device);
+}
+
+static void test_refused_launches(const emu_module *module) {
+    emu_device *device = emu_device_new();
+    scale_params params = {.data = emu_alloc(device, "data", COUNT * 4, EMU_OUTPUT), .pair = {0, 3, 0}};
+    const emu_launch good = launch_of(&params);
+    emu_launch bad[7];
+    static const char *const names[] = {"entry 2",
+                                        "entry -1",
+                                        "other bytes of parameters",
+                                        "a grid of 0 CTAs",
+                                        "2048 threads",
+                                        "more threads than .maxntid",
+                                        "too much shared memory"};
+    for (int i = 0; i < 7; i++) {
+        bad[i] = good;
+    }
+    bad[0].entry = 2;
+    bad[1].entry = -1;
+    bad[2].param_bytes = 35;
+    bad[3].grid[1] = 0;
+    bad[4].block[1] = 32;
+    bad[5].block[0] = 65;
+    bad[6].dynamic_shared = 1u << 30;
+    for (int i = 0; i < 7; i++) {
+        emu_error error = {0};
+        emu_status status = emu_run(device, module, &bad[i], &error);
+        check(status == EMU_REFUSED && error.text[0], "%s: %s", names[i], error.text);
+    }
+    emu_error error = {0};
+    check(emu_run(device, module, &good, &error) == EMU_OK, "the right launch runs after them");
+    emu_device_free(device);
+}
+
+static bool results_are_right(emu_device *device, uint64_t data) {
+    const uint32_t *values = emu_host_bytes(device, data);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (values[i] != (i ^ 32) * 3) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void test_launches(const emu_module *module) {
+    emu_counters reference = {0};
+    emu_device *devices[4];
+    for (int i = 0; i < 4; i++) {
+        emu_device *device = devices[i] = emu_device_new();
+        emu_error error = {0};
+        scale_params params = {.data = emu_alloc(device, "data", COUNT * 4, EMU_OUTPUT), .pair = {0, 3, 0}};
+        emu_launch launch = launch_of(&params);
+        launch.threads = i;
+        launch.schedule = (uint64_t)i;
+        emu_status status = emu_run(device, module, &launch, &error);
+        size_t findings = 1;
+        (void)emu_findings(device, &findings);
+        check(status == EMU_OK && findings == 0, "%d host threads, schedule %d: nothing is found", i, i);
+        check(results_are_right(device, params.data), "%d host threads: results are right", i);
+        const emu_counters *counts = emu_counts(device);
+        if (i == 0) {
+            reference = *counts;
+        }
+        const emu_counter *a = &counts->total, *b = &reference.total;
+        check(a->executed == b->executed && a->lanes == b->lanes && a->wavefronts == b->wavefronts &&
+                  a->ideal == b->ideal && a->sectors == b->sectors && a->requests == b->requests &&
+                  a->bytes == b->bytes,
+              "%d host threads: the same counters", i);
+    }
+    check(reference.count == 15 && reference.total.executed == 15 * 2 * CTAS, "each instruction ran once in each warp");
+    check(reference.total.wavefronts == 2 * 2 * CTAS && reference.total.ideal == 2 * 2 * CTAS,
+          "shared memory has no conflict");
+    const emu_counter *store = &reference.rows[13];
+    check(strcmp(store->place.ptx, "st.global.u32 [%p], %v;") == 0 && store->requests == 2 * CTAS, "%s: %d requests",
+          store->place.ptx, (int)store->requests);
+    check(store->sectors == 4 * 2 * CTAS && reference.total.sectors == store->sectors, "of 4 sectors each");
+    check(store->lanes == COUNT && store->bytes == COUNT * 4, "of 4 bytes for each lane");
+    for (int i = 0; i < 4; i++) {
+        emu_device_free(devices[i]);
+    }
+}
+
+static void test_findings(const emu_module *module) {
+    emu_device *device = emu_device_new();
+    emu_error error = {0};
+    scale_params params = {.data = emu_alloc(device, "too small", COUNT * 4 - 4, EMU_OUTPUT), .pair = {0, 3, 0}};
+    emu_launch launch = launch_of(&params);
+    check(emu_run(device, module, &launch, &error) == EMU_FINDINGS, "a store past the buffer is found");
+    size_t count = 0;
+    const emu_finding *finding = emu_findings(device, &count);
+    check(count == 1 && finding->class_ == EMU_OUT_OF_BOUNDS && finding->count == 1, "once, as out-of-bounds");
+    check(finding->cta[0] == CTAS - 1 && finding->warp == 1 && finding->lane == 31, "by its CTA, warp and lane");
+    check(finding->address == params.data + COUNT * 4 - 4, "with the address");
+    check(strstr(finding->here.ptx, "st.global.u32") && finding->here.ptx_line == 23,
+          "and the instruction: line %d, %s", finding->here.ptx_line, finding->here.ptx);
+    check(strstr(finding->message, "too small") != NULL, "the message names the buffer");
+    params.data = emu_alloc(device, "right", COUNT * 4, EMU_OUTPUT);
+    emu_status status = emu_run(device, module, &launch, &error);
+    (void)emu_findings(device, &count);
+    check(status == EMU_FINDINGS && count == 1, "an output that another launch does not write is reported");
+    emu_device_free(device);
+}
+
+static void test_names(void) {
+    bool distinct = true;
+    for (int i = 0; i < EMU_CLASSES; i++) {
+        for (int j = 0; j < i; j++) {
+            distinct = distinct && strcmp(emu_class_name((emu_class)i), emu_class_name((emu_class)j)) != 0;
+        }
+    }
+    check(distinct, "every class of findings has its name");
+    size_t rows = 0;
+    bool complete = true;
+    for (const emu_form *form; (form = emu_form_at(rows)); rows++) {
+        complete = complete && form->opcode[0] && form->modifiers && form->operands && form->group[0] && form->note;
+    }
+    check(complete && rows > 50, "the table of forms has %zu complete rows", rows);
+}
+
+int main(void) {
+    emu_error error = {0};
+    emu_module *module = emu_load(program, sizeof program - 1, &error);
+    check(module != NULL, "the program loads: %s", error.text);
+    if (module) {
+        test_loading();
+        test_entries(module);
+        test_buffers();
+        test_refused_launches(module);
+        test_launches(module);
+        test_findings(module);
+        test_names();
+    }
+    emu_unload(module);
+    printf("1..%d\n", tests);
+    return failures != 0;
+}

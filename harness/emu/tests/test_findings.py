@@ -1,0 +1,385 @@
+"""Every class of finding: a small PTX that has the defect, and a twin that is just legal and must stay silent."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from emulation import entry, ptxrun
+
+SHARED = ".shared .align 16 .b8 smem[1024];"
+FILES = '.file 1 "lesson.cu"'
+POINTER = ".param .u64 data"
+
+
+@dataclass(frozen=True)
+class Defect:
+    """`bad` must give exactly one finding, of class `name`, whose message says all of `says`; `good` none."""
+
+    name: str
+    label: str
+    bad: str
+    good: str
+    says: list[str] = field(default_factory=list)
+    block: int = 64
+    params: str = ""
+    args: list[str] = field(default_factory=list)
+    directives: str = SHARED
+    options: list[str] = field(default_factory=list)
+    status: int = 1
+
+
+START = """.reg .b32 %s, %x, %y, %t;
+.reg .b64 %p;
+.reg .pred %q;
+.loc 1 10 0
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+mad.lo.s32 %s, %t, 4, %s;
+"""
+LOAD_POINTER = "ld.param.u64 %p, [data];\n"
+ASYNC = START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 20 0\ncp.async.ca.shared.global [%s], [%p], 4;\n"
+MBARRIER = """.reg .b32 %s, %t;
+.reg .b64 %state;
+.reg .pred %q, %done;
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+setp.eq.u32 %q, %t, 0;
+"""
+
+DEFECTS = [
+    Defect(
+        "race",
+        "a store and a load of another warp",
+        START + "st.shared.u32 [%s], 0;\nbar.sync 0;\n.loc 1 11 0\nst.shared.u32 [%s], %t;\nxor.b32 %x, %s, 128;\n"
+        ".loc 1 13 0\nld.shared.u32 %y, [%x];",
+        START + ".loc 1 11 0\nst.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 128;\n.loc 1 13 0\n"
+        "ld.shared.u32 %y, [%x];",
+        ["lesson.cu:11", "lesson.cu:13", "CTA (0, 0, 0)", "warp 0", "warp 1", "lane"],
+    ),
+    Defect(
+        "race",
+        "a store and a load of another lane of the warp",
+        START + ".loc 1 11 0\nst.shared.u32 [%s], %t;\nxor.b32 %x, %s, 4;\n.loc 1 13 0\nld.shared.u32 %y, [%x];",
+        START + ".loc 1 11 0\nst.shared.u32 [%s], %t;\nbar.warp.sync -1;\nxor.b32 %x, %s, 4;\n.loc 1 13 0\n"
+        "ld.shared.u32 %y, [%x];",
+        ["lesson.cu:11", "lesson.cu:13", "warp 0"],
+        block=32,
+    ),
+    Defect(
+        "race",
+        "two stores of different values",
+        START + "mov.u32 %x, smem;\n.loc 1 11 0\nst.shared.u32 [%x], %t;",
+        START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n.loc 1 11 0\n@%q st.shared.u32 [%x], %t;",
+        ["lesson.cu:11"],
+    ),
+    Defect(
+        "race",
+        "a load and a later store without a barrier between",
+        START + "st.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n"
+        "st.shared.u32 [%s], %y;",
+        START + "st.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\nbar.sync 0;\n"
+        "st.shared.u32 [%s], %y;",
+    ),
+    Defect(
+        "race",
+        "a store and an atomic",
+        START
+        + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n@%q st.shared.u32 [%x], 0;\natom.shared.add.u32 %y, [%x], 1;",
+        START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n@%q st.shared.u32 [%x], 0;\nbar.sync 0;\n"
+        "atom.shared.add.u32 %y, [%x], 1;",
+    ),
+    Defect(
+        "async-in-flight",
+        "a copy that nothing waits for",
+        ASYNC + "cp.async.commit_group;\n.loc 1 22 0\nld.shared.u32 %y, [%s];",
+        ASYNC + "cp.async.commit_group;\ncp.async.wait_group 0;\n.loc 1 22 0\nld.shared.u32 %y, [%s];",
+        ["lesson.cu:20", "lesson.cu:22", "cp.async", "lane"],
+        params=POINTER,
+        args=["buf:u32:64:ramp"],
+    ),
+    Defect(
+        "async-in-flight",
+        "a copy outside of the group that is waited for",
+        ASYNC + "cp.async.wait_group 0;\n.loc 1 22 0\nld.shared.u32 %y, [%s];",
+        ASYNC + "cp.async.wait_all;\n.loc 1 22 0\nld.shared.u32 %y, [%s];",
+        ["lesson.cu:20", "lesson.cu:22"],
+        params=POINTER,
+        args=["buf:u32:64:ramp"],
+    ),
+    Defect(
+        "async-in-flight",
+        "the newest of two groups",
+        ASYNC
+        + "cp.async.commit_group;\n.loc 1 21 0\ncp.async.ca.shared.global [%s+512], [%p], 4;\ncp.async.commit_group;\n"
+        "cp.async.wait_group 1;\n.loc 1 22 0\nld.shared.u32 %y, [%s+512];",
+        ASYNC
+        + "cp.async.commit_group;\n.loc 1 21 0\ncp.async.ca.shared.global [%s+512], [%p], 4;\ncp.async.commit_group;\n"
+        "cp.async.wait_group 1;\n.loc 1 22 0\nld.shared.u32 %y, [%s];\ncp.async.wait_group 0;",
+        ["lesson.cu:21", "lesson.cu:22"],
+        params=POINTER,
+        args=["buf:u32:64:ramp"],
+    ),
+    Defect(
+        "uninitialised-shared",
+        "a load before any store",
+        START + ".loc 1 12 0\nld.shared.u32 %y, [%s];",
+        START + "st.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.u32 %y, [%s];",
+        ["lesson.cu:12", "lane 0"],
+    ),
+    Defect(
+        "uninitialised-shared",
+        "half of a load was stored",
+        START + "mad.lo.s32 %s, %t, 4, %s;\nst.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.v2.u32 {%x, %y}, [%s];",
+        START
+        + "mad.lo.s32 %s, %t, 4, %s;\nst.shared.v2.u32 [%s], {%t, %t};\n.loc 1 12 0\nld.shared.v2.u32 {%x, %y}, [%s];",
+        ["lesson.cu:12"],
+    ),
+    Defect(
+        "uninitialised-register",
+        "a register that only some lanes set",
+        START + LOAD_POINTER + "setp.lt.u32 %q, %t, 5;\n@%q mov.u32 %x, 1;\n.loc 1 12 0\nadd.u32 %y, %x, 1;\n"
+        "mad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;",
+        START
+        + LOAD_POINTER
+        + "setp.lt.u32 %q, %t, 5;\nmov.u32 %x, 0;\n@%q mov.u32 %x, 1;\n.loc 1 12 0\nadd.u32 %y, %x, 1;\n"
+        "mad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;",
+        ["lesson.cu:12", "%x"],
+        params=POINTER,
+        args=["buf:u32:64"],
+    ),
+    Defect(
+        "out-of-bounds",
+        "a load past a buffer",
+        START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 12 0\nld.global.u32 %y, [%p+4];",
+        START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 12 0\nld.global.u32 %y, [%p];",
+        ["lesson.cu:12", "warp 1", "lane 31", "argument 0"],
+        params=POINTER,
+        args=["buf:u32:64"],
+    ),
+    Defect(
+        "out-of-bounds",
+        "a load before a buffer",
+        START + LOAD_POINTER + "ld.global.u32 %y, [%p+-4];",
+        START + LOAD_POINTER + "ld.global.u32 %y, [%p+0];",
+        params=POINTER,
+        args=["buf:u32:64"],
+    ),
+    Defect(
+        "out-of-bounds",
+        "shared memory that is smaller",
+        START + "add.u32 %s, %s, 772;\n.loc 1 12 0\nst.shared.u32 [%s], %t;",
+        START + "add.u32 %s, %s, 768;\n.loc 1 12 0\nst.shared.u32 [%s], %t;",
+        ["lesson.cu:12", "lane 31"],
+    ),
+    Defect(
+        "misaligned",
+        "a vector store at half of its size",
+        START + "add.u32 %s, %s, %t;\nmad.lo.s32 %s, %t, 3, %s;\n.loc 1 12 0\nst.shared.v2.u32 [%s+4], {%t, %t};",
+        START + "add.u32 %s, %s, %t;\nmad.lo.s32 %s, %t, 3, %s;\n.loc 1 12 0\nst.shared.v2.u32 [%s+8], {%t, %t};",
+        ["lesson.cu:12", "8"],
+    ),
+    Defect(
+        "misaligned",
+        "a global load",
+        START + LOAD_POINTER + "ld.global.u32 %y, [%p+2];",
+        START + LOAD_POINTER + "ld.global.u16 %y, [%p+2];",
+        params=POINTER,
+        args=["buf:u32:64"],
+    ),
+    Defect(
+        "barrier-misuse",
+        "a count that is no multiple of the warp",
+        START + "mov.u32 %x, 33;\n.loc 1 12 0\nbar.sync 1, %x;",
+        START + "mov.u32 %x, 64;\n.loc 1 12 0\nbar.sync 1, %x;",
+        ["lesson.cu:12", "33"],
+        status=3,
+    ),
+    Defect(
+        "barrier-misuse",
+        "a barrier that does not exist",
+        START + ".loc 1 12 0\nbar.sync 16;",
+        START + ".loc 1 12 0\nbar.sync 15;",
+        ["lesson.cu:12", "16"],
+        status=3,
+    ),
+    Defect(
+        "barrier-misuse",
+        "an mbarrier that was not initialised",
+        MBARRIER + "@%q st.shared.u64 [%s], 0;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %state, [%s];",
+        MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %state, [%s];",
+    ),
+    Defect(
+        "divergent-sync",
+        "a shuffle without lanes that its mask names",
+        START
+        + "setp.lt.u32 %q, %t, 5;\n@!%q bra skip;\n.loc 1 12 0\nshfl.sync.bfly.b32 %y, %t, 1, 0x1f, 0xffffffff;\nskip:",
+        START
+        + "setp.lt.u32 %q, %t, 6;\n@!%q bra skip;\n.loc 1 12 0\nshfl.sync.bfly.b32 %y, %t, 1, 0x1f, 0x0000003f;\nskip:",
+        ["lesson.cu:12", "0xffffffff", "lane"],
+        block=32,
+    ),
+    Defect(
+        "deadlock",
+        "a barrier that one warp never reaches",
+        START + "setp.lt.u32 %q, %t, 32;\n@%q bra leave;\n.loc 1 12 0\nbar.sync 1, 64;\nleave:",
+        START + "setp.lt.u32 %q, %t, 32;\n@%q bra leave;\n.loc 1 12 0\nbar.sync 1, 32;\nleave:",
+        ["lesson.cu:12", "warp 1"],
+        status=3,
+    ),
+    Defect(
+        "step-limit",
+        "a loop without an end",
+        ".reg .b32 %x;\nmov.u32 %x, 0;\nagain:\nadd.u32 %x, %x, 1;\nbra.uni again;",
+        ".reg .b32 %x;\n.reg .pred %q;\nmov.u32 %x, 0;\nagain:\nadd.u32 %x, %x, 1;\nsetp.lt.u32 %q, %x, 100;\n"
+        "@%q bra again;",
+        ["1000"],
+        block=32,
+        options=["--steps", "1000"],
+        status=3,
+    ),
+    Defect(
+        "output-never-written",
+        "half of an output",
+        START
+        + LOAD_POINTER
+        + "mad.wide.u32 %p, %t, 4, %p;\nst.global.u16 [%p], %t;".replace("u16 [%p], %t", "u16 [%p], 1"),
+        START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %t;",
+        ["argument 0"],
+        params=POINTER,
+        args=["out:u32:64"],
+    ),
+    Defect(
+        "output-written-twice",
+        "by every thread",
+        START + LOAD_POINTER + ".loc 1 12 0\nst.global.u32 [%p], 7;",
+        START + LOAD_POINTER + "setp.eq.u32 %q, %t, 3;\n.loc 1 12 0\n@%q st.global.u32 [%p], 7;",
+        ["lesson.cu:12", "argument 0"],
+        params=POINTER,
+        args=["out:u32:1"],
+    ),
+    Defect(
+        "trap",
+        "trap",
+        START + "setp.eq.u32 %q, %t, 40;\n.loc 1 12 0\n@%q trap;",
+        START + "setp.eq.u32 %q, %t, 64;\n.loc 1 12 0\n@%q trap;",
+        ["lesson.cu:12", "warp 1", "lane 8"],
+        status=3,
+    ),
+]
+
+ASSERT_DIRECTIVES = """.file 1 "lesson.cu"
+.shared .align 16 .b8 smem[1024];
+.extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 v);
+.global .align 1 .b8 what[6] = {120, 32, 62, 32, 48, 0};
+.global .align 1 .b8 where[10] = {108, 101, 115, 115, 111, 110, 46, 99, 117, 0};
+.global .align 1 .b8 format[11] = {120, 32, 61, 32, 37, 100, 44, 32, 37, 115, 0};
+"""
+ASSERT = """{ // callseq 0, 0
+.reg .b64 %w, %f;
+mov.u64 %w, what;
+cvta.global.u64 %w, %w;
+mov.u64 %f, where;
+cvta.global.u64 %f, %f;
+.param .b64 param0;
+st.param.b64 [param0+0], %w;
+.param .b64 param1;
+st.param.b64 [param1+0], %f;
+.param .b32 param2;
+st.param.b32 [param2+0], 77;
+.param .b64 param3;
+st.param.b64 [param3+0], %f;
+.param .b64 param4;
+st.param.b64 [param4+0], 1;
+call.uni __assertfail, (param0, param1, param2, param3, param4);
+} // callseq 0
+"""
+DEFECTS.append(
+    Defect(
+        "assert", "a device assert",
+        START + "setp.ne.u32 %q, %t, 40;\n@%q bra fine;\n" + ASSERT + "fine:",
+        START + "setp.ne.u32 %q, %t, 64;\n@%q bra fine;\n" + ASSERT + "fine:",
+        ["x > 0", "lesson.cu", "77", "warp 1"], directives=ASSERT_DIRECTIVES, status=3,
+    )
+)  # fmt: skip
+
+
+def run(defect: Defect, body: str, folder: Path) -> tuple[int, str, str]:
+    directives = defect.directives if defect.directives.startswith(".file") else f"{FILES}\n{defect.directives}"
+    path = folder / "defect.ptx"
+    path.write_text(entry(body, defect.params, directives=directives))
+    args = [word for spec in defect.args for word in ("--arg", spec)]
+    done = ptxrun(path, "--block", defect.block, *args, *defect.options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def ids(defect: Defect) -> str:
+    return f"{defect.name}: {defect.label}"
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=ids)
+def test_defect_is_reported(defect: Defect, tmp_path: Path) -> None:
+    status, _, text = run(defect, defect.bad, tmp_path)
+    summary = re.search(r"^(\d+) findings?: (.*)$", text, re.M)
+    assert status == defect.status and summary, f"status {status}\n{text}"
+    assert {part.split(" ")[0] for part in summary[2].split(", ")} == {defect.name}, text
+    missing = [words for words in defect.says if words not in text]
+    assert not missing, f"{missing} is not said in:\n{text}"
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=ids)
+def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
+    status, _, text = run(defect, defect.good, tmp_path)
+    assert (status, text) == (0, "")
+
+
+def test_every_class_has_a_defect() -> None:
+    """The classes are those of emu.h."""
+    header = (Path(__file__).resolve().parents[1] / "emu.h").read_text()
+    body = header[header.index("typedef enum emu_class {") : header.index("} emu_class;")]
+    names = [name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(\w+),", body, re.M)]
+    assert {defect.name for defect in DEFECTS} == set(names)
+
+
+def test_checks_off_finds_no_race(tmp_path: Path) -> None:
+    race = DEFECTS[0]
+    path = tmp_path / "race.ptx"
+    path.write_text(entry(race.bad, directives=f"{FILES}\n{SHARED}"))
+    assert ptxrun(path, "--block", 64).returncode == 1
+    assert ptxrun(path, "--block", 64, "--checks", "off").returncode == 0
+
+
+def test_device_printf(tmp_path: Path) -> None:
+    body = """.reg .b64 %f, %v;
+.reg .b32 %t, %r;
+.reg .pred %q;
+.local .align 8 .b8 frame[16];
+mov.u32 %t, %tid.x;
+setp.ne.u32 %q, %t, 3;
+@%q bra leave;
+mov.u64 %v, frame;
+cvta.local.u64 %v, %v;
+st.u32 [%v], %t;
+mov.u64 %f, what;
+cvta.global.u64 %f, %f;
+st.u64 [%v+8], %f;
+mov.u64 %f, format;
+cvta.global.u64 %f, %f;
+{
+.param .b64 param0;
+st.param.b64 [param0+0], %f;
+.param .b64 param1;
+st.param.b64 [param1+0], %v;
+.param .b32 retval0;
+call.uni (retval0), vprintf, (param0, param1);
+ld.param.b32 %r, [retval0+0];
+}
+leave:
+"""
+    path = tmp_path / "printf.ptx"
+    path.write_text(entry(body, directives=ASSERT_DIRECTIVES))
+    done = ptxrun(path, "--grid", 2)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x = 3, x > 0" * 2, "")

@@ -1,0 +1,262 @@
+"""Kernels that nvcc makes from ordinary CUDA run and are right; what the emulator does not know is refused by name."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulation import POINTERS, ROOT, entry, ptxrun
+
+SOURCES = Path(__file__).resolve().parent / "kernels"
+NVCC = ROOT / ".venv/toolkit/bin/nvcc"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """name -> PTX file; "pipeline-defect" keeps one group too many in flight."""
+    assert NVCC.exists(), f"{NVCC} is missing: run `make setup`"
+    folder = tmp_path_factory.mktemp("kernels")
+    files = {}
+    for name, extra in (("reduce", []), ("collatz", []), ("pipeline", []), ("pipeline-defect", ["-DKEEP=2"])):
+        files[name] = folder / f"{name}.ptx"
+        source = SOURCES / f"{name.split('-')[0]}.cu"
+        subprocess.run(
+            [NVCC, "-std=c++20", "-O3", "-lineinfo", "-arch=compute_80", "-ptx", *extra, "-o", files[name], source],
+            check=True,
+        )
+    return files
+
+
+def test_reduction_with_shuffles(compiled: dict[str, Path], tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(-1000, 1000, 10_000).astype(np.float32)
+    (tmp_path / "in.bin").write_bytes(values.tobytes())
+    done = ptxrun(
+        compiled["reduce"], "--grid", 6, "--block", 256, "--arg", f"buf:f32:10000:@{tmp_path / 'in.bin'}",
+        "--arg", "out:f32:6", "--arg", "i32:10000", "--dump", f"1={tmp_path / 'out.bin'}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    sums = np.fromfile(tmp_path / "out.bin", np.float32)
+    want = [values[np.arange(10_000) // 256 % 6 == cta].sum(dtype=np.float64) for cta in range(6)]
+    assert sums.tolist() == want  # sums of integers below 2^24 are exact
+
+
+def test_divergent_loop(compiled: dict[str, Path], tmp_path: Path) -> None:
+    starts = np.random.default_rng(2).integers(1, 100_000, 256).astype(np.uint32)
+    (tmp_path / "in.bin").write_bytes(starts.tobytes())
+    done = ptxrun(
+        compiled["collatz"], "--grid", 2, "--block", 128, "--arg", f"buf:u32:256:@{tmp_path / 'in.bin'}",
+        "--arg", "out:u32:256", "--arg", "out:u32:256", "--dump", f"1={tmp_path / 'steps.bin'}",
+        "--dump", f"2={tmp_path / 'top.bin'}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+    def collatz(n: int) -> tuple[int, int]:
+        count, top = 0, n
+        while n != 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            top, count = max(top, n), count + 1
+        return count, top % 1000003
+
+    want = np.array([collatz(int(n)) for n in starts], np.uint32)
+    assert np.array_equal(np.fromfile(tmp_path / "steps.bin", np.uint32), want[:, 0])
+    assert np.array_equal(np.fromfile(tmp_path / "top.bin", np.uint32), want[:, 1])
+
+
+def run_pipeline(ptx: Path, folder: Path, *options: object) -> tuple[int, str]:
+    done = ptxrun(
+        ptx,
+        "--block",
+        128,
+        "--arg",
+        "struct:[buf:f32:1280:rand,out:f32:1152,i32:10]",
+        "--dump",
+        f"0.0={folder / 'in.bin'}",
+        "--dump",
+        f"0.1={folder / 'out.bin'}",
+        *options,
+    )
+    return done.returncode, done.stderr
+
+
+def test_asynchronous_pipeline(compiled: dict[str, Path], tmp_path: Path) -> None:
+    for schedule in range(4):
+        assert run_pipeline(compiled["pipeline"], tmp_path, "--schedule", schedule) == (0, "")
+        rows = np.fromfile(tmp_path / "in.bin", np.float32).reshape(10, 128)
+        assert np.array_equal(np.fromfile(tmp_path / "out.bin", np.float32), (0.5 * (rows[:-1] + rows[1:])).ravel())
+
+
+def test_pipeline_that_waits_too_little(compiled: dict[str, Path], tmp_path: Path) -> None:
+    status, text = run_pipeline(compiled["pipeline-defect"], tmp_path)
+    assert status == 1 and "async-in-flight" in text and "pipeline.cu:" in text, text
+
+
+REFUSED = [
+    ("an opcode", "vadd.s32.s32.s32 %r1, %r1, %r1;", "vadd"),
+    ("a modifier", "add.rz.f32 %f1, %f1, %f1;", "rz"),
+    ("a type", "add.s8 %r1, %r1, %r1;", "s8"),
+    ("a shape", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r1}, {%f1};", "m8n8k4"),
+    ("an instruction of another architecture", "wgmma.fence.sync.aligned;", "wgmma"),
+    ("a narrow source", "add.s64 %rd1, %rd1, %r1;", "%r1"),
+    ("a wide source", "add.s32 %r1, %r1, %rd1;", "%rd1"),
+    ("a narrow result", "mul.wide.u32 %r1, %r1, %r1;", "%r1"),
+    ("a wide result", "mul.lo.u32 %rd1, %r1, %r1;", "%rd1"),
+    ("a narrow result of a load", "ld.global.u32 %rs1, [%rd1];", "%rs1"),
+    ("a 16-bit address", "ld.global.u32 %r1, [%rs1];", "%rs1"),
+    ("a predicate as a number", "add.s32 %r1, %r1, %p1;", "%p1"),
+    ("a number as a predicate", "selp.b32 %r1, %r1, %r1, %r1;", "%r1"),
+    ("a guard that is no predicate", "@%r1 add.s32 %r1, %r1, 1;", "%r1"),
+    ("a missing operand", "add.s32 %r1, %r1;", "add"),
+    ("an operand too many", "add.s32 %r1, %r1, %r1, %r1;", "add"),
+    ("an undeclared register", "add.s32 %r1, %r1, %r99;", "%r99"),
+    ("an undeclared label", "bra nowhere;", "nowhere"),
+    ("an undeclared variable", "mov.u64 %rd1, nothing;", "nothing"),
+    ("a vector of the wrong length", "ld.global.v4.u32 {%r1, %r2}, [%rd1];", "ld.global.v4.u32"),
+    ("a fragment of the wrong length", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2}, [%r1];", "ldmatrix"),
+    ("an operand that is no immediate", "lop3.b32 %r1, %r1, %r1, %r1, %r1;", "lop3"),
+    ("a copy of 5 bytes", "cp.async.ca.shared.global [%r1], [%rd1], 5;", "5"),
+    ("cp.async.cg of 8 bytes", "cp.async.cg.shared.global [%r1], [%rd1], 8;", "8"),
+    ("a missing semicolon", "add.s32 %r1, %r1, %r1", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "name"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_refused_by_line_and_name(code: str, name: str, tmp_path: Path) -> None:
+    registers = ".reg .b16 %rs<4>;\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\n.reg .f32 %f<8>;\n.reg .pred %p<4>;\n"
+    text = entry(f"{registers}mov.u32 %r1, 0;\n{code}")
+    line = text[: text.index(code)].count("\n") + 1
+    path = tmp_path / "refused.ptx"
+    path.write_text(text)
+    done = ptxrun(path)
+    assert done.returncode == 2, done.stderr
+    where, _, why = done.stderr.partition(": ")[2].partition(": ")
+    # a missing semicolon is seen at the next token
+    assert where in (f"{path}:{line}", f"{path}:{line + (name == '')}"), done.stderr
+    assert name in why and why.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize(("args", "says"), [
+    ([], "no PTX file"),
+    (["nothing.ptx"], "nothing.ptx"),
+    (["--frobnicate"], "--frobnicate"),
+    (["FILE", "--arg", "i32:7"], "takes 2 parameters"),
+    (["FILE", "--arg", "i32:7", "--arg", "buf:f32:8"], "parameter 0"),
+    (["FILE", "--arg", "buf:f32:0", "--arg", "i32:1"], "'0' is no count"),
+    (["FILE", "--arg", "buf:f33:8", "--arg", "i32:1"], "bf16"),
+    (["FILE", "--arg", "buf:f32:8:stripes", "--arg", "i32:1"], "stripes"),
+    (["FILE", "--arg", "buf:f32:8:@/nothing/here", "--arg", "i32:1"], "/nothing/here"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:3000000000"], "3000000000"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:seven"], "seven"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "struct:i32:7"], "struct:[MEMBER"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--print", "1"], "argument 1 has no buffer"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--dump", "0"], "N=FILE"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--entry", "other"], "other"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--grid", "0"], "--grid 0"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--block", "2048"], "1024"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--block", "1,2,3,4"], "X,Y,Z"),
+    (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--smem", "999999999"], "999999999"),
+    (["FILE", "--checks", "maybe"], "on or off"),
+    (["FILE", "--trace", "cta=first"], "cta=N"),
+    (["FILE", "--seed"], "--seed needs a value"),
+    (["FILE", "--list=yes"], "takes no value"),
+    (["FILE", "FILE"], "PTX file already"),
+])  # fmt: skip
+def test_usage_errors_name_the_value(args: list[str], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "empty.ptx"
+    path.write_text(entry("", ".param .u64 data, .param .u32 count"))
+    done = ptxrun(*[str(path) if word == "FILE" else word for word in args])
+    assert done.returncode == 2 and says in done.stderr and done.stderr.startswith("ptxrun: "), done.stderr
+
+
+def test_arguments_reach_the_kernel(tmp_path: Path) -> None:
+    """One parameter of every kind, copied into a buffer and printed."""
+    body = """.reg .b64 %p, %d;
+.reg .b32 %r;
+.reg .b16 %h;
+.reg .f32 %f;
+ld.param.u64 %p, [out];
+ld.param.u32 %r, [number];
+st.global.u32 [%p], %r;
+ld.param.f32 %f, [real];
+st.global.f32 [%p+4], %f;
+ld.param.u64 %d, [long];
+st.global.u64 [%p+8], %d;
+ld.param.u64 %d, [both+8];
+ld.global.u16 %h, [%d+2];
+st.global.u16 [%p+16], %h;
+ld.param.u16 %h, [both+2];
+st.global.u16 [%p+18], %h;
+ld.param.u32 %r, [raw+4];
+st.global.u32 [%p+20], %r;
+"""
+    path, raw = tmp_path / "args.ptx", tmp_path / "raw.bin"
+    raw.write_bytes(np.array([1, 77, 3], np.uint32).tobytes())
+    path.write_text(entry(body, ".param .u32 number, .param .f32 real, .param .u64 long, .param .u64 out, "
+                          ".param .align 8 .b8 both[16], .param .align 4 .b8 raw[12]"))  # fmt: skip
+    done = ptxrun(
+        path,
+        "--block",
+        1,
+        "--arg",
+        "i32:-5",
+        "--arg",
+        "f32:0.1",
+        "--arg",
+        "u64:0x123456789abcdef",
+        "--arg",
+        "out:u8:24",
+        "--arg",
+        "struct:[u8:1,u16:513,buf:f16:2:ramp]",
+        "--arg",
+        f"bytes:@{raw}",
+        "--dump",
+        f"3={tmp_path / 'out.bin'}",
+        "--print",
+        "3:2",
+        "--print",
+        "4.2",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    blob = (tmp_path / "out.bin").read_bytes()
+    assert np.frombuffer(blob, np.int32, 1)[0] == -5 and np.frombuffer(blob, np.float32, 1, 4)[0] == np.float32(0.1)
+    assert np.frombuffer(blob, np.uint64, 1, 8)[0] == 0x123456789ABCDEF
+    assert np.frombuffer(blob, np.float16, 1, 16)[0] == 1 and np.frombuffer(blob, np.uint16, 1, 18)[0] == 513
+    assert np.frombuffer(blob, np.uint32, 1, 20)[0] == 77
+    assert done.stdout.splitlines() == [
+        "argument 3: 24 x u8",
+        "       0: 251 255",
+        "   and 22 more; --print 3:COUNT shows more, --dump 3=FILE writes all",
+        "argument 4.2: 2 x f16",
+        "       0: 0 1",
+    ]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("u8", "u1"), ("i16", "i2"), ("u32", "u4"), ("i64", "i8"), ("f16", "f2"),
+                                             ("f32", "f4"), ("f64", "f8"), ("bf16", "u2")])  # fmt: skip
+def test_fills(kind: str, dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "fill.ptx"
+    path.write_text(entry("", POINTERS))
+
+    def filled(how: str, seed: int = 1) -> np.ndarray:  # type: ignore[type-arg]
+        done = ptxrun(path, "--arg", "buf:u8:1", "--arg", f"buf:{kind}:1000:{how}", "--seed", seed, "--dump",
+                      f"1={tmp_path / 'fill.bin'}")  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        values = np.fromfile(tmp_path / "fill.bin", dtype)
+        return (values.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else values
+
+    assert not filled("zero").any()
+    ramp = np.arange(1000) % 256 if kind == "u8" else np.arange(1000)
+    error = np.abs(filled("ramp").astype(np.float64) - ramp)
+    assert error.max() <= (2 if kind == "bf16" else 0)
+    first = filled("rand")
+    assert np.array_equal(first, filled("rand")) and not np.array_equal(first, filled("rand", 2))
+    if kind in ("f16", "f32", "f64", "bf16"):
+        assert np.isnan(filled("poison")).all()
+        assert (
+            np.abs(first).max() <= 1
+            and abs(float(first.mean(dtype=np.float64))) < 0.1
+            and first.std(dtype=np.float64) > 0.5
+        )
+    else:
+        assert len(np.unique(first)) > 200

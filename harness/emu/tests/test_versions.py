@@ -1,0 +1,83 @@
+"""Every landed version on the emulator: right results, no report in any order of warps, counters as recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import golden
+import pytest
+from versions import DTYPES, Launch, Version, versions
+
+VERSIONS = versions()
+BY_NAME = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+
+
+def problem(version: Version, dtype: str, seq: int, heads: int = 1, batch: int = 1) -> Launch:
+    """A problem of at least seq rows: a multiple of the version's blocks."""
+    symbol = version.entry(dtype)
+    _, rows, columns, _ = Launch(symbol).shape()
+    return Launch(symbol, max(seq, rows, columns), heads, batch)
+
+
+@BY_NAME
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_version_is_right(version: Version, dtype: str, tmp_path: Path) -> None:
+    worst, text = problem(version, dtype, 128, 2, 2).worst(version.ptx, tmp_path)
+    assert worst <= 1, f"largest error over bound {worst}\n{text}"
+
+
+@pytest.mark.long
+@BY_NAME
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seq", [256, 512])
+def test_version_is_right_at_length(version: Version, dtype: str, seq: int, tmp_path: Path) -> None:
+    worst, text = problem(version, dtype, seq, 2, 2).worst(version.ptx, tmp_path)
+    assert worst <= 1, f"largest error over bound {worst}\n{text}"
+
+
+def run_schedules(version: Version, dtype: str, seeds: int, schedules: int, folder: Path) -> None:
+    """No report in any order, and every order gives the same bits."""
+    launch = problem(version, dtype, 256 if schedules > 3 else 128)
+    for seed in range(1, seeds + 1):
+        first = b""
+        for schedule in range(schedules):
+            out = folder / "out.bin"
+            done = launch.run(version.ptx, "--schedule", schedule, "--seed", seed, "--dump", f"0.3={out}")
+            assert (done.returncode, done.stderr) == (0, ""), f"schedule {schedule}, seed {seed}\n{done.stderr}"
+            first = first or out.read_bytes()
+            assert out.read_bytes() == first, f"schedule {schedule}, seed {seed}: other results than schedule 0"
+
+
+@BY_NAME
+def test_three_schedules(version: Version, tmp_path: Path) -> None:
+    run_schedules(version, "fp16", 1, 3, tmp_path)
+
+
+@pytest.mark.long
+@BY_NAME
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_twenty_schedules_and_five_seeds(version: Version, dtype: str, tmp_path: Path) -> None:
+    run_schedules(version, dtype, 5, 20, tmp_path)
+
+
+@BY_NAME
+def test_golden_counters(version: Version, tmp_path: Path) -> None:
+    recorded = golden.read()
+    again = "if the change is meant, run `python3 harness/emu/tests/golden.py`"
+    assert version.name in recorded, f"{golden.GOLDEN.name} has no {version.name}: {again}"
+    assert golden.counters(version, tmp_path) == recorded[version.name], again
+
+
+def test_golden_counters_name_no_other_version() -> None:
+    assert set(golden.read()) <= {version.name for version in VERSIONS}
+
+
+@pytest.mark.parametrize("version", VERSIONS[-1:], ids=lambda version: version.name)
+def test_threads_and_schedules_change_no_counter(version: Version, tmp_path: Path) -> None:
+    texts = set()
+    for options in (["--threads", 1], ["--threads", 2], ["--threads", 5], ["--schedule", 3, "--threads", 3]):
+        path = tmp_path / "counters.csv"
+        done = problem(version, "fp16", 128, 3, 2).run(version.ptx, "--counters-csv", path, *options)
+        assert done.returncode == 0, done.stderr
+        texts.add(path.read_text())
+    assert len(texts) == 1

@@ -1,0 +1,127 @@
+"""The landed versions as PTX, and how one is launched on the emulator.
+
+version = versions()[0]
+launch = Launch(version.entry("fp16"), seq=256)
+done = launch.run(version.ptx, "--counters-csv", path)
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from emulation import ROOT, Array, ptxrun
+
+D_HEAD = 128
+DTYPES = {"fp16": 5, "bf16": 15}
+SYMBOL = re.compile(r"L5dtype(\d+)ELi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E")
+
+
+@dataclass(frozen=True)
+class Version:
+    name: str  # "v07"
+    ptx: Path
+
+    def text(self) -> str:
+        assert self.ptx.exists(), f"{self.ptx.relative_to(ROOT)} is missing: run `make {self.name}`"
+        return self.ptx.read_text()
+
+    def entry(self, dtype: str) -> str:
+        """The symbol of the version's own configuration in an element type."""
+        found = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
+        assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
+        return str(found[0])
+
+    def entry_text(self, dtype: str) -> str:
+        """The PTX with only that entry, on the same lines: the others are blanked."""
+        keep, lines, inside = self.entry(dtype), self.text().split("\n"), False
+        for i, line in enumerate(lines):
+            if ".entry " in line:
+                inside = keep not in line
+            if inside:
+                lines[i] = ""
+            inside = inside and line != "}"
+        return "\n".join(lines)
+
+
+def versions() -> list[Version]:
+    names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("v[0-9][0-9]_*.cu"))
+    assert names, "kernels/ has no version"
+    return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One problem of an entry. The launch shape follows from the configuration in the symbol (common/config.h)."""
+
+    symbol: str
+    seq: int = 256
+    heads: int = 1
+    batch: int = 1
+    inputs: str = "rand"
+
+    def shape(self) -> tuple[int, int, int, int]:
+        """dtype, B_r, B_c, warps."""
+        match = SYMBOL.search(self.symbol)
+        assert match, self.symbol
+        dtype, _, rows, columns, warps = map(int, match.groups())
+        return dtype, rows, columns, warps
+
+    def options(self) -> list[str]:
+        dtype, rows, columns, warps = self.shape()
+        kind = "f16" if dtype == DTYPES["fp16"] else "bf16"
+        count = self.batch * self.seq * self.heads * D_HEAD
+        tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3 + [f"out:{kind}:{count}"]
+        strides = [f"i64:{self.seq * self.heads * D_HEAD}", f"i64:{self.heads * D_HEAD}", f"i64:{D_HEAD}"]
+        fields = [*tensors, "u64:0", *strides, f"i32:{self.seq}", f"i32:{self.heads}"]
+        return [
+            "--entry",
+            self.symbol,
+            "--grid",
+            f"{self.seq // rows},{self.heads},{self.batch}",
+            "--block",
+            str(32 * warps),
+            "--smem",
+            str((rows + 2 * columns) * D_HEAD * 2),
+            "--arg",
+            f"struct:[{','.join(fields)}]",
+        ]
+
+    def run(self, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
+        return ptxrun(ptx, *self.options(), *options)
+
+    def worst(self, ptx: Path, folder: Path, *options: object) -> tuple[float, str]:
+        """Largest error over bound against float64 (the bound of the harness: design of its check), and findings."""
+        dumps = [word for i in range(4) for word in ("--dump", f"0.{i}={folder / f'{i}.bin'}")]
+        done = self.run(ptx, *dumps, *options)
+        if done.returncode != 0:
+            return float("inf"), f"status {done.returncode}\n{done.stderr}"
+        dtype, *_ = self.shape()
+        shape = (self.batch, self.seq, self.heads, D_HEAD)
+        q, k, v, o = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
+        scores = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(D_HEAD)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        want = np.einsum("bhij,bjhd->bihd", p, v)
+        unit = 2.0**-11 if dtype == DTYPES["fp16"] else 2.0**-8
+        bound = unit * (np.einsum("bhij,bjhd->bihd", p, np.abs(v)) + np.abs(want)) * 1.05 + 1e-6
+        ratio = np.abs(o - want) / bound
+        return float(np.where(np.isnan(ratio), np.inf, ratio).max()), done.stderr
+
+
+def widen(bits: Array, dtype: int) -> Array:
+    """float64 from fp16 or bf16 bits."""
+    if dtype == DTYPES["fp16"]:
+        return bits.view(np.float16).astype(np.float64)
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def sample(items: Sequence[Version], count: int) -> list[Version]:
+    """The first, the last and some between."""
+    if len(items) <= count:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
