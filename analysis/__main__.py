@@ -59,6 +59,7 @@ COMMANDS = (
     Command("gpu-check", "gpu_check", "run the checks that need a GPU"),
     Command("race", "sanitize", "look for races: racecheck on a GPU, else the emulator"),
     Command("sanitize", "sanitize", "all four tools of compute-sanitizer, else the emulator"),
+    Command("debug", "debug", "compare what a kernel holds after every KV block with NumPy"),
     Command("plot", "plot", "draw the ladder, the roofline or where the time goes from records"),
     Command("peers", "peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )

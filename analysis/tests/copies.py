@@ -1,0 +1,52 @@
+"""Copies of the checkout in which a test may change kernels: what is only read is a link, build outputs are new.
+
+copy = checkout(tmp_path, ["kernels/v04_interleave.cu"])
+make(copy, "DUMP=1", "v04")
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from analysis.files import root
+
+LINKED = ("Makefile", "requirements.txt", "common", "harness", ".venv")
+
+
+def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:
+    """A folder with copies of some files and links to the rest that make needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in linked:
+        (folder / name).symlink_to(root() / name)
+    for name in files:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root() / name, target)
+    return folder
+
+
+def lend_objects(folder: Path, variant: str = "") -> None:
+    """Give the copy the harness objects that are built already; make finds out whether they are up to date."""
+    for name in ("harness", "flags"):
+        built, target = root() / "build" / name, folder / "build" / variant / name
+        if built.is_dir():
+            shutil.copytree(built, target, copy_function=shutil.copy2)
+
+
+def make(folder: Path, *arguments: str) -> str:
+    """Run make in the copy; its output, or a failure that shows it."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "KERNELS")
+    }
+    done = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"make {' '.join(arguments)}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
