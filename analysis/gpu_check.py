@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -241,30 +242,50 @@ def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool,
     return [check for group in groups for check in by_group[group]]
 
 
+TIMED = ("statuses", "steady")  # groups with a check that depends on the time it takes
 GROUPS = ("shapes", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
 
 
-def run_checks(checks: Sequence[Check], budget: float | None, quiet: bool) -> tuple[list[Result], int]:
-    """Results, and how many checks the budget left out."""
+def run_checks(checks: Sequence[Check], budget: float | None, jobs: int, quiet: bool) -> tuple[list[Result], int]:
+    """Results in the order of the checks, and how many the budget left out.
+
+    Several run at a time, since most of a check is the start of a process; what is timed runs alone at the end.
+    """
     begin = time.monotonic()
-    results: list[Result] = []
-    for index, check in enumerate(checks):
-        expected = max((r.seconds for r in results if r.check.group == check.group), default=0.0)
-        if budget is not None and time.monotonic() - begin + expected > budget:
-            return results, len(checks) - index
-        start = time.monotonic()
-        try:
-            wrong, note = check.run()
-        except NoGpu:
-            raise
-        except AnalysisError as error:
-            wrong, note = str(error), ""
-        results.append(Result(check, wrong, note, time.monotonic() - start))
-        if not quiet:
-            done = clock_text(time.monotonic() - begin)
-            word = f"FAILED: {wrong}" if wrong else f"ok {note}"
-            print(f"{done} {index + 1}/{len(checks)} {check.version} {check.name}: {word}", file=sys.stderr, flush=True)
-    return results, 0
+    results: dict[int, Result] = {}
+    for alone in (False, True):
+        waiting = [index for index, check in enumerate(checks) if (check.group in TIMED) == alone]
+        with ThreadPoolExecutor(1 if alone else jobs) as pool:
+            for index, result in pool.map(partial(_run_one, checks, results, begin, budget), waiting):
+                if result is None:
+                    continue
+                results[index] = result
+                if not quiet:
+                    _tell(result, len(results), len(checks), time.monotonic() - begin)
+    return [results[index] for index in sorted(results)], len(checks) - len(results)
+
+
+def _run_one(
+    checks: Sequence[Check], results: dict[int, Result], begin: float, budget: float | None, index: int
+) -> tuple[int, Result | None]:
+    """One check; None when it is not expected to end within the budget."""
+    check, start = checks[index], time.monotonic()
+    alike = [result.seconds for result in list(results.values()) if result.check.group == check.group]
+    if budget is not None and start - begin + max(alike, default=0.0) > budget:
+        return index, None
+    try:
+        wrong, note = check.run()
+    except NoGpu:
+        raise
+    except AnalysisError as error:
+        wrong, note = str(error), ""
+    return index, Result(check, wrong, note, time.monotonic() - start)
+
+
+def _tell(result: Result, done: int, count: int, seconds: float) -> None:
+    word = f"FAILED: {result.wrong}" if result.wrong else f"ok {result.note}"
+    where = f"{clock_text(seconds)} {done}/{count} {result.check.version} {result.check.name}"
+    print(f"{where}: {word}", file=sys.stderr, flush=True)
 
 
 def table(results: Sequence[Result], versions: Sequence[str], groups: Sequence[str]) -> Table:
@@ -296,6 +317,7 @@ def add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", default=",".join(GROUPS), metavar="LIST", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--quick", action="store_true", help="fewer shapes, no big problems")
     parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
+    parser.add_argument("--jobs", type=int, default=6, metavar="N", help="checks run at a time (6)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_table_arguments(parser)
 
@@ -310,7 +332,7 @@ def run_gpu_check(args: argparse.Namespace) -> int:
         probed = {version: own_config(version) for version in versions}
         device = probed[versions[0]][0]
         checks = plan(versions, {name: config for name, (_, config) in probed.items()}, args.quick, groups)
-        results, left_out = run_checks(checks, args.budget, args.quiet)
+        results, left_out = run_checks(checks, args.budget, args.jobs, args.quiet)
     except NoGpu as error:
         print(f"no GPU: gpu-check needs one ({error})", file=sys.stderr)
         return CANNOT_RUN

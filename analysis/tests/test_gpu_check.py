@@ -3,6 +3,8 @@
 import math
 import shutil
 import struct
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,23 @@ def test_the_budget_leaves_out_and_says_so(fake: FakeBin, capsys: pytest.Capture
     fake.set("v01")
     assert main(["gpu-check", "--budget", "0.5", "--quiet"]) == 4
     assert " not run" in capsys.readouterr().err
+
+
+def test_checks_run_side_by_side_but_not_those_that_take_the_time() -> None:
+    running, most = 0, {"shapes": 0, "steady": 0}
+
+    def busy(group: str) -> tuple[str, str]:
+        nonlocal running
+        running += 1
+        most[group] = max(most[group], running)
+        time.sleep(0.05)
+        running -= 1
+        return "", ""
+
+    checks = [gpu_check.Check(group, "v01", f"{i}", partial(busy, group)) for group in most for i in range(6)]
+    results, left_out = gpu_check.run_checks(checks, None, 6, True)
+    assert [result.check for result in results] == checks and left_out == 0
+    assert most["shapes"] > 1 and most["steady"] == 1
 
 
 def test_unknown_groups_are_usage(fake: FakeBin) -> None:
