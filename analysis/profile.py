@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import executables
@@ -86,6 +86,7 @@ class Profile:
     figures: dict[str, float]
     pipes: dict[str, float] = field(default_factory=dict)
     stalls: dict[str, float] = field(default_factory=dict)
+    problem: tuple[int, int, int] | None = None  # batch, heads, seq, where known
 
     @property
     def config(self) -> KernelConfig | None:
@@ -94,16 +95,23 @@ class Profile:
         except ConfigError:
             return None
 
+    def sizes(self) -> tuple[int, int, int] | None:
+        """Batch, heads and length: those it was run with, or of a saved file those that the grid tells."""
+        if self.problem is not None or self.config is None or self.config.persistent or len(self.grid) != 3:
+            return self.problem
+        return self.grid[2], self.grid[1], self.grid[0] * self.config.B_r
+
     def tflops(self) -> float | None:
-        """From the grid of one of our kernels, (seq / B_r, heads, batch), and the duration."""
-        config, time = self.config, self.figures.get("duration_ns")
-        if config is None or not time or len(self.grid) != 3:
+        """4·batch·heads·seq²·d over the duration, of one of our kernels."""
+        config, time, sizes = self.config, self.figures.get("duration_ns"), self.sizes()
+        if config is None or sizes is None or not time:
             return None
-        seq = self.grid[0] * config.B_r
-        return 4 * self.grid[1] * self.grid[2] * seq**2 * config.d_head / time / 1e3
+        batch, heads, seq = sizes
+        return 4 * batch * heads * seq**2 * config.d_head / time / 1e3
 
     def seq(self) -> int | None:
-        return self.grid[0] * self.config.B_r if self.config and self.grid else None
+        sizes = self.sizes()
+        return sizes[2] if sizes else None
 
 
 # ---- reading ncu's CSV -----------------------------------------------------------------------------------------------
@@ -194,9 +202,12 @@ def mean(profiles: Sequence[Profile]) -> Profile:
             name: sum(one[name] for one in listed) / len(listed) for name in listed[0] if all(name in m for m in listed)
         }
 
-    first = profiles[0]
-    return Profile(first.source, first.kernel, first.grid, average(p.figures for p in profiles),
-                   average(p.pipes for p in profiles), average(p.stalls for p in profiles))  # fmt: skip
+    return replace(
+        profiles[0],
+        figures=average(p.figures for p in profiles),
+        pipes=average(p.pipes for p in profiles),
+        stalls=average(p.stalls for p in profiles),
+    )
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -285,15 +296,16 @@ def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> lis
     arguments = ["--dtype", dtype] if not args.config else []
     for config in args.config or []:
         arguments += ["--config", config]
-    arguments += ["--seq", str(seq), "--heads", str(args.heads), "--batch",
-                  str(args.batch or executables.standard_batch(seq))]  # fmt: skip
+    sizes = (args.batch or executables.standard_batch(seq), args.heads, seq)
+    for option, value in zip(("--batch", "--heads", "--seq"), sizes, strict=True):
+        arguments += [option, str(value)]
     runs: list[list[Profile]] = []
     for run in range(args.runs):
         outcome = executables.run_command(command(version, arguments), TIMEOUT)
         executables.checked(outcome, (RIGHT,))
         name = f"{version}.{dtype}.{seq}" + (f".{run + 1}" if args.runs > 1 else "") + ".csv"
         write_atomically(args.folder / name, outcome.stdout)
-        runs.append(parse(outcome.stdout, version))
+        runs.append([replace(one, problem=sizes) for one in parse(outcome.stdout, version)])
     by_kernel = zip(*runs, strict=True)
     return [mean(launches) for launches in by_kernel]
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ def test_the_details_page_as_ncu_writes_it() -> None:
     assert ours.figures["cycles"] == 22895
     assert ours.figures["registers"] == 196
     assert ours.seq() == 512
+
+
+def test_the_grid_of_a_persistent_kernel_tells_no_length() -> None:
+    line = RAW.read_text().replace("1, 0, 0, 0, 0, 0, 0, 0}", "1, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 1, 1}")
+    first = profile.parse(line, "h200")[0]
+    assert first.config is not None and first.config.persistent
+    assert first.tflops() is None
+    assert replace(first, problem=(16, 16, 4096)).tflops() == pytest.approx(56.6, abs=0.1)
 
 
 def test_what_was_not_collected_is_empty_not_zero() -> None:
@@ -120,7 +129,7 @@ def test_ncu_is_run_and_its_output_kept(
     assert sorted(path.name for path in folder.iterdir()) == ["v02.fp16.512.1.csv", "v02.fp16.512.2.csv"]
     assert capsys.readouterr().out.splitlines()[1].startswith('v02,"(BF16, 128, 128, 64, 4)')
     (call, _) = fake.calls()
-    assert "--profile --dtype fp16 --seq 512 --heads 16 --batch 16" in call
+    assert "--profile --dtype fp16 --batch 16 --heads 16 --seq 512" in call
 
 
 def test_the_clocks_are_left_alone(fake: FakeBin) -> None:
