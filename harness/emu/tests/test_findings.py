@@ -359,7 +359,7 @@ def test_device_printf(tmp_path: Path) -> None:
 .local .align 8 .b8 frame[16];
 mov.u32 %t, %tid.x;
 setp.ne.u32 %q, %t, 3;
-@%q bra leave;
+@%q exit;
 mov.u64 %v, frame;
 cvta.local.u64 %v, %v;
 st.u32 [%v], %t;
@@ -377,7 +377,6 @@ st.param.b64 [param1+0], %v;
 call.uni (retval0), vprintf, (param0, param1);
 ld.param.b32 %r, [retval0+0];
 }
-leave:
 """
     path = tmp_path / "printf.ptx"
     path.write_text(entry(body, directives=ASSERT_DIRECTIVES))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import exact
 import numpy as np
 import pytest
-from emulation import Array, Batch, Case, same_bits, within
+from emulation import ROOT, Array, Batch, Case, same_bits, within
 from exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from forms import missing, read_forms
 
 SIZE = 256
 CASES: list[Case] = []
@@ -305,6 +307,56 @@ def compare_cases() -> None:
     )
     add_case("setp.nan.f32", select_code("setp.nan.f32"), [x, y], np.uint32, lambda a, b: int(nan(a) or nan(b)))
     combine_cases()
+    compare_types()
+
+
+def compare_types() -> None:
+    """Every comparison of every type, combined with a third predicate."""
+    combines = itertools.cycle(("and", "or", "xor"))
+    for t in ("b16", "b32", "b64", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"):
+        floating, bits = "f" in t, 64 if t == "f64" else int(t.strip("busf"))
+        of = {"f16": HALF, "bf16": BFLOAT}.get(t)
+        if of:
+            a, b = halves(2, 35, of)
+        elif t == "f64":
+            a, b = (x.astype(np.float64) for x in singles(2, 36))
+        else:
+            a, b = singles(2, 37) if floating else integers(bits, 2, 38)
+        b[1::3] = a[1::3]
+        names = ["eq", "ne"] if t[0] == "b" and not of else list(COMPARISONS)
+        names += [f"{name}u" for name in COMPARISONS] + ["num", "nan"] if floating else []
+        names += list(UNSIGNED_NAMES.values()) if t[0] == "u" else []
+        for name in names:
+            ftz = ".ftz" if t == "f32" and name in ("lt", "geu") else ""
+
+            def value(x: float, of: Format | None = of, t: str = t, bits: int = bits) -> float:
+                return exact.decode(int(x), of) if of else signed(int(x), bits) if t[0] == "s" else x
+
+            def result(
+                a: float, b: float, value: Callable[[float], float] = value, name: str = name, ftz: str = ftz
+            ) -> bool:
+                return comparison(value(a), value(b), name, bool(ftz))
+
+            combine = next(combines)
+            code = (
+                f".reg .pred %p, %q;\nsetp.lt.u32 %q, %lane, 9;\nsetp.{name}.{combine}{ftz}.{t} %p, %a, %b, %q;\n"
+                "selp.u32 %d, 1, 0, %p;"
+            )
+            pairs = zip(a.tolist(), b.tolist(), strict=True)
+            left = np.array([comparison(value(x), value(y), name, bool(ftz)) for x, y in pairs])
+            right = np.arange(SIZE) % 32 < 9
+            want = {"and": left & right, "or": left | right, "xor": left ^ right}[combine]
+            CASES.append(Case(f"setp.{name}.{combine}{ftz}.{t}", code, {"a": a, "b": b}, {"d": want.astype(np.uint32)}))
+            plain = f".reg .pred %p;\nsetp.{name}{ftz}.{t} %p, %a, %b;\nselp.u32 %d, 1, 0, %p;"
+            CASES.append(Case(f"setp.{name}{ftz}.{t} again", plain, {"a": a, "b": b}, {"d": left.astype(np.uint32)}))
+
+
+def comparison(a: float, b: float, name: str, ftz: bool) -> bool:
+    unordered = math.isnan(a) or math.isnan(b)
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    plain = {other: name for name, other in UNSIGNED_NAMES.items()}.get(name, name)
+    return float_compare(a, b, COMPARISONS[plain[:2]], name.endswith("u"), ftz)
 
 
 def float_compare(a: float, b: float, test: Callable[[float, float], bool], unordered: bool, ftz: bool) -> bool:
@@ -345,6 +397,17 @@ def combine_cases() -> None:
         x, y = integers(bits, 2, 33)
         add_case(f"selp.b{bits}", f".reg .pred %p;\nsetp.lo.u{bits} %p, %a, 100;\nselp.b{bits} %d, %a, %b, %p;", [x, y],
                  unsigned(bits), lambda a, b: a if a < 100 else b)  # fmt: skip
+    for t in ("u16", "s16", "s32", "u64", "s64"):
+        x, y = integers(int(t[1:]), 2, 39)
+        code = f".reg .pred %p;\nsetp.lt.u32 %p, %lane, 7;\nmov.{t} %d, %a;\nselp.{t} %d, %d, %b, %p;"
+        want = np.where(np.arange(SIZE) % 32 < 7, x, y)
+        CASES.append(Case(f"mov.{t} and selp.{t}", code, {"a": x, "b": y}, {"d": want}))
+    code = (
+        ".reg .pred %p, %q;\nsetp.lt.u32 %p, %lane, 7;\nmov.pred %q, %p;\n.reg .f64 %e;\n"
+        "mov.f64 %e, 0d3FF0000000000000;\n"
+        "selp.f64 %d, %e, 0dC000000000000000, %q;"
+    )
+    CASES.append(Case("mov.pred and selp.f64", code, {}, {"d": np.where(np.arange(SIZE) % 32 < 7, 1.0, -2.0)}))
     f, g = singles(2, 34)
     add_case(
         "selp.f32",
@@ -430,15 +493,17 @@ def float_convert_cases() -> None:
         pair = [near_halves(of), np.roll(near_halves(of), 7)]
         add_case(f"cvt.rn.relu.{t}x2.f32", f"cvt.rn.relu.{t}x2.f32 %d, %a, %b;", pair, np.uint32,
                  lambda a, b, r=relu: r(a) << 16 | r(b), compare=same_packed(of))  # fmt: skip
-        small = np.array(FLOAT_EDGES * 15, np.uint32)[:SIZE].view(np.float32)
-        add_case(
-            f"cvt.rn.ftz.{t}.f32",
-            f"cvt.rn.ftz.{t}.f32 %d, %a;",
-            [small],
-            np.uint16,
-            lambda a, of=of: exact.convert(math.copysign(0.0, a) if abs(a) < 2.0**-126 else a, of),
-            same_halves(of),
-        )
+    small = np.array(FLOAT_EDGES * 15, np.uint32)[:SIZE].view(np.float32)
+    add_case(
+        "cvt.rn.ftz.f16.f32",
+        "cvt.rn.ftz.f16.f32 %d, %a;",
+        [small],
+        np.uint16,
+        lambda a: exact.convert(math.copysign(0.0, a) if abs(a) < 2.0**-126 else a, HALF),
+        same_halves(HALF),
+    )
+    add_case("cvt.ftz.f64.f32", "cvt.ftz.f64.f32 %d, %a;", [small], np.float64,
+             lambda a: math.copysign(0.0, a) if abs(a) < 2.0**-126 else a)  # fmt: skip
     add_case("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", [x], np.float32,
              lambda a: 0.0 if math.isnan(a) or a <= 0 else min(a, 1.0))  # fmt: skip
     add_case(
@@ -1226,6 +1291,10 @@ def vote_cases() -> None:
         )
     )
 
+    wide = few.astype(np.uint64) << np.uint64(40)
+    CASES.append(Case("match.any.sync.b64", "match.any.sync.b64 %d, %a, 0xffffffff;", {"a": wide},
+                      {"d": same.sum(2).astype(np.uint32).ravel()}))  # fmt: skip
+
 
 def matrix_cases() -> None:
     rng = np.random.default_rng(110)
@@ -1233,12 +1302,13 @@ def matrix_cases() -> None:
     # One warp at a time owns 512 bytes: 32 rows of 8 halves, each lane writes 16 bytes of them.
     for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
         names = ["%d", "%e", "%f", "%g"][:count]
+        space = "shared::cta" if count == 2 else "shared"
         code = (
             ".reg .b32 %s, %row, %x;\nmov.u32 %s, smem;\nshr.u32 %x, %t, 5;\nmad.lo.s32 %s, %x, 512, %s;\n"
             "mad.lo.s32 %row, %lane, 16, %s;\nst.shared.v4.u32 [%row], {%a, %b, %c, %h};\nbar.warp.sync 0xffffffff;\n"
             # rows in another order than memory: lane l gives the address of row (5 l + 3) mod 32
             "mad.lo.s32 %x, %lane, 5, 3;\nand.b32 %x, %x, 31;\nmad.lo.s32 %row, %x, 16, %s;\n"
-            f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{', '.join(names)}}}, [%row];\nbar.sync 0;"
+            f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.{space}.b16 {{{', '.join(names)}}}, [%row];\nbar.sync 0;"
         )
         inputs = {"a": words, "b": np.roll(words, 1), "c": np.roll(words, 2), "h": np.roll(words, 3)}
         rows = np.stack(list(inputs.values()), 1).view(np.uint16).reshape(-1, 32, 8)  # [warp, row, half]
@@ -1342,6 +1412,13 @@ def copy_cases() -> None:
                     {"d": result[:, 0].copy(), "e": result[:, 1].copy(), "f": result[:, 3].copy()},
                 )
             )
+    for i, op in enumerate(("ca.shared.global.L2::64B", "cg.shared::cta.global.L2::128B", "cg.shared.global.L2::256B")):
+        code = (
+            ".reg .b32 %s, %n;\n.reg .b64 %p;\nmov.u32 %s, smem;\nmad.lo.s32 %s, %t, 16, %s;\n"
+            f"and.b32 %n, %i, {SIZE - 4};\nmad.wide.u32 %p, %n, 4, %in;\n"
+            f"cp.async.{op} [%s], [%p], 16;\ncp.async.wait_all;\nld.shared.u32 %d, [%s+{4 * i}];\nbar.sync 0;"
+        )
+        CASES.append(Case(f"cp.async.{op}", code, {}, {"d": first[(np.arange(SIZE) & SIZE - 4) + i]}))
     wait_all = (
         ".reg .b32 %s;\n.reg .b64 %p;\nmov.u32 %s, smem;\nmad.lo.s32 %s, %t, 4, %s;\nmad.wide.u32 %p, %i, 4, %in;\n"
         "cp.async.ca.shared.global [%s], [%p], 4;\ncp.async.wait_all;\nld.shared.u32 %d, [%s];\nbar.sync 0;"
@@ -1373,7 +1450,20 @@ bar.sync 0;
 @%first mbarrier.inval.shared.b64 [%s];
 bar.sync 0;
 """
-    CASES.append(Case("mbarrier", barrier, {}, {"d": first[np.arange(SIZE) ^ 64]}))
+    for label, changes in {
+        "": {},
+        " with shared::cta": {".shared.b64": ".shared::cta.b64"},
+        " with try_wait": {"test_wait": "try_wait"},
+        " with orders": {
+            "arrive.shared": "arrive.release.cta.shared",
+            "test_wait.parity": "test_wait.parity.acquire.cta",
+            "test_wait.shared": "try_wait.acquire.cta.shared",
+        },
+    }.items():
+        code = barrier
+        for old, new in changes.items():
+            code = code.replace(old, new)
+        CASES.append(Case(f"mbarrier{label}", code, {}, {"d": first[np.arange(SIZE) ^ 64]}))
 
 
 def flow_cases() -> None:
@@ -1473,14 +1563,53 @@ bar.sync 0;
 """
     CASES.append(Case("atom.shared.add.u32", atoms, {"a": data},
                       {"d": data.reshape(-1, 128).sum(1).astype(np.uint32).repeat(128)}))  # fmt: skip
-    for mode, want in (("popc.u32", None), ("and.pred", None), ("or.pred", None)):
-        ones = (data > 20).reshape(-1, 128)
-        want = {"popc.u32": ones.sum(1), "and.pred": ones.all(1), "or.pred": ones.any(1)}[mode]
-        out = "%d" if mode == "popc.u32" else "%q"
-        tail = "" if mode == "popc.u32" else "\nselp.u32 %d, 1, 0, %q;"
-        code = f".reg .pred %p, %q;\nsetp.gt.u32 %p, %a, 20;\nbarrier.cta.red.{mode} {out}, 0, %p;{tail}"
-        short = code.replace("barrier.cta.red", "bar.red")
-        CASES.append(Case(f"bar.red.{mode}", short, {"a": data}, {"d": want.astype(np.uint32).repeat(128)}))
+    ones = (data > 20).reshape(-1, 128)
+    for mode, want in (("popc", ones.sum(1)), ("and", ones.all(1)), ("or", ones.any(1))):
+        for op, aligned in (("bar.red", ""), ("bar.cta.red", ""), ("barrier.red", ""), ("barrier.cta.red", ".aligned")):
+            name = f"{op}.{mode}{aligned}.{'u32' if mode == 'popc' else 'pred'}"
+            tail = f"{name} %d, 0, %p;" if mode == "popc" else f"{name} %q, 0, %p;\nselp.u32 %d, 1, 0, %q;"
+            code = f".reg .pred %p, %q;\nsetp.gt.u32 %p, %a, 20;\n{tail}"
+            CASES.append(Case(name, code, {"a": data}, {"d": want.astype(np.uint32).repeat(128)}))
+    for op in ("bar{}", "bar.cta{}", "barrier{}", "barrier{}.aligned", "barrier.cta{}", "barrier.cta{}.aligned"):
+        # The upper half of the CTA produces, the lower half waits for it and consumes.
+        arrive, sync = op.format(".arrive"), op.format(".sync")
+        code = (
+            ".reg .b32 %s, %x;\n.reg .pred %p;\nmov.u32 %s, smem;\nmad.lo.s32 %x, %t, 4, %s;\nsetp.lt.u32 %p, %t, 64;\n"
+            f"mov.u32 %d, %a;\n@%p bra consume;\nst.shared.u32 [%x], %a;\n{arrive} 3, 128;\nbra.uni join;\n"
+            f"consume:\n{sync} 3, 128;\nld.shared.u32 %d, [%x+256];\njoin:\n{sync} 0;"
+        )
+        CASES.append(
+            Case(
+                f"{arrive} and {sync}",
+                code,
+                {"a": data},
+                {"d": np.where(np.arange(SIZE) % 128 < 64, np.roll(data, -64), data)},
+            )
+        )
+
+
+def table_cases() -> None:
+    """All 65,536 values of the 16-bit types to f32 and back, and every midpoint between two of them."""
+    bits = np.arange(1 << 16).astype(np.uint16)
+    for t, of in (("f16", HALF), ("bf16", BFLOAT)):
+        wide = (
+            bits.view(np.float16).astype(np.float32) if of is HALF else (bits.astype(np.uint32) << 16).view(np.float32)
+        )
+        CASES.append(Case(f"cvt.f32.{t} table", f"cvt.f32.{t} %d, %a;", {"a": bits}, {"d": wide}))
+        if of is HALF:
+            CASES.append(Case("cvt.ftz.f32.f16 table", "cvt.ftz.f32.f16 %d, %a;", {"a": bits}, {"d": wide}))
+        finite = bits & 0x7FFF < of.infinity - 1  # and so is the next one away from zero
+        low = np.where(finite, bits, 0).astype(np.uint16)
+        with np.errstate(invalid="ignore"):
+            middle = ((wide[low].astype(np.float64) + wide[low + 1]) / 2).astype(np.float32)
+        even = low + (low & 1)
+        for mode, halfway in (("rn", even), ("rz", low)):
+            op = f"cvt.{mode}.{t}.f32"
+            CASES.append(Case(f"{op} table", f"{op} %d, %a;", {"a": wide}, {"d": bits}, same_halves(of)))
+            CASES.append(Case(f"{op} midpoints", f"{op} %d, %a;", {"a": middle}, {"d": halfway}))
+            packed, want = f"cvt.{mode}.{t}x2.f32", halfway.astype(np.uint32) << 16 | np.roll(halfway, 3)
+            CASES.append(Case(f"{packed} midpoints", f"{packed} %d, %a, %b;", {"a": middle, "b": np.roll(middle, 3)},
+                              {"d": want}))  # fmt: skip
 
 
 GROUPS = (
@@ -1494,6 +1623,7 @@ GROUPS = (
     shuffle_cases,
     vote_cases,
     matrix_cases,
+    table_cases,
     copy_cases,
     flow_cases,
 )
@@ -1501,7 +1631,8 @@ GROUPS = (
 
 def build(make: Callable[[], None]) -> Batch:
     CASES.clear()
-    CASES.append(FIRST)
+    if make is not table_cases:  # those are longer
+        CASES.append(FIRST)
     make()
     return Batch(CASES)
 
@@ -1512,3 +1643,40 @@ def test_opcodes(make: Callable[[], None], tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)} of {len(CASES)} cases\n" + "\n".join(
         f"{name}: {text}" for name, text in wrong.items()
     )
+
+
+# What no vector uses, with the reason.
+ELSEWHERE = {
+    "call": "printf and assert: test_findings.py",
+    "trap": "test_findings.py",
+    "brkpt": "does nothing",
+    "exit": "test_findings.py",
+    "ret": "uni changes nothing",
+    "ldu": "as ld",
+    "fence proxy async": "needs sm_90",
+    "cvta": "param: no address of a parameter is taken",
+    "ld": "L2 eviction needs sm_100, release is no order of a load",
+    "st": "hints of other architectures; param: calls",
+    "cvt ftz? f64 f32|f64": "f64 to f64",
+}
+
+
+def test_every_form_has_a_vector() -> None:
+    """Each row of the table, and each alternative of its modifiers, is used by a case above."""
+    text = "".join(build(make).text()[0] for make in GROUPS)
+    unused = [
+        line
+        for line in missing(read_forms(), text)
+        if not line.startswith(tuple(f"{name} " for name in ELSEWHERE)) and line.split(":")[0] not in ELSEWHERE
+    ]
+    assert not unused, "\n".join(unused)
+
+
+def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
+    """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
+    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
+    for make in GROUPS:
+        path = tmp_path / f"{make.__name__}.ptx"
+        path.write_text(build(make).text()[0])
+        done = subprocess.run([ptxas, "-O0", "-arch=sm_90", "-o", "/dev/null", path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
