@@ -51,6 +51,14 @@ __device__ __forceinline__ void st_global_v4(void *gmem, const uint32_t (&value)
                  : "memory");
 }
 
+/* The same for bytes that nobody reads again soon: the line takes no place in L1. relaxed.sys names the memory model's
+ * order and scope (8.8), which the cache operation needs; for a kernel's own results it asks for nothing more. */
+__device__ __forceinline__ void st_global_v4_no_allocate(void *gmem, const uint32_t (&value)[4]) {
+    asm volatile("st.relaxed.sys.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "r"(value[0]),
+                 "r"(value[1]), "r"(value[2]), "r"(value[3])
+                 : "memory");
+}
+
 __device__ __forceinline__ void ld_shared_v4(uint32_t (&value)[4], uint32_t smem_addr) {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
