@@ -66,7 +66,7 @@ $(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
 
 ALL_NVCCFLAGS = -std=c++20 $(if $(DEBUG),-O0,-O3) --use_fast_math -lineinfo -arch=compute_80 -ptx -I. $(if $(DUMP),-DFA_DEBUG) $(NVCCFLAGS)
 ALL_PTXASFLAGS = -O3 -v --generate-line-info -warn-spills -warn-lmem-usage
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -pthread -I. -MMD -MP -Wall -Wextra -Wpedantic $(if $(CI),-Werror) $(if $(DEBUG),-O0 -g,$(CFLAGS))
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -pthread -I. -MMD -MP -Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) $(if $(DEBUG),-O0 -g,$(CFLAGS))
 ALL_LDLIBS = -pthread -ldl -lm
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 
