@@ -291,14 +291,15 @@ __device__ __forceinline__ void store_O_to_smem(uint32_t smem_block, const O_til
     }
 }
 
-/* Copy the result out, 16 bytes a thread, mapped as in copy_gmem_to_smem. */
+/* Copy the result out, 16 bytes a thread, mapped as in copy_gmem_to_smem. Within a block 32 bits hold a row's distance:
+ * at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>
-__device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_addr, int64_t seq_stride) {
+__device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_addr, int seq_stride) {
     for (int row = 0; row < rows; row += copy_rows<cfg>) {
         for (int column = 0; column < cfg.d_head; column += 64) {
             uint32_t value[4];
             ld_shared_v4(value, smem_addr + row * (cfg.d_head * 2) + column * 2);
-            st_global_v4(gmem + row * seq_stride + column, value);
+            st_global_v4(gmem + (int64_t)row * seq_stride + column, value);
         }
     }
 }
