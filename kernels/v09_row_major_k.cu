@@ -2,7 +2,7 @@
  *
  * parent    v08
  * idea      read K so that the two registers of one mma operand are neighbours: HMMA takes B as an aligned pair;
- *           with the moves gone 64-bit row distances would be in the way: 32 bits are enough within a block
+ *           with the moves gone 64-bit row distances would be in the way, so 32 bits in the loop too
  * predict   some 220 register moves fewer in the loop: 1110 -> about 890 instructions on sm_80; 1.03 of FA2 (H200)
  * measured  logs/bench/h200.jsonl
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
@@ -110,8 +110,7 @@ struct swizzled_place {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. Within a block 32 bits hold a
- * row's distance: at most 128 rows of at most 65535 heads. */
+/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_addr, const uint16_t *gmem, int seq_stride) {
     for (int row = 0; row < rows; row += copy_rows<cfg>) {
@@ -292,7 +291,8 @@ __device__ __forceinline__ void store_O_to_smem(uint32_t smem_block, const O_til
     }
 }
 
-/* Copy the result out, 16 bytes a thread, mapped as in copy_gmem_to_smem. */
+/* Copy the result out, 16 bytes a thread, mapped as in copy_gmem_to_smem. Within a block 32 bits hold a row's distance:
+ * at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_addr, int seq_stride) {
     for (int row = 0; row < rows; row += copy_rows<cfg>) {
