@@ -112,8 +112,7 @@ struct swizzled_place {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. Within a block 32 bits hold a
- * row's distance: at most 128 rows of at most 65535 heads. */
+/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_addr, const uint16_t *gmem, int seq_stride) {
     for (int column = 0; column < cfg.d_head; column += 64) {
@@ -296,7 +295,8 @@ __device__ __forceinline__ void store_O_to_smem(const swizzled_place<cfg.B_r> &O
     }
 }
 
-/* Copy the result out past L1, 16 bytes a thread, mapped as in copy_gmem_to_smem. */
+/* Copy the result out past L1, 16 bytes a thread, mapped as in copy_gmem_to_smem. Within a block 32 bits hold a row's
+ * distance: at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_addr, int seq_stride) {
     for (int column = 0; column < cfg.d_head; column += 64) {
