@@ -128,7 +128,7 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
                 p.batch,
                 p.heads,
                 p.seq,
-                round(row.tflops, 1),
+                round(row.tflops, 1) if row.tflops else None,
                 *(None if end is None else round(end, 4) for end in ends),
                 row.rounds,
                 row.samples,

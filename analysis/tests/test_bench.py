@@ -100,9 +100,10 @@ def test_a_wrong_result_is_kept_but_is_no_speed(
     fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.set("v02", ns=1000.0, status=1)
-    assert run(tmp_path, "--rounds", "2") == 1
-    out = capsys.readouterr().out
-    assert "WRONG" in out
+    assert run(tmp_path, "--rounds", "2", "--json") == 1
+    right, wrong = json.loads(capsys.readouterr().out)
+    assert wrong["check"] == "WRONG" and wrong["TFLOP/s"] is None and wrong["ratio to v01"] is None
+    assert right["check"] == "pass" and right["TFLOP/s"] > 0
     assert len(records.read(tmp_path / "out.jsonl").records) == 4
 
 

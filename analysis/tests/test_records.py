@@ -1,5 +1,6 @@
 """Records: what is read, what is refused by name, and that files hold whole lines whatever happens."""
 
+import fcntl
 import json
 import multiprocessing
 import resource
@@ -158,19 +159,23 @@ def test_a_write_that_is_cut_short_leaves_only_whole_lines(tmp_path: Path) -> No
     assert path.read_bytes() == whole
 
 
-def _append_many(path: Path, name: str) -> None:
-    for _ in range(20):
-        records.append(path, [raw(version=name, padding="x" * 3000)])
+def _append_one(path: Path) -> None:
+    records.append(path, [raw(version="v08")])
 
 
-def test_writers_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     path = tmp_path / "h200.jsonl"
-    writers = [multiprocessing.Process(target=_append_many, args=(path, f"v0{i}")) for i in range(4)]
-    for writer in writers:
+    records.append(path, [raw()])
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        writer = multiprocessing.Process(target=_append_one, args=(path,))
         writer.start()
-    for writer in writers:
-        writer.join()
-    assert len(records.read(path).records) == 80
+        writer.join(0.3)
+        assert writer.is_alive()
+        assert len(records.read(path).records) == 1
+        fcntl.flock(held, fcntl.LOCK_UN)
+    writer.join()
+    assert len(records.read(path).records) == 2
 
 
 def shards(folder: Path) -> list[Path]:
