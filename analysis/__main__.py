@@ -37,6 +37,7 @@ COMMANDS = (
     Command("gate", "gate", "compare a fresh build with the accepted figures and the committed files"),
     Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
     Command("traffic", "traffic", "count the memory traffic of versions on the emulator"),
+    Command("lines", "lines", "count what each source line does on the emulator"),
     Command("ladder", "readme", "print or write the table of all versions, kernels/README.md"),
     Command("report", "report", "write one page over all versions, as Markdown and as HTML"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
@@ -60,6 +61,7 @@ COMMANDS = (
     Command("race", "sanitize", "look for races: racecheck on a GPU, else the emulator"),
     Command("sanitize", "sanitize", "all four tools of compute-sanitizer, else the emulator"),
     Command("debug", "debug", "compare what a kernel holds after every KV block with NumPy"),
+    Command("notebooks", "notebooks", "run the notebooks; --write keeps their outputs"),
     Command("plot", "plot", "draw the ladder, the roofline or where the time goes from records"),
     Command("peers", "peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
