@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from versions import KernelConfig
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -31,8 +33,8 @@ RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
     "commit": (r"\tcp\.async\.commit_group.*", None, RACES),
     "copy": (r"\tcp\.async\.c[ag]\.shared.*", None, RACES | {"uninitialised-shared"}),
     "shifted fragment": (r"(?P<head>\tldmatrix" + ADDRESS, "two blocks", WRONG_PLACE),
-    "shifted store": (r"(?P<head>\tst\.shared" + ADDRESS, "rows of a warp", WRONG_PLACE),
-    "shifted load": (r"(?P<head>\tld\.shared" + ADDRESS, "rows of a warp", WRONG_PLACE),
+    "shifted store": (r"(?P<head>\tst\.shared" + ADDRESS, "one element", WRONG_PLACE),
+    "shifted load": (r"(?P<head>\tld\.shared" + ADDRESS, "past the end", WRONG_PLACE),
     "misaligned": (r"(?P<head>\t(?:ldmatrix|ld\.shared\.v4|cp\.async\.cg)" + ADDRESS, "4", frozenset({"misaligned"})),
     "overrun": (
         r"(?P<head>\tcp\.async\.c[ag]\.shared[^,]*, \[%\w+)(?P<offset>\+-?\d+)?(?P<tail>\].*)",
@@ -48,22 +50,23 @@ RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
 }
 
 
-def mutants(text: str, shape: tuple[int, int, int, int]) -> Iterator[Mutant]:
-    """All mutants of a PTX text with one entry, of (dtype, B_r, B_c, warps)."""
-    _, rows, columns, warps = shape
-    shifts = {"two blocks": (rows + columns) * 256, "rows of a warp": rows // warps * 256, "4": 4, "far": 1 << 30}
+def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
+    """All mutants of a PTX text with one entry, of a configuration."""
+    row = config.d_head * 2 + 16 * config.padded_rows
+    shifts = {"two blocks": (config.B_r + config.B_c) * row, "past the end": 1 << 18, "4": 4, "far": 1 << 30}
     lines = text.split("\n")
     for kind, (pattern, shift, expected) in RULES.items():
         found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(pattern, line))]
         for ordinal, (i, match) in enumerate(found):
             changed = ""
             if shift is not None:
-                changed = f"{match['head']}+{int(match['offset'] or 0) + shifts[shift]}{match['tail']}"
+                by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
+                changed = f"{match['head']}+{int(match['offset'] or 0) + by}{match['tail']}"
             whole = "\n".join([*lines[:i], changed, *lines[i + 1 :]])
             yield Mutant(kind, ordinal, i + 1, whole, expected, lines[i].strip())
 
 
-SHARED_ACCESS = re.compile(r"\t(?:ldmatrix|ld\.shared|st\.shared)")
+SHARED_READ = re.compile(r"\t(?:ldmatrix|ld\.shared)")
 WAIT = re.compile(r"\tcp\.async\.wait_group\s+(\d+)")
 
 
@@ -74,11 +77,11 @@ def equivalent(mutant: Mutant, text: str) -> str:
     if mutant.kind == "wait" and _nothing_pending(lines, at):
         return "no copy was issued since a wait for all groups"
     if mutant.kind == "wait" and (match := WAIT.match(lines[at])) and _followed_by_wait(lines, at, int(match[1])):
-        return "a wait for as much follows before shared memory is used"
+        return "a wait for as much follows before shared memory is read"
     if mutant.kind == "commit" and _joins_a_group(lines, at):
-        return "its copies join the next group, and a wait for that follows before shared memory is used"
+        return "its copies join the next group, and a wait for that follows before shared memory is read"
     if mutant.kind == "warp barrier" and _followed_by_barrier(lines, at):
-        return "a barrier of the CTA follows before shared memory is used"
+        return "a barrier of the CTA follows before shared memory is read"
     if mutant.kind == "initialisation" and _before_the_loop_guard(lines, at):
         return "it is the result of a launch without a KV block, and set again where there is one"
     return ""
@@ -98,7 +101,7 @@ def _straight(lines: list[str], at: int) -> Iterator[str]:
 
 def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
     for line in _straight(lines, at):
-        if SHARED_ACCESS.match(line):
+        if SHARED_READ.match(line):
             return False
         if (match := WAIT.match(line)) and int(match[1]) <= groups:
             return True
@@ -108,7 +111,7 @@ def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
 def _joins_a_group(lines: list[str], at: int) -> bool:
     commits = 0
     for line in _straight(lines, at):
-        if SHARED_ACCESS.match(line):
+        if SHARED_READ.match(line):
             return False
         commits += line.startswith("\tcp.async.commit_group")
         if (match := WAIT.match(line)) and commits > int(match[1]):
@@ -118,7 +121,7 @@ def _joins_a_group(lines: list[str], at: int) -> bool:
 
 def _followed_by_barrier(lines: list[str], at: int) -> bool:
     for line in _straight(lines, at):
-        if SHARED_ACCESS.match(line):
+        if SHARED_READ.match(line) or line.startswith("\tst.shared"):
             return False
         if line.startswith("\tbar.sync"):
             return True

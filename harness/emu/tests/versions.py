@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from emulation import ROOT, Array, ptxrun
 
+sys.path.insert(0, str(ROOT))
+from analysis.config import KernelConfig, parse_symbol
+
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
-SYMBOL = re.compile(r"L5dtype(\d+)ELi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E")
 
 
 @dataclass(frozen=True)
@@ -64,32 +66,26 @@ class Launch:
     batch: int = 1
     inputs: str = "rand"
 
-    def shape(self) -> tuple[int, int, int, int]:
-        """dtype, B_r, B_c, warps."""
-        match = SYMBOL.search(self.symbol)
-        assert match, self.symbol
-        dtype, _, rows, columns, warps = map(int, match.groups())
-        return dtype, rows, columns, warps
+    @property
+    def config(self) -> KernelConfig:
+        return parse_symbol(self.symbol)
+
+    def grid(self) -> tuple[int, int, int]:
+        """As config_launch_shape() has it, on a GPU of two multiprocessors."""
+        blocks = self.seq // self.config.B_r
+        whole = (blocks, self.heads, self.batch)
+        return (min(2, blocks * self.heads * self.batch), 1, 1) if self.config.persistent else whole
 
     def options(self) -> list[str]:
-        dtype, rows, columns, warps = self.shape()
-        kind = "f16" if dtype == DTYPES["fp16"] else "bf16"
+        config = self.config
+        kind = "f16" if config.dtype == DTYPES["fp16"] else "bf16"
         count = self.batch * self.seq * self.heads * D_HEAD
         tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3 + [f"out:{kind}:{count}"]
         strides = [f"i64:{self.seq * self.heads * D_HEAD}", f"i64:{self.heads * D_HEAD}", f"i64:{D_HEAD}"]
-        fields = [*tensors, "u64:0", *strides, f"i32:{self.seq}", f"i32:{self.heads}"]
-        return [
-            "--entry",
-            self.symbol,
-            "--grid",
-            f"{self.seq // rows},{self.heads},{self.batch}",
-            "--block",
-            str(32 * warps),
-            "--smem",
-            str((rows + 2 * columns) * D_HEAD * 2),
-            "--arg",
-            f"struct:[{','.join(fields)}]",
-        ]
+        sizes = [f"i32:{size}" for size in (self.seq, self.heads, self.batch)]
+        fields = ",".join([*tensors, "u64:0", *strides, *sizes])  # common/abi.h
+        shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
+        return ["--entry", self.symbol, *map(str, shape), "--arg", f"struct:[{fields}]"]
 
     def run(self, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
         return ptxrun(ptx, *self.options(), *options)
@@ -100,7 +96,7 @@ class Launch:
         done = self.run(ptx, *dumps, *options)
         if done.returncode != 0:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
-        dtype, *_ = self.shape()
+        dtype = int(self.config.dtype)
         shape = (self.batch, self.seq, self.heads, D_HEAD)
         q, k, v, o = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
         scores = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(D_HEAD)
@@ -118,10 +114,3 @@ def widen(bits: Array, dtype: int) -> Array:
     if dtype == DTYPES["fp16"]:
         return bits.view(np.float16).astype(np.float64)
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-
-
-def sample(items: Sequence[Version], count: int) -> list[Version]:
-    """The first, the last and some between."""
-    if len(items) <= count:
-        return list(items)
-    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
