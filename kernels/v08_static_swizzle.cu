@@ -141,16 +141,16 @@ __device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, const swizzled_place
  * needed. K[n] is the block of keys 16n and columns 16k, read like Q: registers 0 and 2 belong to the first 8 keys, 1
  * and 3 to the other 8. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void load_K(K_fragments<cfg> &K, const swizzled_place<cfg> &K_place, int k) {
-    for (int n = 0; n < key_steps<cfg>; n++) ldmatrix_x4(K[n], K_place.at(16 * n, 16 * k));
+__device__ __forceinline__ void load_K(K_fragments<cfg> &K, const swizzled_place<cfg> &KV_place, int k) {
+    for (int n = 0; n < key_steps<cfg>; n++) ldmatrix_x4(K[n], KV_place.at(16 * n, 16 * k));
 }
 
 /* V as B operands of P V: n runs over d_head, k over keys. Here a column of B is a column of V, so ldmatrix transposes:
  * V[n] is the block of keys 16k and columns 16n; registers 0 and 1 belong to the first 8 columns, 2 and 3 to the
  * other 8. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void load_V(V_fragments<cfg> &V, const swizzled_place<cfg> &V_place, int k) {
-    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_place.at(16 * k, 16 * n));
+__device__ __forceinline__ void load_V(V_fragments<cfg> &V, const swizzled_place<cfg> &KV_place, int k) {
+    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], KV_place.at(cfg.B_c + 16 * k, 16 * n));
 }
 
 /* ---- tensor cores ---- */
@@ -333,10 +333,9 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + copy_offset, V_gmem, args.seq_stride);
     };
 
-    /* The 16 rows and two chunks that the lanes name to ldmatrix, in each block. */
+    /* The 16 rows and two chunks that the lanes name to ldmatrix. K and V are read alike, and V is B_c rows after K. */
     const swizzled_place<cfg> Q_place(Q_smem, warp * Q_rows + lane % 16, lane / 16);
-    const swizzled_place<cfg> K_place(K_smem, lane % 16, lane / 16);
-    const swizzled_place<cfg> V_place(V_smem, lane % 16, lane / 16);
+    const swizzled_place<cfg> KV_place(K_smem, lane % 16, lane / 16);
 
     /* Q is copied once, by all warps for all warps. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
@@ -368,7 +367,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         K_fragments<cfg> K[buffers<cfg>];
         const auto load_QK = [&](int k) {
             if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_place, k);
-            load_K<cfg>(K[k % buffers<cfg>], K_place, k);
+            load_K<cfg>(K[k % buffers<cfg>], KV_place, k);
         };
         if constexpr (cfg.mma_double_buffer_loads) load_QK(0);
 #pragma unroll
@@ -389,14 +388,14 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         rescale_l_O<cfg>(l, O, m_old, m, softmax_scale);
         P_fragments<cfg> P;
         V_fragments<cfg> V[buffers<cfg>];
-        if constexpr (cfg.mma_double_buffer_loads) load_V<cfg>(V[0], V_place, 0);
+        if constexpr (cfg.mma_double_buffer_loads) load_V<cfg>(V[0], KV_place, 0);
 #pragma unroll
         for (int k = 0; k < key_steps<cfg>; k++) {
             exponentiate_S<cfg>(S, l, m, softmax_scale, k);
             round_S_to_P<cfg>(P, S, k);
             if (k == key_steps<cfg> - 1) put_down_l<cfg>(l_place, l);
             const int read = k + buffers<cfg> - 1;
-            if (read < key_steps<cfg>) load_V<cfg>(V[read % buffers<cfg>], V_place, read);
+            if (read < key_steps<cfg>) load_V<cfg>(V[read % buffers<cfg>], KV_place, read);
             mma_PV<cfg>(O, P, V[k % buffers<cfg>], k);
         }
         dump_m<cfg>(args, block, m, 1.0f), dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l);
