@@ -1,0 +1,94 @@
+"""What --trace and --counters print: stable, and right on a program small enough to count by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from emulation import entry, ptxrun
+
+SHARED = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[4096];'
+POINTER = ".param .u64 data"
+PROGRAM = """.reg .b32 %t, %x, %s;
+.reg .b64 %p;
+.reg .pred %q;
+.loc 1 5 0
+mov.u32 %t, %tid.x;
+.loc 1 6 0
+setp.lt.u32 %q, %t, 4;
+@%q add.u32 %x, %t, 100;
+.loc 1 7 0
+mov.u32 %s, smem;
+mad.lo.u32 %s, %t, STRIDE, %s;
+st.shared.u32 [%s], %t;
+.loc 1 8 0
+ld.param.u64 %p, [data];
+mad.wide.u32 %p, %t, 4, %p;
+st.global.u32 [%p], %t;
+"""
+
+
+def write(folder: Path, stride: int = 4) -> Path:
+    path = folder / "lesson.ptx"
+    path.write_text(entry(PROGRAM.replace("STRIDE", str(stride)), POINTER, directives=SHARED))
+    return path
+
+
+def trace(folder: Path, what: str) -> list[str]:
+    done = ptxrun(write(folder), "--grid", 2, "--block", 64, "--arg", "buf:u32:64", "--trace", what)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_trace_of_one_warp(tmp_path: Path) -> None:
+    lines = trace(tmp_path, "cta=1,warp=0")
+    heads = [line for line in lines if line.startswith("cta ")]
+    assert all(line.startswith("cta 1 warp 0 ") for line in heads)
+    assert [line.split("]  ")[1] for line in heads][:3] == [
+        "mov.u32 %t, %tid.x;", "setp.lt.u32 %q, %t, 4;", "@%q add.u32 %x, %t, 100;   lanes 0x0000000f",
+    ]  # fmt: skip
+    assert "lesson.cu:5" in heads[0] and "lesson.cu:7" in "\n".join(heads)
+    assert trace(tmp_path, "cta=1,warp=0") == lines
+
+
+def test_trace_of_lines_and_of_one_lane(tmp_path: Path) -> None:
+    heads = [line for line in trace(tmp_path, "cta=0,warp=1,lines=6-6") if line.startswith("cta ")]
+    assert len(heads) == 2 or (len(heads) == 1 and "setp" in heads[0])  # the add has no lane on in warp 1
+    one = "\n".join(trace(tmp_path, "cta=0,warp=1,lane=5,lines=5"))
+    assert "37" in one or "0x00000025" in one  # thread 32 + 5
+    assert len(one.splitlines()) < 4
+
+
+def counters(folder: Path, stride: int) -> dict[str, dict[str, str]]:
+    """Rows by the text of the instruction."""
+    path = folder / "counters.csv"
+    done = ptxrun(write(folder, stride), "--block", 64, "--arg", "buf:u32:64", "--counters-csv", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    with path.open(newline="") as file:
+        return {row["ptx"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize(("stride", "wavefronts"), [(4, 1), (8, 2), (16, 4), (32, 8), (64, 16), (12, 1), (0x14, 1)])
+def test_bank_conflicts(stride: int, wavefronts: int, tmp_path: Path) -> None:
+    """32 banks of 4 bytes: a stride of n words has gcd(n, 32) lanes a bank."""
+    row = counters(tmp_path, stride)["st.shared.u32 [%s], %t;"]
+    assert int(row["wavefronts"]) == 2 * wavefronts and int(row["ideal"]) == 2 and row["executed"] == "2"
+
+
+def test_counts_of_guards_and_sectors(tmp_path: Path) -> None:
+    rows = counters(tmp_path, 4)
+    guarded = rows["@%q add.u32 %x, %t, 100;"]
+    assert guarded["executed"] == "1" and guarded["lanes"] == "4"  # warp 1 has no lane on
+    store = rows["st.global.u32 [%p], %t;"]
+    assert (store["sectors"], store["requests"], store["bytes"], store["line"]) == ("8", "2", "256", "8")
+
+
+def test_counters_as_tables(tmp_path: Path) -> None:
+    done = ptxrun(write(tmp_path, 8), "--block", 64, "--arg", "buf:u32:64", "--counters")
+    assert (done.returncode, done.stderr) == (0, "")
+    table = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
+    assert "no times" in done.stdout
+    assert table["lesson.cu:7"][1:] == ["6", "4", "2", "0", "256"]  # three instructions in two warps
+    assert table["total"][1:5] == ["19", "4", "2", "8"]
+    assert [line for line in done.stdout.splitlines() if line.startswith("region")]
