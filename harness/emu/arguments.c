@@ -155,20 +155,26 @@ static uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
 
 char *read_whole(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
-    long size = -1;
-    if (file && fseek(file, 0, SEEK_END) == 0) {
-        size = ftell(file);
-        rewind(file);
+    char *text = NULL;
+    size_t size = 0, room = 0;
+    bool right = file != NULL;
+    while (right && !feof(file)) {
+        if (room - size < 2) {
+            room = room ? room * 2 : 64 * 1024;
+            char *larger = realloc(text, room);
+            right = larger != NULL;
+            text = right ? larger : text;
+        }
+        size += right ? fread(text + size, 1, room - size - 1, file) : 0;
+        right = right && !ferror(file);
     }
-    char *text = size >= 0 ? malloc((size_t)size + 1) : NULL;
-    bool whole = text && fread(text, 1, (size_t)size, file) == (size_t)size;
-    if (!whole) {
-        complain("cannot read %s: %s", path, errno ? strerror(errno) : "it changed while being read");
+    if (right) {
+        text[size] = 0;
+        *bytes = size;
+    } else {
+        complain("cannot read %s: %s", path, strerror(errno));
         free(text);
         text = NULL;
-    } else {
-        text[size] = 0;
-        *bytes = (size_t)size;
     }
     if (file) {
         fclose(file);
