@@ -1,8 +1,8 @@
-/* test_fuzz_ptx.c - any bytes give an error or a program, and any program ends: never a crash or a hang.
+/* test_fuzz.c - any bytes give an error or a program, and any program ends: never a crash or a hang.
  *
- *     build/tests/test_fuzz_ptx                      # TAP; the same inputs every time
- *     FUZZ_SECONDS=600 build/tests-san/test_fuzz_ptx # as many inputs as fit in that time
- *     build/tests-san/test_fuzz_ptx 1234 1           # input 1234 alone; a block that fails names its first
+ *     build/tests/test_fuzz                      # TAP; the same inputs every time
+ *     SECONDS_TO_FUZZ=600 build/tests-san/test_fuzz # as many inputs as fit in that time
+ *     build/tests-san/test_fuzz 1234 1           # input 1234 alone; a block that fails names its first
  *
  * An input is a seed program with a few random edits: bytes, ranges, tokens, lines. What loads is also run, with few
  * steps. The alarm ends a run that hangs.
@@ -361,7 +361,7 @@ int main(int argc, char **argv) {
         uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
         return !try_block(strtoull(argv[1], NULL, 0), count, &loaded);
     }
-    const char *seconds = getenv("FUZZ_SECONDS");
+    const char *seconds = getenv("SECONDS_TO_FUZZ");
     time_t end = time(NULL) + (seconds ? atoi(seconds) : 0);
     uint64_t block = 0;
     bool right = true;
