@@ -228,6 +228,8 @@ report: all  ## one page over all versions: build/report.html and build/report.m
 	@$(RUN) -m analysis $@
 ladder: all  ## rewrites the generated tables of the documents
 	@$(RUN) -m analysis $@ --write
+notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
+	@$(PY) -m analysis $@ --write
 accept:  ## takes the figures of a version into regs/baseline.csv: VER= WHY=
 	$(if $(WHY),,$(error accept needs WHY="the reason"))
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
@@ -249,6 +251,11 @@ bench autotune peers profile compare gpu-check:  ## on a GPU: VER= SEQS= BUDGET=
 race sanitize:  ## races and bad accesses: the emulator's checks, compute-sanitizer where there is a GPU: VER=
 	@$(MAKE) --no-print-directory $(CHOSEN)
 	@$(PYTHON) -m analysis $@ --versions "$(CHOSEN)" $(ARGS)
+debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [SEQ=] [DTYPE=] [DIST=]
+	$(call need,VER)
+	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
+	@$(RUN) -m analysis debug --version $(VER) $(if $(CONFIG),--config '$(call quoted,$(CONFIG))') $(if $(SEQ),--seq $(SEQ)) \
+		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
 bench-emu: $(BUILD)/tests/bench_emu  ## how fast the emulator is on this machine
 	@$<
 
