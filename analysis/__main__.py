@@ -38,7 +38,7 @@ COMMANDS = (
     Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
     Command("traffic", "traffic", "count the memory traffic of versions on the emulator"),
     Command("lines", "lines", "count what each source line does on the emulator"),
-    Command("ladder", "readme", "print or write the table of all versions, kernels/README.md"),
+    Command("ladder", "readme", "print the table of all versions, or write it into the documents"),
     Command("report", "report", "write one page over all versions, as Markdown and as HTML"),
     Command("counts", "counts", "count opcodes by family, whole and by region"),
     Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),

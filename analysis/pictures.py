@@ -116,7 +116,7 @@ def progress(steps: Sequence[Step]) -> Any:
             label=name,
         )
     axes.axhline(100, color=BLACK, linewidth=0.8, linestyle="--")
-    axes.annotate("FlashAttention-2", (len(steps) - 0.6, 100), ha="right", va="bottom", fontsize=8)
+    axes.annotate("FlashAttention-2", (-0.4, 100), va="bottom", fontsize=8)
     axes.set_xticks(range(len(steps)), [step.name for step in steps])
     axes.set_ylabel("% of FlashAttention-2, seq 4096")
     axes.set_ylim(0, None)
@@ -310,7 +310,7 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
         one.set_xscale("log")
         one.set_title(version, loc="left", fontsize=10)
     axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem")
-    _legend(axes[0, 0], 2)
+    axes[0, 0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8)
     return figure
 
 
