@@ -49,7 +49,7 @@ class KernelConfig:
     stages: int = 0
     slack: int = 0
     padded_rows: bool = False
-    persistent: bool = False
+    split_tail: bool = False
 
     def __post_init__(self) -> None:
         broken = broken_rules(self)
@@ -101,7 +101,7 @@ class KernelConfig:
         """Dynamic shared memory of one CTA in bytes, as config_smem_bytes of common/config.h has it."""
         row_bytes = self.d_head * 2 + (16 if self.padded_rows else 0)
         rows = self.B_r + 2 * self.B_c * max(self.stages, 1)
-        return rows * row_bytes + 16 * self.stages + (16 * self.n_warps if self.persistent else 0)
+        return rows * row_bytes + 16 * self.stages
 
     def flop(self, batch: int, heads: int, seq: int) -> int:
         """Every floating-point operation of the algorithm, the per-block rescaling included.
@@ -126,7 +126,7 @@ FEATURES_AFTER_LOAD = (
     ("opt_softmax", "optimized_softmax"),
     ("lazy", "lazy_rescale"),
 )
-FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("persistent", "persistent"))
+FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("split_tail", "split_tail"))
 COUNTS = ("stages", "slack")
 FEATURES = dict(FEATURES_BEFORE_LOAD + FEATURES_AFTER_LOAD + FEATURES_AFTER_COUNTS)
 TILE_FIELDS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
@@ -254,7 +254,7 @@ def _parse_features(feature_text: str, text: str) -> dict[str, Any]:
         else:
             known = (
                 "async, eager, swizzled, load_Q_K_V_tiles, buffer, opt_softmax, lazy, stages_N, slack_N, padded, "
-                "persistent"
+                "split_tail"
             )
             raise ConfigError(f"{text!r}: unknown feature {item!r}: expected one of {known}")
         if found.keys() & new.keys():

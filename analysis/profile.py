@@ -97,7 +97,7 @@ class Profile:
 
     def sizes(self) -> tuple[int, int, int] | None:
         """Batch, heads and length: those it was run with, or of a saved file those that the grid tells."""
-        if self.problem is not None or self.config is None or self.config.persistent or len(self.grid) != 3:
+        if self.problem is not None or self.config is None or self.config.split_tail or len(self.grid) != 3:
             return self.problem
         return self.grid[2], self.grid[1], self.grid[0] * self.config.B_r
 

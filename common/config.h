@@ -33,7 +33,7 @@ typedef struct KernelConfig {
     int stages;        /* blocks in the ring of K and V in shared memory; 0 is one of each, handed over by barriers */
     int slack;         /* KV blocks by which the warps may drift apart, of `stages` */
     bool padded_rows;  /* rows in shared memory are 16 bytes longer than d_head elements */
-    bool persistent;   /* a CTA for each multiprocessor, which takes one Q block after another */
+    bool split_tail;   /* Q blocks that would be a last, partly filled wave of CTAs are cut into one slice a warp */
 } KernelConfig;
 
 typedef struct launch_shape {
@@ -57,21 +57,27 @@ FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
 }
 
 /* Bytes of dynamic shared memory: one Q block, whose space O may reuse; one K and one V block or `stages` of each, then
- * with two mbarriers of 8 bytes a stage; and where the CTA is persistent 16 bytes a warp for its place in K and V. */
+ * with two mbarriers of 8 bytes a stage. */
 FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
     return (config->B_r + 2 * config->B_c * (config->stages ? config->stages : 1)) * config_row_bytes(config) +
-           16 * config->stages + (config->persistent ? 16 * config->n_warps : 0);
+           16 * config->stages;
 }
 
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r.
- * A persistent kernel numbers its Q blocks in that order and is launched with one CTA for each of `multiprocessors`. */
+ * With split_tail the Q blocks, numbered in that order, are the grid's x. One CTA a multiprocessor runs at a time, and
+ * where the blocks do not fill the last wave, each of those left has n_warps CTAs instead of one, for a slice each: if
+ * that takes less time than a block, reckoning that in a slice a warp goes through its n_warps-th part of the KV blocks
+ * and spends the time of three more. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
                                               int64_t multiprocessors) {
-    const int64_t Q_blocks = seq / config->B_r, all = Q_blocks * heads * batch;
-    launch_shape shape = {(uint32_t)Q_blocks, (uint32_t)heads, (uint32_t)batch, (uint32_t)config_threads(config),
-                          (uint32_t)config_smem_bytes(config)};
-    if (config->persistent) {
-        shape.grid_x = (uint32_t)(all < multiprocessors ? all : multiprocessors);
+    launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,
+                          (uint32_t)config_threads(config), (uint32_t)config_smem_bytes(config)};
+    if (config->split_tail) {
+        const int64_t blocks = seq / config->B_r * heads * batch, left = blocks % multiprocessors;
+        const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
+        const int64_t KV_blocks = seq / config->B_c;
+        const bool split = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
+        shape.grid_x = (uint32_t)(blocks + (split ? left * (config->n_warps - 1) : 0));
         shape.grid_y = shape.grid_z = 1;
     }
     return shape;

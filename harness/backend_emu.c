@@ -73,10 +73,9 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     struct emu *emu = (struct emu *)backend;
     const struct problem *problem = &emu->problem;
     const KernelConfig *config = &emu->instance->config;
-    /* A persistent kernel gets half as many CTAs as Q blocks, so that each takes two or three. */
-    const int64_t Q_blocks = problem->seq / config->B_r * problem->heads * problem->batch;
+    enum { MULTIPROCESSORS = 16 }; /* few, so that a small problem has whole waves of CTAs and a part of one */
     const launch_shape shape =
-        config_launch_shape(config, problem->seq, problem->heads, problem->batch, Q_blocks > 1 ? Q_blocks / 2 : 1);
+        config_launch_shape(config, problem->seq, problem->heads, problem->batch, MULTIPROCESSORS);
     forward_args args = problem_args(problem);
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];

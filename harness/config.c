@@ -18,7 +18,7 @@ static const struct {
     {"opt_softmax", offsetof(KernelConfig, optimized_softmax), true},
     {"lazy", offsetof(KernelConfig, lazy_rescale), true},
     {"padded", offsetof(KernelConfig, padded_rows), true},
-    {"persistent", offsetof(KernelConfig, persistent), true},
+    {"split_tail", offsetof(KernelConfig, split_tail), true},
 };
 enum { N_FEATURES = sizeof FEATURES / sizeof *FEATURES, FIRST_AFTER_COUNTS = 6 };
 
@@ -163,7 +163,7 @@ static enum status parse_features(struct span list, const char *text, KernelConf
         if (!flag && !count)
             return fail(failure, STATUS_USAGE,
                         "config '%s': unknown feature '%.*s'; known are async, eager, swizzled, load_Q_K_V_tiles, "
-                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, persistent",
+                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, split_tail",
                         text, item.length, item.start);
         if (count ? *count : *flag)
             return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length, item.start);

@@ -57,7 +57,7 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         stages=(stages := draw(st.sampled_from([0, 2, 3, 4, 12]))),
         slack=draw(st.integers(0, max(stages - 2, 0))),
         padded_rows=not swizzled and draw(st.booleans()),
-        persistent=draw(st.booleans()),
+        split_tail=draw(st.booleans()),
     )
 
 

@@ -58,10 +58,10 @@ def test_the_details_page_as_ncu_writes_it() -> None:
     assert ours.seq() == 512
 
 
-def test_the_grid_of_a_persistent_kernel_tells_no_length() -> None:
+def test_the_grid_with_a_split_tail_tells_no_length() -> None:
     line = RAW.read_text().replace("1, 0, 0, 0, 0, 0, 0, 0}", "1, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 1, 1}")
     first = profile.parse(line, "h200")[0]
-    assert first.config is not None and first.config.persistent
+    assert first.config is not None and first.config.split_tail
     assert first.tflops() is None
     assert replace(first, problem=(16, 16, 4096)).tflops() == pytest.approx(56.6, abs=0.1)
 

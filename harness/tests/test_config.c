@@ -106,7 +106,7 @@ static void symbols(void) {
     ok(decodes(FIRST "Lb1ELi4E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+lazy+stages_4"),
        "some of the later fields");
     ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1E" AFTER,
-               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+persistent"),
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+split_tail"),
        "every later field lands in its place");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),

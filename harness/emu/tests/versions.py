@@ -71,10 +71,11 @@ class Launch:
         return parse_symbol(self.symbol)
 
     def grid(self) -> tuple[int, int, int]:
-        """As config_launch_shape() has it, on a GPU of two multiprocessors."""
+        """As config_launch_shape() has it; of a split tail, with one Q block in slices."""
         blocks = self.seq // self.config.B_r
-        whole = (blocks, self.heads, self.batch)
-        return (min(2, blocks * self.heads * self.batch), 1, 1) if self.config.persistent else whole
+        if self.config.split_tail:
+            return (blocks * self.heads * self.batch + self.config.n_warps - 1, 1, 1)
+        return (blocks, self.heads, self.batch)
 
     def options(self) -> list[str]:
         config = self.config
