@@ -152,4 +152,37 @@ __device__ __forceinline__ uint32_t read_tid_x() {
     return tid;
 }
 
+/* ---- mbarrier: a counter in shared memory that threads and copies arrive at (9.7.13.15 "mbarrier") ----
+ *
+ * An mbarrier is 8 bytes at a multiple of 8. Its phase is complete once `count` arrivals came in; the next phase, with
+ * the same count, begins by itself. Phases are told apart by their parity: the first has parity 0.
+ */
+
+/* Set up for phases of `count` arrivals. One thread does it; the others may use it after a barrier. */
+__device__ __forceinline__ void mbarrier_init(uint32_t smem_addr, uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_addr), "r"(count) : "memory");
+}
+
+/* Arrive once. What this thread read or wrote before is done for whoever sees the phase complete. */
+__device__ __forceinline__ void mbarrier_arrive(uint32_t smem_addr) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(smem_addr) : "memory");
+}
+
+/* Let all copies that this thread started with cp.async arrive once, together, when they are done; .noinc counts that
+ * arrival among those that mbarrier_init was told of. */
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint32_t smem_addr) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_addr) : "memory");
+}
+
+/* Whether the phase of this parity is complete: true for the phase before the current one, so that a wait for parity 1
+ * right after mbarrier_init ends at once. */
+__device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t smem_addr, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(smem_addr), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 #endif
