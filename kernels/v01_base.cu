@@ -42,6 +42,8 @@ __device__ constexpr void check_config() {
     static_assert(cfg.V_mma_load_K_tiles == 0, "V_mma_load_K_tiles must be 0: a V block is read before its matmul");
     static_assert(!cfg.mma_double_buffer_loads, "mma_double_buffer_loads must be off: there is one set of fragments");
     static_assert(!cfg.optimized_softmax, "optimized_softmax must be off: scores are scaled before the exponential");
+    static_assert(!cfg.lazy_rescale && cfg.stages == 0 && cfg.slack == 0 && !cfg.padded_rows && !cfg.split_tail,
+                  "lazy_rescale, stages, slack, padded_rows and split_tail must be off: later versions bring them");
 }
 
 /* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */

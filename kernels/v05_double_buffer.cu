@@ -49,6 +49,8 @@ __device__ constexpr void check_config() {
                       (16 * cfg.K_mma_load_K_tiles <= cfg.d_head && 16 * cfg.V_mma_load_K_tiles <= cfg.B_c),
                   "mma_double_buffer_loads needs two slices or more: load tiles of at most d_head / 16 and B_c / 16");
     static_assert(!cfg.optimized_softmax, "optimized_softmax must be off: scores are scaled before the exponential");
+    static_assert(!cfg.lazy_rescale && cfg.stages == 0 && cfg.slack == 0 && !cfg.padded_rows && !cfg.split_tail,
+                  "lazy_rescale, stages, slack, padded_rows and split_tail must be off: later versions bring them");
 }
 
 /* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */

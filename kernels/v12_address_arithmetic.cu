@@ -40,6 +40,8 @@ __device__ constexpr void check_config() {
                   "Q_mma_load_K_tiles must be 2, Q read again for every block, or 0, Q held in registers");
     static_assert(cfg.K_mma_load_K_tiles == 2, "K_mma_load_K_tiles must be 2: K is read in slices of 16 columns");
     static_assert(cfg.V_mma_load_K_tiles == 2, "V_mma_load_K_tiles must be 2: V is read in slices of 16 keys");
+    static_assert(!cfg.lazy_rescale && cfg.stages == 0 && cfg.slack == 0 && !cfg.padded_rows && !cfg.split_tail,
+                  "lazy_rescale, stages, slack, padded_rows and split_tail must be off: later versions bring them");
 }
 
 /* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */
