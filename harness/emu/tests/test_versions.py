@@ -79,10 +79,10 @@ def test_golden_counters_name_no_other_version() -> None:
     assert set(golden.read()) <= {version.name for version in VERSIONS}
 
 
-@pytest.mark.parametrize("version", VERSIONS[-1:], ids=lambda version: version.name)
-def test_threads_and_schedules_change_no_counter(version: Version, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]], ids=lambda version: version.name)
+def test_threads_change_no_counter(version: Version, tmp_path: Path) -> None:
     texts = set()
-    for options in (["--threads", 1], ["--threads", 2], ["--threads", 5], ["--schedule", 3, "--threads", 3]):
+    for options in (["--threads", 1], ["--threads", 2], ["--threads", 5]):
         path = tmp_path / "counters.csv"
         done = problem(version, "fp16", 128, 3, 2).run(version.ptx, "--counters-csv", path, *options)
         assert done.returncode == 0, done.stderr
