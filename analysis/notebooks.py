@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from .errors import DIFFERENT, DONE, AnalysisError
 from .files import read_text, root, write_if_changed
 from .table import Table
 
-TIMEOUT = 60  # seconds a cell
+TIMEOUT = 120  # seconds a cell
 DPI = 110
 AT_A_TIME = 2
 
@@ -59,13 +60,16 @@ def notebooks(folder: Path) -> list[Path]:
 def execute(path: Path) -> str:
     """The text of the notebook after a run of all its cells; a cell that fails is an error that shows it."""
     nbformat, nbclient = importlib.import_module("nbformat"), importlib.import_module("nbclient")
-    book = nbformat.from_dict(json.loads(read_text(path)))
+    book = nbformat.reads(read_text(path), as_version=4)
     environment = {**os.environ, "PYTHONPATH": str(root()), "MPLBACKEND": "Agg"}
     client = nbclient.NotebookClient(book, timeout=TIMEOUT, resources={"metadata": {"path": str(path.parent)}})
+    manager = client.create_kernel_manager()
     try:
-        with client.setup_kernel(env=environment):
-            for index, cell in enumerate(book.cells):
-                client.execute_cell(cell, index)
+        with tempfile.TemporaryDirectory() as folder:
+            manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # sockets that are files, not ports
+            with client.setup_kernel(env=environment):
+                for index, cell in enumerate(book.cells):
+                    client.execute_cell(cell, index)
     except nbclient.exceptions.CellExecutionError as error:
         raise AnalysisError(f"{path}: {error}") from None
     return tidy(book)
