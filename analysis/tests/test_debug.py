@@ -1,6 +1,8 @@
 """`debug` finds seeded faults: in real kernels on the emulator, and in arrays for what no kernel here does wrong."""
 
 import json
+import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from analysis import debug, online_softmax
 from analysis.__main__ import main
 from analysis.config import parse_short_form
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.online_softmax import Blocks
 from analysis.records import Problem
 from analysis.tests.copies import checkout, lend_objects, make
@@ -19,6 +22,14 @@ from analysis.tests.copies import checkout, lend_objects, make
 CONFIG = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 PROBLEM = Problem("attention", "fp16", 1, 1, 256, 128, "normal")
 KERNEL = "kernels/v04_interleave.cu"
+
+
+def transcript(start: str) -> str:
+    """The indented block of docs/debugging.md that begins like this."""
+    page = (root() / "docs/debugging.md").read_text()
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", page, re.MULTILINE)]
+    (found,) = [block.strip() for block in blocks if block.strip().startswith(start)]
+    return found
 
 
 # ---- faults seeded into a kernel -------------------------------------------------------------------------------------
@@ -38,14 +49,16 @@ def seeded(
     original = (copy / KERNEL).read_text()
     monkeypatch.setenv("BIN", str(copy / "bin"))
 
-    def find(old: str, new: str, *options: str) -> dict[str, object]:
+    def find(old: str, new: str) -> dict[str, object]:
         assert original.count(old) == 1, f"the kernel no longer reads {old!r}"
         (copy / KERNEL).write_text(original.replace(old, new))
         make(copy, "DUMP=1", "ARCHS=80", "v04")
         command = ["debug", "--version", "v04", "--backend", "emu", "--out", str(copy / "kept"), "--exit-code"]
-        status = main([*command, "--json", *options])
+        status = main([*command, "--json"])
         record = json.loads(capsys.readouterr().out)
         assert status == (1 if record["first"] else 0)
+        assert main(command) == status
+        (copy / "said").write_text(capsys.readouterr().out)
         return dict(record)
 
     yield find
@@ -57,6 +70,8 @@ def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], 
     kept = np.load(copy / "kept/v04.kernel.npz")
     assert kept["O"].shape == (1, 1, 4, 4, 64, 128)
     assert kept["m"].shape == (1, 1, 4, 4, 64)
+    said = (copy / "said").read_text()
+    assert transcript("v04 (FP16") in said, "docs/debugging.md shows another output"
 
 
 def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
@@ -89,7 +104,7 @@ def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]])
     assert first["looks_like"].startswith("l was not rescaled")
 
 
-def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]]) -> None:
+def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
     """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
     old = "mma<cfg>(S[i][2 * n + 1], Q[i][Q_step + k], K[n][k][1], K[n][k][3]);"
     before = "mma<cfg>(S[i][2 * n], Q[i][Q_step + k], K[n][k][0], K[n][k][2]);"
@@ -105,6 +120,7 @@ def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]]) -> None:
     assert first["rows"] == list(range(32, 48))
     assert "32-39 hold what column 40-47 should" in first["looks_like"]
     assert "40-47 hold what column 32-39 should" in first["looks_like"]
+    assert transcript("first wrong") in (copy / "said").read_text(), "docs/debugging.md shows another output"
 
 
 # ---- faults seeded into arrays ---------------------------------------------------------------------------------------
