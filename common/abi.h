@@ -19,7 +19,7 @@ typedef struct forward_args {
     int64_t batch_stride;
     int64_t seq_stride;
     int64_t head_stride;
-    int32_t seq;   /* rows of Q, K and V; a multiple of B_r and of B_c */
+    int32_t seq; /* rows of Q, K and V; a multiple of B_r and of B_c */
     int32_t heads;
     int32_t batch;
 } forward_args;

@@ -49,7 +49,9 @@ typedef struct launch_shape {
 #endif
 
 /* Threads of one CTA. */
-FL_CONFIG_FN int config_threads(const KernelConfig *config) { return config->n_warps * 32; }
+FL_CONFIG_FN int config_threads(const KernelConfig *config) {
+    return config->n_warps * 32;
+}
 
 /* Bytes of a row of 16-bit elements in shared memory. */
 FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
