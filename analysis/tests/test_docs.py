@@ -1,0 +1,274 @@
+"""The documents: commands exist with their options, cheap ones run, links lead somewhere, generated parts are fresh."""
+
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from analysis import plot, readme
+from analysis.__main__ import COMMANDS, _parser, main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder import kernel_files
+from analysis.overview import read_steps
+
+PAGES = sorted(path for folder in (".", "docs", "kernels", "analysis/data") for path in (root() / folder).glob("*.md"))
+OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "debugging", "performance")] + [
+    root() / "README.md"
+]
+GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
+GPU_PAGES = ("clusters.md", "contributing-results.md", "measuring.md", "adding-a-version.md", "CONTRIBUTING.md")
+VERSION_GOAL = re.compile(r"v[0-9]{2}")
+LONGEST = 512  # seq that the emulator is asked to run here
+
+
+def ids(values: list[tuple[Path, str]]) -> list[str]:
+    return [f"{page.name}: {command}"[:70] for page, command in values]
+
+
+def commands_of(page: Path) -> list[str]:
+    """Commands in indented and fenced blocks, without their comments."""
+    found = []
+    fenced = False
+    for line in page.read_text().splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        text = line.strip().removeprefix("$ ")
+        if not (fenced or line.startswith("    ")) or not re.match(r"(make|\./bin/|python3 -m analysis|LAUNCH=)", text):
+            continue
+        text = re.split(r"\s{2,}# ?|\s+# ", text)[0]
+        found += [part.strip() for part in text.rstrip("\\").split(" && ")]
+    return found
+
+
+EVERY = [(page, command) for page in PAGES for command in commands_of(page)]
+MAKE = [(page, command) for page, command in EVERY if command.startswith("make ")]
+ANALYSIS = [(page, command.split("python3 ", 1)[1]) for page, command in EVERY if "python3 -m analysis" in command]
+BIN = [(page, command) for page, command in EVERY if command.startswith("./bin/v")]
+
+
+def test_commands_are_found() -> None:
+    assert len(MAKE) > 30
+    assert len(ANALYSIS) > 20
+    assert len(BIN) > 5
+
+
+# ---- make ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def goals() -> frozenset[str]:
+    text = (root() / "Makefile").read_text().replace("\\\n", " ")
+    phony = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)
+    assert phony
+    rules = re.findall(r"^([a-z0-9][a-z0-9 ._/-]*):(?!=)", text, re.MULTILINE)
+    return frozenset(" ".join(rules).split()) | frozenset(phony[1].split())
+
+
+def problems_of_make(command: str) -> list[str]:
+    """Goals and variables of a command line that the Makefile does not know."""
+    makefile = (root() / "Makefile").read_text()
+    found = []
+    for word in shlex.split(command)[1:]:
+        name, assigned, _ = word.partition("=")
+        if assigned and not re.search(
+            rf"\$[({{]{name}[)}}]|^{name} [?:]?=|^export.*\b{name}\b", makefile, re.MULTILINE
+        ):
+            found.append(f"variable {name}")
+        if assigned or word.startswith("-"):
+            continue
+        version = VERSION_GOAL.fullmatch(word)
+        if not (word in goals() or (version and (word in kernel_files(root()) or word in ("v17", "vNN")))):
+            found.append(f"goal {word}")
+    return found
+
+
+@pytest.mark.parametrize(("page", "command"), MAKE, ids=ids(MAKE))
+def test_make_knows_goals_and_variables(page: Path, command: str) -> None:
+    assert not problems_of_make(command)
+
+
+def test_an_unknown_goal_or_variable_is_found() -> None:
+    assert problems_of_make("make regz VERS=v01") == ["goal regz", "variable VERS"]
+
+
+def test_goals_can_be_planned() -> None:
+    """make itself finds a way to every goal about reading machine code."""
+    wanted = [
+        "help",
+        "regs",
+        "sass",
+        "counts",
+        "loop",
+        "bound",
+        "live",
+        "report",
+        "configs",
+        "debug",
+        "race",
+        "notebooks",
+    ]
+    options = ["VER=v01", "KERNELS=default"]
+    done = subprocess.run(["make", "-n", *wanted, *options], cwd=root(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "analysis debug --version v01" in done.stdout
+
+
+@pytest.mark.parametrize(("page", "command"), MAKE, ids=ids(MAKE))
+def test_what_needs_a_gpu_is_marked(page: Path, command: str) -> None:
+    if set(shlex.split(command)[1:]) & set(GPU_GOALS) and page.name not in GPU_PAGES:
+        (line,) = {line for line in page.read_text().splitlines() if command in line}
+        assert "needs a GPU" in line
+
+
+# ---- python3 -m analysis ---------------------------------------------------------------------------------------------
+
+
+def arguments_of(command: str) -> list[str]:
+    words = shlex.split(command.replace("\\", " "))[2:]
+    return [word for word in words if not word.startswith("$")]
+
+
+@pytest.mark.parametrize(("page", "command"), ANALYSIS, ids=ids(ANALYSIS))
+def test_analysis_knows_commands_and_options(page: Path, command: str) -> None:
+    words = arguments_of(command.split(" > ")[0].split(" | ")[0])
+    assert words[0] in {known.name for known in COMMANDS}
+    if "--help" not in words and "${" not in command:
+        _parser(words[0]).parse_args(words)
+
+
+def test_an_unknown_option_is_found() -> None:
+    with pytest.raises(SystemExit):
+        _parser("bound").parse_args(["bound", "v01", "--scorebord"])
+
+
+READING = [(page, command) for page, command in ANALYSIS if page in OURS and " --write" not in command]
+
+
+@pytest.mark.parametrize(("page", "command"), READING, ids=ids(READING))
+def test_commands_that_only_read_run(
+    page: Path, command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = arguments_of(command)
+    needed = [root() / "build" / word / "sm_80.cubin" for word in words if VERSION_GOAL.fullmatch(word)]
+    if words[0] == "debug":
+        needed = [root() / "bin/dump" / words[words.index("--version") + 1]]
+    missing = [path for path in needed if not path.exists()]
+    if missing:
+        pytest.skip(f"{missing[0].relative_to(root())} is not built")
+    assert main([*words, "--out", str(tmp_path)] if words[0] == "debug" else words) == 0
+    assert capsys.readouterr().out
+
+
+# ---- bin/vNN ---------------------------------------------------------------------------------------------------------
+
+
+def executable(command: str) -> list[str]:
+    words = shlex.split(command)
+    path = root() / words[0]
+    if not path.exists():
+        pytest.skip(f"{words[0]} is not built")
+    return [str(path), *words[1:]]
+
+
+@pytest.mark.parametrize(("page", "command"), BIN, ids=ids(BIN))
+def test_an_executable_knows_its_options(page: Path, command: str) -> None:
+    """Options are parsed before --info prints what the executable holds."""
+    done = subprocess.run([*executable(command), "--info"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+CHEAP = [
+    (page, command)
+    for page, command in BIN
+    if all(int(number) <= LONGEST for number in re.findall(r"[0-9]+", (re.search(r"--seq (\S+)", command) or [""])[0]))
+]
+
+
+@pytest.mark.parametrize(("page", "command"), CHEAP, ids=ids(CHEAP))
+def test_cheap_runs_are_right(page: Path, command: str, tmp_path: Path) -> None:
+    backend = [] if "--backend" in command else ["--backend", "emu"]
+    done = subprocess.run([*executable(command), *backend], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_option_is_found() -> None:
+    done = subprocess.run([*executable("./bin/v01"), "--sequence", "512", "--info"], capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+# ---- links and generated parts ---------------------------------------------------------------------------------------
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        if re.match(r"https://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists():
+            found.append(target)
+        elif anchor:
+            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            if anchor not in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}:
+                found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not broken_links(page, page.read_text())
+
+
+def test_a_broken_link_is_found() -> None:
+    page = root() / "README.md"
+    assert broken_links(page, "[a](docs/none.md) [b](#nowhere) [c](http://x)") == [
+        "docs/none.md",
+        "#nowhere",
+        "http://x",
+    ]
+
+
+def test_every_page_and_notebook_is_linked_from_the_readme() -> None:
+    text = (root() / "README.md").read_text()
+    names = [f"docs/{page.name}" for page in (root() / "docs").glob("*.md")]
+    names += [f"notebooks/{book.name}" for book in (root() / "notebooks").glob("*.ipynb")]
+    assert not [name for name in names if name not in text]
+
+
+def test_the_quick_start_is_short() -> None:
+    start = (root() / "README.md").read_text().split("## Quick start")[1].split("\n## ")[0]
+    assert 1 <= len([line for line in start.splitlines() if line.startswith("    ")]) <= 10
+
+
+def test_generated_parts_are_fresh() -> None:
+    made = readme.documents(root(), read_steps(root()))
+    stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
+    assert not stale, "run `make ladder`"
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    for text in ("no markers", f"{readme.END}\n{readme.BEGIN}\n", readme.BEGIN):
+        with pytest.raises(AnalysisError, match="expected one line"):
+            readme.with_table(text, [], "README.md")
+
+
+def test_only_what_stands_between_the_markers_is_replaced() -> None:
+    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
+    made = readme.with_table(text, read_steps(root())[:1], "README.md")
+    assert made.startswith(f"before\n{readme.BEGIN}\n| version")
+    assert made.endswith(f"{readme.END}\nafter\n")
+    assert "old" not in made
+    assert "(kernels/v01_base.cu)" in made
+
+
+def test_a_picture_is_the_same_twice() -> None:
+    from analysis import pictures
+
+    steps = read_steps(root())[:3]
+    assert plot.svg(pictures.progress(steps)) == plot.svg(pictures.progress(steps))
