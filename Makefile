@@ -78,7 +78,7 @@ FORCE:
 ##@ Building
 all: $(VERSIONS) bin/ptxrun  ## every version and ptxrun
 $(VERSIONS): %: $(BIN)/%
-# v07, for example: one version as bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
+# make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
 
 setup: $(READY)  ## installs the pinned toolkit and Python packages into .venv, for a machine that will be offline
 
@@ -227,6 +227,7 @@ check-tools:  ## what the parsers recognise in any log, listing, cubin or execut
 report: all  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
 ladder: all  ## rewrites the generated tables of the documents
+	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
@@ -245,12 +246,20 @@ define pair
 endef
 
 ##@ Measuring
-bench autotune peers profile compare gpu-check:  ## on a GPU: VER= SEQS= BUDGET= and so on through ARGS=
-	@$(if $(filter peers,$@),,$(MAKE) --no-print-directory $(CHOSEN))
-	@$(PYTHON) -m analysis $@ $(if $(filter compare,$@),$(A) $(B),$(if $(filter peers,$@),,--versions "$(CHOSEN)")) $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
-race sanitize:  ## races and bad accesses: the emulator's checks, compute-sanitizer where there is a GPU: VER=
-	@$(MAKE) --no-print-directory $(CHOSEN)
-	@$(PYTHON) -m analysis $@ --versions "$(CHOSEN)" $(ARGS)
+measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
+bench profile gpu-check: $(CHOSEN)  ## on a GPU, by version: VER= [SEQS=] [BUDGET=] [ARGS=]
+	@$(measured) --versions "$(CHOSEN)"
+peers: $(CHOSEN)  ## PyTorch's attention and cuBLAS beside ours, on a GPU that has PyTorch
+	@$(measured)
+compare: $(A) $(B)  ## SAME, FASTER, SLOWER or UNSURE: A= B=
+	$(call need,A B)
+	@$(measured) $(A) $(B)
+autotune:  ## the fastest configuration of a version: VER= [KERNELS=tune] [SEQS=]; ranked by counts where there is no GPU
+	$(call need,VER)
+	@$(MAKE) --no-print-directory BIN=bin/tune KERNELS='$(or $(filter-out default,$(call quoted,$(KERNELS))),tune)' $(VER)
+	@BIN=bin/tune $(measured) --versions "$(VER)"
+race sanitize: $(CHOSEN)  ## races and bad accesses: the emulator's checks, compute-sanitizer where there is a GPU: VER=
+	@$(PYTHON) -m analysis $@ --versions "$(CHOSEN)" --exit-code $(ARGS)
 debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [SEQ=] [DTYPE=] [DIST=]
 	$(call need,VER)
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
@@ -261,6 +270,7 @@ bench-emu: $(BUILD)/tests/bench_emu  ## how fast the emulator is on this machine
 
 ##@ Testing
 check: lint all $(TAPS)  ## every test that needs no GPU
+	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
 check-long: all $(TAPS)  ## the tests that take minutes
 	$(PY) -m pytest -n 2 --dist worksteal -m "long"
@@ -279,7 +289,7 @@ build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h b
 format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
 	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .
-compile_commands.json: Makefile  ## for clangd and other editors
+compile_commands.json:  ## for clangd and other editors
 	@printf '%s\n' $(C_FILES) | sed 's|.*|{"directory": "$(CURDIR)", "file": "&", "command": "cc -std=c11 -D_GNU_SOURCE -I. -c &"}|' | paste -sd, | sed 's/^/[/; s/$$/]/' >$@
 
 ##@ Housekeeping

@@ -1,4 +1,4 @@
-"""pytest collects the C test programs too: `make check` runs each into build/tests*/NAME.tap, and every TAP line is a test."""
+"""pytest collects the C test programs too: make runs each into build/tests*/NAME.tap, and every TAP line is a test."""
 
 from __future__ import annotations
 
