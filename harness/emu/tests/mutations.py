@@ -80,6 +80,10 @@ def equivalent(mutant: Mutant, text: str) -> str:
         return "a wait for as much follows before shared memory is read"
     if mutant.kind == "commit" and _joins_a_group(lines, at):
         return "its copies join the next group, and a wait for that follows before shared memory is read"
+    if mutant.kind in ("wait", "commit") and _arrives_at_mbarrier(lines, at):
+        return (
+            "a copy's arrival at an mbarrier comes after all copies of its thread, and that is waited for before a read"
+        )
     if mutant.kind == "warp barrier" and _followed_by_barrier(lines, at):
         return "a barrier of the CTA follows before shared memory is read"
     if mutant.kind == "initialisation" and _before_the_loop_guard(lines, at):
@@ -115,6 +119,18 @@ def _joins_a_group(lines: list[str], at: int) -> bool:
             return False
         commits += line.startswith("\tcp.async.commit_group")
         if (match := WAIT.match(line)) and commits > int(match[1]):
+            return True
+    return False
+
+
+def _arrives_at_mbarrier(lines: list[str], at: int) -> bool:
+    last_commit = max((i for i, line in enumerate(lines[: at + 1]) if "commit_group" in line), default=at)
+    arrives = any("cp.async.mbarrier.arrive" in line for line in lines[last_commit:at])
+    for line in _straight(lines, at):
+        if SHARED_READ.match(line):
+            return False
+        arrives = arrives or "cp.async.mbarrier.arrive" in line
+        if arrives and re.search(r"\tmbarrier\.(try|test)_wait", line):
             return True
     return False
 
