@@ -1,4 +1,5 @@
 /* backend_emu.c - the emulator as a back end: it runs the embedded PTX on the CPU, checks it and counts. */
+#include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/config.h"
 #include "harness/emu/emu.h"
@@ -73,9 +74,10 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     struct emu *emu = (struct emu *)backend;
     const struct problem *problem = &emu->problem;
     const KernelConfig *config = &emu->instance->config;
-    enum { MULTIPROCESSORS = 16 }; /* few, so that a small problem has whole waves of CTAs and a part of one */
+    /* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
+    const int multiprocessors = about_dumps() ? 1 : 16;
     const launch_shape shape =
-        config_launch_shape(config, problem->seq, problem->heads, problem->batch, MULTIPROCESSORS);
+        config_launch_shape(config, problem->seq, problem->heads, problem->batch, multiprocessors);
     forward_args args = problem_args(problem);
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];

@@ -238,8 +238,8 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     if (!image) return STATUS_CANNOT_RUN;
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status) return status;
-    gpu->shape =
-        config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, backend->device.sms);
+    const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
+    gpu->shape = config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, sms);
     gpu->symbol = instance->symbol;
     if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
         return fail(failure, STATUS_CANNOT_RUN,
