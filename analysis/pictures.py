@@ -7,6 +7,7 @@ Colours are those of Okabe and Ito, which readers with any kind of colour vision
 is left out, and where nothing is left the picture says so.
 """
 
+import html
 import importlib
 import io
 import re
@@ -393,17 +394,21 @@ def predicted_and_came(claims: Sequence[predictions.Claim]) -> Any:
 
 
 def inline_svg(figure: Any, name: str, alt: str) -> str:
-    """The figure as an SVG element for a page: black follows the text's colour, the back is left out."""
+    """The figure as an SVG element for a page: black follows the text's colour, the back is left out.
+
+    `name` keeps the names of its parts apart from those of other figures on the page.
+    """
     pyplot = importlib.import_module("matplotlib.pyplot")
     importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = name
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     pyplot.close(figure)
-    text = out.getvalue()
-    text = text[text.index("<svg") :].replace("#000000", "currentColor").replace("#262626", "currentColor")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'id="(figure|axes|patch|line2d|matplotlib|text|xtick|ytick|legend|PathCollection)[^"]*"', "", text)
-    text = re.sub(
-        r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg role="img" viewBox="\1"><title>{alt}</title>', text, count=1
-    )
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    text = re.sub(r"<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    text = re.sub(r' id="[a-zA-Z0-9.]+_[0-9_]+"', "", text[text.index("<svg") :])
+    text = text.replace("#000000", "currentColor").replace("xlink:href", "href")
+    alt = html.escape(alt, quote=True)
+    size = re.search(r'viewBox="[^"]*"', text)
+    assert size is not None
+    head = f'<svg role="img" aria-label="{alt}" {size[0]}>\n<title>{alt}</title>'
+    text = head + text[text.index(">", size.end()) + 1 :]
+    return "\n".join(line.strip() for line in text.splitlines()) + "\n"

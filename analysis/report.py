@@ -1,6 +1,6 @@
 """One page over all versions, as Markdown and as one HTML file without anything outside it.
 
-    python3 -m analysis report            # build/report.md and build/report.html
+    python3 -m analysis report            # build/report.html; build/report.md with its pictures in build/report/
 
 The page is made from committed files: header blocks, regs/, sass/, logs/bench/ and the published figures. A section
 whose files are not there says so.
@@ -12,7 +12,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from . import pictures, plot, predictions
 from .bounds import loop_bound
 from .counts import count_instructions, counts_table
 from .diff import compare
@@ -39,12 +41,25 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure of pictures.py. `name` is that of its file beside the Markdown page."""
+
+    name: str
+    title: str
+    alt: str
+    figure: Any
+
+
+Block = Table | Chart | Picture
+
+
+@dataclass(frozen=True)
 class Section:
-    """A heading, what to know before reading, and tables and charts."""
+    """A heading, what to know before reading, and tables and pictures."""
 
     title: str
     text: str
-    blocks: Sequence[Table | Chart]
+    blocks: Sequence[Block]
 
 
 # ---- what the page holds ---------------------------------------------------------------------------------------------
@@ -58,18 +73,35 @@ def sections(folder: Path) -> list[Section]:
             "Versions",
             "Each version at its own config. Wavefronts are modelled by the emulator, not measured; "
             "of FA2 is the speed over FlashAttention-2's in the same run, fp16, batch 16, 16 heads, seq 4096.",
-            [ladder_table(steps, links=False), *speed_charts(steps)],
+            [progress_picture(steps), ladder_table(steps, links=False), *speed_charts(steps)],
         )
     ]
     page += [speed_section(path.stem, read(path).records) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
     page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in ARCHS)]
-    page += [bounds_section(steps), traffic_section(steps), published_section(steps), accepted_section(folder)]
+    page += [bounds_section(steps), traffic_section(steps), predictions_section(steps), published_section(steps)]
+    page += [accepted_section(folder)]
     return page
 
 
-def speed_charts(steps: Sequence[Step]) -> list[Table | Chart]:
+def progress_picture(steps: Sequence[Step]) -> Picture:
+    """The ladder as lines, ours beside the published ones."""
+    ours = [
+        f"{step.name} {100 * speed.ratio.mid:.0f} % on {gpu}"
+        for step in steps
+        for gpu, speed in sorted(step.speeds.items())
+        if speed.ratio
+    ]
+    alt = "Percent of FlashAttention-2's speed by version: " + (
+        ", ".join(ours) or "none of this ladder is measured yet"
+    )
+    return Picture(
+        "progress", "Speed of every version", f"{alt}; beside it the published ladder.", pictures.progress(steps)
+    )
+
+
+def speed_charts(steps: Sequence[Step]) -> list[Block]:
     """The ladder as bars, one chart a GPU."""
-    charts: list[Table | Chart] = []
+    charts: list[Block] = []
     for gpu in sorted({gpu for step in steps for gpu in step.speeds}):
         bars = [
             (step.name, speed.ratio.mid, f"{speed.ratio.mid:.3f}")
@@ -104,7 +136,10 @@ def resource_section(steps: Sequence[Step]) -> Section:
             rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
             rows[-1].append(occupancy_of(arch, row.registers, config).ctas)
     text = "Of each version's own config. LDL and STL are counted in the code: no spills is not yet no local memory."
-    return Section("Registers and memory", text, [Table(columns, rows)])
+    known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
+    alt = "Loop instructions for each HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
+    picture = Picture("figures", "Loop, registers and source lines", alt, pictures.figures_by_version(steps))
+    return Section("Registers and memory", text, [*([picture] if known else []), Table(columns, rows)])
 
 
 def steps_section(steps: Sequence[Step]) -> Section:
@@ -132,7 +167,8 @@ def loop_section(steps: Sequence[Step], arch: str) -> Section:
     counts = [(step.name, count_instructions("loop", step.parts[arch].loop)) for step in there]
     table = counts_table(counts, per_matrix=False) if counts else Table(("opcode",), [])
     text = "Instructions by family. !PT marks dummies that are never executed."
-    return Section(f"KV loop, {arch}", text, [Chart("Instructions for each HMMA", alt, bars), table])
+    mix: Block = Picture(f"loop-{arch}", "Instructions for each HMMA by purpose", alt, pictures.loop_mix(there, arch))
+    return Section(f"KV loop, {arch}", text, [mix, table] if there else [table])
 
 
 def bounds_section(steps: Sequence[Step]) -> Section:
@@ -164,6 +200,16 @@ def traffic_section(steps: Sequence[Step]) -> Section:
     return Section("Memory traffic", text, [Table(columns, rows)])
 
 
+def predictions_section(steps: Sequence[Step]) -> Section:
+    """Every claim of a header block that has a number, with its score."""
+    claims = predictions.judge(steps)
+    text = (
+        "Claims of the header blocks, written before measuring. A hit lies within the range given, near within about "
+        "twice that; machine code is judged on sm_80, time on the H200."
+    )
+    return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
+
+
 def published_section(steps: Sequence[Step]) -> Section:
     """Our loops and speeds beside those of the ladder that this one follows."""
     text = (
@@ -186,13 +232,17 @@ def accepted_section(folder: Path) -> Section:
 
 TITLE = "flashladder: all versions"
 NOTHING = "Nothing is recorded yet."
+LONG = 18  # characters of a cell that gets a column of some width, on a phone too
 
 
 def to_markdown(page: Sequence[Section]) -> str:
-    """The page as Markdown. Charts are left out: their figures stand in the tables."""
+    """The page as Markdown. Bars are left out: their figures stand in the tables."""
     parts = [f"# {TITLE}\n"]
     for section in page:
         parts.append(f"## {section.title}\n\n{section.text}\n")
+        for block in section.blocks:
+            if isinstance(block, Picture):
+                parts.append(f"![{block.alt}](report/{block.name}.svg)\n")
         tables = [block for block in section.blocks if isinstance(block, Table)]
         parts += [table.markdown() for table in tables if table.rows] or ([f"{NOTHING}\n"] if tables else [])
     return "\n".join(parts)
@@ -214,10 +264,13 @@ p { max-width: 45rem; color: var(--soft); }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { white-space: nowrap; } td.number { text-align: right; }
-figure { margin: 1rem 0; } figcaption { font-weight: 600; }
+th { white-space: nowrap; } td.number { text-align: right; } td.long { min-width: 13rem; }
+thead th { position: sticky; top: 0; background: var(--back); }
+tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
+figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-weight: 600; }
 svg { width: 100%; max-width: 40rem; height: auto; font: 12px system-ui, sans-serif; }
-svg text { fill: var(--text); } svg rect { fill: var(--bar); } svg line { stroke: var(--soft); stroke-dasharray: 4 3; }
+.drawn svg { max-width: 60rem; min-width: 34rem; color: var(--text); } svg text { fill: var(--text); }
+.bars rect { fill: var(--bar); } .bars line { stroke: var(--soft); stroke-dasharray: 4 3; }
 """.strip()
 
 
@@ -252,11 +305,20 @@ def _html_section(index: int, section: Section) -> str:
         f"<h2>{html.escape(section.title)}</h2>",
         f"<p>{html.escape(section.text)}</p>",
     ]
-    blocks = [block for block in section.blocks if (block.bars if isinstance(block, Chart) else block.rows)]
+    blocks = [text for block in section.blocks if (text := _html_block(block))]
     if section.blocks and not blocks:
         parts.append(f"<p>{NOTHING}</p>")
-    parts += [_svg(block) if isinstance(block, Chart) else _html_table(block) for block in blocks]
-    return "\n".join([*parts, "</section>"])
+    return "\n".join([*parts, *blocks, "</section>"])
+
+
+def _html_block(block: Block) -> str:
+    """Nothing for a table without rows and a chart without bars."""
+    if isinstance(block, Picture):
+        drawn = pictures.inline_svg(block.figure, block.name, block.alt)
+        return f'<figure class="drawn"><figcaption>{html.escape(block.title)}</figcaption>\n{drawn}</figure>'
+    if isinstance(block, Chart):
+        return _svg(block) if block.bars else ""
+    return _html_table(block) if block.rows else ""
 
 
 def _html_table(table: Table) -> str:
@@ -268,7 +330,9 @@ def _html_table(table: Table) -> str:
 def _html_cell(cell: Cell) -> str:
     if isinstance(cell, (int, float)) and not isinstance(cell, bool):
         return f'<td class="number">{cell if isinstance(cell, int) else f"{cell:.4g}"}</td>'
-    return f"<td>{'' if cell is None else html.escape(str(cell))}</td>"
+    text = "" if cell is None else str(cell)
+    kind = ' class="long"' if len(text) > LONG else ""
+    return f"<td{kind}>{html.escape(text)}</td>"
 
 
 BAR_HEIGHT, LABEL_WIDTH, BAR_WIDTH, VALUE_WIDTH = 22, 60, 480, 70
@@ -291,7 +355,7 @@ def _svg(chart: Chart) -> str:
     alt = html.escape(chart.alt, quote=True)
     svg = f'<svg role="img" aria-label="{alt}" viewBox="0 0 {width} {height}">\n<title>{alt}</title>\n'
     caption = f"<figcaption>{html.escape(chart.title)}</figcaption>"
-    return f"<figure>{caption}\n{svg}" + "\n".join(shapes) + "\n</svg></figure>"
+    return f'<figure class="bars">{caption}\n{svg}' + "\n".join(shapes) + "\n</svg></figure>"
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -311,6 +375,9 @@ def run_report(args: argparse.Namespace) -> int:
         return DONE
     out = args.out or folder / "build"
     page = sections(folder)
+    drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
+    for picture in drawn:
+        write_if_changed(out / "report" / f"{picture.name}.svg", plot.svg(picture.figure))
     for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
         write_if_changed(out / name, text)
         print(out / name)

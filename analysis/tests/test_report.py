@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import report
+from analysis import pictures, report
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.report import Chart, Section, sections, to_html, to_markdown
+from analysis.overview import read_steps
+from analysis.report import Chart, Picture, Section, sections, to_html, to_markdown
 from analysis.table import Table
 
 PAGE = [
@@ -70,6 +71,26 @@ def test_html_suits_phones_darkness_and_readers_without_pictures() -> None:
     assert report.NOTHING in text
 
 
+def test_pictures_are_part_of_the_page_follow_its_colours_and_have_words() -> None:
+    figure = pictures.progress(read_steps(root())[:3])
+    text = to_html([Section("One", "Text.", [Picture("progress", "Speed", 'of "v01" & more', figure)])])
+    (svg,) = [attrs for tag, attrs in parsed(text).seen if tag == "svg"]
+    assert (svg["role"], svg["aria-label"]) == ("img", 'of "v01" & more')
+    assert "currentColor" in text
+    assert not re.search(r"#000000|https?:|xlink|<image|@import", text)
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(names)
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(names)
+
+
+def test_the_page_of_the_repository_is_light() -> None:
+    text = to_html(sections(root()))
+    assert len(text.encode()) < 3_000_000
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
+
+
 def test_bars_are_to_scale() -> None:
     widths = [float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', to_html(PAGE))]
     assert widths == [pytest.approx(report.BAR_WIDTH * 0.5 / 1.2, abs=0.1), report.BAR_WIDTH]
@@ -103,5 +124,7 @@ def test_the_page_needs_no_record(
     assert main(["report", "--out", str(out)]) == 0
     assert capsys.readouterr().out.split("\n")[:2] == [str(out / "report.md"), str(out / "report.html")]
     assert (out / "report.md").read_text().count(report.NOTHING) >= 5
+    for name in re.findall(r"\]\((report/[^)]+)\)", (out / "report.md").read_text()):
+        assert (out / name).read_text().startswith("<?xml")
     assert main(["report", "--json"]) == 0
     assert '"version": "v01"' in capsys.readouterr().out
