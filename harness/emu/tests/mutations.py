@@ -61,7 +61,8 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
             changed = ""
             if shift is not None:
                 by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
-                changed = f"{match['head']}+{int(match['offset'] or 0) + by}{match['tail']}"
+                offset = int((match["offset"] or "0").removeprefix("+")) + by
+                changed = f"{match['head']}+{offset}{match['tail']}"
             whole = "\n".join([*lines[:i], changed, *lines[i + 1 :]])
             yield Mutant(kind, ordinal, i + 1, whole, expected, lines[i].strip())
 
@@ -92,13 +93,11 @@ def equivalent(mutant: Mutant, text: str) -> str:
 
 
 def _straight(lines: list[str], at: int) -> Iterator[str]:
-    """The lines that follow, up to a jump back: a loop is entered at its label, a guard that skips it is not taken."""
-    passed: set[str] = set()
+    """The lines that follow, up to a jump to before them: a guard that skips a loop is not taken, and a loop that lies
+    in them adds nothing to its first round."""
     for line in lines[at + 1 :]:
-        if label := re.match(r"(\$?\w+):", line):
-            passed.add(label[1])
-        jump = re.search(r"\tbra(?:\.uni)?\s+(\$?\w+);", line)
-        if jump and (jump[1] in passed or f"{jump[1]}:" in lines[:at]):
+        jump = re.search(r"\bbra(?:\.uni)?\s+(\$?\w+);", line)
+        if jump and (f"{jump[1]}:" in lines[:at] or not line.lstrip().startswith("@")):
             return
         yield line
 
@@ -130,7 +129,7 @@ def _arrives_at_mbarrier(lines: list[str], at: int) -> bool:
         if SHARED_READ.match(line):
             return False
         arrives = arrives or "cp.async.mbarrier.arrive" in line
-        if arrives and re.search(r"\tmbarrier\.(try|test)_wait", line):
+        if arrives and re.search(r"\bmbarrier\.(try|test)_wait", line):
             return True
     return False
 
