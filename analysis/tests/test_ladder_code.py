@@ -72,7 +72,7 @@ GROUPS = {
 }
 
 
-# Where ours takes more than that, with what it takes. In v08 to v12 ptxas computes addresses in the loop that it keeps in
+# Where ours takes more than that, and how many. In v08 to v12 ptxas computes addresses in the loop that it keeps in
 # registers, or in local memory, in the published code; from v11 on a few fragments are copied. Neither spills.
 MORE_THAN_PUBLISHED = {
     "v08": {"IADD3+LOP3+SHF": 28},
