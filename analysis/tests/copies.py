@@ -35,15 +35,18 @@ def lend_objects(folder: Path, variant: str = "") -> None:
             shutil.copytree(built, target, copy_function=shutil.copy2)
 
 
+def environment() -> dict[str, str]:
+    """Ours, without what a make that runs the tests has put there."""
+    left_out = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "KERNELS", "PYTHONPATH", "LAUNCH", "BIN")
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
 def make(folder: Path, *arguments: str) -> str:
     """Run make in the copy; its output, or a failure that shows it."""
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "KERNELS")
-    }
     done = subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=folder,
-        env=environment,
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
