@@ -31,6 +31,12 @@ RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
     "warp barrier": (r"\tbar\.warp\.sync .*", None, RACES),
     "wait": (r"\tcp\.async\.wait_(group|all).*", None, RACES),
     "commit": (r"\tcp\.async\.commit_group.*", None, RACES),
+    "mbarrier wait": (
+        r"(?P<head>.*mbarrier\.(?:test|try)_wait.*;) selp\.u32 (?P<flag>%\w+), 1, 0, p;.*",
+        "done",
+        WRONG_PLACE,
+    ),
+    "mbarrier arrival": (r"(?!.*_wait).*\bmbarrier\.arrive.*", None, RACES | {"deadlock"}),
     "copy": (r"\tcp\.async\.c[ag]\.shared.*", None, RACES | {"uninitialised-shared"}),
     "shifted fragment": (r"(?P<head>\tldmatrix" + ADDRESS, "two blocks", WRONG_PLACE),
     "shifted store": (r"(?P<head>\tst\.shared" + ADDRESS, "one element", WRONG_PLACE),
@@ -59,7 +65,9 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
         found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(pattern, line))]
         for ordinal, (i, match) in enumerate(found):
             changed = ""
-            if shift is not None:
+            if shift == "done":
+                changed = f"{match['head']} mov.u32 {match['flag']}, 1; }}"
+            elif shift is not None:
                 by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
                 offset = int((match["offset"] or "0").removeprefix("+")) + by
                 changed = f"{match['head']}+{offset}{match['tail']}"
@@ -160,3 +168,6 @@ def _before_the_loop_guard(lines: list[str], at: int) -> bool:
         if re.match(r"\$?\w+:", line):
             return False
     return False
+
+
+SYNCHRONISATION = ("barrier", "warp barrier", "wait", "commit", "mbarrier wait", "mbarrier arrival")
