@@ -1,6 +1,7 @@
 """What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from analysis.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 from analysis.sass import Instruction
 from analysis.stats import Interval
 
-STEPS = read_steps(root())
+
+@cache
+def steps() -> list[Step]:
+    return read_steps(root())
+
 
 # ---- banks -----------------------------------------------------------------------------------------------------------
 
@@ -34,7 +39,7 @@ def test_conflicts_are_those_that_the_emulator_counts() -> None:
     """v01 and v02 read K with one ldmatrix a line; wavefronts over ideal are the ways of a phase."""
     recorded = read_lines(root())
     for version, swizzled in (("v01", False), ("v02", True)):
-        source = STEPS[int(version[1:]) - 1].version.source.splitlines()
+        source = steps()[int(version[1:]) - 1].version.source.splitlines()
         reads = [line for line in recorded[version] if "load_K<cfg>(" in source[line.line - 1] and line.wavefronts]
         assert reads
         assert {line.wavefronts / line.ideal for line in reads} == {banks.ldmatrix_ways(3, swizzled)}
@@ -72,7 +77,7 @@ def test_lines_are_written_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lines, "root", lambda: tmp_path)
-    monkeypatch.setattr(lines, "load", lambda _, name: STEPS[int(name[1:]) - 1].version)
+    monkeypatch.setattr(lines, "load", lambda _, name: steps()[int(name[1:]) - 1].version)
     monkeypatch.setattr(lines, "emulate_lines", lambda version: [Line(version, 1, 2, 3, 4, 5)])
     assert main(["lines"]) == 2
     assert main(["lines", "v01", "--exit-code"]) == 1
@@ -95,7 +100,7 @@ def predicted(text: str, share: float | None = None, parent_share: float | None 
         speeds = {"h200": Speed("H200", 1.0, Interval(value, value, value))} if value else {}
         return replace(step, version=version, speeds=speeds)
 
-    return made(STEPS[1], share, text), made(STEPS[0], parent_share, "")
+    return made(steps()[1], share, text), made(steps()[0], parent_share, "")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_scores_are_added_up() -> None:
 
 
 def test_every_prediction_of_the_ladder_can_be_scored() -> None:
-    first = [step for step in STEPS if step.name <= "v16"]
+    first = [step for step in steps() if step.name <= "v16"]
     assert {claim.version for claim in predictions.judge(first)} == {step.name for step in first}
 
 
@@ -158,7 +163,7 @@ def test_classes_share_machine_code_and_launch_shape() -> None:
 
 
 def test_the_committed_space_is_of_the_committed_code() -> None:
-    step = next(step for step in STEPS if step.name == "v07")
+    step = next(step for step in steps() if step.name == "v07")
     row = space.read_space(root(), "v07").rows[step.version.header.config]
     assert row.code_hash == step.rows["sm_90"].code_hash, "make regs VER=v07 KERNELS=tune, then copy its CSV"
 
@@ -179,7 +184,7 @@ def test_every_opcode_has_a_kind() -> None:
 
 
 def test_pictures_of_nothing_say_so() -> None:
-    bare = [replace(step, rows={}, parts={}, speeds={}) for step in STEPS[:3]]
+    bare = [replace(step, rows={}, parts={}, speeds={}) for step in steps()[:3]]
     for figure in (
         pictures.figures_by_version(bare),
         pictures.loop_strips(bare, "sm_80"),
@@ -195,7 +200,7 @@ def test_pictures_of_nothing_say_so() -> None:
 
 
 def test_measured_versions_are_drawn() -> None:
-    measured, plain = predicted("", 0.5)[0], STEPS[0]
+    measured, plain = predicted("", 0.5)[0], steps()[0]
     assert traced(pictures.progress([plain, measured])) == {"this ladder, H200": [50.0]}
     assert traced(pictures.progress([plain])) == {}
 
