@@ -1,0 +1,90 @@
+"""The versions with a ring of stages: what is wrong with an mbarrier is reported, under several schedules.
+
+Changes are made to one place of the PTX at a time, in the copy of the kernel that a launch with one head executes.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from versions import Launch, Version, versions
+
+VERSIONS = [version for version in versions() if Launch(version.entry("fp16")).config.stages]
+FIRST_AND_LAST = [  # those between in check-long
+    pytest.param(version, id=version.name, marks=() if version in (VERSIONS[0], VERSIONS[-1]) else pytest.mark.long)
+    for version in VERSIONS
+]
+SEQ = 768  # twelve blocks: a ring of four stages is gone round three times
+SCHEDULES = (0, 1, 2)
+
+ARRIVE_OF_COPIES = r"\tcp\.async\.mbarrier\.arrive\.noinc\.shared\.b64 \[%\w+\];"
+ARRIVE_OF_WARP = r"\t\{ \.reg \.b64 state; mbarrier\.arrive\.shared\.b64 .*"
+WAIT = r"\t\{ \.reg \.pred p; mbarrier\.test_wait\.parity\.shared\.b64 p, (\[%\w+\]), (%\w+); selp\.u32 (%\w+), .* \}"
+INIT = r"\tmbarrier\.init\.shared\.b64 (\[%\w+\]), (%\w+);"
+# name -> lines of that form, what stands there instead
+CHANGES = {
+    "the copies do not arrive": (ARRIVE_OF_COPIES, ""),
+    "the copies arrive twice": (ARRIVE_OF_COPIES, r"\g<0>\n\g<0>"),
+    "a warp does not arrive": (ARRIVE_OF_WARP, ""),
+    "a warp arrives twice": (ARRIVE_OF_WARP, r"\g<0>\n\g<0>"),
+    "no wait": (WAIT, r"\tmov.u32 \3, 1;"),
+    "the other parity": (
+        WAIT,
+        r"\t{ .reg .pred p; .reg .b32 t; xor.b32 t, \2, 1; mbarrier.test_wait.parity.shared.b64 p, \1, t; "
+        r"selp.u32 \3, 1, 0, p; }",
+    ),
+    "one arrival too few": (INIT, r"\t{ .reg .b32 t; sub.s32 t, \2, 1; mbarrier.init.shared.b64 \1, t; }"),
+    "one arrival too many": (INIT, r"\t{ .reg .b32 t; add.s32 t, \2, 1; mbarrier.init.shared.b64 \1, t; }"),
+}
+
+
+@cache
+def executed(version: Version, folder: Path) -> frozenset[int]:
+    """PTX lines that a launch executes."""
+    path = folder / "counters.csv"
+    launch = Launch(version.entry("fp16"), SEQ)
+    assert launch.run(version.ptx, "--counters-csv", path).returncode == 0
+    with path.open(newline="") as file:
+        return frozenset(int(row["ptx_line"]) for row in csv.DictReader(file) if row["executed"] != "0")
+
+
+def is_first_wait(lines: list[str], at: int) -> bool:
+    """Whether no other wait stands between the set-up of the mbarriers and this one: then it is the prologue's."""
+    for line in reversed(lines[:at]):
+        if re.fullmatch(WAIT, line):
+            return False
+        if re.fullmatch(INIT, line):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("version", FIRST_AND_LAST)
+def test_a_broken_mbarrier_is_reported(version: Version, change: str, tmp_path: Path) -> None:
+    """A place counts as reported if one schedule shows findings, a fault or a wrong result: whether a warp reads too
+    early depends on who runs first. The wait of a prologue, for stages that are empty from the start, changes nothing
+    where it is left out."""
+    pattern, instead = CHANGES[change]
+    lines, launch = version.text().split("\n"), Launch(version.entry("fp16"), SEQ)
+    places = [i for i in range(len(lines)) if re.fullmatch(pattern, lines[i]) and i + 1 in executed(version, tmp_path)]
+    assert places
+    silent = []
+    for i in places:
+        broken = tmp_path / "broken.ptx"
+        broken.write_text("\n".join([*lines[:i], re.sub(pattern, instead, lines[i]), *lines[i + 1 :]]))
+        errors = (launch.worst(broken, tmp_path, "--schedule", seed, "--steps", 700_000)[0] for seed in SCHEDULES)
+        if not any(error > 1 for error in errors):
+            silent.append(i)
+    harmless = [i for i in places if change == "no wait" and is_first_wait(lines, i)]
+    assert silent == harmless, [lines[i].strip() for i in silent]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+def test_no_schedule_breaks_the_ring(version: Version, seed: int, tmp_path: Path) -> None:
+    error, findings = Launch(version.entry("fp16"), SEQ).worst(version.ptx, tmp_path, "--schedule", seed)
+    assert error <= 1, findings
