@@ -25,6 +25,8 @@ FOUND_STATUS = 99  # what compute-sanitizer is told to end with when it found so
 SMALL = ("--batch", "1", "--heads", "2", "--seq", "256")
 TIMEOUT = 300.0
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+EMULATED = re.compile(r"^([a-z-]+) at (\S+?)(?:, called from (\S+?))?, PTX line", re.MULTILINE)
+EMULATED_COUNT = re.compile(r"^(?:\S+: )?(\d+) findings?:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,19 @@ def on_emulator(version: str, dtype: str, schedule: int, extra: Sequence[str] = 
     arguments = ["--backend", "emu", "--dtype", dtype, "--schedule", str(schedule), *extra]
     outcome = executables.run(executables.find(version), arguments, TIMEOUT)
     name = f"emulator, schedule {schedule}"
-    return Finding(version, dtype, name, outcome.problem(), outcome.seconds)
+    return Finding(version, dtype, name, emulator_verdict(outcome), outcome.seconds)
+
+
+def emulator_verdict(outcome: Outcome) -> str:
+    """ "" when the run is right; how many findings and the first, as for the sanitizer; else the problem."""
+    text = outcome.stdout + outcome.stderr
+    count, first = EMULATED_COUNT.search(text), EMULATED.search(text)
+    if outcome.status == RIGHT or not count or not first:
+        return outcome.problem()
+    kind, *places = first.groups()
+    return f"{count[1]} found: {kind} at " + ", called from ".join(
+        place.rsplit("/", 1)[-1] for place in places if place
+    )
 
 
 def has_gpu(version: str) -> bool:

@@ -92,3 +92,24 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_a_finding(fake: FakeBin, m
     fake.set("v01", gpu=False)
     monkeypatch.setenv("FAKE_TOOL", f"0 {CLEAN}")
     assert main(["race", "--versions", "v01", "--backend", "gpu", "--exit-code"]) == 1
+
+
+FINDINGS = """race at /x/common/ptx_sm80.cuh:25, called from /x/kernels/v04_interleave.cu:379, PTX line 527: cp.async
+  CTA (0, 0, 0), warp 0, lane 0
+  A race in shared memory at 0x8400
+
+async-in-flight at /x/kernels/v04_interleave.cu:408, PTX line 1992: ldmatrix
+
+2 findings: race (768 times), async-in-flight (4 times)
+"""
+
+
+def test_the_emulators_findings_read_like_the_sanitizers() -> None:
+    def verdict(status: int, text: str) -> str:
+        return sanitize.emulator_verdict(Outcome(("v04",), status, "v04 ...\n", text, 0.1))
+
+    assert verdict(0, "") == ""
+    assert verdict(1, FINDINGS) == "2 found: race at ptx_sm80.cuh:25, called from v04_interleave.cu:379"
+    direct = FINDINGS.replace("/x/common/ptx_sm80.cuh:25, called from ", "")
+    assert verdict(1, direct) == "2 found: race at v04_interleave.cu:379"
+    assert verdict(1, "first wrong: row 3").startswith("exit 1, wrong result: first wrong: row 3")
