@@ -86,7 +86,7 @@ class Comparison:
 def compare(config: KernelConfig, problem: Problem, seed: int, got: Blocks) -> Comparison:
     """Compare a dump with the reference in the dump's own block order."""
     order = order_of(got)
-    wanted, bound = reference(config, problem, seed, order)
+    wanted, bound = reference(config, problem, seed, order, got.m if config.lazy_rescale else None)
     pairs = zip(got.items(), wanted.items(), bound.items(), strict=True)
     errors = Blocks(*(_over_bound(a, b, limit) for (_, a), (_, b), (_, limit) in pairs))
     side = Comparison(config, problem, seed, order, got, wanted, bound, errors)

@@ -7,7 +7,7 @@ Both sides are `Blocks`: what FlashAttention-2 (Dao 2023, algorithm 1) holds aft
 float64 from the 16-bit inputs, without the kernel's roundings; `bounds` says how far these may lead.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -24,6 +24,7 @@ UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 TINY = {"fp16": 2.0**-24, "bf16": 2.0**-125}  # half a step of the smallest numbers with room; fp32 flushed to zero
 FP32 = 2.0**-20  # relative error of sums of a few hundred fp32 products, on tensor cores that truncate
 EXP = 2.0**-20  # of ex2.approx and of the products before it
+MOST_LAG = 8 * np.log(2)  # of the maximum of a lazy kernel behind the true one, times the scale: a factor of 2^8
 SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
 
 
@@ -69,8 +70,13 @@ def inputs(problem: Problem, seed: int) -> tuple[Array, Array, Array]:
     return tensor(0), tensor(1), tensor(2)
 
 
-def reference(config: KernelConfig, problem: Problem, seed: int, order: Sequence[int]) -> tuple[Blocks, Blocks]:
-    """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error."""
+def reference(
+    config: KernelConfig, problem: Problem, seed: int, order: Sequence[int], lagging: Array | None = None
+) -> tuple[Blocks, Blocks]:
+    """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error.
+
+    A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed.
+    """
     Q, K, V = inputs(problem, seed)
     B_r, B_c, d = config.B_r, config.B_c, problem.d_head
     n_Q, n_KV = problem.seq // B_r, problem.seq // B_c
@@ -83,13 +89,17 @@ def reference(config: KernelConfig, problem: Problem, seed: int, order: Sequence
     wanted = Blocks(S, *(np.empty(s) for s in (S.shape[:-1], S.shape, S.shape[:-1], (*S.shape[:-1], d))))
     bound = Blocks(S_bound, *(np.empty_like(array) for _, array in wanted.items()[1:]))
     rows = (*heads, n_Q, B_r)
-    m, sums, out = np.full(rows, -np.inf), np.zeros(rows), np.zeros((*rows, d))
+    highest, m, sums, out = np.full(rows, -np.inf), np.full(rows, -np.inf), np.zeros(rows), np.zeros((*rows, d))
     m_bound, sums_bound, out_bound = np.zeros(rows), np.zeros(rows), np.zeros((*rows, d))
     for j in order:
         scores, scores_bound, V_j = S[:, :, :, j], S_bound[:, :, :, j], V[:, :, None, j]
-        highest = np.maximum(m, scores.max(-1))
-        factor, m = np.exp((m - highest) * scale), highest
+        highest = np.maximum(highest, scores.max(-1))
         m_bound = np.maximum(m_bound, scores_bound.max(-1))
+        new = highest
+        if lagging is not None:
+            lag = highest - lagging[:, :, :, j]
+            new = np.where((lag >= -m_bound) & (lag * scale <= MOST_LAG + EXP), lagging[:, :, :, j], highest)
+        factor, m = np.exp((m - new) * scale), new
         below = scores - m[..., None]
         P = np.exp(below * scale)
         slack = EXP * (1 + scale * abs(m)) + scale * m_bound  # relative error of an exponential, from m
@@ -130,18 +140,14 @@ def read_dump(path: Path, config: KernelConfig, problem: Problem) -> Blocks:
 
 
 def order_of(dump: Blocks) -> list[int]:
-    """The order in which the kernel took the KV blocks: the one, forwards or backwards, that its own S and m tell.
+    """The order in which the kernel took the KV blocks: forwards or backwards.
 
-    After a block m is the largest score of the blocks so far, whatever else is wrong.
+    After the first block that it takes, m is the largest score of that block, whatever else is wrong.
     """
     n = dump.S.shape[3]
-    highest = dump.S.max(-1)  # [..., KV block, row]
 
-    def misses(order: Iterable[int]) -> float:
-        taken = list(order)
-        wanted = np.maximum.accumulate(highest[:, :, :, taken], axis=3)
-        got = dump.m[:, :, :, taken]
-        return float(np.mean(~(abs(got - wanted) <= 1e-5 * abs(wanted) + 1e-30)))
+    def misses(first: int) -> float:
+        wanted = dump.S[:, :, :, first].max(-1)
+        return float(np.mean(~(abs(dump.m[:, :, :, first] - wanted) <= 1e-5 * abs(wanted) + 1e-30)))
 
-    forwards, backwards = list(range(n)), list(range(n - 1, -1, -1))
-    return backwards if misses(backwards) < misses(forwards) else forwards
+    return list(range(n - 1, -1, -1)) if misses(n - 1) < misses(0) else list(range(n))
