@@ -71,7 +71,8 @@ def right(version: str, arguments: Sequence[str]) -> tuple[str, str]:
 def shapes(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
     """Lengths from one KV block on, batch and heads, inputs."""
     least = math.lcm(config.B_r, config.B_c)
-    lengths = ",".join(map(str, dict.fromkeys([least, 128, 256, 384, 512, 1024] + ([] if quick else [2048, 4096]))))
+    sizes = [least, 128, 256, 384, 512, 1024] + ([] if quick else [2048, 4096])
+    lengths = ",".join(str(size) for size in dict.fromkeys(sizes) if size % least == 0)
     sweeps = {
         f"seq {lengths}": ["--batch", "1", "--heads", "2", "--seq", lengths],
         f"heads {HEADS}": ["--batch", "1,3", "--heads", HEADS, "--seq", "256"],
