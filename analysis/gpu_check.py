@@ -100,7 +100,7 @@ def big(version: str) -> Iterator[Check]:
 def instances(version: str) -> Iterator[Check]:
     """Every configuration that is in the executable."""
     arguments = ["--config", "all", "--batch", "2", "--heads", "3"]
-    yield _right("instances", version, "every instance", [*arguments, "--seq", "128,512"])
+    yield _right("instances", version, "every instance", [*arguments, "--seq", "256,512"])
     yield _right("instances", version, "every instance, large inputs", [*arguments, "--seq", "256", "--dist", "large"])
 
 
