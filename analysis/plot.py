@@ -2,8 +2,8 @@
 
     python3 -m analysis plot ladder --from h200 -o docs/ladder.svg
 
-Together with pictures.py the only module that uses matplotlib. A picture shows one run on one GPU and says which; the same data gives the same
-file, so that a stale picture is found by comparing. What is not known of a version is left out of the picture.
+Together with pictures.py the only module that uses matplotlib. A picture shows one run on one GPU and says which; the
+same data gives the same file, so that a stale picture is found by comparing. What is not known is left out of it.
 """
 
 import argparse

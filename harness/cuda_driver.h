@@ -40,7 +40,7 @@ enum {
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 
     CU_MEMHOSTALLOC_DEVICEMAP = 2,
-    CU_STREAM_NON_BLOCKING = 1,
+    CU_STREAM_DEFAULT = 0, /* waits for the default stream, and that one for it */
     CU_EVENT_DEFAULT = 0
 };
 

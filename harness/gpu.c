@@ -451,7 +451,9 @@ static enum status open_all(struct gpu *gpu, const struct options *options, stru
     if (!find_code(gpu, fl_images, fl_image_count, failure)) return STATUS_CANNOT_RUN;
     CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
     CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
-    CHECK(cuda->cuStreamCreate(&gpu->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    /* cuMemcpyHtoD returns once pageable bytes are staged, and the rest of the copy runs in the default stream: ours
+     * must wait for that one, or a launch may read a tensor before it has arrived. */
+    CHECK(cuda->cuStreamCreate(&gpu->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
     if (options->profile) return STATUS_OK; /* one launch and nothing else */
     if ((status = open_helpers(gpu, failure))) return status;
     return warm_helpers(gpu, failure);

@@ -184,7 +184,7 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count,
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
-    (void)flags;
+    if (flags != CU_STREAM_DEFAULT) return 1; /* CUDA_ERROR_INVALID_VALUE: uploads go through the default stream */
     return *stream = (CUstream)(uintptr_t)1, 0;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) {
