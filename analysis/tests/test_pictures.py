@@ -200,7 +200,7 @@ def test_pictures_of_nothing_say_so() -> None:
 
 
 def test_measured_versions_are_drawn() -> None:
-    measured, plain = predicted("", 0.5)[0], steps()[0]
+    measured, plain = predicted("", 0.5)[0], replace(steps()[0], speeds={})
     assert traced(pictures.progress([plain, measured])) == {"this ladder, H200": [50.0]}
     assert traced(pictures.progress([plain])) == {}
 
