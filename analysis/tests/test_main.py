@@ -13,7 +13,6 @@ from analysis.__main__ import COMMANDS, main
 from analysis.errors import AnalysisError
 from analysis.files import root
 
-
 WRITERS = ("notebooks", "plot")  # what they make is a file of another kind: a notebook, a picture
 
 
