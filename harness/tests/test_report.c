@@ -273,7 +273,7 @@ static void full_disk(const char *name) {
 }
 
 int main(void) {
-    char name[] = "/tmp/flashladder-report-XXXXXX";
+    char name[] = P_tmpdir "/flashladder-report-XXXXXX";
     const int file = mkstemp(name);
     if (file >= 0) close(file);
     unlink(name);
