@@ -4,19 +4,19 @@
 #     PTX + cubins + build/harness/*.o ─ cc ─► bin/v07        log ─► regs/v07.sm_80.csv        cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
 MAKEFLAGS += --no-builtin-rules
+# All cores, unless -j says otherwise.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
 .DEFAULT_GOAL := help
 -include config.mk
 
 # --- What a user may set, on the command line or in config.mk; never appended to below. -------------------------------
-CC ?= cc
-ifeq ($(origin CC),default)
-CC := cc
-endif
+CC := $(if $(filter default,$(origin CC)),cc,$(CC))
 CFLAGS ?= -O2 -g
 NVCCFLAGS ?=
 LDFLAGS ?=
@@ -28,12 +28,8 @@ PYTHON ?= python3
 LAUNCH ?=
 WHY ?=
 
-Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
-comma := ,
-empty :=
-space := $(empty) $(empty)
 
 # --- The toolkit: wheels in .venv unless CUDA names another one. ------------------------------------------------------
 VENV := .venv
@@ -56,6 +52,7 @@ OWN := $(if $(SET)$(VARIANT)$(CUDA),,yes)# the default instances of the pinned t
 
 SOURCES := $(sort $(wildcard kernels/v[0-9][0-9]_*.cu))
 VERSIONS := $(foreach s,$(SOURCES),$(firstword $(subst _, ,$(notdir $s))))
+GENERATOR := $(addprefix analysis/,instances.py config.py ladder.py checks.py files.py errors.py)
 CHOSEN := $(or $(VER),$(VERSIONS))
 folder = $(BUILD)/$(1)$(SET)
 log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
@@ -124,7 +121,7 @@ $(BUILD)/harness/emu/%.o: CFLAGS := $(if $(filter -O2 -g,$(CFLAGS)),-O3 -g,$(CFL
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table
 $(1): harness/code.S $(2)/$(3) $(ARCHS:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
 	$$(call say,EMBED,$$@)$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
-		-DARCHS=$(subst $(space),$(comma),$(strip $(ARCHS))) -Wa,-I$(2) -o $$@ $$<
+		-DARCHS=$$$$(echo $(ARCHS) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
 endef
 
 define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
@@ -147,7 +144,7 @@ endef
 define version  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(BUILD)/flags/set.$(1),$(3))
 $(call stamp,$(3)/set,$$(KERNELS))
-$(3)/instances.stamp: $(2) $(3)/set analysis/config.py analysis/ladder.py analysis/instances.py
+$(3)/instances.stamp: $(2) $(3)/set $(GENERATOR)
 	@$(PYTHON) -m analysis instances $(2) --set '$$(call quoted,$$(KERNELS))' --out $(3)
 	@touch $$@
 $(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:

@@ -77,6 +77,26 @@ def test_device_header_edit_rebuilds_the_chain_but_no_host_object(tree: Path) ->
     assert "main.o" not in changed and "stats.o" not in changed
 
 
+def test_the_instances_depend_on_every_module_that_writes_them(tree: Path) -> None:
+    script = "import sys, analysis.instances; print(*(m for m in sys.modules if m.startswith('analysis.')))"
+    python = [tree / ".venv/bin/python", "-c", script]
+    modules = subprocess.run(python, cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, check=True).stdout.split()
+    needed = {f"analysis/{module.removeprefix('analysis.')}.py" for module in modules}
+    database = make(tree, "-pn", "v01")
+    (rule,) = (line for line in database.splitlines() if line.startswith("build/v01/instances.stamp:"))
+    assert {word for word in rule.split() if word.startswith("analysis/")} == needed
+
+
+def test_all_cores_unless_told_otherwise(tree: Path) -> None:
+    def jobs(*arguments: str) -> list[str]:
+        lines = make(tree, "-pn", *arguments, "help").splitlines()
+        (flags,) = (line for line in lines if line.startswith("MAKEFLAGS = "))
+        return [word for word in flags.split() if word.startswith("-j")]
+
+    assert jobs() == [f"-j{len(os.sched_getaffinity(0))}"]
+    assert jobs("-j1") == ["-j1"]
+
+
 def test_host_header_edit_rebuilds_only_its_users(tree: Path) -> None:
     edit(tree / "harness/stats.h")
     changed = rebuilt(tree)
