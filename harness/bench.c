@@ -67,8 +67,9 @@ enum status bench_run(struct backend *backend, const struct options *options, st
             next_look = 1.05 * (double)measurement->count;
         }
         measurement->wall_s = now_s() - start;
-        measurement->stop_reason = should_stop(&rule, measurement->count, time_ns, measurement->wall_s,
-                                               look ? measurement->time.noise : INFINITY);
+        const size_t launches = measurement->count + measurement->discarded;
+        measurement->stop_reason = should_stop(&rule, rule.runs ? launches : measurement->count, time_ns,
+                                               measurement->wall_s, look ? measurement->time.noise : INFINITY);
     } while (measurement->stop_reason == GO_ON);
     return measurement->count ? summarize_samples(measurement, failure) : STATUS_OK;
 }

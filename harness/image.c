@@ -17,12 +17,13 @@ const struct code_image *image_find(const struct code_image *images, uint64_t co
 
 /* "sm_80" to 8 and 0; false for the PTX. A kind with a suffix ("sm_90a") runs on exactly that architecture. */
 static bool kind_capability(const char *kind, int *major, int *minor, bool *exact) {
-    int number, used;
-    if (sscanf(kind, "sm_%d%n", &number, &used) != 1) return false;
-    *major = number / 10;
-    *minor = number % 10;
-    *exact = kind[used] == 'a';
-    return true;
+    char *end;
+    if (strncmp(kind, "sm_", 3)) return false;
+    const long number = strtol(kind + 3, &end, 10);
+    *major = (int)number / 10;
+    *minor = (int)number % 10;
+    *exact = *end == 'a';
+    return number > 0;
 }
 
 const struct code_image *image_for_gpu(const struct code_image *images, uint64_t count, int major, int minor) {
@@ -197,10 +198,12 @@ static void hash_constants(const struct cubin *cubin, const char *symbol, struct
     const char *banks[16];
     size_t count = 0;
     for (int i = 0; i < cubin->count && count < 16; i++) {
-        int bank, used = 0;
+        static const char prefix[] = ".nv.constant";
         const char *name = section_name(cubin, i);
-        if (sscanf(name, ".nv.constant%d.%n", &bank, &used) == 1 && used && bank > 0 && !strcmp(name + used, symbol))
-            banks[count++] = name;
+        char *end;
+        if (strncmp(name, prefix, sizeof prefix - 1)) continue;
+        const long bank = strtol(name + sizeof prefix - 1, &end, 10);
+        if (bank > 0 && *end == '.' && !strcmp(end + 1, symbol)) banks[count++] = name;
     }
     qsort(banks, count, sizeof *banks, compare_names);
     for (size_t i = 0; i < count; i++) {

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
@@ -110,5 +111,5 @@ enum status inputs_generate(struct inputs *inputs, const struct problem *problem
 
 void inputs_free(struct inputs *inputs) {
     for (int t = 0; t < N_INPUTS; t++) free(inputs->tensors[t]);
-    *inputs = (struct inputs){0};
+    memset(inputs, 0, sizeof *inputs);
 }

@@ -59,11 +59,12 @@ static enum status open_backend(struct session *session) {
 /* Options that only the other back end acts on are errors, not ignored. */
 static enum status check_options(struct session *session) {
     const struct options *options = &session->options;
-    if (session->backend->ops->sample && (options->counters || options->trace || options->schedule || options->checks))
-        return fail(&session->failure, STATUS_USAGE,
-                    "--counters, --trace, --schedule and --checks act on the emulator only: add --backend emu");
-    if (options->backend == BACKEND_EMU && options->runs)
-        return fail(&session->failure, STATUS_USAGE, "--runs: the emulator gives no times; --runs needs a GPU");
+    if (session->backend->ops->sample && options->for_emulator)
+        return fail(&session->failure, STATUS_USAGE, "%s: acts on the emulator only: add --backend emu",
+                    options->for_emulator);
+    if (options->backend == BACKEND_EMU && options->for_gpu)
+        return fail(&session->failure, STATUS_USAGE, "%s: the emulator gives no times; %s needs a GPU",
+                    options->for_gpu, options->for_gpu);
     if (options->output && (options->check_rows == CHECK_NONE || options->profile))
         return fail(&session->failure, STATUS_USAGE, "--output %s: is written by the checked launch: drop --%s",
                     options->output, options->profile ? "profile" : "no-check");
@@ -84,7 +85,7 @@ static int64_t host_memory_kb(void) {
     FILE *file = fopen("/proc/meminfo", "r");
     if (!file) return 0;
     while (!kb && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lld", &kb) != 1) kb = 0;
+        if (!strncmp(line, "MemAvailable:", 13)) kb = strtoll(line + 13, NULL, 10);
     fclose(file);
     return kb;
 }

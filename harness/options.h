@@ -50,6 +50,7 @@ struct options {
     const char *dump;
     int64_t device;
     bool info, help, version;
+    const char *for_gpu, *for_emulator; /* an option that was given and acts on one back end only, or NULL */
 };
 
 enum option_kind {
@@ -74,6 +75,7 @@ struct option {
     const char *unit;     /* "%" or "s", may follow a number */
     const char *initial;  /* default, parsed like an argument; NULL: zero, false, none */
     const char *help;
+    enum backend_choice only; /* the back end that acts on it; BACKEND_AUTO: both */
 };
 
 /* The table, in the order of --help, and the number of its rows. */

@@ -48,10 +48,7 @@ const char *stop_reason_name(enum stop_reason reason) {
 enum stop_reason should_stop(const struct stopping_rule *rule, size_t count, double time_ns, double elapsed_s,
                              double noise) {
     const bool long_enough = time_ns >= rule->min_time_ns || count >= STOPPING_SAMPLES;
-    if (rule->runs) {
-        if (count >= rule->runs) return STOP_RUNS;
-    } else if (count >= rule->min_samples && long_enough && noise <= rule->max_noise) {
-        return STOP_CONVERGED;
-    }
+    if (rule->runs) return count >= rule->runs ? STOP_RUNS : GO_ON;
+    if (count >= rule->min_samples && long_enough && noise <= rule->max_noise) return STOP_CONVERGED;
     return elapsed_s >= rule->timeout_s ? STOP_TIMEOUT : GO_ON;
 }

@@ -26,7 +26,7 @@ enum { STOPPING_SAMPLES = 1000 };
 
 /* What ends a measurement. */
 struct stopping_rule {
-    size_t runs;        /* exactly so many samples; 0: the limits below decide */
+    size_t runs;        /* exactly so many launches, however long; 0: the limits below decide */
     size_t min_samples; /* at least */
     double min_time_ns; /* of all samples together, at least; STOPPING_SAMPLES will do too */
     double max_noise;   /* not in percent */
@@ -38,8 +38,8 @@ enum stop_reason { GO_ON, STOP_RUNS, STOP_CONVERGED, STOP_TIMEOUT };
 /* "runs", "converged", "timeout". */
 const char *stop_reason_name(enum stop_reason reason);
 
-/* Whether to stop after count samples that took time_ns together, elapsed_s seconds after the start. noise is read only
- * when the other limits hold; summarize() gives it. */
+/* Whether to stop after count samples (with `runs`, launches: discarded ones included) that took time_ns together,
+ * elapsed_s seconds after the start. noise is read only when the other limits hold; summarize() gives it. */
 enum stop_reason should_stop(const struct stopping_rule *rule, size_t count, double time_ns, double elapsed_s,
                              double noise);
 

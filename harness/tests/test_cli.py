@@ -64,6 +64,8 @@ def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProce
         (["--trace", "cta=x"], ["cta=x", "cta=0,warp=1"]),
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
         (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
+        (["--backend", "emu", "--hot"], ["--hot", "no times"]),
+        (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
     ],
 )
@@ -276,6 +278,8 @@ def test_strict_is_4_and_else_a_warning(driver: str, how: str, words: list[str])
 def test_discarded_samples_are_counted(driver: str) -> None:
     slow = json.loads(on_fake(driver, "slow", "--timeout", "0.3", "--json", "-").stdout)["timing"]
     assert slow["discarded"] > 0 and slow["samples_ns"] == [] and slow["median"] is None and not slow["converged"]
+    counted = json.loads(on_fake(driver, "slow", "--runs", "5", "--json", "-").stdout)["timing"]
+    assert counted["discarded"] == 5 and counted["samples_ns"] == []
     kept = json.loads(on_fake(driver, "slow", "--throttle-threshold", "0", "--json", "-").stdout)["timing"]
     assert kept["discarded"] == 0 and kept["sm_clock_hz"][0] == pytest.approx(0.5e9) and kept["converged"]
 
