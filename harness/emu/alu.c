@@ -1,30 +1,5 @@
-/* alu.c - integer, logic, move and f32/f64 instructions, all 32 lanes at once.
- *
- * Every function computes all lanes, those switched off too; the caller blends. A destination may be the very slot of
- * a source: each lane reads its inputs before it writes. Loops are plain so that compilers vectorise them.
- */
-#include "machine.h"
-#include "numbers.h"
-
-/* One lane function: T is the type of destination lanes, A, B and C those of the sources, `value` their expression. */
-#define LANE_LOOP(name, T, A, B, C, value)                                                                             \
-    WIDE void name(void *vd, const void *va, const void *vb, const void *vc) {                                         \
-        T *d = vd;                                                                                                     \
-        const A *pa = va;                                                                                              \
-        const B *pb = vb;                                                                                              \
-        const C *pc = vc;                                                                                              \
-        _Pragma("GCC ivdep")                                                                                           \
-        for (int i = 0; i < LANES; i++) {                                                                              \
-            const A a = pa[i];                                                                                         \
-            const B b = pb[i];                                                                                         \
-            const C c = pc[i];                                                                                         \
-            (void)a, (void)b, (void)c;                                                                                 \
-            d[i] = (T)(value);                                                                                         \
-        }                                                                                                              \
-    }
-#define LANES_32(name, value) LANE_LOOP(name, uint32_t, uint32_t, uint32_t, uint32_t, value)
-#define LANES_64(name, value) LANE_LOOP(name, uint64_t, uint64_t, uint64_t, uint64_t, value)
-#define LANES_16(name, value) LANE_LOOP(name, uint32_t, uint32_t, uint32_t, uint32_t, (value) & 0xffffu)
+/* alu.c - integer, logic and move instructions, all 32 lanes at once; float.c and half.c have those of floats. */
+#include "lane_loop.h"
 
 /* Signed views; conversion to a narrower signed type keeps the low bits on every compiler this builds with. */
 #define S16(x) ((int32_t)(int16_t)(x))
@@ -42,13 +17,13 @@ static inline uint64_t high_s64(uint64_t a, uint64_t b) {
 }
 
 LANES_16(lanes_add_16, a + b)
-LANES_32(lanes_add_32, a + b)
-LANES_64(lanes_add_64, a + b)
+FREQUENT_32(lanes_add_32, a + b)
+FREQUENT_64(lanes_add_64, a + b)
 LANES_16(lanes_sub_16, a - b)
-LANES_32(lanes_sub_32, a - b)
+FREQUENT_32(lanes_sub_32, a - b)
 LANES_64(lanes_sub_64, a - b)
 LANES_16(lanes_mul_lo_16, a *b)
-LANES_32(lanes_mul_lo_32, a *b)
+FREQUENT_32(lanes_mul_lo_32, a *b)
 LANES_64(lanes_mul_lo_64, a *b)
 LANES_16(lanes_mul_hi_u16, a *b >> 16)
 LANES_16(lanes_mul_hi_s16, (uint32_t)(S16(a) * S16(b)) >> 16)
@@ -61,7 +36,7 @@ LANES_32(lanes_mul_wide_s16, S16(a) * S16(b))
 LANE_LOOP(lanes_mul_wide_u32, uint64_t, uint32_t, uint32_t, uint32_t, (uint64_t)a *b)
 LANE_LOOP(lanes_mul_wide_s32, uint64_t, uint32_t, uint32_t, uint32_t, (int64_t)S32(a) * S32(b))
 LANES_16(lanes_mad_lo_16, a *b + c)
-LANES_32(lanes_mad_lo_32, a *b + c)
+FREQUENT_32(lanes_mad_lo_32, a *b + c)
 LANES_64(lanes_mad_lo_64, a *b + c)
 LANES_32(lanes_mad_hi_u32, ((uint64_t)a * b >> 32) + c)
 LANES_32(lanes_mad_hi_s32, ((uint64_t)((int64_t)S32(a) * S32(b)) >> 32) + c)
@@ -108,13 +83,13 @@ LANES_64(lanes_max_u64, a > b ? a : b)
 LANES_64(lanes_max_s64, S64(a) > S64(b) ? a : b)
 
 LANES_32(lanes_and_16, a &b)
-LANES_32(lanes_and_32, a &b)
+FREQUENT_32(lanes_and_32, a &b)
 LANES_64(lanes_and_64, a &b)
 LANES_32(lanes_or_16, a | b)
-LANES_32(lanes_or_32, a | b)
+FREQUENT_32(lanes_or_32, a | b)
 LANES_64(lanes_or_64, a | b)
 LANES_32(lanes_xor_16, a ^ b)
-LANES_32(lanes_xor_32, a ^ b)
+FREQUENT_32(lanes_xor_32, a ^ b)
 LANES_64(lanes_xor_64, a ^ b)
 LANES_16(lanes_not_16, ~a)
 LANES_32(lanes_not_32, ~a)
@@ -122,11 +97,11 @@ LANES_64(lanes_not_64, ~a)
 
 /* Shifts clamp: an amount of the width or more shifts everything out. */
 LANES_16(lanes_shl_16, b > 15 ? 0 : a << (b & 15))
-LANES_32(lanes_shl_32, b > 31 ? 0 : a << (b & 31))
+FREQUENT_32(lanes_shl_32, b > 31 ? 0 : a << (b & 31))
 LANE_LOOP(lanes_shl_64, uint64_t, uint64_t, uint32_t, uint32_t, b > 63 ? 0 : a << (b & 63))
 LANES_16(lanes_shr_u16, b > 15 ? 0 : a >> (b & 15))
 LANES_16(lanes_shr_s16, S16(a) >> (b > 15 ? 15 : b))
-LANES_32(lanes_shr_u32, b > 31 ? 0 : a >> (b & 31))
+FREQUENT_32(lanes_shr_u32, b > 31 ? 0 : a >> (b & 31))
 LANES_32(lanes_shr_s32, S32(a) >> (b > 31 ? 31 : b))
 LANE_LOOP(lanes_shr_u64, uint64_t, uint64_t, uint32_t, uint32_t, b > 63 ? 0 : a >> (b & 63))
 LANE_LOOP(lanes_shr_s64, uint64_t, uint64_t, uint32_t, uint32_t, S64(a) >> (b > 63 ? 63 : b))
@@ -173,9 +148,10 @@ LANES_32(lanes_bmsk_clamp, a > 31 ? 0 : (b > 31 ? 0xffffffffu : (1u << b) - 1) <
 LANES_32(lanes_szext_u32, b > 31 ? a : extract(a, 0, b, 32, false))
 LANES_32(lanes_szext_s32, b > 31 ? a : extract(a, 0, b, 32, true))
 
-LANES_32(lanes_mov_32, a)
-LANES_64(lanes_mov_64, a)
+FREQUENT_32(lanes_mov_32, a)
+FREQUENT_64(lanes_mov_64, a)
 LANE_LOOP(lanes_truncate, uint32_t, uint64_t, uint64_t, uint64_t, a)
+LANE_LOOP(lanes_wide_u32, uint64_t, uint32_t, uint32_t, uint32_t, a)
 LANES_32(lanes_pack_16, (a & 0xffffu) | b << 16)
 LANES_32(lanes_low_16, a & 0xffffu)
 LANES_32(lanes_high_16, a >> 16)
@@ -259,132 +235,3 @@ void lanes_bfi_64(void *vd, const void *va, const void *vb, const void *vc) {
     FOURTH(uint32_t);
     for (int i = 0; i < LANES; i++) d[i] = insert(a[i], b[i], c[i], fourth[i], 64);
 }
-
-/* ---- f32 and f64 ---- */
-
-/* Plain and flushing form of an f32 instruction; x, y, z are the values of the sources. */
-#define LANES_F32(name, value)                                                                                         \
-    static inline float name##_of(float x, float y, float z) {                                                         \
-        (void)x, (void)y, (void)z;                                                                                     \
-        return value;                                                                                                  \
-    }                                                                                                                  \
-    LANES_32(name, canonical(name##_of(float_of(a), float_of(b), float_of(c))))                                        \
-    LANES_32(name##_ftz, flushed(canonical(name##_of(flushed_value(a), flushed_value(b), flushed_value(c)))))
-
-/* min and max take the number where one source is NaN, and order -0 below +0. */
-static inline float smaller(float x, float y) {
-    float least = x < y ? x : y;
-    least = x == y ? float_of(bits_of(x) | bits_of(y)) : least;
-    least = x != x ? y : least;
-    return y != y ? x : least;
-}
-
-static inline float larger(float x, float y) {
-    float most = x > y ? x : y;
-    most = x == y ? float_of(bits_of(x) & bits_of(y)) : most;
-    most = x != x ? y : most;
-    return y != y ? x : most;
-}
-
-/* 2^x with a relative error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. In
- * three loops of one width each, which compilers vectorise. */
-WIDE static void exp2_lanes(uint32_t *d, const uint32_t *bits) {
-    double power[LANES];
-    float whole[LANES], rest[LANES];
-    for (int i = 0; i < LANES; i++) {
-        float x = float_of(bits[i]);
-        x = x > 160.0f ? 160.0f : x;
-        x = x < -160.0f ? -160.0f : x;
-        whole[i] = (x + 0x1.8p23f) - 0x1.8p23f;
-        rest[i] = x - whole[i];
-    }
-    for (int i = 0; i < LANES; i++) {
-        double t = (double)rest[i] * 0x1.62e42fefa39efp-1, sum = 1.0 / 40320;
-        sum = sum * t + 1.0 / 5040;
-        sum = sum * t + 1.0 / 720;
-        sum = sum * t + 1.0 / 120;
-        sum = sum * t + 1.0 / 24;
-        sum = sum * t + 1.0 / 6;
-        sum = sum * t + 0.5;
-        sum = sum * t + 1.0;
-        power[i] = sum * t + 1.0;
-    }
-    for (int i = 0; i < LANES; i++) {
-        /* the bits of n + 1023 in the exponent: n is in the low bits of n + 1.5 * 2^52 */
-        uint64_t exponent = (bits_of_double((double)whole[i] + 0x1.8p52) + 1023) << 52;
-        power[i] *= double_of(exponent);
-    }
-    for (int i = 0; i < LANES; i++) {
-        bool nan = (bits[i] & 0x7fffffffu) > 0x7f800000u;
-        d[i] = nan ? CANONICAL_NAN : bits_of((float)power[i]);
-    }
-}
-
-void lanes_ex2_f32(void *d, const void *a, const void *b, const void *c) {
-    (void)b, (void)c;
-    exp2_lanes(d, a);
-}
-
-void lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
-    (void)b, (void)c;
-    uint32_t *result = d;
-    exp2_lanes(result, a); /* a subnormal source gives 1 with or without flushing */
-    for (int i = 0; i < LANES; i++) result[i] = flushed(result[i]);
-}
-
-LANES_F32(lanes_add_f32, x + y)
-LANES_F32(lanes_sub_f32, x - y)
-LANES_F32(lanes_mul_f32, x *y)
-LANES_F32(lanes_fma_f32, fmaf(x, y, z))
-LANES_F32(lanes_div_f32, x / y)
-LANES_F32(lanes_min_f32, smaller(x, y))
-LANES_F32(lanes_max_f32, larger(x, y))
-LANES_F32(lanes_rcp_f32, 1.0f / x)
-LANES_F32(lanes_sqrt_f32, sqrtf(x))
-LANES_F32(lanes_rsqrt_f32, (float)(1.0 / sqrt((double)x)))
-LANES_F32(lanes_lg2_f32, (float)log2((double)x))
-LANES_F32(lanes_sin_f32, (float)sin((double)x))
-LANES_F32(lanes_cos_f32, (float)cos((double)x))
-LANES_32(lanes_min_nan_f32, canonical(float_of(a) != float_of(a)   ? float_of(a)
-                                      : float_of(b) != float_of(b) ? float_of(b)
-                                                                   : smaller(float_of(a), float_of(b))))
-LANES_32(lanes_max_nan_f32, canonical(float_of(a) != float_of(a)   ? float_of(a)
-                                      : float_of(b) != float_of(b) ? float_of(b)
-                                                                   : larger(float_of(a), float_of(b))))
-LANES_32(lanes_tanh_f32, canonical((float)tanh((double)float_of(a))))
-LANES_32(lanes_abs_f32, a & 0x7fffffffu)
-LANES_32(lanes_abs_f32_ftz, flushed(a) & 0x7fffffffu)
-LANES_32(lanes_neg_f32, a ^ 0x80000000u)
-LANES_32(lanes_neg_f32_ftz, flushed(a) ^ 0x80000000u)
-LANES_32(lanes_copysign_f32, (b & 0x7fffffffu) | (a & 0x80000000u))
-LANES_32(lanes_saturate_f32, bits_of(float_of(a) > 0.0f ? (float_of(a) < 1.0f ? float_of(a) : 1.0f) : 0.0f))
-
-static inline double smaller_double(double x, double y) {
-    double least = x < y ? x : y;
-    least = x == y ? double_of(bits_of_double(x) | bits_of_double(y)) : least;
-    least = x != x ? y : least;
-    return y != y ? x : least;
-}
-
-static inline double larger_double(double x, double y) {
-    double most = x > y ? x : y;
-    most = x == y ? double_of(bits_of_double(x) & bits_of_double(y)) : most;
-    most = x != x ? y : most;
-    return y != y ? x : most;
-}
-
-#define LANES_F64(name, value) LANES_64(name, bits_of_double(value))
-#define X double_of(a)
-#define Y double_of(b)
-#define Z double_of(c)
-LANES_F64(lanes_add_f64, X + Y)
-LANES_F64(lanes_sub_f64, X - Y)
-LANES_F64(lanes_mul_f64, X *Y)
-LANES_F64(lanes_fma_f64, fma(X, Y, Z))
-LANES_F64(lanes_div_f64, X / Y)
-LANES_F64(lanes_min_f64, smaller_double(X, Y))
-LANES_F64(lanes_max_f64, larger_double(X, Y))
-LANES_F64(lanes_rcp_f64, 1.0 / X)
-LANES_F64(lanes_sqrt_f64, sqrt(X))
-LANES_64(lanes_abs_f64, a & 0x7fffffffffffffffull)
-LANES_64(lanes_neg_f64, a ^ 0x8000000000000000ull)

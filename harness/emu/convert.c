@@ -1,9 +1,17 @@
-/* convert.c - cvt: one function for each pair of types and rounding, and find_convert() to choose it. */
+/* convert.c - cvt and setp: the lane functions, and find_conversion() and find_compare() to choose among them.
+ *
+ * A function for each pair of types would be hundreds. Integers pass through 64 bits instead and floats on their way to
+ * integers through f64, both without loss, so a conversion is one to three steps:
+ *
+ *     cvt.u8.s16:      s16 -> 64 bits -> u8
+ *     cvt.rn.f16.s32:  s32 -> 64 bits -> f32 -> f16
+ *     cvt.rzi.s32.f32: f32 -> f64 -> an integral f64 -> s32
+ */
 #include "machine.h"
 #include "numbers.h"
 
 #define CONVERT_LOOP(name, D, A, value)                                                                                \
-    WIDE static void name(void *vd, const void *va, const void *vb, const void *vc) {                                  \
+    static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
         D *d = vd;                                                                                                     \
         const A *pa = va;                                                                                              \
         (void)vb, (void)vc;                                                                                            \
@@ -14,44 +22,22 @@
         }                                                                                                              \
     }
 
-/* ---- integer to integer: extend by the source's type, keep the low bits ---- */
+/* ---- integers to 64 bits by their type, and back to the low bits ---- */
 
-#define FROM_u8(a) ((a) & 0xffu)
-#define FROM_s8(a) ((int8_t)(a))
-#define FROM_u16(a) ((a) & 0xffffu)
-#define FROM_s16(a) ((int16_t)(a))
-#define FROM_u32(a) ((uint32_t)(a))
-#define FROM_s32(a) ((int32_t)(a))
-#define FROM_u64(a) (a)
-#define FROM_s64(a) ((int64_t)(a))
-#define SLOT_u8 uint32_t
-#define SLOT_s8 uint32_t
-#define SLOT_u16 uint32_t
-#define SLOT_s16 uint32_t
-#define SLOT_u32 uint32_t
-#define SLOT_s32 uint32_t
-#define SLOT_u64 uint64_t
-#define SLOT_s64 uint64_t
+CONVERT_LOOP(wide_u8, uint64_t, uint32_t, a & 0xffu)
+CONVERT_LOOP(wide_s8, uint64_t, uint32_t, (int64_t)(int8_t)a)
+CONVERT_LOOP(wide_u16, uint64_t, uint32_t, a & 0xffffu)
+CONVERT_LOOP(wide_s16, uint64_t, uint32_t, (int64_t)(int16_t)a)
+CONVERT_LOOP(wide_s32, uint64_t, uint32_t, (int64_t)(int32_t)a)
+CONVERT_LOOP(low_u8, uint32_t, uint64_t, a & 0xffu)
+CONVERT_LOOP(low_s8, uint32_t, uint64_t, (uint16_t)(int8_t)a)
+CONVERT_LOOP(low_16, uint32_t, uint64_t, a & 0xffffu)
+CONVERT_LOOP(f32_u64, uint32_t, uint64_t, bits_of((float)a))
+CONVERT_LOOP(f32_s64, uint32_t, uint64_t, bits_of((float)(int64_t)a))
+CONVERT_LOOP(f64_u64, uint64_t, uint64_t, bits_of_double((double)a))
+CONVERT_LOOP(f64_s64, uint64_t, uint64_t, bits_of_double((double)(int64_t)a))
 
-#define INTEGERS_FROM(from)                                                                                            \
-    CONVERT_LOOP(u8_##from, uint32_t, SLOT_##from, (uint64_t)FROM_##from(a) & 0xffu)                                   \
-    CONVERT_LOOP(s8_##from, uint32_t, SLOT_##from, (uint16_t)(int8_t)FROM_##from(a))                                   \
-    CONVERT_LOOP(b16_##from, uint32_t, SLOT_##from, (uint64_t)FROM_##from(a) & 0xffffu)                                \
-    CONVERT_LOOP(b32_##from, uint32_t, SLOT_##from, FROM_##from(a))                                                    \
-    CONVERT_LOOP(b64_##from, uint64_t, SLOT_##from, FROM_##from(a))                                                    \
-    CONVERT_LOOP(f32_##from, uint32_t, SLOT_##from, bits_of((float)FROM_##from(a)))                                    \
-    CONVERT_LOOP(f64_##from, uint64_t, SLOT_##from, bits_of_double((double)FROM_##from(a)))
-
-INTEGERS_FROM(u8)
-INTEGERS_FROM(s8)
-INTEGERS_FROM(u16)
-INTEGERS_FROM(s16)
-INTEGERS_FROM(u32)
-INTEGERS_FROM(s32)
-INTEGERS_FROM(u64)
-INTEGERS_FROM(s64)
-
-/* ---- float to integer: round, clamp to the range; NaN gives 0 below 64 bits and the top bit alone at 64 ---- */
+/* ---- f64 to integers: round, clamp to the range; NaN gives 0 below 64 bits and the top bit alone at 64 ---- */
 
 static inline uint64_t to_signed(double x, int bits) {
     double limit = bits == 64 ? 0x1p63 : bits == 32 ? 0x1p31 : 0x1p15;
@@ -68,42 +54,26 @@ static inline uint64_t to_unsigned(double x, int bits) {
     return x >= limit ? (bits == 64 ? UINT64_MAX : (uint64_t)(limit - 1)) : (uint64_t)x;
 }
 
-#define FLOAT_TO_INTEGERS(rounding, round, from, A, value_of)                                                          \
-    CONVERT_LOOP(u16_##rounding##_##from, uint32_t, A, to_unsigned(round((double)value_of(a)), 16))                    \
-    CONVERT_LOOP(s16_##rounding##_##from, uint32_t, A, to_signed(round((double)value_of(a)), 16) & 0xffffu)            \
-    CONVERT_LOOP(u32_##rounding##_##from, uint32_t, A, to_unsigned(round((double)value_of(a)), 32))                    \
-    CONVERT_LOOP(s32_##rounding##_##from, uint32_t, A, to_signed(round((double)value_of(a)), 32))                      \
-    CONVERT_LOOP(u64_##rounding##_##from, uint64_t, A, to_unsigned(round((double)value_of(a)), 64))                    \
-    CONVERT_LOOP(s64_##rounding##_##from, uint64_t, A, to_signed(round((double)value_of(a)), 64))
-
-#define FLOAT_ROUNDINGS(from, A, value_of)                                                                             \
-    FLOAT_TO_INTEGERS(rni, rint, from, A, value_of)                                                                    \
-    FLOAT_TO_INTEGERS(rzi, trunc, from, A, value_of)                                                                   \
-    FLOAT_TO_INTEGERS(rmi, floor, from, A, value_of)                                                                   \
-    FLOAT_TO_INTEGERS(rpi, ceil, from, A, value_of)
-
-FLOAT_ROUNDINGS(f32, uint32_t, float_of)
-FLOAT_ROUNDINGS(ftz, uint32_t, flushed_value)
-FLOAT_ROUNDINGS(f64, uint64_t, double_of)
-FLOAT_ROUNDINGS(f16, uint32_t, half_value)
+CONVERT_LOOP(f64_rni, uint64_t, uint64_t, bits_of_double(rint(double_of(a))))
+CONVERT_LOOP(f64_rzi, uint64_t, uint64_t, bits_of_double(trunc(double_of(a))))
+CONVERT_LOOP(f64_rmi, uint64_t, uint64_t, bits_of_double(floor(double_of(a))))
+CONVERT_LOOP(f64_rpi, uint64_t, uint64_t, bits_of_double(ceil(double_of(a))))
+CONVERT_LOOP(u16_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 16))
+CONVERT_LOOP(s16_f64, uint32_t, uint64_t, to_signed(double_of(a), 16) & 0xffffu)
+CONVERT_LOOP(u32_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 32))
+CONVERT_LOOP(s32_f64, uint32_t, uint64_t, to_signed(double_of(a), 32))
+CONVERT_LOOP(u64_f64, uint64_t, uint64_t, to_unsigned(double_of(a), 64))
+CONVERT_LOOP(s64_f64, uint64_t, uint64_t, to_signed(double_of(a), 64))
 
 /* ---- float to float ---- */
 
 CONVERT_LOOP(f32_f32, uint32_t, uint32_t, canonical(float_of(a)))
-CONVERT_LOOP(f32_ftz, uint32_t, uint32_t, flushed(canonical(float_of(a))))
-CONVERT_LOOP(f32_rni, uint32_t, uint32_t, canonical(rintf(float_of(a))))
-CONVERT_LOOP(f32_rzi, uint32_t, uint32_t, canonical(truncf(float_of(a))))
-CONVERT_LOOP(f32_rmi, uint32_t, uint32_t, canonical(floorf(float_of(a))))
-CONVERT_LOOP(f32_rpi, uint32_t, uint32_t, canonical(ceilf(float_of(a))))
-CONVERT_LOOP(f32_rni_ftz, uint32_t, uint32_t, canonical(rintf(flushed_value(a))))
-CONVERT_LOOP(f32_rzi_ftz, uint32_t, uint32_t, canonical(truncf(flushed_value(a))))
-CONVERT_LOOP(f32_rmi_ftz, uint32_t, uint32_t, canonical(floorf(flushed_value(a))))
-CONVERT_LOOP(f32_rpi_ftz, uint32_t, uint32_t, canonical(ceilf(flushed_value(a))))
+CONVERT_LOOP(f32_f32_ftz, uint32_t, uint32_t, flushed(canonical(float_of(a))))
 CONVERT_LOOP(f32_f64, uint32_t, uint64_t, canonical((float)double_of(a)))
 CONVERT_LOOP(f32_f64_ftz, uint32_t, uint64_t, flushed(canonical((float)double_of(a))))
 CONVERT_LOOP(f64_f32, uint64_t, uint32_t, bits_of_double((double)float_of(a)))
 CONVERT_LOOP(f64_f32_ftz, uint64_t, uint32_t, bits_of_double((double)flushed_value(a)))
-CONVERT_LOOP(f64_f64, uint64_t, uint64_t, a)
+CONVERT_LOOP(f64_f16, uint64_t, uint32_t, bits_of_double((double)half_value(a)))
 CONVERT_LOOP(f32_f16, uint32_t, uint32_t, canonical(half_value(a)))
 CONVERT_LOOP(f32_bf16, uint32_t, uint32_t, canonical(bfloat_value(a)))
 CONVERT_LOOP(f32_bf16_ftz, uint32_t, uint32_t, flushed(canonical(bfloat_value(a))))
@@ -111,12 +81,6 @@ CONVERT_LOOP(f16_f32, uint32_t, uint32_t, half_bits(float_of(a)))
 CONVERT_LOOP(f16_f32_rz, uint32_t, uint32_t, half_bits_rz(float_of(a)))
 CONVERT_LOOP(bf16_f32, uint32_t, uint32_t, bfloat_bits(float_of(a)))
 CONVERT_LOOP(bf16_f32_rz, uint32_t, uint32_t, bfloat_bits_rz(float_of(a)))
-CONVERT_LOOP(f16_s32, uint32_t, uint32_t,
-             half_bits((float)FROM_s32(a > 0x7fffffffu ? (a < 0xfffe0000u ? 0xfffe0000u : a)
-                                                       : (a > 0x1ffffu ? 0x1ffffu : a))))
-CONVERT_LOOP(f16_u32, uint32_t, uint32_t, half_bits((float)(a > 0x1ffffu ? 0x1ffffu : a)))
-CONVERT_LOOP(f16_s16, uint32_t, uint32_t, half_bits((float)FROM_s16(a)))
-CONVERT_LOOP(f16_u16, uint32_t, uint32_t, half_bits((float)FROM_u16(a)))
 
 /* cvt.rn.f16x2.f32 d, a, b: a goes to the upper half */
 #define PACK_LOOP(name, to_bits)                                                                                       \
@@ -144,173 +108,170 @@ PACK_LOOP(bf16x2_relu, BFLOAT_RELU)
 
 /* ---- choice ---- */
 
-typedef struct conversion {
-    const char *rounding, *to, *from;
-    lane_function *lanes, *flushing; /* flushing: with .ftz, NULL where it is not allowed */
-} conversion;
+typedef struct named_function {
+    const char *name;
+    lane_function *lanes;
+} named_function;
 
-#define INTEGER_ROWS(from)                                                                                             \
-    {"", "u8", #from, u8_##from, NULL}, {"", "s8", #from, s8_##from, NULL}, {"", "u16", #from, b16_##from, NULL},      \
-        {"", "s16", #from, b16_##from, NULL}, {"", "u32", #from, b32_##from, NULL},                                    \
-        {"", "s32", #from, b32_##from, NULL}, {"", "u64", #from, b64_##from, NULL},                                    \
-        {"", "s64", #from, b64_##from, NULL}, {"rn", "f32", #from, f32_##from, f32_##from}, {                          \
-        "rn", "f64", #from, f64_##from, NULL                                                                           \
-    }
-#define ROUNDING_ROWS(rounding)                                                                                        \
-    {#rounding, "u16", "f32", u16_##rounding##_f32, u16_##rounding##_ftz},                                             \
-        {#rounding, "s16", "f32", s16_##rounding##_f32, s16_##rounding##_ftz},                                         \
-        {#rounding, "u32", "f32", u32_##rounding##_f32, u32_##rounding##_ftz},                                         \
-        {#rounding, "s32", "f32", s32_##rounding##_f32, s32_##rounding##_ftz},                                         \
-        {#rounding, "u64", "f32", u64_##rounding##_f32, u64_##rounding##_ftz},                                         \
-        {#rounding, "s64", "f32", s64_##rounding##_f32, s64_##rounding##_ftz},                                         \
-        {#rounding, "u16", "f64", u16_##rounding##_f64, NULL}, {#rounding, "s16", "f64", s16_##rounding##_f64, NULL},  \
-        {#rounding, "u32", "f64", u32_##rounding##_f64, NULL}, {#rounding, "s32", "f64", s32_##rounding##_f64, NULL},  \
-        {#rounding, "u64", "f64", u64_##rounding##_f64, NULL}, {#rounding, "s64", "f64", s64_##rounding##_f64, NULL},  \
-        {#rounding, "u16", "f16", u16_##rounding##_f16, NULL}, {#rounding, "s16", "f16", s16_##rounding##_f16, NULL},  \
-        {#rounding, "u32", "f16", u32_##rounding##_f16, NULL}, {#rounding, "s32", "f16", s32_##rounding##_f16, NULL},  \
-        {#rounding, "u64", "f16", u64_##rounding##_f16, NULL}, {#rounding, "s64", "f16", s64_##rounding##_f16, NULL},  \
-    {                                                                                                                  \
-        #rounding, "f32", "f32", f32_##rounding, f32_##rounding##_ftz                                                  \
-    }
+static const named_function to_wide[] = {{"u8", wide_u8},       {"s8", wide_s8},         {"u16", wide_u16},
+                                         {"s16", wide_s16},     {"u32", lanes_wide_u32}, {"s32", wide_s32},
+                                         {"u64", lanes_mov_64}, {"s64", lanes_mov_64}};
+static const named_function from_wide[] = {{"u8", low_u8},        {"s8", low_s8},          {"u16", low_16},
+                                           {"s16", low_16},       {"u32", lanes_truncate}, {"s32", lanes_truncate},
+                                           {"u64", lanes_mov_64}, {"s64", lanes_mov_64}};
+static const named_function clamps[] = {{"u16", u16_f64}, {"s16", s16_f64}, {"u32", u32_f64},
+                                        {"s32", s32_f64}, {"u64", u64_f64}, {"s64", s64_f64}};
+static const named_function roundings[] = {{"rni", f64_rni}, {"rzi", f64_rzi}, {"rmi", f64_rmi}, {"rpi", f64_rpi}};
 
-static const conversion conversions[] = {
-    INTEGER_ROWS(u8),
-    INTEGER_ROWS(s8),
-    INTEGER_ROWS(u16),
-    INTEGER_ROWS(s16),
-    INTEGER_ROWS(u32),
-    INTEGER_ROWS(s32),
-    INTEGER_ROWS(u64),
-    INTEGER_ROWS(s64),
-    ROUNDING_ROWS(rni),
-    ROUNDING_ROWS(rzi),
-    ROUNDING_ROWS(rmi),
-    ROUNDING_ROWS(rpi),
-    {"", "f32", "f32", f32_f32, f32_ftz},
-    {"rn", "f32", "f32", f32_f32, f32_ftz},
-    {"rn", "f32", "f64", f32_f64, f32_f64_ftz},
-    {"", "f64", "f32", f64_f32, f64_f32_ftz},
-    {"", "f64", "f64", f64_f64, NULL},
-    {"", "f32", "f16", f32_f16, f32_f16},
-    {"", "f32", "bf16", f32_bf16, f32_bf16_ftz},
-    {"rn", "f16", "f32", f16_f32, f16_f32},
-    {"rz", "f16", "f32", f16_f32_rz, NULL},
-    {"rn", "bf16", "f32", bf16_f32, NULL},
-    {"rz", "bf16", "f32", bf16_f32_rz, NULL},
-    {"rn", "f16", "s32", f16_s32, NULL},
-    {"rn", "f16", "u32", f16_u32, NULL},
-    {"rn", "f16", "s16", f16_s16, NULL},
-    {"rn", "f16", "u16", f16_u16, NULL},
-    {"rn", "f16x2", "f32", f16x2_rn, NULL},
-    {"rz", "f16x2", "f32", f16x2_rz, NULL},
-    {"rn.relu", "f16x2", "f32", f16x2_relu, NULL},
-    {"rn", "bf16x2", "f32", bf16x2_rn, NULL},
-    {"rz", "bf16x2", "f32", bf16x2_rz, NULL},
-    {"rn.relu", "bf16x2", "f32", bf16x2_relu, NULL},
-};
-
-lane_function *find_convert(const char *rounding, bool ftz, const type_info *to, const type_info *from) {
-    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++) {
-        const conversion *c = &conversions[i];
-        if (c->to[0] != to->name[0] || c->from[0] != from->name[0]) continue;
-        if (strcmp(c->to, to->name) || strcmp(c->from, from->name) || strcmp(c->rounding, rounding)) continue;
-        return ftz ? c->flushing : c->lanes;
+#define NAMED(table, name) find_named(table, sizeof(table) / sizeof *(table), name)
+static lane_function *find_named(const named_function *table, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        if (!strcmp(table[i].name, name)) return table[i].lanes;
     }
     return NULL;
 }
 
-/* ---- comparisons: a bit per lane ---- */
+typedef struct float_conversion {
+    const char *rounding, *to, *from;
+    lane_function *lanes, *flushing; /* flushing: with .ftz, NULL where it is not allowed */
+} float_conversion;
 
-#define COMPARE_LOOP(name, A, view, expression)                                                                        \
-    static uint32_t name(const void *va, const void *vb) {                                                             \
+static const float_conversion float_conversions[] = {
+    {"", "f32", "f32", f32_f32, f32_f32_ftz},      {"rn", "f32", "f32", f32_f32, f32_f32_ftz},
+    {"rn", "f32", "f64", f32_f64, f32_f64_ftz},    {"", "f64", "f32", f64_f32, f64_f32_ftz},
+    {"", "f64", "f64", lanes_mov_64, NULL},        {"", "f64", "f16", f64_f16, NULL},
+    {"", "f32", "f16", f32_f16, f32_f16},          {"", "f32", "bf16", f32_bf16, f32_bf16_ftz},
+    {"rn", "f16", "f32", f16_f32, f16_f32},        {"rz", "f16", "f32", f16_f32_rz, NULL},
+    {"rn", "bf16", "f32", bf16_f32, NULL},         {"rz", "bf16", "f32", bf16_f32_rz, NULL},
+    {"rn", "f16x2", "f32", f16x2_rn, NULL},        {"rz", "f16x2", "f32", f16x2_rz, NULL},
+    {"rn.relu", "f16x2", "f32", f16x2_relu, NULL}, {"rn", "bf16x2", "f32", bf16x2_rn, NULL},
+    {"rz", "bf16x2", "f32", bf16x2_rz, NULL},      {"rn.relu", "bf16x2", "f32", bf16x2_relu, NULL},
+};
+
+static lane_function *find_float(const char *rounding, bool ftz, const char *to, const char *from) {
+    for (size_t i = 0; i < sizeof float_conversions / sizeof *float_conversions; i++) {
+        const float_conversion *c = &float_conversions[i];
+        if (!strcmp(c->to, to) && !strcmp(c->from, from) && !strcmp(c->rounding, rounding))
+            return ftz ? c->flushing : c->lanes;
+    }
+    return NULL;
+}
+
+/* Append a step whose result has so many bits; a step that is not there makes the whole conversion unknown. */
+static void add_step(conversion *way, lane_function *lanes, int bits) {
+    way->steps[way->count] = lanes;
+    way->bits[way->count++] = (uint8_t)bits;
+}
+
+static void integer_steps(conversion *way, const type_info *to, const type_info *from) {
+    bool is_signed = from->family == 's';
+    if (from->bits < 64) add_step(way, NAMED(to_wide, from->name), 64);
+    if (to->family == 'f') {
+        bool single = to->bits == 32;
+        add_step(way, single ? is_signed ? f32_s64 : f32_u64 : is_signed ? f64_s64 : f64_u64, to->bits);
+    } else if (to->family == 'h') {
+        add_step(way, is_signed ? f32_s64 : f32_u64, 32);
+        add_step(way, f16_f32, 16);
+    } else if (to->bits < 64 || from->bits == 64) {
+        add_step(way, NAMED(from_wide, to->name), to->bits < 16 ? 16 : to->bits);
+    }
+}
+
+static void rounding_steps(conversion *way, lane_function *rounding, bool ftz, const type_info *to,
+                           const type_info *from) {
+    if (from->bits < 64 || ftz) add_step(way, find_float("", ftz, "f64", from->name), 64);
+    add_step(way, rounding, 64);
+    bool to_float = to->family == 'f';
+    add_step(way, to_float ? find_float("rn", ftz, to->name, "f64") : NAMED(clamps, to->name), to->bits);
+}
+
+bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way) {
+    *way = (conversion){0};
+    lane_function *integral = NAMED(roundings, rounding);
+    if (integral)
+        rounding_steps(way, integral, ftz, to, from);
+    else if (strchr("us", from->family))
+        integer_steps(way, to, from);
+    else
+        add_step(way, find_float(rounding, ftz, to->name, from->name), to->bits);
+    for (int i = 0; i < way->count; i++) {
+        if (!way->steps[i]) return false;
+    }
+    return true;
+}
+
+/* ---- comparisons: a bit per lane where the relation of the two values is one of the wanted ---- */
+
+enum { LESS = 1, EQUAL = 2, GREATER = 4, UNORDERED = 8 };
+
+#define COMPARE_LOOP(name, A, T, view)                                                                                 \
+    static uint32_t name(const void *va, const void *vb, uint32_t wanted) {                                            \
         const A *pa = va, *pb = vb;                                                                                    \
         uint32_t result = 0;                                                                                           \
         for (int i = 0; i < LANES; i++) {                                                                              \
-            __typeof__(view(pa[i])) x = view(pa[i]), y = view(pb[i]);                                                  \
-            result |= (uint32_t)(expression) << i;                                                                     \
+            const T x = view(pa[i]), y = view(pb[i]);                                                                  \
+            uint32_t relation = x < y ? LESS : x > y ? GREATER : x == y ? EQUAL : UNORDERED;                           \
+            result |= (uint32_t)((relation & wanted) != 0) << i;                                                       \
         }                                                                                                              \
         return result;                                                                                                 \
     }
-#define ORDERED_SET(type, A, view)                                                                                     \
-    COMPARE_LOOP(eq_##type, A, view, x == y)                                                                           \
-    COMPARE_LOOP(ne_##type, A, view, x != y)                                                                           \
-    COMPARE_LOOP(lt_##type, A, view, x < y)                                                                            \
-    COMPARE_LOOP(le_##type, A, view, x <= y)                                                                           \
-    COMPARE_LOOP(gt_##type, A, view, x > y)                                                                            \
-    COMPARE_LOOP(ge_##type, A, view, x >= y)
-/* ne is ordered for floats: false with a NaN; the ..u forms are true with one */
-#define FLOAT_SET(type, A, view)                                                                                       \
-    COMPARE_LOOP(eq_##type, A, view, x == y)                                                                           \
-    COMPARE_LOOP(ne_##type, A, view, x<y || x> y)                                                                      \
-    COMPARE_LOOP(lt_##type, A, view, x < y)                                                                            \
-    COMPARE_LOOP(le_##type, A, view, x <= y)                                                                           \
-    COMPARE_LOOP(gt_##type, A, view, x > y)                                                                            \
-    COMPARE_LOOP(ge_##type, A, view, x >= y)                                                                           \
-    COMPARE_LOOP(equ_##type, A, view, !(x < y || x > y))                                                               \
-    COMPARE_LOOP(neu_##type, A, view, x != y)                                                                          \
-    COMPARE_LOOP(ltu_##type, A, view, !(x >= y))                                                                       \
-    COMPARE_LOOP(leu_##type, A, view, !(x > y))                                                                        \
-    COMPARE_LOOP(gtu_##type, A, view, !(x <= y))                                                                       \
-    COMPARE_LOOP(geu_##type, A, view, !(x < y))                                                                        \
-    COMPARE_LOOP(num_##type, A, view, x == x && y == y)                                                                \
-    COMPARE_LOOP(nan_##type, A, view, x != x || y != y)
+#define LOW_16(a) (uint16_t)(a)
+COMPARE_LOOP(compare_u16, uint32_t, uint16_t, LOW_16)
+COMPARE_LOOP(compare_s16, uint32_t, int16_t, (int16_t))
+COMPARE_LOOP(compare_u32, uint32_t, uint32_t, )
+COMPARE_LOOP(compare_s32, uint32_t, int32_t, (int32_t))
+COMPARE_LOOP(compare_u64, uint64_t, uint64_t, )
+COMPARE_LOOP(compare_s64, uint64_t, int64_t, (int64_t))
+COMPARE_LOOP(compare_f32, uint32_t, float, float_of)
+COMPARE_LOOP(compare_f32_ftz, uint32_t, float, flushed_value)
+COMPARE_LOOP(compare_f64, uint64_t, double, double_of)
+COMPARE_LOOP(compare_f16, uint32_t, float, half_value)
+COMPARE_LOOP(compare_bf16, uint32_t, float, bfloat_value)
 
-#define HALF_VIEW(a) half_value((a) & 0xffffu)
-#define BFLOAT_VIEW(a) bfloat_value((a) & 0xffffu)
-ORDERED_SET(u16, uint32_t, FROM_u16)
-ORDERED_SET(s16, uint32_t, FROM_s16)
-ORDERED_SET(u32, uint32_t, FROM_u32)
-ORDERED_SET(s32, uint32_t, FROM_s32)
-ORDERED_SET(u64, uint64_t, FROM_u64)
-ORDERED_SET(s64, uint64_t, FROM_s64)
-FLOAT_SET(f32, uint32_t, float_of)
-FLOAT_SET(f32_ftz, uint32_t, flushed_value)
-FLOAT_SET(f64, uint64_t, double_of)
-FLOAT_SET(f16, uint32_t, HALF_VIEW)
-FLOAT_SET(bf16, uint32_t, BFLOAT_VIEW)
-
-typedef struct comparison {
-    const char *name, *type;
+static const struct {
+    const char *type;
     compare_function *compare;
-} comparison;
-
-#define INTEGER_COMPARISONS(type)                                                                                      \
-    {"eq", #type, eq_##type}, {"ne", #type, ne_##type}, {"lt", #type, lt_##type}, {"le", #type, le_##type},            \
-        {"gt", #type, gt_##type}, {                                                                                    \
-        "ge", #type, ge_##type                                                                                         \
-    }
-#define UNSIGNED_COMPARISONS(type, bits)                                                                               \
-    INTEGER_COMPARISONS(type), {"lo", #type, lt_##type}, {"ls", #type, le_##type}, {"hi", #type, gt_##type},           \
-        {"hs", #type, ge_##type}, {"eq", bits, eq_##type}, {                                                           \
-        "ne", bits, ne_##type                                                                                          \
-    }
-#define FLOAT_COMPARISONS(type, name)                                                                                  \
-    {"eq", name, eq_##type}, {"ne", name, ne_##type}, {"lt", name, lt_##type}, {"le", name, le_##type},                \
-        {"gt", name, gt_##type}, {"ge", name, ge_##type}, {"equ", name, equ_##type}, {"neu", name, neu_##type},        \
-        {"ltu", name, ltu_##type}, {"leu", name, leu_##type}, {"gtu", name, gtu_##type}, {"geu", name, geu_##type},    \
-        {"num", name, num_##type}, {                                                                                   \
-        "nan", name, nan_##type                                                                                        \
-    }
-
-static const comparison comparisons[] = {
-    UNSIGNED_COMPARISONS(u16, "b16"),
-    UNSIGNED_COMPARISONS(u32, "b32"),
-    UNSIGNED_COMPARISONS(u64, "b64"),
-    INTEGER_COMPARISONS(s16),
-    INTEGER_COMPARISONS(s32),
-    INTEGER_COMPARISONS(s64),
-    FLOAT_COMPARISONS(f32, "f32"),
-    FLOAT_COMPARISONS(f64, "f64"),
-    FLOAT_COMPARISONS(f16, "f16"),
-    FLOAT_COMPARISONS(bf16, "bf16"),
-    FLOAT_COMPARISONS(f32_ftz, "f32.ftz"),
+} compare_functions[] = {
+    {"b16", compare_u16}, {"b32", compare_u32}, {"b64", compare_u64},   {"u16", compare_u16}, {"u32", compare_u32},
+    {"u64", compare_u64}, {"s16", compare_s16}, {"s32", compare_s32},   {"s64", compare_s64}, {"f32", compare_f32},
+    {"f64", compare_f64}, {"f16", compare_f16}, {"bf16", compare_bf16},
 };
 
-compare_function *find_compare(const char *name, const type_info *type, bool ftz) {
-    const char *type_name = ftz ? "f32.ftz" : type->name;
+/* ne is ordered for floats: false with a NaN; the ..u forms are true with one. */
+static const struct {
+    const char *name, *families; /* of type_info */
+    uint8_t wanted;
+} comparisons[] = {
+    {"eq", "busfhg", EQUAL},
+    {"ne", "busfhg", LESS | GREATER},
+    {"lt", "usfhg", LESS},
+    {"le", "usfhg", LESS | EQUAL},
+    {"gt", "usfhg", GREATER},
+    {"ge", "usfhg", GREATER | EQUAL},
+    {"lo", "u", LESS},
+    {"ls", "u", LESS | EQUAL},
+    {"hi", "u", GREATER},
+    {"hs", "u", GREATER | EQUAL},
+    {"equ", "fhg", EQUAL | UNORDERED},
+    {"neu", "fhg", LESS | GREATER | UNORDERED},
+    {"ltu", "fhg", LESS | UNORDERED},
+    {"leu", "fhg", LESS | EQUAL | UNORDERED},
+    {"gtu", "fhg", GREATER | UNORDERED},
+    {"geu", "fhg", GREATER | EQUAL | UNORDERED},
+    {"num", "fhg", LESS | EQUAL | GREATER},
+    {"nan", "fhg", UNORDERED},
+};
+
+compare_function *find_compare(const char *name, const type_info *type, bool ftz, uint8_t *wanted) {
+    *wanted = 0;
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
-        if (!strcmp(comparisons[i].name, name) && !strcmp(comparisons[i].type, type_name))
-            return comparisons[i].compare;
+        if (!strcmp(comparisons[i].name, name) && strchr(comparisons[i].families, type->family))
+            *wanted = comparisons[i].wanted;
+    }
+    if (!*wanted) return NULL;
+    if (ftz) return strcmp(type->name, "f32") ? NULL : compare_f32_ftz;
+    for (size_t i = 0; i < sizeof compare_functions / sizeof *compare_functions; i++) {
+        if (!strcmp(compare_functions[i].type, type->name)) return compare_functions[i].compare;
     }
     return NULL;
 }

@@ -150,7 +150,7 @@ uint16_t source_of_type(decoder *dec, const operand *from, const type_info *type
         uint16_t whole = special_register_of(dec, (special_register)from->value);
         uint16_t result = scratch_register(dec, bits);
         op *o = emit(dec, OP_LANES);
-        o->run.lanes = bits == 64 ? find_convert("", false, find_type("u64"), find_type("u32")) : lanes_low_16;
+        o->run.lanes = bits == 64 ? lanes_wide_u32 : lanes_low_16;
         add_dest(o, result);
         add_source(o, whole);
         return result;
@@ -261,12 +261,18 @@ void decode_compare(decoder *dec, const form_match *match) {
     bool combined = match->chosen[1] && strcmp(match->chosen[1], "ftz") && !find_type(match->chosen[1]);
     expect_operands(dec, combined ? 4 : 3, combined ? 4 : 3);
     const operand *to = operand_at(dec, 0);
-    compare_function *compare = find_compare(match->chosen[0], match->types[0], chose(match, "ftz"));
-    if (!compare) refuse(dec, "comparison .%s does not exist for .%s", match->chosen[0], match->types[0]->name);
-    uint16_t a = source_of_type(dec, operand_at(dec, 1), match->types[0], EXACT);
-    uint16_t b = source_of_type(dec, operand_at(dec, 2), match->types[0], EXACT);
+    const type_info *type = match->types[0];
+    bool ftz = chose(match, "ftz");
+    uint8_t wanted;
+    compare_function *compare = find_compare(match->chosen[0], type, ftz, &wanted);
+    if (!compare) {
+        refuse(dec, "comparison .%s%s does not exist for .%s", match->chosen[0], ftz ? ".ftz" : "", type->name);
+    }
+    uint16_t a = source_of_type(dec, operand_at(dec, 1), type, EXACT);
+    uint16_t b = source_of_type(dec, operand_at(dec, 2), type, EXACT);
     op *o = emit(dec, OP_COMPARE);
     o->run.compare = compare;
+    o->immediate = wanted;
     o->p[0] = predicate(dec, to);
     o->p[1] = optional_predicate(dec, to->second);
     add_source(o, a);
@@ -433,7 +439,9 @@ void decode_is_space(decoder *dec, const form_match *match) {
     uint16_t value = source(dec, operand_at(dec, 1), 64, EXACT), top = scratch_register(dec, 64);
     emit_lanes(dec, lanes_shr_u64, top, value, constant_register(dec, 59, 32), 0);
     op *o = emit(dec, OP_COMPARE);
-    o->run.compare = find_compare("eq", find_type("u64"), false);
+    uint8_t wanted;
+    o->run.compare = find_compare("eq", find_type("u64"), false, &wanted);
+    o->immediate = wanted;
     o->p[0] = predicate(dec, operand_at(dec, 0));
     add_source(o, top);
     add_source(o, constant_register(dec, window, 64));
@@ -449,12 +457,23 @@ static const char *rounding_name(const form_match *match) {
     return chose(match, "rn") ? "rn" : "";
 }
 
+/* The steps of a conversion, each but the last into a register of its own. */
+static void emit_conversion(decoder *dec, const conversion *way, uint16_t to, uint16_t a, int b) {
+    for (int i = 0; i < way->count; i++) {
+        bool last = i + 1 == way->count;
+        uint16_t result = last ? to : scratch_register(dec, way->bits[i]);
+        emit_lanes(dec, way->steps[i], result, a, i ? -1 : b, 0);
+        a = result;
+    }
+}
+
 void decode_convert(decoder *dec, const form_match *match) {
     const type_info *to = match->types[0], *from = match->types[1];
     bool packed = to->family == 'H' || to->family == 'G';
     expect_operands(dec, packed ? 3 : 2, packed ? 3 : 2);
-    lane_function *lanes = find_convert(rounding_name(match), chose(match, "ftz"), to, from);
-    if (!lanes) refuse(dec, "this conversion is not supported");
+    conversion way;
+    if (!find_conversion(rounding_name(match), chose(match, "ftz"), to, from, &way))
+        refuse(dec, "this conversion is not supported");
     uint16_t a = source_of_type(dec, operand_at(dec, 1), from, WIDER);
     int b = packed ? source_of_type(dec, operand_at(dec, 2), from, WIDER) : -1;
     const operand *target = operand_at(dec, 0);
@@ -464,15 +483,15 @@ void decode_convert(decoder *dec, const form_match *match) {
     if (own > bits && integer && own <= 64) {
         /* a wider destination holds the value extended by its type */
         uint16_t narrow = scratch_register(dec, bits);
-        emit_lanes(dec, lanes, narrow, a, b, 0);
+        emit_conversion(dec, &way, narrow, a, b);
         const type_info *signed_type = find_type(bits == 16 ? "s16" : "s32");
         const type_info *unsigned_type = find_type(bits == 16 ? "u16" : "u32");
-        lanes = find_convert("", false, find_type(own == 64 ? "u64" : "u32"),
-                             to->family == 's' ? signed_type : unsigned_type);
-        emit_lanes(dec, lanes, dest(dec, target, own), narrow, -1, 0);
+        find_conversion("", false, find_type(own == 64 ? "u64" : "u32"),
+                        to->family == 's' ? signed_type : unsigned_type, &way);
+        emit_conversion(dec, &way, dest(dec, target, own), narrow, -1);
         return;
     }
-    emit_lanes(dec, lanes, dest(dec, target, bits), a, b, 0);
+    emit_conversion(dec, &way, dest(dec, target, bits), a, b);
     if (chose(match, "sat"))
         emit_lanes(dec, lanes_saturate_f32, dest(dec, target, bits), dest(dec, target, bits), -1, 0);
 }

@@ -1,4 +1,4 @@
-/* lanes.h - lane functions of alu.c and convert.c: each computes all 32 lanes of one instruction. */
+/* lanes.h - lane functions of alu.c, float.c and half.c: each computes all 32 lanes of one instruction. */
 #ifndef FL_EMU_LANES_H
 #define FL_EMU_LANES_H
 
@@ -20,7 +20,8 @@ lane_function lanes_and_16, lanes_and_32, lanes_and_64, lanes_or_16, lanes_or_32
     lanes_popc_32, lanes_popc_64, lanes_clz_32, lanes_clz_64, lanes_brev_32, lanes_brev_64, lanes_bfind_u32,
     lanes_bfind_s32, lanes_bmsk_clamp, lanes_szext_u32, lanes_szext_s32;
 lane_function lanes_mov_32, lanes_mov_64, lanes_mov_128, lanes_truncate, lanes_pack_16, lanes_low_16, lanes_high_16,
-    lanes_pack_32, lanes_low_32, lanes_high_32, lanes_pack_64, lanes_low_64, lanes_high_64, lanes_address;
+    lanes_pack_32, lanes_low_32, lanes_high_32, lanes_pack_64, lanes_low_64, lanes_high_64, lanes_address,
+    lanes_wide_u32;
 /* Take a fourth operand packed in the second: see decode_lanes. */
 lane_function lanes_lop3, lanes_prmt, lanes_bfi_32, lanes_bfi_64, lanes_dp4a_u32, lanes_dp4a_s32;
 

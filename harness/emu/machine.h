@@ -1,8 +1,8 @@
 /* machine.h - types that the parts of the emulator share; not for users of emu.h.
  *
  * The way of a PTX text: lexer.c -> parser.c (instructions with resolved names) -> decode.c by the table in forms.c
- * (ops) -> flow.c (reconvergence points, loops, register slots) -> warp.c executes ops, with alu.c, memory.c, mma.c and
- * sync.c; shadow.c checks, counters.c counts, launch.c spreads CTAs over host threads.
+ * (ops) -> flow.c (reconvergence points, loops, register slots) -> warp.c executes ops, with alu.c, float.c, memory.c,
+ * mma.c and sync.c; shadow.c checks, counters.c counts, launch.c spreads CTAs over host threads.
  *
  * A register slot is 32 lanes of 32 bits; a 64-bit register takes two slots and is an array of 32 uint64_t.
  * A predicate is one word with a bit per lane.
@@ -274,12 +274,12 @@ void register_name(const virtual_register *reg, char *out, size_t bytes);
 /* ---- decoded form ---- */
 
 typedef void lane_function(void *d, const void *a, const void *b, const void *c);
-typedef uint32_t compare_function(const void *a, const void *b);
+typedef uint32_t compare_function(const void *a, const void *b, uint32_t wanted);
 
 typedef enum op_kind {
     OP_LANES,     /* r[0] = lanes(r[1], r[2], r[3]) */
     OP_LANES_4,   /* r[0] = lanes(r[1], r[2], {r[3], r[4]}): the last two side by side */
-    OP_COMPARE,   /* p[0] (and p[1], the opposite) = compare(r[0], r[1]) combined with p[2] */
+    OP_COMPARE,   /* p[0] (and p[1], the opposite) = compare(r[0], r[1], immediate) combined with p[2] */
     OP_SELECT,    /* r[0] = p[2] ? r[1] : r[2] */
     OP_PREDICATE, /* p[0] = p[1] op p[2] */
     OP_BRANCH,
@@ -385,10 +385,19 @@ decode_function decode_lanes, decode_compare, decode_select, decode_predicate, d
     decode_mbarrier_invalidate, decode_branch, decode_exit, decode_trap, decode_call, decode_nothing,
     decode_address_convert, decode_is_space;
 
-compare_function *find_compare(const char *comparison, const type_info *type, bool ftz);
-lane_function *find_convert(const char *rounding, bool ftz, const type_info *to, const type_info *from);
+/* *wanted: what the function is called with, and what an OP_COMPARE keeps as its immediate. */
+compare_function *find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);
 
-/* alu.c: found by name in the table of forms, and used by decode.c */
+/* The steps of a cvt and the bits of what each gives. */
+typedef struct conversion {
+    lane_function *steps[3];
+    uint8_t bits[3];
+    int count;
+} conversion;
+
+bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
+
+/* alu.c, float.c, half.c: found by name in the table of forms, and used by decode.c */
 #include "lanes.h"
 
 /* ---- execution ---- */

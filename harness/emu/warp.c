@@ -109,7 +109,7 @@ static void set_predicate(warp *w, unsigned p, uint32_t value, uint32_t mask) {
 }
 
 static void run_compare(warp *w, const op *o, uint32_t mask) {
-    uint32_t value = o->run.compare(slot32(w, o->r[0]), slot32(w, o->r[1])), opposite = ~value;
+    uint32_t value = o->run.compare(slot32(w, o->r[0]), slot32(w, o->r[1]), (uint32_t)o->immediate), opposite = ~value;
     if (o->detail) {
         uint32_t other = w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0);
         value = o->detail == COMBINE_AND ? value & other : o->detail == COMBINE_OR ? value | other : value ^ other;

@@ -71,8 +71,12 @@ class Launch:
         return parse_symbol(self.symbol)
 
     def grid(self) -> tuple[int, int, int]:
-        """As config_launch_shape() has it; of a split tail, with one Q block in slices."""
+        """As config_launch_shape() has it; of a split tail, with one Q block in slices, or for two persistent CTAs."""
         blocks = self.seq // self.config.B_r
+        if self.config.persistent:  # two CTAs and the block that is left of an odd number, or three
+            total = blocks * self.heads * self.batch
+            ctas = 2 if total % 2 else 3
+            return (ctas, 1 - total % ctas * self.config.n_warps // -ctas, 1)
         if self.config.split_tail:
             return (blocks * self.heads * self.batch + self.config.n_warps - 1, 1, 1)
         return (blocks, self.heads, self.batch)
