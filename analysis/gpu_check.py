@@ -30,6 +30,8 @@ from .table import Cell, Table, add_table_arguments, print_table
 TIMEOUT = 240.0
 DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
+MOST_STEPS = 2  # by which an output of the GPU may differ from the emulator's
+RARE = 1e-4  # share of the elements that may differ by more than one
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def emulator(version: str) -> Iterator[Check]:
 
 
 def same_output(version: str, dtype: str) -> tuple[str, str]:
-    """At most one rounding step between the two back ends in every element."""
+    """At most one rounding step between the two back ends, but for a rare element."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = []
         for backend in ("gpu", "emu"):
@@ -181,6 +183,8 @@ def compare_outputs(ours: bytes, theirs: bytes, dtype: str) -> tuple[str, str]:
 
     P and the fp32 sums round differently on the two, so an element's error is a step of the size of what was summed,
     not of a result that happens to be near 0: the step is taken at the larger of the element and the mean magnitude.
+    One p that rounds the other way moves an element by a step of p·|v| / l. Where p is its row's largest and v is far
+    from 0 that can be two steps of the result, so RARE elements may differ by MOST_STEPS.
     """
     if len(ours) != len(theirs) or not ours:
         return f"{len(ours)} bytes and {len(theirs)}", ""
@@ -189,14 +193,17 @@ def compare_outputs(ours: bytes, theirs: bytes, dtype: str) -> tuple[str, str]:
     if not all(map(math.isfinite, (*a, *b))):
         return "not every element is finite", ""
     mean = sum(map(abs, b)) / len(b)
-    differing, worst = 0, 0.0
+    differing, far, worst = 0, 0, 0.0
     for x, y in zip(a, b, strict=True):
         if x != y:
             differing += 1
             step = math.ldexp(1.0, math.frexp(max(abs(x), abs(y), mean))[1] - mantissa)
+            far += abs(x - y) > step
             worst = max(worst, abs(x - y) / step)
-    note = f"{100 * differing / len(a):.2f} % differ, by at most {worst:.2f} steps"
-    return ("" if worst <= 1 else f"an element differs by {worst:.2f} rounding steps"), note
+    note = f"{100 * differing / len(a):.2f} % differ, by at most {worst:.2f} steps, {far} by more than one"
+    if worst > MOST_STEPS:
+        return f"an element differs by {worst:.2f} rounding steps", note
+    return (f"{far} of {len(a)} elements differ by more than one rounding step" if far > RARE * len(a) else ""), note
 
 
 def halves(data: bytes, dtype: str) -> list[float]:
