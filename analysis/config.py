@@ -50,6 +50,7 @@ class KernelConfig:
     slack: int = 0
     padded_rows: bool = False
     split_tail: bool = False
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         broken = broken_rules(self)
@@ -126,7 +127,7 @@ FEATURES_AFTER_LOAD = (
     ("opt_softmax", "optimized_softmax"),
     ("lazy", "lazy_rescale"),
 )
-FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("split_tail", "split_tail"))
+FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("split_tail", "split_tail"), ("persistent", "persistent"))
 COUNTS = ("stages", "slack")
 FEATURES = dict(FEATURES_BEFORE_LOAD + FEATURES_AFTER_LOAD + FEATURES_AFTER_COUNTS)
 TILE_FIELDS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
@@ -191,6 +192,8 @@ def broken_rules(config: KernelConfig) -> list[str]:
         )
     if config.swizzled and config.padded_rows:
         broken.append("padded_rows = true: must be false where swizzled = true, either keeps the banks apart")
+    if config.persistent and not config.split_tail:
+        broken.append("persistent = true: must be false without split_tail, which numbers the Q blocks along the grid")
     return broken
 
 
@@ -254,7 +257,7 @@ def _parse_features(feature_text: str, text: str) -> dict[str, Any]:
         else:
             known = (
                 "async, eager, swizzled, load_Q_K_V_tiles, buffer, opt_softmax, lazy, stages_N, slack_N, padded, "
-                "split_tail"
+                "split_tail, persistent"
             )
             raise ConfigError(f"{text!r}: unknown feature {item!r}: expected one of {known}")
         if found.keys() & new.keys():

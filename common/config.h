@@ -34,6 +34,7 @@ typedef struct KernelConfig {
     int slack;         /* KV blocks by which the warps may drift apart, of `stages` */
     bool padded_rows;  /* rows in shared memory are 16 bytes longer than d_head elements */
     bool split_tail;   /* Q blocks that would be a last, partly filled wave of CTAs are cut into one slice a warp */
+    bool persistent;   /* a CTA for each multiprocessor takes one Q block after another; only with split_tail */
 } KernelConfig;
 
 typedef struct launch_shape {
@@ -69,7 +70,8 @@ FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
  * With split_tail the Q blocks, numbered in that order, are the grid's x. One CTA a multiprocessor runs at a time, and
  * where the blocks do not fill the last wave, each of those left has n_warps CTAs instead of one, for a slice each: if
  * that takes less time than a block, reckoning that in a slice a warp goes through its n_warps-th part of the KV blocks
- * and spends the time of three more. */
+ * and spends the time of three more. A persistent kernel has a row of CTAs, one a multiprocessor, for the blocks that
+ * are not cut, and below it as many rows as the slices fill. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
                                               int64_t multiprocessors) {
     launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,
@@ -81,6 +83,10 @@ FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_
         const bool split = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
         shape.grid_x = (uint32_t)(blocks + (split ? left * (config->n_warps - 1) : 0));
         shape.grid_y = shape.grid_z = 1;
+        if (config->persistent) {
+            shape.grid_x = (uint32_t)(split || blocks > multiprocessors ? multiprocessors : blocks);
+            shape.grid_y = 1 + (uint32_t)(split ? waves : 0);
+        }
     }
     return shape;
 }

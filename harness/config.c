@@ -19,6 +19,7 @@ static const struct {
     {"lazy", offsetof(KernelConfig, lazy_rescale), true},
     {"padded", offsetof(KernelConfig, padded_rows), true},
     {"split_tail", offsetof(KernelConfig, split_tail), true},
+    {"persistent", offsetof(KernelConfig, persistent), true},
 };
 enum { N_FEATURES = sizeof FEATURES / sizeof *FEATURES, FIRST_AFTER_COUNTS = 6 };
 
@@ -163,7 +164,7 @@ static enum status parse_features(struct span list, const char *text, KernelConf
         if (!flag && !count)
             return fail(failure, STATUS_USAGE,
                         "config '%s': unknown feature '%.*s'; known are async, eager, swizzled, load_Q_K_V_tiles, "
-                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, split_tail",
+                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, split_tail, persistent",
                         text, item.length, item.start);
         if (count ? *count : *flag)
             return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length, item.start);
@@ -276,7 +277,7 @@ static bool symbol_value(const char **at, const char *end, const char *type, int
 
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
     static const char before[] = "_Z13flash_forwardIXtl12KernelConfig", after[] = "EEEv12forward_args";
-    static const char types[] = "diiiibbbiiibbbiibb"; /* of the fields in order: dtype, int, bool */
+    static const char types[] = "diiiibbbiiibbbiibbb"; /* of the fields in order: dtype, int, bool */
     enum { FIELDS = sizeof types - 1, FIRST_FIELDS = 13 };
     if (length < strlen(before) + strlen(after) || memcmp(symbol, before, strlen(before)) != 0 ||
         memcmp(symbol + length - strlen(after), after, strlen(after)) != 0)
@@ -308,7 +309,8 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
                              values[14],
                              values[15],
                              values[16],
-                             values[17]};
+                             values[17],
+                             values[18]};
     return true;
 }
 

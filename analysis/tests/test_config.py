@@ -17,7 +17,7 @@ CASES = Path(__file__).parent / "fixtures/config_cases.txt"
 V01 = c.parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
 V01_SYMBOL = (
     "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-    "Lb0ELi0ELi0ELb0ELb0EEEEv12forward_args"
+    "Lb0ELi0ELi0ELb0ELb0ELb0EEEEv12forward_args"
 )
 
 
@@ -57,7 +57,8 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         stages=(stages := draw(st.sampled_from([0, 2, 3, 4, 12]))),
         slack=draw(st.integers(0, max(stages - 2, 0))),
         padded_rows=not swizzled and draw(st.booleans()),
-        split_tail=draw(st.booleans()),
+        split_tail=(split_tail := draw(st.booleans())),
+        persistent=split_tail and draw(st.booleans()),
     )
 
 
@@ -144,6 +145,7 @@ def test_field_order_is_that_of_the_c_header() -> None:
         ({"slack": 1}, ["slack = 1", "without stages"]),
         ({"stages": 4, "slack": -1}, ["slack = -1", "from 0"]),
         ({"swizzled": True, "padded_rows": True}, ["padded_rows = true", "swizzled"]),
+        ({"persistent": True}, ["persistent = true", "split_tail"]),
         ({"dtype": 5}, ["dtype = 5", "Dtype"]),
     ],
 )
@@ -166,12 +168,12 @@ def test_symbol_demangles_to_a_form_that_parses() -> None:
 
 def test_later_fields_may_follow_when_they_are_zero() -> None:
     assert c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi0ELb0EEEEv")) == V01
-    with pytest.raises(ConfigError, match="value 19 of KernelConfig is 3, but only 18"):
+    with pytest.raises(ConfigError, match="value 20 of KernelConfig is 3, but only 19"):
         c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi3EEEEv"))
 
 
 def test_later_fields_may_be_missing() -> None:
-    later = "Lb0ELi0ELi0ELb0ELb0E"
+    later = "Lb0ELi0ELi0ELb0ELb0ELb0E"
     assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
     assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == replace(V01, lazy_rescale=True, stages=4)
     with pytest.raises(ConfigError, match="12 values"):

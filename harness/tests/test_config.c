@@ -80,7 +80,7 @@ static bool decodes(const char *symbol, const char *expected) {
 static void symbols(void) {
 #define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
 #define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-#define LATER "Lb0ELi0ELi0ELb0ELb0E"
+#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E"
 #define AFTER "EEEv12forward_args"
     static const char *const bad[] = {
         "",
@@ -105,8 +105,11 @@ static void symbols(void) {
     ok(decodes(FIRST LATER "Lb0ELi0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "unknown fields, zero");
     ok(decodes(FIRST "Lb1ELi4E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+lazy+stages_4"),
        "some of the later fields");
-    ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1E" AFTER,
-               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+split_tail"),
+    ok(decodes(FIRST "Lb0ELi5ELi2ELb0ELb1ELb0E" AFTER,
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+split_tail"),
+       "fields between zeros");
+    ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1ELb1E" AFTER,
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+split_tail+persistent"),
        "every later field lands in its place");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
@@ -114,6 +117,35 @@ static void symbols(void) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         KernelConfig config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "not a symbol of ours: '%s'", bad[i]);
+    }
+}
+
+/* The grid of 16 heads on 132 multiprocessors. 4096 Q blocks leave 4 for the last wave, of which 32 slices are one
+ * wave; 512 leave 116, too many for slices to be worth it. */
+static void launch_shapes(void) {
+#define BLOCKS "(FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded"
+    static const struct {
+        const char *config;
+        int seq, batch;
+        uint32_t x, y, z;
+    } cases[] = {
+        {BLOCKS, 4096, 16, 16, 16, 16},
+        {BLOCKS "+split_tail", 4096, 16, 4092 + 32, 1, 1},
+        {BLOCKS "+split_tail", 512, 16, 512, 1, 1},
+        {BLOCKS "+split_tail+persistent", 4096, 16, 132, 2, 1},
+        {BLOCKS "+split_tail+persistent", 512, 16, 132, 1, 1},
+        {BLOCKS "+split_tail+persistent", 512, 1, 32, 1, 1},        /* fewer blocks than multiprocessors */
+        {BLOCKS "+split_tail+persistent", 256, 1, 132, 1 + 1, 1},   /* all of them in slices */
+        {BLOCKS "+split_tail+persistent", 16384, 1, 132, 1 + 7, 1}, /* 1024 leave 100: slices for seven waves */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KernelConfig config;
+        struct failure failure;
+        config_parse(cases[i].config, &config, &failure);
+        const launch_shape shape = config_launch_shape(&config, cases[i].seq, 16, cases[i].batch, 132);
+        ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
+           "grid %u x %u x %u at %d x %d: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].batch, cases[i].seq,
+           strchr(cases[i].config, '+'));
     }
 }
 
@@ -163,6 +195,7 @@ int main(void) {
     shared_cases();
     round_trips();
     symbols();
+    launch_shapes();
     fuzz();
     return tap_done();
 }
