@@ -268,6 +268,17 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
     )
 
 
+def page(folder: Path) -> str:
+    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, a column a version."""
+    profiles = [
+        replace(one, source=path.name.split(".")[0])
+        for path in sorted((folder / "logs/profile").glob("v*.fp16.4096.csv"))
+        for one in parse(read_text(path), str(path))
+    ]
+    whole = table(profiles, 6, transpose=True)
+    return Table(whole.columns, [row for row in whole.rows if row[0] not in ("kernel", "seq", "TFLOP/s")]).markdown()
+
+
 # ---- running ncu -----------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +315,7 @@ def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> lis
         outcome = executables.run_command(command(version, arguments), TIMEOUT)
         executables.checked(outcome, (RIGHT,))
         name = f"{version}.{dtype}.{seq}" + (f".{run + 1}" if args.runs > 1 else "") + ".csv"
-        write_atomically(args.folder / name, outcome.stdout)
+        write_atomically(args.folder / name, outcome.stdout[outcome.stdout.find('"ID",') :])
         runs.append([replace(one, problem=sizes) for one in parse(outcome.stdout, version)])
     by_kernel = zip(*runs, strict=True)
     return [mean(launches) for launches in by_kernel]

@@ -1,12 +1,12 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md is generated whole, README.md between two markers, docs/ladder.svg is the picture above its table.
+kernels/README.md and docs/ladder.svg are generated whole, README.md and docs/profiles.md between two markers.
 Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -193,23 +193,27 @@ def short_table(steps: Sequence[Step]) -> Table:
     return Table(columns, rows)
 
 
-def with_table(text: str, steps: Sequence[Step], name: str) -> str:
-    """The text of README.md with what stands between the markers made anew."""
+def with_table(text: str, table: str, name: str) -> str:
+    """The text of a document with what stands between the markers made anew."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise AnalysisError(f"{name}: expected one line {BEGIN!r} and after it one line {END!r}")
     before, after = text[: text.index(BEGIN)], text[text.index(END) :]
-    return f"{before}{BEGIN}\n{short_table(steps).markdown()}{after}"
+    return f"{before}{BEGIN}\n{table}{after}"
 
 
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
-    """Every generated document by its file. README.md is left out where there is none."""
-    from . import pictures, plot
+    """Every generated document by its file. Those with a table between markers are left out where there is none."""
+    from . import pictures, plot, profile
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
-    page = folder / "README.md"
-    if page.exists():
-        made[page] = with_table(read_text(page), steps, str(page))
+    tables: dict[Path, Callable[[], str]] = {
+        folder / "README.md": lambda: short_table(steps).markdown(),
+        folder / "docs/profiles.md": lambda: profile.page(folder),
+    }
+    for page, table in tables.items():
+        if page.exists():
+            made[page] = with_table(read_text(page), table(), str(page))
     return made
 
 

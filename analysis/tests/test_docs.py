@@ -261,12 +261,12 @@ def test_generated_parts_are_fresh() -> None:
 def test_a_page_without_markers_is_refused() -> None:
     for text in ("no markers", f"{readme.END}\n{readme.BEGIN}\n", readme.BEGIN):
         with pytest.raises(AnalysisError, match="expected one line"):
-            readme.with_table(text, [], "README.md")
+            readme.with_table(text, "", "README.md")
 
 
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
     text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
-    made = readme.with_table(text, steps()[:1], "README.md")
+    made = readme.with_table(text, readme.short_table(steps()[:1]).markdown(), "README.md")
     assert made.startswith(f"before\n{readme.BEGIN}\n| version")
     assert made.endswith(f"{readme.END}\nafter\n")
     assert "old" not in made
