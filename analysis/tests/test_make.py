@@ -79,7 +79,7 @@ def test_device_header_edit_rebuilds_the_chain_but_no_host_object(tree: Path) ->
 
 def test_the_instances_depend_on_every_module_that_writes_them(tree: Path) -> None:
     script = "import sys, analysis.instances; print(*(m for m in sys.modules if m.startswith('analysis.')))"
-    python = [tree / ".venv/bin/python", "-c", script]
+    python = [str(tree / ".venv/bin/python"), "-c", script]
     modules = subprocess.run(python, cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, check=True).stdout.split()
     needed = {f"analysis/{module.removeprefix('analysis.')}.py" for module in modules}
     database = make(tree, "-pn", "v01")
