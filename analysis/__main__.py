@@ -67,6 +67,9 @@ COMMANDS = (
 )
 
 
+VENV = ".venv/bin/python"
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m analysis",
@@ -110,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"analysis {chosen}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
         return FAILED
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("analysis"):
+            print(f"analysis {chosen}: needs the package {error.name}: run make setup and {VENV}", file=sys.stderr)
+            return REFUSED
         traceback.print_exc()
         print(f"analysis {chosen}: this is a fault of the program, not of its input", file=sys.stderr)
         return FAILED
