@@ -115,7 +115,6 @@ OBJECTS := $(HARNESS:harness/%.c=$(BUILD)/harness/%.o)
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
-$(BUILD)/harness/emu/%.o: CFLAGS := $(if $(filter -O2 -g,$(CFLAGS)),-O3 -g,$(CFLAGS))
 
 # --- The chain: one rule per arrow. -----------------------------------------------------------------------------------
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table
