@@ -89,19 +89,21 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
 
 /* Where a thread reads in a block, swizzled once, and its way on from there. All its rows agree mod 8, so the swizzle
  * XORs every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k as long as the sum carries
- * nothing into the chunk's upper bits: so 16 and 32 columns on are an XOR of the address with 32 and 64 bytes, four
- * addresses in all for the whole block, and 8 rows or 64 columns on are a constant number of bytes. */
+ * nothing into the chunk's upper bits: so 16 and 32 columns on are an XOR of the offset with 32 and 64 bytes, four
+ * offsets in all for the whole block, and 8 rows or 64 columns on are a constant number of bytes. The block adds
+ * another constant. */
 template <KernelConfig cfg>
 struct swizzled_place {
-    uint32_t addr;
+    uint32_t block;  /* address of the block */
+    uint32_t offset; /* from there to the thread's own chunk */
 
     /* The thread's own row, and the first or second chunk (0 or 1) of 16 columns. */
     __device__ __forceinline__ swizzled_place(uint32_t smem_block, int row, int chunk)
-        : addr(smem_block + smem_offset<cfg>(row, chunk)) {}
+        : block(smem_block), offset(smem_offset<cfg>(row, chunk)) {}
 
     /* Address `rows` (a multiple of 8) and `columns` (a multiple of 16) further on. */
     __device__ __forceinline__ uint32_t at(int rows, int columns) const {
-        return (addr ^ columns % 64 * 2) + rows * (cfg.d_head * 2) + columns / 64 * 128;
+        return block + (offset ^ columns % 64 * 2) + rows * (cfg.d_head * 2) + columns / 64 * 128;
     }
 };
 
@@ -112,12 +114,13 @@ struct swizzled_place {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. */
+/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. From row to row the address goes
+ * on by steps: with a product for each row the two copies of the KV block's code would spill on sm_90. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_addr, const uint16_t *gmem, int seq_stride) {
-    for (int row = 0; row < rows; row += copy_rows<cfg>) {
+    for (int row = 0; row < rows; row += copy_rows<cfg>, gmem += copy_rows<cfg> * seq_stride) {
         for (int column = 0; column < cfg.d_head; column += 64)
-            cp_async_16(smem_addr + row * (cfg.d_head * 2) + column * 2, gmem + (int64_t)row * seq_stride + column);
+            cp_async_16(smem_addr + row * (cfg.d_head * 2) + column * 2, gmem + column);
     }
     cp_async_commit_group();
 }
@@ -322,7 +325,9 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     check_config<cfg>();
     constexpr int row_bytes = cfg.d_head * 2;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps; /* a warp's own */
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    /* The lane is read by itself: ptxas then keeps the addresses of ldmatrix, which it would else derive from
+     * threadIdx.x anew in every block. */
+    const int warp = threadIdx.x / 32, lane = read_tid_x() % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
