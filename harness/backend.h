@@ -39,7 +39,8 @@ struct counts {
     uint64_t executed, mma, ldmatrix;
     uint64_t wavefronts, ideal; /* ideal: of the same accesses without bank conflicts */
     uint64_t sectors;
-    uint64_t findings; /* races, unset data, ... */
+    uint64_t findings;                 /* races, unset data, ... */
+    const struct emu_counters *tables; /* by instruction, borrowed until the next launch; NULL without --counters */
 };
 
 struct backend {

@@ -140,7 +140,8 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
                               .wavefronts = counters->total.wavefronts,
                               .ideal = counters->total.ideal,
                               .sectors = counters->total.sectors,
-                              .findings = findings};
+                              .findings = findings,
+                              .tables = emu->options->counters ? counters : NULL};
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         if (!strcmp(row->group, "mma")) counts->mma += row->executed;

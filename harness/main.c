@@ -252,8 +252,9 @@ static enum status run_one(struct session *session, const struct problem *proble
     const bool right = !record.verdict || verdict.pass;
     if (backend->ops->sample && right && !dumped) status = measure(session, &record, &measurement, &pass_after);
     if (!status) status = report_record(&session->report, &record, failure);
-    FILE *const words = report_is_text(&session->options) ? stdout : stderr;
-    if (!status && backend->ops->explain && !backend->ops->explain(backend, words, session->options.counters))
+    const bool text = report_is_text(&session->options);
+    const bool tables = session->options.counters && (text || !session->options.json); /* or the record has them */
+    if (!status && backend->ops->explain && !backend->ops->explain(backend, text ? stdout : stderr, tables))
         status = fail(failure, STATUS_ERROR, "out of memory for the tables of counters");
     measurement_free(&measurement);
     return status;

@@ -2,6 +2,7 @@
 
 #include "harness/about.h"
 #include "harness/config.h"
+#include "harness/emu/print.h"
 #include "harness/json.h"
 
 #include <errno.h>
@@ -139,6 +140,35 @@ static void add_derived(struct json *json, const struct record *record) {
     json_close(json, '}');
 }
 
+static void add_tally(struct json *json, const emu_tally *tally, emu_tally_key key) {
+    const emu_counter *sum = &tally->sum;
+    json_open(json, NULL, '{');
+    json_string(json, key == EMU_BY_LINE ? "file" : "name", tally->name);
+    if (key == EMU_BY_LINE) json_int(json, "line", tally->line);
+    if (key == EMU_BY_REGION) json_int(json, "depth", tally->depth);
+    json_int(json, "executed", (int64_t)sum->executed);
+    json_int(json, "wavefronts", (int64_t)sum->wavefronts);
+    json_int(json, "ideal", (int64_t)sum->ideal);
+    json_int(json, "sectors", (int64_t)sum->sectors);
+    json_int(json, "bytes", (int64_t)sum->bytes);
+    json_close(json, '}');
+}
+
+/* The tables that --counters prints; null without it. */
+static void add_table(struct json *json, const char *name, const emu_counters *tables, emu_tally_key key) {
+    size_t count;
+    emu_tally *tallies = tables ? tally_counters(tables, key, &count) : NULL;
+    if (!tables) {
+        json_null(json, name);
+        return;
+    }
+    json->failed |= !tallies;
+    json_open(json, name, '[');
+    for (size_t i = 0; tallies && i < count; i++) add_tally(json, &tallies[i], key);
+    json_close(json, ']');
+    free(tallies);
+}
+
 static void add_counts(struct json *json, const struct counts *counts) {
     if (!counts) {
         json_null(json, "counters");
@@ -153,6 +183,9 @@ static void add_counts(struct json *json, const struct counts *counts) {
     json_int(json, "ideal", (int64_t)counts->ideal);
     json_int(json, "sectors", (int64_t)counts->sectors);
     json_close(json, '}');
+    add_table(json, "lines", counts->tables, EMU_BY_LINE);
+    add_table(json, "regions", counts->tables, EMU_BY_REGION);
+    add_table(json, "groups", counts->tables, EMU_BY_GROUP);
     json_int(json, "findings", (int64_t)counts->findings);
     json_close(json, '}');
 }

@@ -26,39 +26,31 @@ void print_forms(FILE *to) {
     }
 }
 
-typedef enum tally_key { BY_LINE, BY_REGION, BY_GROUP } tally_key;
-
-/* Sums of counters under one heading. */
-typedef struct tally {
-    const char *name; /* of the file, the region or the group */
-    int line;         /* of the source; 0 for regions and groups */
-    emu_counter sum;
-} tally;
-
 /* The heading of a row. A source line is that of the kernel itself, not of a wrapper that was inlined into it. */
-static tally tally_of(const emu_counters *counters, const emu_counter *row, tally_key key) {
+static emu_tally heading_of(const emu_counters *counters, const emu_counter *row, emu_tally_key key) {
     const emu_place *place = &row->place;
-    if (key == BY_REGION) {
-        return (tally){.name = counters->regions[row->region].name};
+    if (key == EMU_BY_REGION) {
+        const emu_region *region = &counters->regions[row->region];
+        return (emu_tally){.name = region->name, .depth = region->depth};
     }
-    if (key == BY_GROUP) {
-        return (tally){.name = row->group};
+    if (key == EMU_BY_GROUP) {
+        return (emu_tally){.name = row->group};
     }
     bool inlined = place->caller_file[0] != 0;
     const char *file = inlined ? place->caller_file : place->file, *slash = strrchr(file, '/');
     if (file[0] == 0) {
-        return (tally){.name = "PTX line", .line = place->ptx_line};
+        return (emu_tally){.name = "PTX line", .line = place->ptx_line};
     }
-    return (tally){.name = slash ? slash + 1 : file, .line = inlined ? place->caller_line : place->line};
+    return (emu_tally){.name = slash ? slash + 1 : file, .line = inlined ? place->caller_line : place->line};
 }
 
 static int by_name_and_line(const void *left, const void *right) {
-    const tally *a = left, *b = right;
+    const emu_tally *a = left, *b = right;
     int names = strcmp(a->name, b->name);
     return names ? names : (a->line > b->line) - (a->line < b->line);
 }
 
-static void print_tally(FILE *to, const tally *tally) {
+static void print_tally(FILE *to, const emu_tally *tally) {
     char name[64];
     const char *format = tally->line == 0 ? "%s" : strchr(tally->name, '.') ? "%s:%d" : "%s %d"; /* file or PTX line */
     snprintf(name, sizeof name, format, tally->name, tally->line);
@@ -66,37 +58,46 @@ static void print_tally(FILE *to, const tally *tally) {
             tally->sum.executed, tally->sum.wavefronts, tally->sum.ideal, tally->sum.sectors, tally->sum.bytes);
 }
 
-static bool print_tallies(FILE *to, const emu_counters *counters, tally_key key, const char *heading) {
-    tally *tallies = calloc(counters->count + 1, sizeof *tallies);
-    if (!tallies) {
-        return false;
-    }
-    size_t count = 0;
-    for (size_t i = 0; i < counters->count; i++) {
+emu_tally *tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count) {
+    emu_tally *tallies = calloc(counters->count + 1, sizeof *tallies);
+    *count = 0;
+    for (size_t i = 0; tallies && i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
-        tally tally = tally_of(counters, row, key);
+        if (!row->executed) {
+            continue;
+        }
+        emu_tally tally = heading_of(counters, row, key);
         size_t at = 0;
-        while (at < count && by_name_and_line(&tallies[at], &tally) != 0) {
+        while (at < *count && by_name_and_line(&tallies[at], &tally) != 0) {
             at++;
         }
-        if (at == count) {
-            tallies[count++] = tally;
+        if (at == *count) {
+            tallies[(*count)++] = tally;
         }
         emu_counter *sum = &tallies[at].sum;
         sum->executed += row->executed;
+        sum->lanes += row->lanes;
         sum->wavefronts += row->wavefronts;
         sum->ideal += row->ideal;
         sum->sectors += row->sectors;
+        sum->requests += row->requests;
         sum->bytes += row->bytes;
     }
-    if (key == BY_LINE) {
-        qsort(tallies, count, sizeof *tallies, by_name_and_line);
+    if (tallies && key == EMU_BY_LINE) {
+        qsort(tallies, *count, sizeof *tallies, by_name_and_line);
+    }
+    return tallies;
+}
+
+static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key key, const char *heading) {
+    size_t count;
+    emu_tally *tallies = tally_counters(counters, key, &count);
+    if (!tallies) {
+        return false;
     }
     fprintf(to, "%-36s %12s %12s %12s %12s %14s\n", heading, "PTX instr.", "wavefronts", "ideal", "sectors", "bytes");
     for (size_t i = 0; i < count; i++) {
-        if (tallies[i].sum.executed) {
-            print_tally(to, &tallies[i]);
-        }
+        print_tally(to, &tallies[i]);
     }
     fputc('\n', to);
     free(tallies);
@@ -107,9 +108,10 @@ bool print_counters(FILE *to, const emu_counters *counters) {
     fputs("PTX instructions executed by warps, modelled shared-memory wavefronts and global 32-byte sectors: counts, "
           "no times.\n\n",
           to);
-    tally total = {.name = "total", .sum = counters->total};
-    bool done = print_tallies(to, counters, BY_LINE, "source line") &&
-                print_tallies(to, counters, BY_REGION, "region") && print_tallies(to, counters, BY_GROUP, "group");
+    emu_tally total = {.name = "total", .sum = counters->total};
+    bool done = print_tallies(to, counters, EMU_BY_LINE, "source line") &&
+                print_tallies(to, counters, EMU_BY_REGION, "region") &&
+                print_tallies(to, counters, EMU_BY_GROUP, "group");
     print_tally(to, &total);
     return done;
 }

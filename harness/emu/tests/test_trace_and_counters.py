@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from emulation import entry, ptxrun
+from emulation import ROOT, entry, ptxrun
+
+from analysis import records
 
 SHARED = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[4096];'
 POINTER = ".param .u64 data"
@@ -92,3 +97,38 @@ def test_counters_as_tables(tmp_path: Path) -> None:
     assert table["lesson.cu:7"][1:] == ["6", "4", "2", "0", "256"]  # three instructions in two warps
     assert table["total"][1:5] == ["19", "4", "2", "8"]
     assert [line for line in done.stdout.splitlines() if line.startswith("region")]
+
+
+def emulate(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / "bin/v01"), "--backend", "emu", "--heads", "1", "--seq", "128", "--no-check", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+
+
+def record_of(*options: str) -> dict[str, Any]:
+    done = emulate("--json", "-", *options)
+    assert done.stderr == ""
+    raw: dict[str, Any] = json.loads(done.stdout)
+    assert records.parse(raw).device == records.EMULATOR
+    return raw["counters"]  # type: ignore[no-any-return]
+
+
+def test_the_record_holds_the_tables_that_are_printed() -> None:
+    counters = record_of("--counters")
+    printed = {words[0]: words[1:] for line in emulate("--counters").stdout.splitlines() if (words := line.split())}
+    fields = ("executed", "wavefronts", "ideal", "sectors")
+    for table in ("lines", "regions", "groups"):
+        for field in fields:
+            assert sum(row[field] for row in counters[table]) == counters["total"][field], (table, field)
+    for row in counters["lines"]:
+        numbers = printed[f"{row['file']}:{row['line']}"]
+        assert numbers == [str(row[field]) for field in (*fields, "bytes")]
+    assert len(counters["lines"]) == sum(name.startswith("v01_base.cu:") for name in printed) > 20
+    assert [row["depth"] for row in counters["regions"]] == [0, 1, 0]
+    groups = {row["name"]: row["executed"] for row in counters["groups"]}
+    assert (groups["mma"], groups["ldmatrix"]) == (counters["total"]["mma"], counters["total"]["ldmatrix"])
+
+
+def test_the_record_has_no_tables_without_counters() -> None:
+    counters = record_of()
+    assert counters["total"]["executed"] > 0 and counters["findings"] == 0
+    assert (counters["lines"], counters["regions"], counters["groups"]) == (None, None, None)
