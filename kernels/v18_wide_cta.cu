@@ -94,20 +94,21 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
 
 /* Where a thread reads in a block, swizzled once, and its way on from there. All its rows agree mod 8, so the swizzle
  * XORs every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k as long as the sum carries
- * nothing into the chunk's upper bits: so 16 and 32 columns on are an XOR of the address with 32 and 64 bytes, four
- * addresses in all for the whole block, and 8 rows or a tile on are a constant number of bytes. From an even chunk on,
- * 8 columns are an XOR with 16 bytes in the same way. */
+ * nothing into the chunk's upper bits: so 16 and 32 columns on are an XOR of the offset with 32 and 64 bytes, four
+ * offsets in all for the whole block, and 8 rows or a tile on are a constant number of bytes. From an even chunk on,
+ * 8 columns are an XOR with 16 bytes in the same way. The block adds another constant. */
 template <int tile_rows>
 struct swizzled_place {
-    uint32_t addr;
+    uint32_t block;  /* address of the block */
+    uint32_t offset; /* from there to the thread's own chunk */
 
     /* The thread's own row, and the first or second chunk (0 or 1) of 16 columns. */
     __device__ __forceinline__ swizzled_place(uint32_t smem_block, int row, int chunk)
-        : addr(smem_block + smem_offset(row, chunk)) {}
+        : block(smem_block), offset(smem_offset(row, chunk)) {}
 
     /* Address `rows` (a multiple of 8) and `columns` (a multiple of 16; from chunk 0 on, of 8) further on. */
     __device__ __forceinline__ uint32_t at(int rows, int columns) const {
-        return (addr ^ columns % 64 * 2) + (rows + columns / 64 * tile_rows) * tile_row_bytes;
+        return block + (offset ^ columns % 64 * 2) + (rows + columns / 64 * tile_rows) * tile_row_bytes;
     }
 };
 
@@ -330,7 +331,9 @@ template <KernelConfig cfg, int known_stride>
 __device__ __forceinline__ void attend(const forward_args &args) {
     const int seq_stride = known_stride != 0 ? known_stride : args.seq_stride;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps; /* a warp's own */
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    /* The lane is read by itself: ptxas then keeps the addresses of ldmatrix, which it would else derive from
+     * threadIdx.x anew in every block. */
+    const int warp = threadIdx.x / 32, lane = read_tid_x() % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
