@@ -298,7 +298,7 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> Non
     parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds a run")
     parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT", help="noise to stop at")
     parser.add_argument("--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds a run")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE instead of logs/bench/GPU.jsonl")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE, not to the one in logs/")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 

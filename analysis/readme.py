@@ -1,6 +1,7 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md and docs/ladder.svg are generated whole, README.md and docs/profiles.md between two markers.
+kernels/README.md and docs/ladder.svg are generated whole; README.md, docs/profiles.md and docs/configurations.md hold
+a table between two markers.
 Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
@@ -203,13 +204,14 @@ def with_table(text: str, table: str, name: str) -> str:
 
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. Those with a table between markers are left out where there is none."""
-    from . import pictures, plot, profile
+    from . import pictures, plot, profile, space
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
     tables: dict[Path, Callable[[], str]] = {
         folder / "README.md": lambda: short_table(steps).markdown(),
         folder / "docs/profiles.md": lambda: profile.page(folder),
+        folder / "docs/configurations.md": lambda: space.winners_table(folder).markdown(),
     }
     for page, table in tables.items():
         if page.exists():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import stats
 from .config import KernelConfig, parse_short_form
+from .ladder import load_all
 from .overview import HEADLINE
 from .records import read
 from .regs import Row, read_csv
@@ -28,11 +29,31 @@ class Space:
     version: str
     rows: Mapping[KernelConfig, Row]
     classes: Sequence[tuple[KernelConfig, ...]]
-    tflops: Mapping[KernelConfig, float]  # of those measured, at the headline problem; empty before a search
+    stages: Mapping[KernelConfig, "Stages"]  # of those measured, at the headline problem; empty before a search
 
     @property
     def winner(self) -> KernelConfig | None:
-        return max(self.tflops, key=lambda config: self.tflops[config]) if self.tflops else None
+        return max(self.stages, key=self.place) if self.stages else None
+
+    def place(self, config: KernelConfig) -> tuple[int, float]:
+        """The last stage that a measured configuration took part in, and its TFLOP/s there: larger is better.
+
+        Stages do not compare by time: the clock falls as a search goes on.
+        """
+        last = max(self.stages[config])
+        times = [one.median_ns() for one in self.stages[config][last].values()]
+        return last, HEADLINE.flop() / stats.median(times) / 1e3
+
+    def slower(self, config: KernelConfig) -> stats.Interval | None:
+        """A configuration's time over the winner's, in the rounds of the last stage that both took part in."""
+        if self.winner is None or config not in self.stages:
+            return None
+        last = max(self.stages[config])
+        found = stats.ratio(self.stages[config][last], self.stages[self.winner][last])
+        return found[0] if found else None
+
+
+Stages = dict[int, dict[tuple[str, int], stats.Round]]  # by stage, then by run and round
 
 
 def read_space(folder: Path, version: str, dtype: str = "FP16") -> Space:
@@ -47,18 +68,35 @@ def read_space(folder: Path, version: str, dtype: str = "FP16") -> Space:
     return Space(version, rows, classes, measured(folder, version))
 
 
-def measured(folder: Path, version: str) -> dict[KernelConfig, float]:
-    """TFLOP/s at the headline problem by configuration, from the newest search on the H200."""
+def measured(folder: Path, version: str) -> dict[KernelConfig, Stages]:
+    """The rounds of the newest search on the H200 at the headline problem; those with a wrong result are left out."""
     path = folder / f"logs/autotune/h200.{version}.jsonl"
     if not path.exists():
         return {}
     records = [record for record in read(path).records if record.problem == HEADLINE and record.passed is not False]
     newest = max((record.run_id for record in records), default="")
-    times: dict[str, list[float]] = {}
+    found: dict[KernelConfig, Stages] = {}
     for record in records:
         if record.run_id == newest and record.samples_ns:
-            times.setdefault(record.config, []).append(stats.median(record.samples_ns))
-    return {parse_short_form(form): HEADLINE.flop() / stats.median(ns) / 1e3 for form, ns in times.items()}
+            stages = found.setdefault(parse_short_form(record.config), {})
+            one = stats.Round(record.samples_ns, record.sm_clock_hz, record.discarded)
+            stages.setdefault(record.raw["run"]["stage"], {})[newest, record.round] = one
+    return found
+
+
+def winners_table(folder: Path) -> Table:
+    """docs/configurations.md's table: the search of every version that has one, and what its header says instead."""
+    rows: list[Sequence[Cell]] = []
+    for name, version in load_all(folder).items():
+        space = read_space(folder, name)
+        if space.winner is None:
+            continue
+        own, tflops = version.header.config, round(space.place(space.winner)[1], 1)
+        slower = "the winner" if own == space.winner else str(space.slower(own) or "not measured")
+        row = space.rows.get(space.winner)
+        spills = row.ldl if row else None
+        rows.append((name, space.winner.short_form(), tflops, spills, own.short_form(), slower))
+    return Table(("version", "fastest", "TFLOP/s", "its LDL", "header", "header's time / fastest's"), rows)
 
 
 def class_table(space: Space) -> Table:
@@ -66,9 +104,9 @@ def class_table(space: Space) -> Table:
     rows: list[Sequence[Cell]] = []
     for members in space.classes:
         row = space.rows[members[0]]
-        speeds = [space.tflops[config] for config in members if config in space.tflops]
-        speed = round(max(speeds), 1) if speeds else None
+        stage, speed = max((space.place(config) for config in members if config in space.stages), default=(None, None))
         spilled = row.spill_stores + row.spill_loads
-        rows.append((members[0].short_form(), len(members), row.registers, spilled, speed))
-    rows.sort(key=lambda row: -float(row[4] or 0))
-    return Table(("configuration", "members", "registers", "spill B", "TFLOP/s"), rows)
+        measured_speed = None if speed is None else round(speed, 1)
+        rows.append((members[0].short_form(), len(members), row.registers, spilled, stage, measured_speed))
+    rows.sort(key=lambda row: (-float(row[4] or 0), -float(row[5] or 0)))
+    return Table(("configuration", "members", "registers", "spill B", "last stage", "TFLOP/s"), rows)

@@ -9,6 +9,7 @@ import pytest
 
 from analysis import banks, lines, pictures, predictions, space
 from analysis.__main__ import main
+from analysis.config import KernelConfig
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.lines import Line, parse_lines, read_lines
@@ -16,7 +17,7 @@ from analysis.opcodes import KNOWN, MATRIX
 from analysis.overview import Speed, Step, read_steps
 from analysis.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 from analysis.sass import Instruction
-from analysis.stats import Interval
+from analysis.stats import Interval, Round
 
 
 @cache
@@ -160,6 +161,32 @@ def test_classes_share_machine_code_and_launch_shape() -> None:
         assert len({(config.B_r, config.smem_bytes()) for config in members}) == 1
     assert len(found.classes) < len(found.rows)
     assert space.read_space(root(), "v98").winner is None
+
+
+def searched(*trials: tuple[int, int, float]) -> space.Space:
+    """A space of configurations 0, 1 ... by (configuration, stage, TFLOP/s)."""
+    configs = list(space.read_space(root(), "v07").rows)
+    stages: dict[KernelConfig, space.Stages] = {}
+    for number, stage, tflops in trials:
+        one = Round((HEADLINE.flop() / tflops / 1e3,))
+        stages.setdefault(configs[number], {}).setdefault(stage, {})["run", stage] = one
+    return space.Space("v07", {}, [], stages)
+
+
+def test_a_later_stage_beats_a_faster_clock() -> None:
+    found = searched((0, 1, 320.0), (1, 1, 310.0), (1, 2, 300.0), (2, 1, 315.0), (2, 2, 305.0))
+    first, second, third = list(found.stages)
+    assert found.winner == third and found.place(first) == pytest.approx((1, 320.0))
+    slower = found.slower(second)
+    assert slower and slower.mid == pytest.approx(305 / 300)
+    faster = found.slower(first)  # in the only stage that both took part in
+    assert faster and faster.mid == pytest.approx(315 / 320)
+
+
+def test_the_winners_are_those_of_the_committed_searches() -> None:
+    table = space.winners_table(root())
+    searches = {path.name.split(".")[1] for path in (root() / "logs/autotune").glob("h200.v??.jsonl")}
+    assert {str(row[0]) for row in table.rows} == searches >= {"v07"}
 
 
 def test_the_committed_space_is_of_the_committed_code() -> None:
