@@ -14,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.lines import Line, parse_lines, read_lines
 from analysis.opcodes import KNOWN, MATRIX
-from analysis.overview import Speed, Step, read_steps
+from analysis.overview import HEADLINE, Speed, Step, read_steps
 from analysis.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 from analysis.sass import Instruction
 from analysis.stats import Interval, Round
