@@ -134,8 +134,8 @@ typedef struct emu_counter {
     uint64_t wavefronts; /* shared memory: modelled from the bank rules */
     uint64_t ideal;      /* wavefronts without conflict */
     uint64_t sectors;    /* global memory: 32-byte sectors touched, request by request */
-    uint64_t requests;   /* global memory: warp instructions */
-    uint64_t bytes;      /* moved by the lanes, shared or global */
+    uint64_t requests;   /* shared or global memory: warp instructions with at least one lane on */
+    uint64_t bytes;      /* moved by the lanes, in every memory; a cp.async moves its bytes once */
 } emu_counter;
 
 /* A region is a loop (innermost) or the code before, between and after the loops. */

@@ -484,7 +484,9 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                            .other_warp = -1,
                            .other_lane = -1,
                            .message = strdup(text)};
-    return finding.message && add_finding(c->device, &finding);
+    if (finding.message && add_finding(c->device, &finding)) return true;
+    free((void *)(uintptr_t)finding.message);
+    return false;
 }
 
 static bool check_output(crew *c, const buffer *b) {

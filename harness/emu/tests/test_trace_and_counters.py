@@ -87,6 +87,25 @@ def test_counts_of_guards_and_sectors(tmp_path: Path) -> None:
     assert guarded["executed"] == "1" and guarded["lanes"] == "4"  # warp 1 has no lane on
     store = rows["st.global.u32 [%p], %t;"]
     assert (store["sectors"], store["requests"], store["bytes"], store["line"]) == ("8", "2", "256", "8")
+    shared = rows["st.shared.u32 [%s], %t;"]
+    assert (shared["sectors"], shared["requests"], shared["bytes"]) == ("0", "2", "256")
+    parameter = rows["ld.param.u64 %p, [data];"]  # neither shared nor global: bytes alone
+    assert (parameter["sectors"], parameter["requests"], parameter["bytes"]) == ("0", "0", "512")
+    assert {rows["mov.u32 %s, smem;"][name] for name in ("requests", "bytes")} == {"0"}
+
+
+def test_a_copy_is_one_request_and_moves_its_bytes_once(tmp_path: Path) -> None:
+    body = ".reg .b32 %t, %s;\n.reg .b64 %p;\nld.param.u64 %p, [data];\nmov.u32 %t, %tid.x;\nmov.u32 %s, smem;\n"
+    body += "shl.b32 %t, %t, 4;\nadd.u32 %s, %s, %t;\ncvt.u64.u32 %q, %t;\nadd.u64 %p, %p, %q;\n"
+    body += "cp.async.cg.shared.global [%s], [%p], 16;\ncp.async.wait_all;\n"
+    (tmp_path / "copy.ptx").write_text(entry(".reg .b64 %q;\n" + body, POINTER, directives=SHARED))
+    table = tmp_path / "copy.csv"
+    done = ptxrun(tmp_path / "copy.ptx", "--block", 64, "--arg", "buf:u32:256", "--counters-csv", table)
+    assert (done.returncode, done.stderr) == (0, "")
+    with table.open(newline="") as file:
+        (copy,) = (row for row in csv.DictReader(file) if row["ptx"].startswith("cp.async.cg"))
+    numbers = [copy[name] for name in ("requests", "bytes", "sectors", "wavefronts", "ideal")]
+    assert numbers == ["2", "1024", "32", "8", "8"]  # two warps of 32 lanes of 16 bytes; 8 lanes a phase
 
 
 def test_counters_as_tables(tmp_path: Path) -> None:
