@@ -104,7 +104,7 @@ FORMS: tuple[tuple[str, str, Came, Callable[..., Range]], ...] = (
         _loop_change,
         lambda n: (-1.3 * n - 1, -0.7 * n + 1, n),
     ),
-    (r"loop unchanged", "loop instructions, change", _loop_change, lambda: (-2, 2, 4)),
+    (r"loop unchanged|same (?:loop|instructions)", "loop instructions, change", _loop_change, lambda: (-2, 2, 4)),
     (rf"(?:loop|loop grows to) about {N} instructions", "loop instructions", _loop, _about),
     (rf"{N} -> (?:about )?{N} instructions", "loop instructions", _loop, lambda _, n: _about(n)),
     (rf"about {N} instructions for 256 HMMA", "loop instructions", _loop, _about),
@@ -119,7 +119,13 @@ FORMS: tuple[tuple[str, str, Came, Callable[..., Range]], ...] = (
     ),
     (rf"{N} of FA2", "of FA2", _share, lambda n: (n - 0.02, n + 0.02, 0.03)),
     (r"four times faster", "speed over the parent's", _speedup, lambda: (3.6, 4.4, 0.8)),
-    (rf"{N} % faster", "speed over the parent's", _speedup, _percent),
+    (
+        rf"{N} to {N} % faster",
+        "speed over the parent's",
+        _speedup,
+        lambda low, high: (1 + low / 100, 1 + high / 100, 0.02),
+    ),
+    (rf"{N} % (?:faster(?! at [0-9])|in all)", "speed over the parent's", _speedup, _percent),
     (
         rf"time unchanged within {N} %",
         "speed over the parent's",

@@ -118,6 +118,8 @@ def predicted(text: str, share: float | None = None, parent_share: float | None 
         ("0.96 of FA2 (H200)", "of FA2", 0.94, 0.98),
         ("3 % faster than v05", "speed over the parent's", 1.02, 1.04),
         ("four times faster than v01", "speed over the parent's", 3.6, 4.4),
+        ("8 to 12 % faster", "speed over the parent's", 1.08, 1.12),
+        ("same loop, half its LDGSTS", "loop instructions, change", -2, 2),
         ("time unchanged within 0.5 %", "speed over the parent's", 0.995, 1.005),
         ("whole kernel 40 % longer", "kernel size over the parent's", 1.35, 1.45),
     ],
@@ -135,7 +137,7 @@ def test_a_sentence_without_a_number_is_no_claim() -> None:
 
 def test_speed_is_judged_against_the_parent() -> None:
     for share, score in ((0.927, HIT), (0.95, NEAR), (1.2, MISS), (None, OPEN)):
-        (claim,) = claims_of(*predicted("3 % faster than v01", share, 0.9))
+        (claim,) = claims_of(*predicted("3 % faster than v01; 2 % faster at 512", share, 0.9))
         assert claim.score == score, share
 
 
