@@ -66,6 +66,14 @@ static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
     if (m->checks) shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction);
 }
 
+/* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.
+ * Who sees the arrive may read the copy, whether its thread has waited for it meanwhile or not. */
+static uint32_t landing_stamp(const warp *w, const async_copy *copy) {
+    for (size_t i = 0; i < w->arrive_count; i++)
+        if (w->arrives[i].lane == copy->lane && copy->serial < w->arrives[i].serial) return w->arrives[i].stamp;
+    return w->clock;
+}
+
 void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
@@ -74,7 +82,7 @@ void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         /* groups that may stay in flight: the last `immediate` committed; wait_all takes what is not committed too */
         bool done = o->immediate < 0 || (int64_t)copy->group < (int64_t)w->commits[copy->lane] - o->immediate;
         if (mine && done)
-            land(m, w, copy, w->clock);
+            land(m, w, copy, landing_stamp(w, copy));
         else
             w->copies[kept++] = *copy;
     }
