@@ -1,4 +1,4 @@
-"""Fills the generated parts of docs/emulator.md: the table of forms and an example of a message.
+"""Fills the generated parts of docs/emulator.md: the table of forms, a message, and the counters beside ncu's.
 
 .venv/bin/python harness/emu/tests/page.py             # rewrite the page
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+
+import ncu
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "emulator.md"
@@ -67,6 +69,7 @@ def fill(page: str, name: str, text: str) -> str:
 def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
     page = fill(page, "forms", "\n" + run("--forms"))
+    page = fill(page, "ncu", ncu.table(folder))
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 
