@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -32,6 +33,16 @@ MEANING = {
     CANNOT_RUN: "the back end can't run here",
 }
 TIMED_OUT = -1
+
+
+def cuda_program(name: str, otherwise: str) -> str:
+    """A program of the CUDA toolkit, from the PATH or from the usual places; the message ends with `otherwise`."""
+    folders = [os.environ.get(variable, "") for variable in ("CUDA", "CUDA_HOME")] + ["/usr/local/cuda"]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{folder}/bin" for folder in folders if folder)])
+    found = shutil.which(name, path=path)
+    if not found:
+        raise AnalysisError(f"{name} is not on the PATH nor in /usr/local/cuda/bin; {otherwise}")
+    return found
 
 
 class NoGpu(AnalysisError):

@@ -12,7 +12,6 @@ import csv
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -282,16 +281,6 @@ def page(folder: Path) -> str:
 # ---- running ncu -----------------------------------------------------------------------------------------------------
 
 
-def ncu() -> str:
-    """ncu from the PATH or from a CUDA installation."""
-    folders = [os.environ.get(name, "") for name in ("CUDA", "CUDA_HOME")] + ["/usr/local/cuda"]
-    path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{folder}/bin" for folder in folders if folder)])
-    found = shutil.which("ncu", path=path)
-    if not found:
-        raise AnalysisError("ncu is not on the PATH nor in /usr/local/cuda/bin; saved CSV files can be read without it")
-    return found
-
-
 def command(version: str, arguments: Sequence[str]) -> list[str]:
     """The command line of one profiled launch."""
     options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
@@ -299,7 +288,8 @@ def command(version: str, arguments: Sequence[str]) -> list[str]:
     for section in SECTIONS:
         options += ["--section", section]
     program = [str(executables.find(version)), "--backend", "gpu", "--profile", *arguments]
-    return [*shlex.split(os.environ.get("LAUNCH", "")), ncu(), *options, "--metrics", ",".join(METRICS), *program]
+    ncu = executables.cuda_program("ncu", "saved CSV files can be read without it")
+    return [*shlex.split(os.environ.get("LAUNCH", "")), ncu, *options, "--metrics", ",".join(METRICS), *program]
 
 
 def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> list[Profile]:

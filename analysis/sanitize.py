@@ -10,13 +10,12 @@ import argparse
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import executables
-from .errors import DIFFERENT, DONE, AnalysisError
+from .errors import DIFFERENT, DONE
 from .executables import CANNOT_RUN, RIGHT, TIMED_OUT, Outcome
 from .table import Cell, Table, add_table_arguments, print_table
 
@@ -40,22 +39,13 @@ class Finding:
     seconds: float
 
 
-def sanitizer() -> str:
-    """compute-sanitizer from the PATH or from the usual places of a CUDA installation."""
-    folders = [os.environ.get(name, "") for name in ("CUDA", "CUDA_HOME")] + ["/usr/local/cuda"]
-    path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{folder}/bin" for folder in folders if folder)])
-    found = shutil.which("compute-sanitizer", path=path)
-    if not found:
-        raise AnalysisError("compute-sanitizer is not on the PATH nor in /usr/local/cuda/bin; it comes with CUDA")
-    return found
-
-
 def on_gpu(version: str, dtype: str, tool: str, extra: Sequence[str] = SMALL, timeout: float = TIMEOUT) -> Finding:
     """One tool of compute-sanitizer over a single launch."""
     launch = shlex.split(os.environ.get("LAUNCH", ""))
     program = [str(executables.find(version)), "--backend", "gpu", "--profile", "--dtype", dtype, *extra]
     options = ["--tool", tool, "--error-exitcode", str(FOUND_STATUS), "--print-limit", "10"]
-    outcome = executables.run_command([*launch, sanitizer(), *options, *program], timeout)
+    sanitizer = executables.cuda_program("compute-sanitizer", "it comes with CUDA")
+    outcome = executables.run_command([*launch, sanitizer, *options, *program], timeout)
     return Finding(version, dtype, tool, sanitizer_verdict(outcome), outcome.seconds)
 
 

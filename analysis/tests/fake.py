@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FIXTURE = Path(__file__).parent / "fixtures" / "fake_executable.py"
 
 
@@ -27,3 +29,14 @@ class FakeBin:
         """The command lines so far."""
         path = self.folder / "calls.txt"
         return path.read_text().splitlines() if path.exists() else []
+
+
+def fake_sanitizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    """Executables and a compute-sanitizer that prints what FAKE_TOOL holds, both where the commands look for them."""
+    made = FakeBin(folder / "bin")
+    tools = folder / "tools"
+    tools.mkdir()
+    shutil.copy(FIXTURE.parent / "fake_sanitizer.py", tools / "compute-sanitizer")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.setenv("BIN", str(made.folder))
+    return made

@@ -1,7 +1,6 @@
 """gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
 
 import math
-import shutil
 import struct
 import time
 from functools import partial
@@ -12,7 +11,7 @@ import pytest
 from analysis import gpu_check
 from analysis.__main__ import main
 from analysis.config import parse_short_form
-from analysis.tests.fake import FakeBin
+from analysis.tests.fake import FakeBin, fake_sanitizer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CLEAN = "0 ========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
@@ -21,12 +20,7 @@ OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    shutil.copy(FIXTURES / "fake_sanitizer.py", tools / "compute-sanitizer")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setenv("BIN", str(made.folder))
+    made = fake_sanitizer(tmp_path, monkeypatch)
     monkeypatch.setenv("FAKE_TOOL", CLEAN)
     monkeypatch.delenv("LAUNCH", raising=False)
     return made

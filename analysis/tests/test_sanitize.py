@@ -1,6 +1,5 @@
 """Race and sanitize: verdicts on real messages of compute-sanitizer, and the emulator where there is no GPU."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from analysis import sanitize
 from analysis.__main__ import main
 from analysis.executables import Outcome
-from analysis.tests.fake import FakeBin
+from analysis.tests.fake import FakeBin, fake_sanitizer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -57,12 +56,7 @@ def test_a_failing_program_is_not_clean() -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    shutil.copy(FIXTURES / "fake_sanitizer.py", tools / "compute-sanitizer")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setenv("BIN", str(made.folder))
+    made = fake_sanitizer(tmp_path, monkeypatch)
     monkeypatch.delenv("LAUNCH", raising=False)
     return made
 
