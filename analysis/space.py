@@ -93,10 +93,8 @@ def winners_table(folder: Path) -> Table:
             continue
         own, tflops = version.header.config, round(space.place(space.winner)[1], 1)
         slower = "the winner" if own == space.winner else str(space.slower(own) or "not measured")
-        row = space.rows.get(space.winner)
-        spills = row.ldl if row else None
-        rows.append((name, space.winner.short_form(), tflops, spills, own.short_form(), slower))
-    return Table(("version", "fastest", "TFLOP/s", "its LDL", "header", "header's time / fastest's"), rows)
+        rows.append((name, space.winner.short_form(), tflops, own.short_form(), slower))
+    return Table(("version", "fastest", "TFLOP/s", "header", "header's time / fastest's"), rows)
 
 
 def class_table(space: Space) -> Table:
