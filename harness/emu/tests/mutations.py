@@ -14,9 +14,19 @@ class Mutant:
     kind: str
     ordinal: int  # among the places of its kind
     line: int  # of the PTX, from 1
-    text: str  # the whole changed PTX
+    original: str  # the whole PTX
+    instead: str  # of the line
     expected: frozenset[str]
-    was: str
+
+    @property
+    def was(self) -> str:
+        return self.original.split("\n")[self.line - 1].strip()
+
+    @property
+    def text(self) -> str:
+        """The whole changed PTX."""
+        lines = self.original.split("\n")
+        return "\n".join([*lines[: self.line - 1], self.instead, *lines[self.line :]])
 
     def __str__(self) -> str:
         return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.was})"
@@ -71,8 +81,7 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
                 by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
                 offset = int((match["offset"] or "0").removeprefix("+")) + by
                 changed = f"{match['head']}+{offset}{match['tail']}"
-            whole = "\n".join([*lines[:i], changed, *lines[i + 1 :]])
-            yield Mutant(kind, ordinal, i + 1, whole, expected, lines[i].strip())
+            yield Mutant(kind, ordinal, i + 1, text, changed, expected)
 
 
 SHARED_READ = re.compile(r"\t(?:ldmatrix|ld\.shared)")
@@ -89,7 +98,7 @@ def equivalent(mutant: Mutant, text: str) -> str:
         return "a wait for as much follows before shared memory is read"
     if mutant.kind == "commit" and _joins_a_group(lines, at):
         return "its copies join the next group, and a wait for that follows before shared memory is read"
-    if mutant.kind in ("wait", "commit") and _arrives_at_mbarrier(lines, at):
+    if mutant.kind in ("wait", "commit", "barrier") and _arrives_at_mbarrier(lines, at):
         return (
             "a copy's arrival at an mbarrier comes after all copies of its thread, and that is waited for before a read"
         )

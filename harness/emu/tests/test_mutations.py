@@ -95,17 +95,35 @@ def survivors(version: Version, dtype: str, mutants_to_try: list[Mutant], folder
     return wrong
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
-def test_mutants_are_reported(version: Version, tmp_path: Path) -> None:
-    found, text = all_mutants(version, "fp16"), version.entry_text("fp16")
-    assert {mutant.kind for mutant in found} >= {"barrier", "copy", "shifted fragment", "overrun"}
-    assert [m for m in found if m.kind in SYNCHRONISATION and m.kind != "barrier" and not equivalent(m, text)]
-    path = tmp_path / "original.ptx"
-    path.write_text(text)
-    executed = executed_lines(path, launch_of(version, "fp16"), tmp_path)
-    picked = sample([mutant for mutant in found if mutant.line in executed])
-    wrong = survivors(version, "fp16", picked, tmp_path)
+# The versions and the kinds that are tried in every check: plain code, unrolled code with two copies, and a ring.
+CHECKED = {"v01": tuple(RULES), "v16": SYNCHRONISATION, "v19": ("mbarrier wait", "mbarrier arrival")}
+
+
+def checked(version: Version, folder: Path) -> list[Mutant]:
+    """Of the code that one head executes."""
+    path = folder / "original.ptx"
+    path.write_text(version.entry_text("fp16"))
+    executed = executed_lines(path, launch_of(version, "fp16"), folder)
+    found = [mutant for mutant in all_mutants(version, "fp16") if mutant.line in executed]
+    return [mutant for mutant in sample(found) if mutant.kind in CHECKED[version.name]]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_mutants_are_reported(name: str, tmp_path: Path) -> None:
+    version = next(version for version in VERSIONS if version.name == name)
+    wrong = survivors(version, "fp16", checked(version, tmp_path), tmp_path)
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_kind_of_mutant_is_tried(tmp_path: Path) -> None:
+    tried = {
+        mutant.kind
+        for version in VERSIONS
+        if version.name in CHECKED
+        for mutant in checked(version, tmp_path)
+        if not equivalent(mutant, version.entry_text("fp16"))
+    }
+    assert tried == set(RULES)
 
 
 @pytest.mark.long

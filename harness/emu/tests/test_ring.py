@@ -11,13 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from versions import Launch, Version, versions
+from versions import Launch, Version, first_in_check, versions
 
 VERSIONS = [version for version in versions() if Launch(version.entry("fp16")).config.stages]
-FIRST_AND_LAST = [  # those between in check-long
-    pytest.param(version, id=version.name, marks=() if version in (VERSIONS[0], VERSIONS[-1]) else pytest.mark.long)
-    for version in VERSIONS
-]
 SEQ = 768  # twelve blocks: a ring of four stages is gone round three times
 SCHEDULES = (0, 1, 2)
 
@@ -63,7 +59,7 @@ def is_first_wait(lines: list[str], at: int) -> bool:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("version", FIRST_AND_LAST)
+@pytest.mark.parametrize("version", first_in_check(VERSIONS))
 def test_a_broken_mbarrier_is_reported(version: Version, change: str, tmp_path: Path) -> None:
     """A place counts as reported if one schedule shows findings, a fault or a wrong result: whether a warp reads too
     early depends on who runs first. The wait of a prologue, for stages that are empty from the start, changes nothing
@@ -84,7 +80,7 @@ def test_a_broken_mbarrier_is_reported(version: Version, change: str, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+@pytest.mark.parametrize("version", first_in_check(VERSIONS, and_last=True))
 def test_no_schedule_breaks_the_ring(version: Version, seed: int, tmp_path: Path) -> None:
     error, findings = Launch(version.entry("fp16"), SEQ).worst(version.ptx, tmp_path, "--schedule", seed)
     assert error <= 1, findings

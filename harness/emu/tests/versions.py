@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
@@ -54,6 +55,13 @@ def versions() -> list[Version]:
     names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("v[0-9][0-9]_*.cu"))
     assert names, "kernels/ has no version"
     return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
+
+
+def first_in_check(found: list[Version], and_last: bool = False) -> list[object]:
+    """Parameters of a test: the first version, and on demand the last one, in every check; the others in check-long."""
+    always = {found[0].name, found[-1].name if and_last else ""}
+    marks = {version.name: () if version.name in always else (pytest.mark.long,) for version in found}
+    return [pytest.param(version, id=version.name, marks=marks[version.name]) for version in found]
 
 
 @dataclass(frozen=True)
@@ -103,13 +111,14 @@ class Launch:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
         dtype = int(self.config.dtype)
         shape = (self.batch, self.seq, self.heads, D_HEAD)
-        q, k, v, o = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
-        scores = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(D_HEAD)
+        tensors = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
+        q, k, v, o = (tensor.swapaxes(1, 2) for tensor in tensors)  # [batch, head, row, column]
+        scores = q @ k.swapaxes(2, 3) / np.sqrt(D_HEAD)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
-        want = np.einsum("bhij,bjhd->bihd", p, v)
+        want = p @ v
         unit = 2.0**-11 if dtype == DTYPES["fp16"] else 2.0**-8
-        bound = unit * (np.einsum("bhij,bjhd->bihd", p, np.abs(v)) + np.abs(want)) * 1.05 + 1e-6
+        bound = unit * (p @ np.abs(v) + np.abs(want)) * 1.05 + 1e-6
         ratio = np.abs(o - want) / bound
         return float(np.where(np.isnan(ratio), np.inf, ratio).max()), done.stderr
 
