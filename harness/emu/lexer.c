@@ -1,7 +1,6 @@
 /* lexer.c - PTX text to tokens. Comments and white space fall away; nothing is copied. */
 #include "machine.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes) {
@@ -9,11 +8,21 @@ void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes) {
     lexer_next(lex);
 }
 
-static bool name_start(int c) {
-    return isalpha(c) || c == '_' || c == '$' || c == '%';
+/* Plain comparisons: ctype.h asks the locale at every character. */
+static inline bool is_letter(int c) {
+    return (unsigned)((c | 0x20) - 'a') < 26;
 }
-static bool name_part(int c) {
-    return isalnum(c) || c == '_' || c == '$';
+static inline bool is_digit(int c) {
+    return (unsigned)(c - '0') < 10;
+}
+static inline bool is_space(int c) {
+    return c == ' ' || (unsigned)(c - '\t') < 5;
+}
+static inline bool name_start(int c) {
+    return is_letter(c) || c == '_' || c == '$' || c == '%';
+}
+static inline bool name_part(int c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '$';
 }
 
 static int peek(const lexer *lex, size_t ahead) {
@@ -41,7 +50,7 @@ static void skip_space(lexer *lex) {
         if (*lex->at == '\n') {
             lex->line++;
             lex->at++;
-        } else if (isspace((unsigned char)*lex->at)) {
+        } else if (is_space((unsigned char)*lex->at)) {
             lex->at++;
         } else if (*lex->at == '/' && (peek(lex, 1) == '/' || peek(lex, 1) == '*')) {
             skip_comment(lex);
@@ -84,7 +93,7 @@ static void scan_decimal(lexer *lex, token *tok) {
     while (length + 1 < sizeof copy) {
         int c = peek(lex, length);
         bool sign = (c == '+' || c == '-') && length && (copy[length - 1] == 'e' || copy[length - 1] == 'E');
-        if (!isdigit(c) && c != '.' && c != 'e' && c != 'E' && !sign) break;
+        if (!is_digit(c) && c != '.' && c != 'e' && c != 'E' && !sign) break;
         copy[length++] = (char)c;
     }
     copy[length] = 0;
@@ -97,7 +106,7 @@ static void scan_decimal(lexer *lex, token *tok) {
 }
 
 static void scan_number(lexer *lex, token *tok) {
-    int second = tolower(peek(lex, 1));
+    int second = peek(lex, 1) | 0x20;
     tok->kind = TOKEN_INTEGER;
     if (peek(lex, 0) == '0' && second == 'f') {
         scan_bits(lex, tok, 8, TOKEN_FLOAT32);
@@ -109,7 +118,7 @@ static void scan_number(lexer *lex, token *tok) {
             load_fail(lex->load, lex->line, "number without digits");
     } else {
         size_t length = 0;
-        while (isdigit(peek(lex, length))) length++;
+        while (is_digit(peek(lex, length))) length++;
         int after = peek(lex, length);
         if (after == '.' || after == 'e' || after == 'E') {
             scan_decimal(lex, tok);
@@ -141,11 +150,13 @@ void lexer_next(lexer *lex) {
         scan_string(lex, tok);
         return;
     }
-    if (isdigit(c)) {
+    if (is_digit(c)) {
         scan_number(lex, tok);
     } else if (name_start(c) || (c == '.' && name_start(peek(lex, 1)))) {
         tok->kind = c == '.' ? TOKEN_DIRECTIVE : TOKEN_NAME;
-        for (lex->at++; name_part(peek(lex, 0)) || (c == '.' && peek(lex, 0) == '%');) lex->at++;
+        const char *at = lex->at + 1;
+        while (at < lex->end && (name_part((unsigned char)*at) || (c == '.' && *at == '%'))) at++;
+        lex->at = at;
     } else {
         tok->kind = TOKEN_MARK;
         lex->at++;
@@ -158,6 +169,12 @@ void lexer_extend_opcode(lexer *lex) {
         lex->at += peek(lex, 0) == ':' ? 2 : 1;
     }
     lex->now.length = (uint32_t)(lex->at - lex->now.begin);
+}
+
+bool lexer_at_label(const lexer *lex) {
+    size_t ahead = 0;
+    while (is_space(peek(lex, ahead))) ahead++;
+    return peek(lex, ahead) == ':' && peek(lex, ahead + 1) != ':';
 }
 
 bool token_is(const token *tok, const char *text) {

@@ -93,6 +93,8 @@ void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
 void lexer_next(lexer *lex);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
 void lexer_extend_opcode(lexer *lex);
+/* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
+bool lexer_at_label(const lexer *lex);
 bool token_is(const token *tok, const char *text);
 
 /* ---- parsed form ---- */

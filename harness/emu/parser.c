@@ -470,7 +470,9 @@ static void parse_address(parser *p, operand *out) {
 static void parse_operand(parser *p, operand *out, int depth) {
     *out = (operand){.reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
     if (depth > 4) load_fail(p->load, now(p)->line, "operands nested too deep");
-    if (accept(p, "[")) {
+    if (now(p)->kind == TOKEN_NAME) {
+        parse_named(p, out);
+    } else if (accept(p, "[")) {
         parse_address(p, out);
     } else if (accept(p, "{")) {
         out->kind = OPERAND_VECTOR;
@@ -481,8 +483,6 @@ static void parse_operand(parser *p, operand *out, int depth) {
     } else if (accept(p, "!")) {
         parse_named(p, out);
         out->negated = true;
-    } else if (now(p)->kind == TOKEN_NAME) {
-        parse_named(p, out);
     } else {
         bool minus = accept(p, "-");
         const token *tok = now(p);
@@ -623,25 +623,21 @@ static void parse_body(parser *p) {
     expect(p, "{");
     open_scope(p);
     for (depth = 1; depth;) {
-        if (accept(p, "{")) {
+        if (now(p)->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
+            token name = *now(p);
+            next(p);
+            next(p); /* the colon */
+            add_label(p, &name);
+        } else if (now(p)->kind == TOKEN_NAME) {
+            parse_instruction(p);
+        } else if (now(p)->kind == TOKEN_DIRECTIVE) {
+            parse_body_directive(p);
+        } else if (accept(p, "{")) {
             open_scope(p);
             depth++;
         } else if (token_is(now(p), "}")) {
             if (--depth) close_scope(p);
             next(p);
-        } else if (now(p)->kind == TOKEN_DIRECTIVE) {
-            parse_body_directive(p);
-        } else if (now(p)->kind == TOKEN_NAME) {
-            /* a label is a name followed by a colon; an opcode with :: has its dots first */
-            lexer before = p->lex;
-            token name = *now(p);
-            next(p);
-            if (accept(p, ":")) {
-                add_label(p, &name);
-            } else {
-                p->lex = before;
-                parse_instruction(p);
-            }
         } else if (token_is(now(p), "@")) {
             parse_instruction(p);
         } else {
