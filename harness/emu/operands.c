@@ -1,0 +1,155 @@
+/* operands.c - registers, special registers, numbers, addresses, vectors and lists. */
+#include "parser.h"
+
+static const char *const special_names[SPECIAL_COUNT] = {
+    "%tid.x",          "%tid.y",       "%tid.z",   "%ntid.x",      "%ntid.y",      "%ntid.z",
+    "%ctaid.x",        "%ctaid.y",     "%ctaid.z", "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
+    "%laneid",         "%warpid",      "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt",
+    "%lanemask_ge",    "%lanemask_gt", "%smid",    "%nsmid",       "%gridid",      "%dynamic_smem_size",
+    "%total_smem_size"};
+
+static bool parse_special(parser *p, const token *name, operand *out) {
+    char text[32];
+    token part = {0};
+    if (name->length > 20) return false;
+    if (now(p)->kind == TOKEN_DIRECTIVE && now(p)->length == 2 && now(p)->begin == name->begin + name->length)
+        part = *now(p);
+    snprintf(text, sizeof text, "%.*s%.*s", (int)name->length, name->begin, (int)part.length,
+             part.begin ? part.begin : "");
+    for (int i = 0; i < SPECIAL_COUNT; i++) {
+        if (strcmp(text, special_names[i])) continue;
+        *out = (operand){.kind = OPERAND_SPECIAL, .value = i, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
+        if (part.length) next(p);
+        return true;
+    }
+    return false;
+}
+
+static int64_t parse_offset(parser *p) {
+    int64_t offset = 0;
+    for (;;) {
+        bool minus = token_is(now(p), "-");
+        if (!minus && !token_is(now(p), "+")) return offset;
+        next(p);
+        if (!minus) minus = accept(p, "-");
+        uint64_t value = expect_integer(p);
+        offset = (int64_t)((uint64_t)offset + (minus ? 0 - value : value));
+    }
+}
+
+static void parse_named(parser *p, operand *out) {
+    token name = expect_name(p, "an operand");
+    out->reg = lookup_register(p, &name);
+    if (out->reg != NO_REGISTER) {
+        out->kind = OPERAND_REGISTER;
+        if (accept(p, "|")) {
+            token second = expect_name(p, "a predicate");
+            out->second = lookup_register(p, &second);
+            if (token_is(&second, "_")) return;
+            if (out->second == NO_REGISTER)
+                load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
+        }
+        return;
+    }
+    out->symbol = lookup_symbol(p, &name);
+    if (out->symbol >= 0) {
+        out->kind = OPERAND_SYMBOL;
+        out->value = parse_offset(p);
+        return;
+    }
+    if (token_is(&name, "_")) {
+        out->kind = OPERAND_SINK;
+        if (accept(p, "|")) {
+            token second = expect_name(p, "a predicate");
+            out->second = lookup_register(p, &second);
+        }
+        return;
+    }
+    if (token_is(&name, "WARP_SZ")) {
+        out->kind = OPERAND_INTEGER;
+        out->value = LANES;
+        return;
+    }
+    if (parse_special(p, &name, out)) return;
+    if (name.begin[0] == '%') load_fail(p->load, name.line, "unknown register '%.*s'", shown_length(&name), name.begin);
+    out->kind = OPERAND_LABEL;
+    out->name = load_text(p->load, name.begin, name.length);
+    out->value = p->scope;
+}
+
+static void parse_items(parser *p, operand *out, const char *close, int depth) {
+    operand items[MAX_ITEMS];
+    int count = 0;
+    if (!accept(p, close)) {
+        do {
+            if (count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
+            parse_operand(p, &items[count++], depth + 1);
+        } while (accept(p, ","));
+        expect(p, close);
+    }
+    out->count = (uint8_t)count;
+    out->items = load_alloc(p->load, (size_t)(count ? count : 1) * sizeof *items);
+    if (count) memcpy(out->items, items, (size_t)count * sizeof *items);
+}
+
+static void parse_address(parser *p, operand *out) {
+    out->kind = OPERAND_ADDRESS;
+    if (now(p)->kind == TOKEN_NAME) {
+        token name = expect_name(p, "an address");
+        out->reg = lookup_register(p, &name);
+        if (out->reg == NO_REGISTER) out->symbol = lookup_symbol(p, &name);
+        if (out->reg == NO_REGISTER && out->symbol < 0) {
+            load_fail(p->load, name.line, "unknown name '%.*s' in an address", shown_length(&name), name.begin);
+        }
+        out->value = parse_offset(p);
+    } else {
+        bool minus = accept(p, "-");
+        out->value = (int64_t)expect_integer(p);
+        if (minus) out->value = -out->value;
+    }
+    expect(p, "]");
+}
+
+void parse_operand(parser *p, operand *out, int depth) {
+    *out = (operand){.reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
+    if (depth > 4) load_fail(p->load, now(p)->line, "operands nested too deep");
+    if (now(p)->kind == TOKEN_NAME) {
+        parse_named(p, out);
+    } else if (accept(p, "[")) {
+        parse_address(p, out);
+    } else if (accept(p, "{")) {
+        out->kind = OPERAND_VECTOR;
+        parse_items(p, out, "}", depth);
+    } else if (accept(p, "(")) {
+        out->kind = OPERAND_LIST;
+        parse_items(p, out, ")", depth);
+    } else if (accept(p, "!")) {
+        parse_named(p, out);
+        out->negated = true;
+    } else {
+        bool minus = accept(p, "-");
+        const token *tok = now(p);
+        if (tok->kind != TOKEN_INTEGER && tok->kind != TOKEN_FLOAT32 && tok->kind != TOKEN_FLOAT64)
+            unexpected(p, "an operand");
+        out->kind = tok->kind == TOKEN_INTEGER   ? OPERAND_INTEGER
+                    : tok->kind == TOKEN_FLOAT32 ? OPERAND_FLOAT32
+                                                 : OPERAND_FLOAT64;
+        out->value = (int64_t)tok->value;
+        if (minus && out->kind == OPERAND_INTEGER) out->value = (int64_t)(0 - tok->value);
+        if (minus && out->kind != OPERAND_INTEGER) {
+            out->value ^= out->kind == OPERAND_FLOAT32 ? (int64_t)0x80000000 : INT64_MIN;
+        }
+        next(p);
+    }
+}
+
+void register_name(const virtual_register *reg, char *out, size_t bytes) {
+    if (reg->kind == REGISTER_SPECIAL)
+        snprintf(out, bytes, "%s", special_names[reg->value]);
+    else if (reg->kind == REGISTER_CONSTANT)
+        snprintf(out, bytes, "0x%llx", (unsigned long long)reg->value);
+    else if (reg->value == UINT64_MAX)
+        snprintf(out, bytes, "%s", reg->prefix);
+    else
+        snprintf(out, bytes, "%s%llu", reg->prefix, (unsigned long long)reg->value);
+}
