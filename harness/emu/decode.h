@@ -6,7 +6,7 @@
 #ifndef FL_EMU_DECODE_H
 #define FL_EMU_DECODE_H
 
-#include "machine.h"
+#include "program.h"
 
 typedef struct decoder {
     loader *load;

@@ -4,7 +4,7 @@
  * operands: d is the destination, p and q are predicates, the others sources; a register has the width of the first
  * type modifier unless ".16", ".32", ".64" follows its letter. docs/emulator.md prints this table.
  */
-#include "machine.h"
+#include "program.h"
 
 static const type_info types[] = {
     {"pred", 1, 'p'}, {"b8", 8, 'b'},   {"u8", 8, 'u'},   {"s8", 8, 's'},     {"b16", 16, 'b'},

@@ -1,5 +1,5 @@
 /* lexer.c - PTX text to tokens. Comments and white space fall away; nothing is copied. */
-#include "machine.h"
+#include "program.h"
 
 #include <stdlib.h>
 

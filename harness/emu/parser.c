@@ -170,7 +170,7 @@ static void parse_body(parser *p) {
             next(p);
             next(p); /* the colon */
             add_label(p, &name);
-        } else if (now(p)->kind == TOKEN_NAME) {
+        } else if (now(p)->kind == TOKEN_NAME || token_is(now(p), "@")) {
             parse_instruction(p);
         } else if (now(p)->kind == TOKEN_DIRECTIVE) {
             parse_body_directive(p);
@@ -180,8 +180,6 @@ static void parse_body(parser *p) {
         } else if (token_is(now(p), "}")) {
             if (--depth) close_scope(p);
             next(p);
-        } else if (token_is(now(p), "@")) {
-            parse_instruction(p);
         } else {
             unexpected(p, "an instruction or '}'");
         }

@@ -6,7 +6,7 @@
 #ifndef FL_EMU_PARSER_H
 #define FL_EMU_PARSER_H
 
-#include "machine.h"
+#include "program.h"
 
 enum { HASH_SIZE = 4096, OPCODE_HASH = 256, MAX_SCOPE_DEPTH = 64, MAX_ITEMS = 32 };
 

@@ -1,0 +1,239 @@
+/* device.c - devices: their buffers, and the findings and counters that a launch leaves there. */
+#include "launch.h"
+
+#include <stdlib.h>
+
+enum { MOST_BUFFERS = 4096 };
+
+emu_device *emu_device_new(void) {
+    return calloc(1, sizeof(emu_device));
+}
+
+void free_findings(emu_device *device) {
+    for (size_t i = 0; i < device->finding_count; i++) free((void *)(uintptr_t)device->findings[i].message);
+    free(device->findings);
+    device->findings = NULL;
+    device->finding_count = 0;
+}
+
+void emu_device_free(emu_device *device) {
+    if (!device) return;
+    for (size_t i = 0; i < device->buffer_count; i++) {
+        free(device->buffers[i].name);
+        free(device->buffers[i].bytes);
+        free(device->buffers[i].output);
+    }
+    free_findings(device);
+    free(device->buffers);
+    free(device->variables);
+    free(device->rows);
+    free(device);
+}
+
+uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
+    if (!bytes || bytes > 16ull << 30 || device->buffer_count == MOST_BUFFERS) return 0;
+    if (device->buffer_count == device->buffer_capacity) {
+        size_t larger = device->buffer_capacity ? 2 * device->buffer_capacity : 16;
+        buffer *buffers = realloc(device->buffers, larger * sizeof *buffers);
+        if (!buffers) return 0;
+        device->buffers = buffers;
+        device->buffer_capacity = larger;
+    }
+    buffer b = {.name = strdup(name), .size = bytes, .kind = kind};
+    uint64_t whole = (bytes + 255) / 256 * 256;
+    b.bytes = aligned_alloc(256, whole);
+    if (!b.name || !b.bytes) {
+        free(b.name);
+        free(b.bytes);
+        return 0;
+    }
+    memset(b.bytes, 0, whole);
+    device->buffers[device->buffer_count++] = b;
+    return ((uint64_t)device->buffer_count << BUFFER_SHIFT) + BUFFER_START;
+}
+
+void *emu_host_bytes(emu_device *device, uint64_t address) {
+    const buffer *b = find_buffer(device, address);
+    uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    return b && offset < b->size ? b->bytes + offset : NULL;
+}
+
+const emu_finding *emu_findings(const emu_device *device, size_t *count) {
+    *count = device->finding_count;
+    return device->findings;
+}
+
+const emu_counters *emu_counts(const emu_device *device) {
+    return &device->counters;
+}
+
+/* ---- what a launch leaves ---- */
+
+static int by_cta(const void *a, const void *b) {
+    const finding_record *x = a, *y = b;
+    if (x->cta != y->cta) return x->cta < y->cta ? -1 : 1;
+    return x->here < y->here ? -1 : x->here > y->here;
+}
+
+static bool add_finding(emu_device *device, const emu_finding *finding) {
+    emu_finding *all = realloc(device->findings, (device->finding_count + 1) * sizeof *all);
+    if (!all) return false;
+    device->findings = all;
+    all[device->finding_count++] = *finding;
+    return true;
+}
+
+/* All records of all workers in CTA order; equal ones are counted into the first. */
+bool merge_findings(crew *c, worker *workers, int count) {
+    size_t total = 0;
+    for (int i = 0; i < count; i++) total += workers[i].machine.finding_count;
+    finding_record *all = malloc((total + 1) * sizeof *all);
+    if (!all) return false;
+    total = 0;
+    for (int i = 0; i < count; i++) {
+        machine *m = &workers[i].machine;
+        for (size_t k = 0; k < m->finding_count; k++) all[total++] = m->findings[k];
+        m->finding_count = 0; /* the messages are ours now */
+    }
+    qsort(all, total, sizeof *all, by_cta);
+    uint64_t fault = atomic_load(&c->first_fault);
+    bool complete = true;
+    for (size_t i = 0; i < total; i++) {
+        finding_record *r = &all[i];
+        if (!r->message) continue;
+        for (size_t k = i + 1; k < total; k++) {
+            bool same =
+                all[k].message && all[k].class_ == r->class_ && all[k].here == r->here && all[k].other == r->other;
+            if (!same) continue;
+            r->count += all[k].cta > fault ? 0 : all[k].count;
+            free(all[k].message);
+            all[k].message = NULL;
+        }
+        const uint32_t *grid = c->launch->grid;
+        emu_finding finding = {.class_ = r->class_,
+                               .count = r->count,
+                               .here = place_of(c->module, c->code, r->here),
+                               .other = place_of(c->module, c->code, r->other),
+                               .cta = {(uint32_t)(r->cta % grid[0]), (uint32_t)(r->cta / grid[0] % grid[1]),
+                                       (uint32_t)(r->cta / grid[0] / grid[1])},
+                               .warp = r->warp,
+                               .lane = r->lane,
+                               .other_warp = r->other_warp,
+                               .other_lane = r->other_lane,
+                               .address = r->address,
+                               .message = r->message};
+        if (r->cta > fault || !add_finding(c->device, &finding)) {
+            complete &= r->cta > fault;
+            free(r->message);
+        }
+    }
+    free(all);
+    return complete;
+}
+
+void merge_counts(crew *c, worker *workers, int count) {
+    emu_device *device = c->device;
+    const entry *code = c->code;
+    emu_counter *total = &device->counters.total;
+    for (size_t i = 0; i < code->instruction_count; i++) {
+        emu_counter *row = &device->rows[i];
+        *row = (emu_counter){.place = place_of(c->module, code, (uint32_t)i),
+                             .group = code->instructions[i].group,
+                             .region = code->instructions[i].region};
+        for (int k = 0; k < count; k++) {
+            const op_counts *from = &workers[k].machine.counts[i];
+            row->executed += from->executed;
+            row->lanes += from->lanes;
+            row->wavefronts += from->wavefronts;
+            row->ideal += from->ideal;
+            row->sectors += from->sectors;
+            row->requests += from->requests;
+            row->bytes += from->bytes;
+        }
+        total->executed += row->executed;
+        total->lanes += row->lanes;
+        total->wavefronts += row->wavefronts;
+        total->ideal += row->ideal;
+        total->sectors += row->sectors;
+        total->requests += row->requests;
+        total->bytes += row->bytes;
+    }
+    for (int k = 0; k < count; k++) device->counters.steps += workers[k].machine.steps_total;
+}
+
+/* ---- outputs that were not written exactly once ---- */
+
+static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t first, uint64_t granules,
+                          const output_record *r) {
+    char text[700];
+    uint32_t at = r ? atomic_load(&r->instruction) : 0;
+    emu_place place = place_of(c->module, c->code, at - 1);
+    int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
+    if (place.line) used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.file, place.line);
+    if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
+    uint64_t bytes = granules * OUTPUT_GRANULE;
+    if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;
+    if (class_ == EMU_OUTPUT_NEVER_WRITTEN) {
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "\n  %llu of %llu bytes of this output were never written; the first is byte %llu.\n"
+                 "  Whoever reads the result gets old memory there.",
+                 (unsigned long long)bytes, (unsigned long long)b->size, (unsigned long long)(first * OUTPUT_GRANULE));
+    } else {
+        uint32_t last = atomic_load(&r->last_cta), lowest = atomic_load(&r->first_cta) - 1;
+        uint32_t highest = last ? UINT32_MAX - last - 1 : lowest;
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "\n  %llu bytes of this output were written more than once; the first is byte %llu, by CTAs %u and %u "
+                 "(x + grid_x * (y + grid_y * z)).\n  Threads write over each other, or do the same work twice.",
+                 (unsigned long long)bytes, (unsigned long long)(first * OUTPUT_GRANULE), lowest, highest);
+    }
+    emu_finding finding = {.class_ = class_,
+                           .count = bytes,
+                           .here = place,
+                           .other = place_of(c->module, c->code, UINT32_MAX),
+                           .warp = -1,
+                           .lane = -1,
+                           .other_warp = -1,
+                           .other_lane = -1,
+                           .message = strdup(text)};
+    if (finding.message && add_finding(c->device, &finding)) return true;
+    free((void *)(uintptr_t)finding.message);
+    return false;
+}
+
+static bool check_output(crew *c, const buffer *b) {
+    uint64_t granules = (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE, never = 0, twice = 0, first_never = 0,
+             first_twice = 0;
+    for (uint64_t i = 0; i < granules; i++) {
+        uint32_t count = atomic_load_explicit(&b->output[i].count, memory_order_relaxed);
+        uint64_t whole = b->size - i * OUTPUT_GRANULE < OUTPUT_GRANULE ? b->size - i * OUTPUT_GRANULE : OUTPUT_GRANULE;
+        if (count < whole && !never++) first_never = i;
+        if (count > whole && !twice++) first_twice = i;
+    }
+    bool complete = true;
+    if (never) complete &= report_output(c, b, EMU_OUTPUT_NEVER_WRITTEN, first_never, never, NULL);
+    if (twice) complete &= report_output(c, b, EMU_OUTPUT_WRITTEN_TWICE, first_twice, twice, &b->output[first_twice]);
+    return complete;
+}
+
+bool prepare_outputs(emu_device *device, bool checks) {
+    for (size_t i = 0; i < device->buffer_count; i++) {
+        buffer *b = &device->buffers[i];
+        free(b->output);
+        b->output = NULL;
+        if (!checks || b->kind != EMU_OUTPUT) continue;
+        b->output = calloc((size_t)(b->size / OUTPUT_GRANULE + 1), sizeof *b->output);
+        if (!b->output) return false;
+    }
+    return true;
+}
+
+bool finish_outputs(crew *c) {
+    bool complete = true;
+    for (size_t i = 0; i < c->device->buffer_count; i++) {
+        buffer *b = &c->device->buffers[i];
+        if (b->output && atomic_load(&c->first_fault) == UINT64_MAX) complete &= check_output(c, b);
+        free(b->output);
+        b->output = NULL;
+    }
+    return complete;
+}

@@ -1,0 +1,42 @@
+/* flow.h - the blocks of an entry: what flow.c (control) and registers.c (liveness, slots) share. */
+#ifndef FL_EMU_FLOW_H
+#define FL_EMU_FLOW_H
+
+#include "program.h"
+
+typedef struct block {
+    uint32_t begin, end; /* ops */
+    int next[2];         /* successors, -1 for none */
+    bool exits;          /* ends in an unguarded exit */
+    int join;            /* block where lanes meet that part at the end of this one, or -1 */
+    int loop;            /* innermost, or -1 */
+    uint64_t *live_in, *live_out, *unset_in;
+} block;
+
+typedef struct loop {
+    int header, parent, depth;
+    uint32_t latch_instruction;
+    bool *body;
+    int size;
+} loop;
+
+typedef struct flow {
+    loader *load;
+    entry *code;
+    block *blocks;
+    int count;
+    int *block_of; /* by op */
+    loop *loops;
+    int loop_count;
+    size_t variables, words; /* registers, then predicates */
+} flow;
+
+/* registers.c: in this order, once the blocks are known. */
+void find_liveness(flow *f);
+/* Mark registers that may be read before they are written: they remember at run time which lanes wrote them. */
+void find_tracked(flow *f);
+void assign_slots(flow *f);
+/* A register takes 2 to the power of its class slots. */
+int slot_class(const virtual_register *reg);
+
+#endif

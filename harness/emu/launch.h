@@ -1,0 +1,30 @@
+/* launch.h - one launch at work: what launch.c (running it) and device.c (what it leaves) share. */
+#ifndef FL_EMU_LAUNCH_H
+#define FL_EMU_LAUNCH_H
+
+#include "machine.h"
+
+typedef struct crew {
+    emu_device *device;
+    const emu_module *module;
+    const entry *code;
+    const emu_launch *launch;
+    uint64_t cta_total;
+    _Atomic uint64_t next_cta, first_fault; /* first_fault: smallest CTA that could not go on */
+    char **outputs;                         /* of each CTA that printed */
+} crew;
+
+typedef struct worker {
+    crew *crew;
+    machine machine;
+} worker;
+
+/* device.c; false when out of memory */
+void free_findings(emu_device *device);
+bool merge_findings(crew *c, worker *workers, int count);
+void merge_counts(crew *c, worker *workers, int count);
+/* With checks a record for each granule of an output; finish_outputs() reports what was not written exactly once. */
+bool prepare_outputs(emu_device *device, bool checks);
+bool finish_outputs(crew *c);
+
+#endif
