@@ -82,8 +82,8 @@ def widths_of(arch: str) -> Widths:
 
 
 def loop_bound(parts: Parts) -> Bound:
-    """Bounds of one pass through the KV loop."""
-    return bound_of(parts.loop, parts.listing.arch)
+    """Bounds of one pass through the KV loop, by the instructions that every pass executes."""
+    return bound_of(parts.every_pass, parts.listing.arch)
 
 
 def bound_of(code: Sequence[Instruction], arch: str) -> Bound:

@@ -9,6 +9,7 @@ same data gives the same file, so that a stale picture is found by comparing. Wh
 import argparse
 import importlib
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +19,14 @@ from . import overview, records, stats, summary
 from .bounds import SUB_PARTITIONS, loop_bound
 from .errors import DONE, AnalysisError
 from .files import root, write_if_changed
-from .overview import Step
+from .overview import HEADLINE, Step
 from .records import Problem, Record
 from .summary import Row
+from .why import MODELLED
 
 OURS, PEER, ROOF, SOFT = "#2f6f9f", "#b5651d", "#555555", "#c9d6df"
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory
 PEERS_SHOWN = {"fa2": "FlashAttention-2", "cudnn": "cuDNN"}
-EMULATED = Problem(
-    "attention", "fp16", 1, 2, 256, 128, "normal"
-)  # the emulator's default, to which traffic.csv belongs
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Point:
 def roofline_points(run: Run, steps: Sequence[Step]) -> list[Point]:
     """The versions with both a record and modelled traffic."""
     return [
-        Point(step.name, EMULATED.flop() / (step.traffic.wavefronts * WAVEFRONT_BYTES), run.rows[step.name].tflops)
+        Point(step.name, MODELLED.flop() / (step.traffic.wavefronts * WAVEFRONT_BYTES), run.rows[step.name].tflops)
         for step in steps
         if step.traffic is not None and step.name in run.rows
     ]
@@ -124,6 +123,33 @@ def shared_roof(run: Run) -> float:
     if not clocks or not run.sms:
         raise AnalysisError("the roof of shared memory needs SM clocks and the number of SMs in the records")
     return run.sms * WAVEFRONT_BYTES * stats.median(clocks) / 1e3
+
+
+def neighbours(points: Sequence[Point], within: float = 0.06) -> list[list[Point]]:
+    """Points too near to each other to carry a label each, together; in the order of the versions."""
+    groups: list[list[Point]] = []
+    for point in points:
+        for group in groups:
+            if all(abs(math.log(point.intensity / p.intensity)) < within for p in group) and all(
+                abs(math.log(point.tflops / p.tflops)) < within for p in group
+            ):
+                group.append(point)
+                break
+        else:
+            groups.append([point])
+    return groups
+
+
+def ranges(names: Sequence[str]) -> str:
+    """v03, v04, v05, v08 as v03–05, v08."""
+    numbers = [int(name[1:]) for name in names]
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"v{run[0]:02}" + (f"–{run[-1]:02}" if len(run) > 1 else "") for run in runs)
 
 
 def roofline(run: Run, points: Sequence[Point]) -> Any:
@@ -140,12 +166,17 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
     if peak:
         axes.annotate(f"mma.sync {peak:.0f} TFLOP/s", (most, peak), fontsize=7, color=ROOF, ha="right", va="bottom")
     axes.scatter([p.intensity for p in points], [p.tflops for p in points], color=OURS, s=16, zorder=3)
-    for point in points:
-        axes.annotate(
-            point.version, (point.intensity, point.tflops), fontsize=7, xytext=(4, -8), textcoords="offset points"
-        )
+    for group in neighbours(points):
+        place = (max(p.intensity for p in group), max(p.tflops for p in group))
+        names = ranges([p.version for p in group])
+        axes.annotate(names, place, fontsize=7, xytext=(5, -3), textcoords="offset points")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis, low, high in ((axes.xaxis, least, most), (axes.yaxis, slope * least, peak or slope * most)):
+        ticks = [tick for power in range(4) for tick in (10**power, 2 * 10**power, 5 * 10**power)]
+        axis.set_ticks([tick for tick in ticks if low <= tick <= high], minor=False)
+        axis.set_ticks([], minor=True)
+        axis.set_major_formatter("{x:g}")
     axes.set_xlabel("FLOP for each byte of shared-memory wavefronts, modelled by the emulator")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(f"{run.device}, {run.problem}", fontsize=8)
@@ -206,6 +237,13 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
     axes.legend(fontsize=7, ncols=len(names), frameon=False, loc="lower left", bbox_to_anchor=(0, 0.98))
     axes.set_title(f"{run.device}, {run.problem}; bounds of the {run.arch} code", fontsize=8, pad=18)
     return figure
+
+
+def newest_run(folder: Path) -> Run | None:
+    """The newest run at the headline problem on the H200; None where none is recorded."""
+    path = folder / "logs/bench/h200.jsonl"
+    found = records.read(path).records if path.exists() else ()
+    return run_of(found, HEADLINE) if any(record.problem == HEADLINE for record in found) else None
 
 
 # ---- files and the command -------------------------------------------------------------------------------------------

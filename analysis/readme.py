@@ -1,7 +1,7 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md and docs/ladder.svg are generated whole; README.md, docs/profiles.md and docs/configurations.md hold
-a table between two markers.
+kernels/README.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md and docs/configurations.md
+hold a table between two markers.
 Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
@@ -208,6 +208,9 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
+    if run := plot.newest_run(folder):
+        for picture in ("roofline", "time"):
+            made[folder / f"docs/{picture}.svg"] = plot.svg(plot.draw(picture, run, steps))
     tables: dict[Path, Callable[[], str]] = {
         folder / "README.md": lambda: short_table(steps).markdown(),
         folder / "docs/profiles.md": lambda: profile.page(folder),

@@ -58,6 +58,7 @@ class Parts:
     nest: tuple[Loop, ...]  # outermost loops with their children
     kv: Loop
     regions: dict[str, tuple[Instruction, ...]]  # those of REGIONS that exist, in that order
+    every_pass: tuple[Instruction, ...]  # of the KV loop: what no pass with its matrix instructions leaves out
 
     @property
     def loop(self) -> tuple[Instruction, ...]:
@@ -295,6 +296,24 @@ def find_kv_loop(graph: Graph) -> Loop:
     return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
 
 
+def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
+    """Of these blocks of a loop, those that every way round it goes through that runs its matrix instructions."""
+    heart = max(near, key=lambda first: matrix_count(graph.blocks[first].instructions))
+
+    def leads_back(avoided: int) -> bool:
+        work, seen = [heart], {avoided}
+        while work:
+            for successor in graph.blocks[work.pop()].successors:
+                if successor == loop.header and successor not in seen:
+                    return True
+                if successor in loop.blocks and successor not in seen:
+                    seen.add(successor)
+                    work.append(successor)
+        return False
+
+    return [block for block in near if graph.dominates(block, heart) or not leads_back(block)]
+
+
 def split(listing: Listing) -> Parts:
     """The regions of a kernel; AnalysisError when it has no loop."""
     graph = Graph(listing)
@@ -322,7 +341,9 @@ def split(listing: Listing) -> Parts:
             strict=True,
         )
     )
-    return Parts(listing, graph.nest, kv, {name: tuple(part) for name, part in parts.items() if part})
+    always = every_pass(graph, kv, near)
+    regions = {name: tuple(part) for name, part in parts.items() if part}
+    return Parts(listing, graph.nest, kv, regions, tuple(graph.instructions(always)))
 
 
 def _ends(at: Instruction) -> bool:

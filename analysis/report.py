@@ -28,6 +28,7 @@ from .records import Record, RecordError, latest_run, read
 from .summary import rows as summary_rows
 from .summary import wide_table
 from .table import Cell, Table
+from .why import MODELLED
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def traffic_section(steps: Sequence[Step]) -> Section:
         for step in steps
         if step.traffic
     ]
-    text = "Modelled on the emulator's default problem; exact counts of the model, no times."
+    text = f"Modelled on {MODELLED}; exact counts of the model, no times."
     return Section("Memory traffic", text, [Table(columns, rows)])
 
 

@@ -24,7 +24,7 @@ COLUMNS = ("version", "config", *TRAFFIC)
 
 @dataclass(frozen=True)
 class Traffic:
-    """Totals over the emulator's default problem. `ideal` is the wavefronts of the same accesses without conflicts."""
+    """Totals over the problem why.MODELLED. `ideal` is the wavefronts of the same accesses without conflicts."""
 
     version: str
     config: str

@@ -21,6 +21,7 @@ from .files import root
 from .ladder import Version, changed_lines, load
 from .live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from .pairs import Pair, pair_configs
+from .records import Problem
 from .subjects import Pending, Subject, normal_arch, resolve, start
 from .table import Cell, Table, add_output_arguments, emit
 
@@ -136,14 +137,19 @@ TRAFFIC = ("executed", "wavefronts", "ideal", "sectors")
 _TRAFFIC_TITLES = ("instructions", "shared wavefronts", "... without conflict", "global sectors")
 
 
+# Fills the emulator's 16 multiprocessors with CTAs of 256 rows, so that a split tail has nothing to split.
+MODELLED = Problem("attention", "fp16", 1, 8, 512, 128, "normal")
+
+
 def modelled_traffic(subject: Subject) -> dict[str, int] | None:
-    """Totals of the emulator's counters for the default problem; None where the executable is not built."""
+    """Totals of the emulator's counters for MODELLED; None where the executable is not built."""
     from . import executables
 
     path = root() / "bin" / subject.name
     if not path.exists() or subject.config is None:
         return None
     arguments = ["--backend", "emu", "--no-check", "--counters", "--json", "-", "--config", str(subject.config)]
+    arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
     outcome = executables.run_command([str(path), *arguments], 60)
     if outcome.status:
         return None

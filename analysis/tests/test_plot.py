@@ -73,11 +73,18 @@ def test_the_roof_is_that_of_the_device(log: Path) -> None:
     assert plot.shared_roof(run) == pytest.approx(132 * 128 * 1.7e9 / 1e12)
     points = plot.roofline_points(run, [step("v01", 288768), step("v02", 45056), step("v03", 1)])
     assert [point.version for point in points] == ["v01", "v02"]
-    assert points[1].intensity == pytest.approx(4 * 2 * 256**2 * 128 / (45056 * 128))
+    assert points[1].intensity == pytest.approx(4 * 8 * 512**2 * 128 / (45056 * 128))
     text = plot.svg(plot.roofline(run, points))
     assert "shared memory 29 TB/s" in text and "v02" in text
     with pytest.raises(AnalysisError, match="modelled traffic"):
         plot.roofline(run, [])
+
+
+def test_points_that_lie_together_share_a_label() -> None:
+    points = [plot.Point(f"v{number:02}", 20.0, 400.0 + number) for number in (3, 4, 5, 8)]
+    apart = plot.Point("v06", 5.0, 400.0)
+    groups = plot.neighbours([points[0], apart, *points[1:]])
+    assert [plot.ranges([point.version for point in group]) for group in groups] == ["v03–05, v08", "v06"]
 
 
 def test_measured_cycles_of_one_pass(log: Path) -> None:

@@ -98,6 +98,46 @@ def test_the_kv_loop_of_landed_versions(version: str, arch: str) -> None:
         assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
 
 
+def test_what_a_branch_may_skip_is_not_in_every_pass() -> None:
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            IADD3 R1, R1, 0x1, RZ
+            @P0 BRA `(.L_x_1)
+            LDGSTS.E.BYPASS.128 [R2], desc[UR4][R6.64]
+            .L_x_1:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P1 BRA `(.L_x_2)
+            FMUL R4, R4, R5
+            .L_x_2:
+            @P2 BRA `(.L_x_0)
+            EXIT
+            """
+        )
+    )
+    assert [at.base for at in parts.loop] == ["IADD3", "BRA", "LDGSTS", "HMMA", "BRA", "FMUL", "BRA"]
+    assert [at.base for at in parts.every_pass] == ["IADD3", "BRA", "HMMA", "BRA", "BRA"]
+
+
+def test_a_pass_without_matrix_instructions_does_not_count() -> None:
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            @P0 BRA `(.L_x_1)
+            HMMA.16816.F32 R4, R8, R12, R4
+            .L_x_1:
+            @P2 BRA `(.L_x_0)
+            EXIT
+            """
+        )
+    )
+    assert [at.base for at in parts.every_pass] == ["BRA", "HMMA", "BRA"]
+
+
 def test_kernels_without_a_loop_are_refused() -> None:
     with pytest.raises(AnalysisError, match="_Z6triplePi: the kernel has no loop"):
         split(listing(cubin("plain.cu"), "_Z6triple"))
