@@ -61,8 +61,12 @@ void exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
 
 static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
     uint8_t *to = m->shared + (copy->target - SHARED_BASE);
-    if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
-    memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
+    if (copy->source_bytes == 16) {
+        memcpy(to, copy->source, 16); /* of a size that compilers know */
+    } else {
+        if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
+        memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
+    }
     if (m->checks) shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction);
 }
 

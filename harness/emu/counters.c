@@ -14,10 +14,11 @@ static uint32_t row_wavefronts(const uint32_t *rows, int count) {
     uint32_t most = 1;
     uint8_t different[8] = {0};
     for (int i = 0; i < count; i++) {
-        bool known = false;
+        uint32_t known = 0;
         for (int j = 0; j < i; j++) known |= rows[j] >> 4 == rows[i] >> 4;
-        if (!known && ++different[rows[i] >> 4 & 7] > most) most = different[rows[i] >> 4 & 7];
+        different[rows[i] >> 4 & 7] += known ? 0 : 1;
     }
+    for (int bank = 0; bank < 8; bank++) most = different[bank] > most ? different[bank] : most;
     return most;
 }
 

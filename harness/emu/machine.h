@@ -181,7 +181,7 @@ static inline int first_lane(uint32_t mask) {
     return __builtin_ctz(mask);
 }
 static inline uint32_t population(uint32_t mask) {
-    return (uint32_t)__builtin_popcount(mask);
+    return mask == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(mask);
 }
 
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */

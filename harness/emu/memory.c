@@ -336,22 +336,25 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
 
 void exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
     static const uint8_t zeros[16];
+    uint64_t whole[LANES];
     uint32_t addresses[LANES];
     const uint8_t *rows[LANES];
+    const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     int count = o->vector * 8;
     check_all_lanes(m, w, mask);
+    for (int i = 0; i < count; i++) whole[i] = lane_address(w, o, o->dests, i) - window;
+    for (int i = 0; i < count; i++) addresses[i] = (uint32_t)whole[i];
     for (int i = 0; i < count; i++) {
-        uint64_t address = lane_address(w, o, o->dests, i);
-        if (o->space == SPACE_GENERIC) address -= SHARED_WINDOW;
-        addresses[i] = (uint32_t)address;
-        uint64_t offset = address - SHARED_BASE;
-        if (!(address & 15) && offset < m->shared_bytes && m->shared_bytes - offset >= 16) {
+        uint64_t offset = whole[i] - SHARED_BASE;
+        if (!(offset & 15) && offset < m->shared_bytes && m->shared_bytes - offset >= 16) {
             rows[i] = m->shared + offset;
-            if (m->checks) shadow_read(m, w, i, addresses[i], 16);
         } else {
-            translate(m, w, SPACE_SHARED, address, 16, i, "reads");
+            translate(m, w, SPACE_SHARED, whole[i], 16, i, "reads");
             rows[i] = zeros;
         }
+    }
+    for (int i = 0; i < count && m->checks; i++) {
+        if (rows[i] != zeros) shadow_read(m, w, i, addresses[i], 16);
     }
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
     count_ldmatrix(m, o, addresses, o->vector);
