@@ -180,6 +180,8 @@ vpath test_%.c harness/tests harness/emu/tests
 vpath bench_%.c harness/emu/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+$(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o $(BUILD)/device/code.o
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
@@ -261,8 +263,8 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
 	@$(RUN) -m analysis debug --version $(VER) $(if $(CONFIG),--config '$(call quoted,$(CONFIG))') $(if $(SEQ),--seq $(SEQ)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
-bench-emu: $(BUILD)/tests/bench_emu  ## how fast the emulator is on this machine
-	@$<
+bench-emu: $(addprefix $(BUILD)/tests/bench_emu.,$(or $(VER),v01 v16))  ## how fast the emulator is on this machine: VER=
+	@for each in $^; do ./$$each; done
 
 ##@ Testing
 check: lint all $(TAPS)  ## every test that needs no GPU
