@@ -1,7 +1,7 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md and docs/configurations.md
-hold a table between two markers.
+kernels/README.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md, docs/configurations.md
+and docs/performance.md hold a table between two markers.
 Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
@@ -204,7 +204,7 @@ def with_table(text: str, table: str, name: str) -> str:
 
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. Those with a table between markers are left out where there is none."""
-    from . import pictures, plot, profile, space
+    from . import pictures, plot, profile, space, story
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
@@ -215,6 +215,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         folder / "README.md": lambda: short_table(steps).markdown(),
         folder / "docs/profiles.md": lambda: profile.page(folder),
         folder / "docs/configurations.md": lambda: space.winners_table(folder).markdown(),
+        folder / "docs/performance.md": lambda: story.story_table(folder, steps).markdown(),
     }
     for page, table in tables.items():
         if page.exists():
