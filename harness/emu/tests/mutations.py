@@ -98,7 +98,7 @@ def equivalent(mutant: Mutant, text: str) -> str:
         return "a wait for as much follows before shared memory is read"
     if mutant.kind == "commit" and _joins_a_group(lines, at):
         return "its copies join the next group, and a wait for that follows before shared memory is read"
-    if mutant.kind in ("wait", "commit", "barrier") and _arrives_at_mbarrier(lines, at):
+    if mutant.kind in ("wait", "commit", "barrier", "warp barrier") and _arrives_at_mbarrier(lines, at):
         return (
             "a copy's arrival at an mbarrier comes after all copies of its thread, and that is waited for before a read"
         )
@@ -110,13 +110,19 @@ def equivalent(mutant: Mutant, text: str) -> str:
 
 
 def _straight(lines: list[str], at: int) -> Iterator[str]:
-    """The lines that follow, up to a jump to before them: a guard that skips a loop is not taken, and a loop that lies
-    in them adds nothing to its first round."""
-    for line in lines[at + 1 :]:
-        jump = re.search(r"\bbra(?:\.uni)?\s+(\$?\w+);", line)
-        if jump and (f"{jump[1]}:" in lines[:at] or not line.lstrip().startswith("@")):
+    """The lines that follow, up to a jump to before them: a guard that skips a loop is not taken, a jump that is always
+    taken leads on, and a loop that lies in them adds nothing to its first round."""
+    i = at + 1
+    while i < len(lines):
+        jump = re.search(r"\bbra(?:\.uni)?\s+(\$?\w+);", lines[i])
+        if jump and f"{jump[1]}:" in lines[:at]:
             return
-        yield line
+        yield lines[i]
+        if jump and not lines[i].lstrip().startswith("@"):
+            if f"{jump[1]}:" not in lines[i:]:
+                return
+            i = lines.index(f"{jump[1]}:", i)
+        i += 1
 
 
 def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
