@@ -51,8 +51,7 @@ __device__ constexpr void check_config() {
     static_assert(cfg.stages == 2 || cfg.stages == 4 || cfg.stages == 8,
                   "stages must be 2, 4 or 8: a power of two, as a block's stage is its number modulo stages");
     static_assert(cfg.slack >= 0 && cfg.slack <= cfg.stages - 2, "slack must be from 0 to stages - 2");
-    static_assert(cfg.split_tail, "split_tail must be on: the grid may be longer than the number of Q blocks");
-    static_assert(!cfg.persistent, "persistent must be off: every CTA takes one Q block or one slice");
+    static_assert(cfg.split_tail && !cfg.persistent, "split_tail must be on, persistent off: a CTA has one Q block");
     static_assert(cfg.B_r % (4 * cfg.n_warps * cfg.n_warps) == 0,
                   "in a slice a warp writes 4 rows at a time: B_r % (4 * n_warps * n_warps) must be 0");
     static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
