@@ -239,7 +239,6 @@ cubins: $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call folder,$v)/sm_$a.cubin
 define pair
 	$(call need,A B)
 	@$(RUN) -m analysis pair-config $(A) $(B) $(if $(CONFIG),--config '$(call quoted,$(CONFIG))') | while IFS=$$'\t' read -r version config; do \
-		test "$$config" != "$$(sed -n 's/^ \* config  *//p' kernels/$${version}_*.cu)" || config=default; \
 		$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
 endef
 

@@ -45,12 +45,15 @@ def add_pair_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pair_config(args: argparse.Namespace) -> int:
-    """Prints `VERSION<TAB>CONFIG` for each side, for make to build, and the rule."""
+    """Prints `VERSION<TAB>CONFIG` for each side, for make to build: `default` for the one in the version's header."""
     override = parse_config(args.config) if args.config else None
-    pair = pair_configs(load(root(), args.a), load(root(), args.b), override)
+    a, b = load(root(), args.a), load(root(), args.b)
+    pair = pair_configs(a, b, override)
     if args.json:
         record = {"a": args.a, "a_config": str(pair.a), "b": args.b, "b_config": str(pair.b), "rule": pair.rule}
         emit(json.dumps(record, indent=1) + "\n", args.output)
     else:
-        emit(f"{args.a}\t{pair.a}\n{args.b}\t{pair.b}\n", args.output)
+        sides = ((a, pair.a), (b, pair.b))
+        lines = [f"{v.version}\t{'default' if config == v.header.config else config}\n" for v, config in sides]
+        emit("".join(lines), args.output)
     return DONE

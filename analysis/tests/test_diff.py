@@ -108,10 +108,11 @@ def test_pair_uses_the_later_config_where_the_earlier_supports_it() -> None:
 
 
 def test_pair_config_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pair-config", "v01", "v02"]) == 0
+    assert main(["pair-config", "v06", "v07"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in lines] == ["v01", "v02"]
-    assert parse_short_form(lines[1].split("\t")[1]) == load(root(), "v02").header.config
+    assert [line.split("\t")[0] for line in lines] == ["v06", "v07"]
+    assert parse_short_form(lines[0].split("\t")[1]) == load(root(), "v07").header.config
+    assert lines[1].split("\t")[1] == "default"
 
 
 # ---- command ---------------------------------------------------------------------------------------------------------
