@@ -125,7 +125,7 @@ def shared_roof(run: Run) -> float:
     return run.sms * WAVEFRONT_BYTES * stats.median(clocks) / 1e3
 
 
-def neighbours(points: Sequence[Point], within: float = 0.06) -> list[list[Point]]:
+def neighbours(points: Sequence[Point], within: float = 0.04) -> list[list[Point]]:
     """Points too near to each other to carry a label each, together; in the order of the versions."""
     groups: list[list[Point]] = []
     for point in points:
@@ -166,10 +166,6 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
     if peak:
         axes.annotate(f"mma.sync {peak:.0f} TFLOP/s", (most, peak), fontsize=7, color=ROOF, ha="right", va="bottom")
     axes.scatter([p.intensity for p in points], [p.tflops for p in points], color=OURS, s=16, zorder=3)
-    for group in neighbours(points):
-        place = (max(p.intensity for p in group), max(p.tflops for p in group))
-        names = ranges([p.version for p in group])
-        axes.annotate(names, place, fontsize=7, xytext=(5, -3), textcoords="offset points")
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis, low, high in ((axes.xaxis, least, most), (axes.yaxis, slope * least, peak or slope * most)):
@@ -180,7 +176,29 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
     axes.set_xlabel("FLOP for each byte of shared-memory wavefronts, modelled by the emulator")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(f"{run.device}, {run.problem}", fontsize=8)
+    _label(figure, axes, points)
     return figure
+
+
+def _label(figure: Any, axes: Any, points: Sequence[Point]) -> None:
+    """Names right of the points, the highest first; one that would touch the name above it moves down."""
+    figure.canvas.draw()
+    to_points = 72 / figure.dpi
+    drawn: list[tuple[float, float]] = []  # where names stand, in points
+    for group in sorted(neighbours(points), key=lambda group: -max(p.tflops for p in group)):
+        place = (max(p.intensity for p in group), max(p.tflops for p in group))
+        x, y = (float(value) * to_points for value in axes.transData.transform(place))
+        wanted = min([y, *(other - 9 for at, other in drawn if abs(at - x) < 60 and other - 9 < y)])
+        drawn.append((x, wanted))
+        axes.annotate(
+            ranges([p.version for p in group]),
+            place,
+            fontsize=7,
+            va="center",
+            xytext=(14, wanted - y),
+            textcoords="offset points",
+            arrowprops={"arrowstyle": "-", "color": SOFT, "linewidth": 0.7},
+        )
 
 
 # ---- where the time goes ---------------------------------------------------------------------------------------------
@@ -224,7 +242,7 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
         {pipe for one in found for pipe in one.pipes}, key=lambda pipe: -max(o.pipes.get(pipe, 0) for o in found)
     )
     names = names[:6]
-    figure, axes = _figure(max(6.0, 0.8 * len(found) + 2), 3.6)
+    figure, axes = _figure(min(12.0, max(6.0, 0.8 * len(found) + 2)), 3.6)
     width = 0.8 / len(names)
     palette = ["#2f6f9f", "#b5651d", "#5b8c5a", "#8a6fae", "#a0a0a0", "#d0a040"]
     for index, (name, color) in enumerate(zip(names, palette, strict=False)):

@@ -143,6 +143,7 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
 def wide_table(found: Sequence[Row], reference: str) -> Table:
     """One row a subject, one column a problem: TFLOP/s and in brackets the ratio."""
     problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
+    problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq))
     columns = ["subject", *(f"{problem.dtype} {problem.seq}" for problem in problems)]
     cells: dict[str, dict[Problem, str]] = {}
     for row in found:
