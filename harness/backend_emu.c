@@ -48,6 +48,10 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     return STATUS_OK;
 }
 
+static enum status fail_load(const emu_error *error, struct failure *failure) {
+    return fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error->line, error->text);
+}
+
 static enum status emu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
@@ -59,6 +63,8 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (entry->param_bytes != sizeof(forward_args))
         return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: forward_args has %zu", instance->symbol,
                     entry->param_bytes, sizeof(forward_args));
+    emu_error error;
+    if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
     return STATUS_OK;
 }
 
@@ -211,7 +217,7 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     emu->backend.device = (struct device_info){.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"};
     enum status status = options->trace ? parse_trace(options->trace, &emu->trace, failure) : STATUS_OK;
     if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
-        status = fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error.line, error.text);
+        status = fail_load(&error, failure);
     if (status)
         emu_close(&emu->backend);
     else

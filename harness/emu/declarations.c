@@ -11,7 +11,7 @@ uint32_t hash_name(const char *name, uint32_t length) {
     return hash % HASH_SIZE;
 }
 
-static void declare(parser *p, const char *name, uint32_t length, declared what, uint32_t index, uint32_t count) {
+void declare(parser *p, const char *name, uint32_t length, declared what, uint32_t index, uint32_t count) {
     p->declarations =
         load_grow(p->load, p->declarations, p->declaration_count, &p->declaration_capacity, sizeof *p->declarations);
     uint32_t bucket = hash_name(name, length);
@@ -19,10 +19,24 @@ static void declare(parser *p, const char *name, uint32_t length, declared what,
     p->heads[bucket] = (int)p->declaration_count++;
 }
 
+void undeclare(parser *p, size_t first) {
+    while (p->declaration_count > first) {
+        const declaration *d = &p->declarations[--p->declaration_count];
+        p->heads[d->bucket] = d->next;
+    }
+}
+
+/* A body does not see what the module declares after its entry. */
+static bool is_hidden(const parser *p, size_t index) {
+    return p->code && index >= p->code->visible && index < p->module_declarations;
+}
+
 static const declaration *lookup_kind(const parser *p, const char *name, uint32_t length, bool range) {
     for (int i = p->heads[hash_name(name, length)]; i >= 0; i = p->declarations[i].next) {
         const declaration *d = &p->declarations[i];
-        if (d->length == length && (d->what == DECLARED_RANGE) == range && memcmp(d->name, name, length) == 0) return d;
+        if (d->length == length && (d->what == DECLARED_RANGE) == range && memcmp(d->name, name, length) == 0 &&
+            !is_hidden(p, (size_t)i))
+            return d;
     }
     return NULL;
 }
@@ -60,11 +74,7 @@ void open_scope(parser *p) {
 }
 
 void close_scope(parser *p) {
-    size_t mark = p->scope_marks[--p->scope_depth];
-    while (p->declaration_count > mark) {
-        const declaration *d = &p->declarations[--p->declaration_count];
-        p->heads[d->bucket] = d->next;
-    }
+    undeclare(p, p->scope_marks[--p->scope_depth]);
     if (p->code) p->scope = p->code->scope_parents[p->scope];
 }
 
@@ -220,21 +230,21 @@ void parse_file(parser *p) {
 }
 
 static int find_location(const parser *p, const char *file, int line, int column) {
-    for (size_t i = p->module->location_count; i-- > 0 && p->module->location_count - i < 400;) {
-        const location *at = &p->module->locations[i];
+    for (size_t i = p->code->location_count; i-- > 0 && p->code->location_count - i < 400;) {
+        const location *at = &p->code->locations[i];
         if (at->file == file && at->line == line && at->column == column) return (int)i;
     }
     return -1;
 }
 
 static int add_location(parser *p, uint32_t file, int line, int column, int parent) {
-    emu_module *module = p->module;
-    /* the name comes later: .file follows the code, so the number stands in until the end */
+    entry *code = p->code;
+    /* a .file may stand in the body too: the number stands in until its end */
     const char *stand_in = (const char *)(uintptr_t)(file + 1);
-    module->locations =
-        load_grow(p->load, module->locations, module->location_count, &p->location_capacity, sizeof *module->locations);
-    module->locations[module->location_count] = (location){stand_in, line, column, parent};
-    return (int)module->location_count++;
+    code->locations =
+        load_grow(p->load, code->locations, code->location_count, &p->location_capacity, sizeof *code->locations);
+    code->locations[code->location_count] = (location){stand_in, line, column, parent};
+    return (int)code->location_count++;
 }
 
 void parse_loc(parser *p) {
@@ -259,8 +269,8 @@ void parse_loc(parser *p) {
 }
 
 void name_files(parser *p) {
-    for (size_t i = 0; i < p->module->location_count; i++) {
-        location *at = &p->module->locations[i];
+    for (size_t i = 0; i < p->code->location_count; i++) {
+        location *at = &p->code->locations[i];
         const char *name = p->files[(uintptr_t)at->file - 1];
         at->file = name ? name : "";
     }

@@ -112,8 +112,8 @@ bool merge_findings(crew *c, worker *workers, int count) {
         const uint32_t *grid = c->launch->grid;
         emu_finding finding = {.class_ = r->class_,
                                .count = r->count,
-                               .here = place_of(c->module, c->code, r->here),
-                               .other = place_of(c->module, c->code, r->other),
+                               .here = place_of(c->code, r->here),
+                               .other = place_of(c->code, r->other),
                                .cta = {(uint32_t)(r->cta % grid[0]), (uint32_t)(r->cta / grid[0] % grid[1]),
                                        (uint32_t)(r->cta / grid[0] / grid[1])},
                                .warp = r->warp,
@@ -137,7 +137,7 @@ void merge_counts(crew *c, worker *workers, int count) {
     emu_counter *total = &device->counters.total;
     for (size_t i = 0; i < code->instruction_count; i++) {
         emu_counter *row = &device->rows[i];
-        *row = (emu_counter){.place = place_of(c->module, code, (uint32_t)i),
+        *row = (emu_counter){.place = place_of(code, (uint32_t)i),
                              .group = code->instructions[i].group,
                              .region = code->instructions[i].region};
         for (int k = 0; k < count; k++) {
@@ -167,7 +167,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                           const output_record *r) {
     char text[700];
     uint32_t at = r ? atomic_load(&r->instruction) : 0;
-    emu_place place = place_of(c->module, c->code, at - 1);
+    emu_place place = place_of(c->code, at - 1);
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
     if (place.line) used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.file, place.line);
     if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
@@ -189,7 +189,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
     emu_finding finding = {.class_ = class_,
                            .count = bytes,
                            .here = place,
-                           .other = place_of(c->module, c->code, UINT32_MAX),
+                           .other = place_of(c->code, UINT32_MAX),
                            .warp = -1,
                            .lane = -1,
                            .other_warp = -1,

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-typedef struct emu_module emu_module; /* decoded PTX, read-only after emu_load */
+typedef struct emu_module emu_module; /* PTX; what it says of an entry does not change once that is decoded */
 typedef struct emu_device emu_device; /* buffers, and findings and counters of the last launch */
 
 typedef enum emu_status {
@@ -48,9 +48,9 @@ typedef struct emu_entry_info {
     uint32_t param_bytes;          /* size of the parameter block, every parameter at its natural alignment */
     const uint32_t *param_offsets; /* [params] of each parameter in the block */
     const uint32_t *param_sizes;   /* [params] bytes of each parameter */
-    uint32_t shared_bytes;         /* static shared memory */
+    uint32_t shared_bytes;         /* static shared memory; 0 until emu_decode() */
     uint32_t max_threads;          /* of .maxntid or .reqntid; 0 where the PTX states none */
-    uint32_t instructions;         /* PTX instructions in the body */
+    uint32_t instructions;         /* PTX instructions in the body; 0 until emu_decode() */
 } emu_entry_info;
 
 /* What a buffer is for. An output is expected to be written exactly once, and a launch with checks reports bytes that
@@ -163,8 +163,13 @@ typedef struct emu_form {
     const char *note; /* "" or a remark for the reader of the table */
 } emu_form;
 
-/* Decode PTX text (need not end in a zero byte). NULL on error, with *error filled. Owned: emu_unload(). */
+/* Read PTX text (copied; need not end in a zero byte) but for the bodies of its entries, which wait for emu_decode().
+ * NULL, with *error filled, where anything else is refused, or a brace, comment or string does not end. Owned:
+ * emu_unload(). */
 emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error);
+/* Decode an entry. False, with *error filled, where its body is refused: then, and each time it is asked for again. The
+ * first emu_run() of an entry does it too; other entries of the module are not looked at. Any thread may call it. */
+bool emu_decode(const emu_module *module, int index, emu_error *error);
 void emu_unload(emu_module *module);
 
 int emu_entry_count(const emu_module *module);

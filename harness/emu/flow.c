@@ -248,7 +248,7 @@ static void find_regions(flow *f) {
         if (f->blocks[b].loop >= 0) last_loop = b;
     }
     for (int i = 0; i < f->loop_count; i++) {
-        emu_place place = place_of(f->load->module, code, f->loops[i].latch_instruction);
+        emu_place place = place_of(code, f->loops[i].latch_instruction);
         bool inlined = place.caller_line > 0;
         char name[160];
         snprintf(name, sizeof name, "loop at %.100s:%d", base_name(inlined ? place.caller_file : place.file),

@@ -212,7 +212,7 @@ static void report_deadlock(machine *m, bool polling) {
             first = w;
             m->here = at;
         }
-        emu_place place = place_of(m->module, m->code, at);
+        emu_place place = place_of(m->code, at);
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i, place.line,
                  place.ptx_line, place.ptx);
@@ -290,9 +290,7 @@ static emu_status refuse_launch(emu_error *error, const char *format, ...) {
 }
 
 static emu_status check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
-    if (l->entry < 0 || (size_t)l->entry >= module->entry_count) {
-        return refuse_launch(error, "there is no entry %d: the module has %zu", l->entry, module->entry_count);
-    }
+    if (!emu_decode(module, l->entry, error)) return EMU_REFUSED;
     const entry *code = &module->entries[l->entry];
     uint64_t threads = 1;
     for (int i = 0; i < 3; i++) {
@@ -331,15 +329,15 @@ static int worker_count(const emu_launch *l, uint64_t ctas) {
     return (uint64_t)wanted > ctas ? (int)ctas : (int)wanted;
 }
 
-static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
+static bool prepare_device(emu_device *device, const entry *code, bool checks) {
     free_findings(device);
     free(device->variables);
     free(device->rows);
-    device->variables = calloc(1, module->variable_bytes + 16);
-    device->variable_bytes = module->variable_bytes;
+    device->variables = calloc(1, code->variable_bytes + 16);
+    device->variable_bytes = code->variable_bytes;
     device->rows = calloc(code->instruction_count + 1, sizeof *device->rows);
     if (!device->variables || !device->rows) return false;
-    if (module->variable_bytes) memcpy(device->variables, module->variables, module->variable_bytes);
+    if (code->variable_bytes) memcpy(device->variables, code->variables, code->variable_bytes);
     return prepare_outputs(device, checks);
 }
 
@@ -384,7 +382,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     atomic_store(&c.first_fault, UINT64_MAX);
     int count = worker_count(launch, c.cta_total);
     worker *workers = zeroed((size_t)count * sizeof *workers);
-    bool complete = workers && prepare_device(device, module, code, launch->checks);
+    bool complete = workers && prepare_device(device, code, launch->checks);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete) complete = run_workers(&c, workers, count);
     if (complete) {

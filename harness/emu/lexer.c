@@ -164,6 +164,39 @@ void lexer_next(lexer *lex) {
     tok->length = (uint32_t)(lex->at - tok->begin);
 }
 
+bool lexer_skip_braces(lexer *lex) {
+    /* what is not one of these has no part in it */
+    static const uint8_t matters[256] = {['\n'] = 1, ['"'] = 1, ['/'] = 1, ['{'] = 1, ['}'] = 1};
+    token string;
+    int depth = 1;
+    while (depth) {
+        while (lex->at < lex->end && !matters[(unsigned char)*lex->at]) lex->at++;
+        if (lex->at >= lex->end) break;
+        switch (*lex->at) {
+        case '"':
+            scan_string(lex, &string);
+            continue;
+        case '/':
+            if (peek(lex, 1) == '/' || peek(lex, 1) == '*') {
+                skip_comment(lex);
+                continue;
+            }
+            break;
+        case '\n':
+            lex->line++;
+            break;
+        case '{':
+            depth++;
+            break;
+        default:
+            depth--;
+        }
+        lex->at++;
+    }
+    lexer_next(lex);
+    return !depth;
+}
+
 void lexer_extend_opcode(lexer *lex) {
     while (peek(lex, 0) == '.' || (peek(lex, 0) == ':' && peek(lex, 1) == ':') || name_part(peek(lex, 0))) {
         lex->at += peek(lex, 0) == ':' ? 2 : 1;

@@ -1,4 +1,4 @@
-/* load.c - emu_load: memory of a module, errors of loading, and the queries about a loaded module. */
+/* load.c - emu_load and emu_decode: memory of a module, errors of loading, and the queries about a loaded module. */
 #include "machine.h"
 
 #include <stdlib.h>
@@ -73,34 +73,69 @@ static bool little_endian(void) {
     return first == 1;
 }
 
+static bool read_module(loader *load, size_t bytes) {
+    if (setjmp(load->escape)) return false;
+    index_forms(load);
+    parse_module(load, load->module->text, bytes);
+    return true;
+}
+
 emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
     *error = (emu_error){0};
     if (!little_endian()) {
         snprintf(error->text, sizeof error->text, "the emulator needs a little-endian host");
         return NULL;
     }
-    emu_module *volatile module = calloc(1, sizeof *module);
-    if (!module) {
+    emu_module *module = calloc(1, sizeof *module);
+    loader *load = module ? arena_alloc(&module->memory, sizeof *load) : NULL;
+    if (load && !pthread_mutex_init(&load->lock, NULL)) module->load = load;
+    if (module) module->text = malloc(bytes ? bytes : 1);
+    if (!module || !module->load || !module->text) {
         snprintf(error->text, sizeof error->text, "out of memory");
-        return NULL;
-    }
-    loader load = {.module = module, .error = error};
-    if (setjmp(load.escape)) {
         emu_unload(module);
         return NULL;
     }
-    index_forms(&load);
-    parse_module(&load, ptx, bytes);
-    for (size_t i = 0; i < module->entry_count; i++) {
-        decode_entry(&load, &module->entries[i]);
-        analyse_flow(&load, &module->entries[i]);
+    load->module = module;
+    load->error = error;
+    memcpy(module->text, ptx, bytes);
+    if (read_module(load, bytes)) return module;
+    emu_unload(module);
+    return NULL;
+}
+
+static bool read_entry(loader *load, entry *code) {
+    if (setjmp(load->escape)) return false;
+    parse_entry_body(load, code);
+    decode_entry(load, code);
+    analyse_flow(load, code);
+    return true;
+}
+
+bool emu_decode(const emu_module *module, int index, emu_error *error) {
+    *error = (emu_error){0};
+    if (!emu_entry(module, index)) {
+        snprintf(error->text, sizeof error->text, "there is no entry %d: the module has %zu", index,
+                 module->entry_count);
+        return false;
     }
-    return module;
+    loader *load = module->load;
+    entry *code = &module->entries[index];
+    pthread_mutex_lock(&load->lock);
+    if (code->state == ENTRY_UNREAD) {
+        load->error = &code->refusal;
+        code->state = read_entry(load, code) ? ENTRY_READY : ENTRY_REFUSED;
+    }
+    *error = code->refusal;
+    bool ready = code->state == ENTRY_READY;
+    pthread_mutex_unlock(&load->lock);
+    return ready;
 }
 
 void emu_unload(emu_module *module) {
     if (!module) return;
+    if (module->load) pthread_mutex_destroy(&module->load->lock);
     arena_free(&module->memory);
+    free(module->text);
     free(module);
 }
 
@@ -112,18 +147,18 @@ const emu_entry_info *emu_entry(const emu_module *module, int index) {
     return index >= 0 && (size_t)index < module->entry_count ? &module->entries[index].info : NULL;
 }
 
-emu_place place_of(const emu_module *module, const entry *code, uint32_t instruction_index) {
+emu_place place_of(const entry *code, uint32_t instruction_index) {
     emu_place place = {0, "", "", 0, "", 0};
     if (instruction_index >= code->instruction_count) return place;
     const instruction *in = &code->instructions[instruction_index];
     place.ptx_line = in->line;
     place.ptx = in->text;
     if (in->location < 0) return place;
-    const location *at = &module->locations[in->location];
+    const location *at = &code->locations[in->location];
     place.file = at->file;
     place.line = at->line;
     if (at->parent < 0) return place;
-    while (at->parent >= 0) at = &module->locations[at->parent];
+    while (at->parent >= 0) at = &code->locations[at->parent];
     place.caller_file = at->file;
     place.caller_line = at->line;
     return place;

@@ -261,7 +261,7 @@ static void parse_tuning(parser *p) {
 /* Dynamic shared memory begins after the static variables of module and entry. */
 static void place_shared(parser *p, size_t first_own_symbol) {
     entry *code = p->code;
-    uint32_t total = align_up(p->module_shared_bytes, 16);
+    uint32_t total = align_up(code->module_shared_bytes, 16);
     for (size_t i = first_own_symbol; i < p->module->symbol_count; i++) {
         symbol *s = &p->module->symbols[i];
         if (s->space == SPACE_SHARED && s->offset != UINT32_MAX) s->offset += total;
@@ -270,26 +270,50 @@ static void place_shared(parser *p, size_t first_own_symbol) {
     code->info.shared_bytes = code->shared_bytes;
 }
 
+/* All but the body, which waits until the entry is asked for. */
 static void parse_entry(parser *p) {
     emu_module *module = p->module;
     token name = expect_name(p, "the name of the entry");
     module->entries =
         load_grow(p->load, module->entries, module->entry_count, &p->entry_capacity, sizeof *module->entries);
     p->code = &module->entries[module->entry_count++];
-    *p->code = (entry){.info.name = load_text(p->load, name.begin, name.length)};
-    p->instruction_capacity = p->label_capacity = p->register_capacity = p->scope_capacity = 0;
-    p->current_location = -1;
-    p->scope = -1;
-    open_scope(p);
-    size_t first_own_symbol = module->symbol_count;
+    size_t visible = p->declaration_count;
+    *p->code = (entry){.info.name = load_text(p->load, name.begin, name.length),
+                       .first_param = module->symbol_count,
+                       .visible = visible,
+                       .module_shared_bytes = p->module_shared_bytes};
     parse_entry_params(p);
     parse_tuning(p);
+    undeclare(p, visible);
+    if (!token_is(now(p), "{")) unexpected(p, "'{'");
+    p->code->body = p->lex;
+    p->code = NULL;
+    if (!lexer_skip_braces(&p->lex)) unexpected(p, "an instruction or '}'");
+}
+
+/* The parser may have been left in the middle of another body, which was refused. */
+void parse_entry_body(loader *load, entry *code) {
+    parser *p = load->parser;
+    undeclare(p, p->module_declarations);
+    p->code = code;
+    p->lex = code->body;
+    p->instruction_capacity = p->label_capacity = p->register_capacity = 0;
+    p->scope_capacity = p->location_capacity = 0;
+    p->current_location = -1;
+    p->scope = -1;
+    p->scope_depth = 0;
+    open_scope(p);
+    for (size_t i = code->first_param; i < code->first_param + (size_t)code->info.params; i++) {
+        const char *name = p->module->symbols[i].name;
+        declare(p, name, (uint32_t)strlen(name), DECLARED_SYMBOL, (uint32_t)i, 1);
+    }
+    size_t first_own_symbol = p->module->symbol_count;
     parse_body(p);
     place_shared(p, first_own_symbol);
-    close_scope(p); /* of the body */
-    close_scope(p); /* of the parameters */
-    p->code->info.instructions = (uint32_t)p->code->instruction_count;
-    p->code = NULL;
+    name_files(p);
+    code->variables = p->module->variables;
+    code->variable_bytes = p->module->variable_bytes;
+    code->info.instructions = (uint32_t)code->instruction_count;
 }
 
 /* ".extern .func (...) vprintf (...);" is known by name at the call; a body is refused. */
@@ -354,12 +378,13 @@ static void parse_top(parser *p) {
 
 void parse_module(loader *load, const char *text, size_t bytes) {
     parser *p = load_alloc(load, sizeof *p);
+    load->parser = p;
     p->load = load;
     p->module = load->module;
     memset(p->heads, 0xff, sizeof p->heads);
     lexer_start(&p->lex, load, text, bytes);
     if (now(p)->kind == TOKEN_END) load_fail(load, 1, "the text holds no PTX");
     while (now(p)->kind != TOKEN_END) parse_top(p);
-    name_files(p);
+    p->module_declarations = p->declaration_count;
     if (!load->module->entry_count) load_fail(load, 0, "the text has no .entry");
 }

@@ -27,7 +27,7 @@ typedef struct parser {
     emu_module *module;
     entry *code; /* the entry being read, or NULL at module scope */
     declaration *declarations;
-    size_t declaration_count, declaration_capacity;
+    size_t declaration_count, declaration_capacity, module_declarations;
     int heads[HASH_SIZE];
     opcode *opcodes[OPCODE_HASH];
     size_t scope_marks[MAX_SCOPE_DEPTH];
@@ -68,6 +68,9 @@ int lookup_register(const parser *p, const token *name);
 int lookup_symbol(const parser *p, const token *name);
 void open_scope(parser *p);
 void close_scope(parser *p);
+void declare(parser *p, const char *name, uint32_t length, declared what, uint32_t index, uint32_t count);
+/* Forget all but the first declarations. */
+void undeclare(parser *p, size_t first);
 uint32_t align_up(uint32_t value, uint32_t alignment);
 const type_info *expect_type(parser *p);
 uint32_t add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);
@@ -75,7 +78,7 @@ void parse_reg(parser *p);
 void parse_variable(parser *p, state_space space, bool external);
 void parse_file(parser *p);
 void parse_loc(parser *p);
-/* The names of files follow the code: until then locations hold their numbers. */
+/* Until its end, the locations of a body hold the numbers of files. */
 void name_files(parser *p);
 
 /* operands.c: depth counts the vectors and lists around it. */

@@ -8,6 +8,7 @@
 
 #include "emu.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -53,12 +54,14 @@ typedef struct arena {
 void *arena_alloc(arena *memory, size_t bytes);
 void arena_free(arena *memory);
 
-/* ---- loading: errors leave by longjmp to emu_load ---- */
+/* ---- loading: errors leave by longjmp to emu_load or emu_decode ---- */
 
 typedef struct loader {
     emu_module *module;
+    pthread_mutex_t lock; /* of what changes after emu_load: this loader and its parser, the arena, entries */
     emu_error *error;
     jmp_buf escape;
+    struct parser *parser;
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 
@@ -96,6 +99,8 @@ typedef struct lexer {
 
 void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
 void lexer_next(lexer *lex);
+/* From the current "{" past the "}" that closes it; false at the end of the text where none does. */
+bool lexer_skip_braces(lexer *lex);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
 void lexer_extend_opcode(lexer *lex);
 /* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
@@ -232,8 +237,19 @@ typedef struct label {
 
 struct op;
 
+typedef enum entry_state { ENTRY_UNREAD, ENTRY_READY, ENTRY_REFUSED } entry_state;
+
 typedef struct entry {
     emu_entry_info info;
+    uint32_t required_threads[3]; /* .reqntid, or 0 */
+    /* what emu_load leaves for emu_decode: where the body begins and what it sees of the module */
+    entry_state state;
+    emu_error refusal; /* of an entry that was refused */
+    lexer body;
+    size_t first_param; /* symbol */
+    size_t visible;     /* declarations of the module ahead of the entry */
+    uint32_t module_shared_bytes;
+    /* parsed */
     instruction *instructions;
     size_t instruction_count;
     label *labels;
@@ -242,9 +258,12 @@ typedef struct entry {
     int scope_count;
     virtual_register *registers;
     size_t register_count;
-    uint32_t local_bytes;         /* of one thread */
-    uint32_t shared_bytes;        /* static, its own and the module's */
-    uint32_t required_threads[3]; /* .reqntid, or 0 */
+    uint32_t local_bytes;  /* of one thread */
+    uint32_t shared_bytes; /* static, its own and the module's */
+    location *locations;
+    size_t location_count;
+    const uint8_t *variables; /* initial bytes of .global and .const variables */
+    uint32_t variable_bytes;
     /* decoded */
     struct op *ops;
     size_t op_count;
@@ -261,20 +280,22 @@ typedef struct entry {
 
 struct emu_module {
     arena memory;
+    char *text; /* a copy: bodies are parsed later */
+    loader *load;
     entry *entries;
     size_t entry_count;
     symbol *symbols;
     size_t symbol_count;
-    location *locations;
-    size_t location_count;
-    uint8_t *variables; /* initial bytes of .global and .const variables */
+    uint8_t *variables; /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
 };
 
+/* All but the bodies of entries. */
 void parse_module(loader *load, const char *text, size_t bytes);
+void parse_entry_body(loader *load, entry *code);
 void decode_entry(loader *load, entry *code);
 void analyse_flow(loader *load, entry *code);
-emu_place place_of(const emu_module *module, const entry *code, uint32_t instruction_index);
+emu_place place_of(const entry *code, uint32_t instruction_index);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */
 void register_name(const virtual_register *reg, char *out, size_t bytes);
 

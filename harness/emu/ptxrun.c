@@ -251,7 +251,17 @@ static bool parse_options(options *options, int argc, char **argv) {
 
 /* --- Running ------------------------------------------------------------------------------------------------------ */
 
-static void print_entries(const emu_module *module) {
+static bool complain_of_ptx(const options *options, const emu_error *error) {
+    return complain("%s:%d: %s", options->ptx_file, error->line, error->text);
+}
+
+static bool print_entries(const options *options, const emu_module *module) {
+    emu_error error;
+    for (int i = 0; i < emu_entry_count(module); i++) {
+        if (!emu_decode(module, i, &error)) {
+            return complain_of_ptx(options, &error);
+        }
+    }
     for (int i = 0; i < emu_entry_count(module); i++) {
         const emu_entry_info *entry = emu_entry(module, i);
         printf("%s\n  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->name,
@@ -265,6 +275,7 @@ static void print_entries(const emu_module *module) {
                    entry->param_offsets[p]);
         }
     }
+    return true;
 }
 
 /* The entry that --entry names, whole or in a part that fits one entry only; -1 with a message. */
@@ -340,6 +351,10 @@ static emu_status run(const options *options, const emu_module *module, argument
     if (index < 0) {
         return EMU_REFUSED;
     }
+    if (!emu_decode(module, index, &error)) {
+        complain_of_ptx(options, &error);
+        return EMU_REFUSED;
+    }
     const emu_entry_info *entry = emu_entry(module, index);
     if (entry->param_bytes > sizeof params) {
         complain("%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
@@ -363,7 +378,7 @@ static emu_status run(const options *options, const emu_module *module, argument
     memcpy(launch.block, options->block, sizeof launch.block);
     emu_status status = emu_run(list->device, module, &launch, &error);
     if (status == EMU_REFUSED) {
-        error.line ? complain("%s:%d: %s", options->ptx_file, error.line, error.text) : complain("%s", error.text);
+        complain("%s", error.text);
         return EMU_REFUSED;
     }
     bool answered = answer(options, list);
@@ -382,12 +397,11 @@ static emu_status load_and_run(const options *options) {
     emu_module *module = emu_load(text, bytes, &error);
     argument_list list = {.device = emu_device_new(), .seed = options->seed};
     if (!module) {
-        fprintf(stderr, "ptxrun: %s:%d: %s\n", options->ptx_file, error.line, error.text);
+        complain_of_ptx(options, &error);
     } else if (!list.device) {
         complain("no memory");
     } else if (options->list) {
-        print_entries(module);
-        status = EMU_OK;
+        status = print_entries(options, module) ? EMU_OK : EMU_REFUSED;
     } else {
         status = run(options, module, &list);
     }

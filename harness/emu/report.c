@@ -51,7 +51,7 @@ static size_t append_place(char *out, size_t bytes, size_t used, const emu_place
 static char *compose(const machine *m, const finding_record *record, const char *sentences) {
     char text[3000];
     size_t used = append(text, sizeof text, 0, "%s", class_names[record->class_]);
-    emu_place here = place_of(m->module, m->code, record->here), other = place_of(m->module, m->code, record->other);
+    emu_place here = place_of(m->code, record->here), other = place_of(m->code, record->other);
     used = append_place(text, sizeof text, used, &here);
     used = append(text, sizeof text, used, "\n  CTA (%u, %u, %u)", m->cta[0], m->cta[1], m->cta[2]);
     if (record->warp >= 0) used = append(text, sizeof text, used, ", warp %d", record->warp);

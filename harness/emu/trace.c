@@ -11,7 +11,7 @@ bool trace_wants(const machine *m, const warp *w, const op *o) {
     if (t->warp >= 0 && t->warp != w->index) return false;
     if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES) return false;
     if (!t->line_first && !t->line_last) return true;
-    emu_place place = place_of(m->module, m->code, o->instruction);
+    emu_place place = place_of(m->code, o->instruction);
     bool here = place.line >= t->line_first && place.line <= t->line_last;
     return here || (place.caller_line >= t->line_first && place.caller_line <= t->line_last);
 }
@@ -70,7 +70,7 @@ static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_
 
 void trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
-    emu_place place = place_of(m->module, m->code, o->instruction);
+    emu_place place = place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
         const char *slash = strrchr(place.file, '/');
         fprintf(out, "cta %llu warp %d  ", (unsigned long long)m->cta_index, w->index);

@@ -49,9 +49,27 @@ static emu_launch launch_of(const scale_params *params) {
 
 static void test_loading(void) {
     emu_error error = {0};
-    const char broken[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\nfrobnicate.b32 1;\n}\n";
-    check(emu_load(broken, sizeof broken - 1, &error) == NULL, "an unknown opcode is refused");
+    const char broken[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\nfrobnicate.b32 1;\n}\n"
+                          ".entry g()\n{\n/* } */ .pragma \"}\";\n{ bar.sync 0; } // }\nret;\n}\n";
+    emu_module *module = emu_load(broken, sizeof broken - 1, &error);
+    check(module && strcmp(emu_entry(module, 0)->name, "f") == 0, "a body waits until it is asked for");
+    check(!emu_decode(module, 0, &error), "then an unknown opcode is refused");
     check(error.line == 6 && strstr(error.text, "frobnicate"), "by line and name: %d: %s", error.line, error.text);
+    const emu_error first = error;
+    check(!emu_decode(module, 0, &error) && error.line == first.line && !strcmp(error.text, first.text),
+          "and so each time it is asked for");
+    check(emu_decode(module, 1, &error) && error.line == 0, "the entry after it is not: %s", error.text);
+    check(emu_entry(module, 1)->instructions == 2, "it has %u instructions", emu_entry(module, 1)->instructions);
+    check(!emu_decode(module, 2, &error) && error.text[0], "no entry beyond them: %s", error.text);
+    emu_unload(module);
+    const char open[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n{ ret; // }\n/* } */}\n";
+    check(!emu_load(open, sizeof open - 1, &error), "a body without an end is refused at once: %s", error.text);
+    const char late[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n.reg .b64 %rd<2>;\n"
+                        "mov.u64 %rd1, later;\nret;\n}\n.global .u32 later;\n";
+    module = emu_load(late, sizeof late - 1, &error);
+    check(module && !emu_decode(module, 0, &error) && error.line == 7, "a body sees what stands ahead of it: %s",
+          error.text);
+    emu_unload(module);
     error = (emu_error){0};
     check(emu_load("", 0, &error) == NULL && error.text[0], "an empty text is refused: %s", error.text);
     check(emu_load("\0\0\0", 3, &error) == NULL && error.text[0], "so are zero bytes: %s", error.text);
@@ -63,6 +81,8 @@ static void test_entries(const emu_module *module) {
     check(emu_entry_count(module) == 2, "both entries are there");
     check(emu_entry(module, -1) == NULL && emu_entry(module, 2) == NULL, "no entry beyond them");
     const emu_entry_info *info = emu_entry(module, 0);
+    emu_error error;
+    check(emu_decode(module, 0, &error), "the first is decoded: %s", error.text);
     check(strcmp(info->name, "scale") == 0 && info->params == 4, "the first is scale() with its parameters");
     static const uint32_t offsets[] = {0, 8, 16, 24}, sizes[] = {1, 8, 2, 12};
     check(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters lie at their natural alignment");

@@ -139,6 +139,17 @@ def test_refused_by_line_and_name(code: str, name: str, tmp_path: Path) -> None:
     assert name in why and why.count("\n") == 1, done.stderr
 
 
+def test_refused_entry_leaves_others_to_run(tmp_path: Path) -> None:
+    path = tmp_path / "two.ptx"
+    path.write_text(entry("") + ".entry other()\n{\nfrobnicate.b32 1;\n}\n")
+    line = path.read_text().count("\n") - 1
+    assert ptxrun(path, "--entry", "test").returncode == 0
+    for wanted in (["--entry", "other"], ["--list"]):
+        done = ptxrun(path, *wanted)
+        assert done.returncode == 2 and done.stdout == "", done.stdout
+        assert done.stderr.startswith(f"ptxrun: {path}:{line}: ") and "frobnicate" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(("args", "says"), [
     ([], "no PTX file"),
     (["nothing.ptx"], "nothing.ptx"),
