@@ -268,12 +268,17 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
 
 
 def page(folder: Path) -> str:
-    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, a column a version."""
+    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, a column a version.
+
+    Empty where none is kept.
+    """
     profiles = [
         replace(one, source=path.name.split(".")[0])
         for path in sorted((folder / "logs/profile").glob("v*.fp16.4096.csv"))
         for one in parse(read_text(path), str(path))
     ]
+    if not profiles:
+        return ""
     whole = table(profiles, 6, transpose=True)
     return Table(whole.columns, [row for row in whole.rows if row[0] not in ("kernel", "seq", "TFLOP/s")]).markdown()
 
