@@ -1,8 +1,6 @@
 /* declarations.c - what names mean: scopes, registers, variables; and where instructions come from: .file and .loc. */
 #include "parser.h"
 
-#include <ctype.h>
-
 /* ---- names ---- */
 
 uint32_t hash_name(const char *name, uint32_t length) {
@@ -15,6 +13,7 @@ void declare(parser *p, const char *name, uint32_t length, declared what, uint32
     p->declarations =
         load_grow(p->load, p->declarations, p->declaration_count, &p->declaration_capacity, sizeof *p->declarations);
     uint32_t bucket = hash_name(name, length);
+    p->own_names |= what != DECLARED_RANGE && length && name[0] == '%';
     p->declarations[p->declaration_count] = (declaration){name, length, what, index, count, bucket, p->heads[bucket]};
     p->heads[bucket] = (int)p->declaration_count++;
 }
@@ -41,18 +40,22 @@ static const declaration *lookup_kind(const parser *p, const char *name, uint32_
     return NULL;
 }
 
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 /* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. */
 int lookup_register(const parser *p, const token *name) {
-    const declaration *d = lookup_kind(p, name->begin, name->length, false);
+    const declaration *d = NULL;
+    /* nearly every name is that of a range: the other is looked for only where it may exist */
+    if (p->own_names || name->begin[0] != '%') d = lookup_kind(p, name->begin, name->length, false);
     if (d) return d->what == DECLARED_REGISTER ? (int)d->index : NO_REGISTER;
-    uint32_t digits = 0;
-    while (digits < name->length && isdigit((unsigned char)name->begin[name->length - 1 - digits])) digits++;
-    if (!digits || digits > 7) return NO_REGISTER;
-    d = lookup_kind(p, name->begin, name->length - digits, true);
+    uint32_t prefix = name->length, number = 0;
+    while (prefix && is_digit(name->begin[prefix - 1])) prefix--;
+    if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
+    d = lookup_kind(p, name->begin, prefix, true);
     if (!d) return NO_REGISTER;
-    uint32_t number = 0;
-    for (uint32_t i = name->length - digits; i < name->length; i++)
-        number = number * 10 + (uint32_t)(name->begin[i] - '0');
+    for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint32_t)(name->begin[i] - '0');
     return number < d->count ? (int)(d->index + number) : NO_REGISTER;
 }
 

@@ -149,9 +149,10 @@ void decode_mma(decoder *dec, const form_match *match) {
     for (int i = 0; i < 4; i++) parts[i] = elements(dec, operand_at(dec, i), counts[i]);
     uint16_t sources[10];
     int used = 0;
+    const type_info *single = find_type("f32");
     for (int part = 1; part < 4; part++) {
         for (int i = 0; i < counts[part]; i++) {
-            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], find_type("f32"), EXACT)
+            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], single, EXACT)
                                         : source(dec, &parts[part][i], 32, EXACT);
         }
     }

@@ -15,7 +15,7 @@ static const type_info types[] = {
 
 const type_info *find_type(const char *name) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (!strcmp(types[i].name, name)) return &types[i];
+        if (*types[i].name == *name && !strcmp(types[i].name, name)) return &types[i];
     }
     return NULL;
 }

@@ -21,8 +21,10 @@ static inline bool is_space(int c) {
 static inline bool name_start(int c) {
     return is_letter(c) || c == '_' || c == '$' || c == '%';
 }
+/* A bit for each character of ASCII: letters, digits, '_' and '$'. */
 static inline bool name_part(int c) {
-    return is_letter(c) || is_digit(c) || c == '_' || c == '$';
+    static const uint64_t members[2] = {0x03ff001000000000u, 0x07fffffe87fffffeu};
+    return (unsigned)c < 128 && members[c >> 6] >> (c & 63) & 1;
 }
 
 static int peek(const lexer *lex, size_t ahead) {
@@ -31,7 +33,8 @@ static int peek(const lexer *lex, size_t ahead) {
 
 static void skip_comment(lexer *lex) {
     if (lex->at[1] == '/') {
-        while (lex->at < lex->end && *lex->at != '\n') lex->at++;
+        const char *end = memchr(lex->at, '\n', (size_t)(lex->end - lex->at));
+        lex->at = end ? end : lex->end;
         return;
     }
     int begin_line = lex->line;
@@ -165,12 +168,10 @@ void lexer_next(lexer *lex) {
 }
 
 bool lexer_skip_braces(lexer *lex) {
-    /* what is not one of these has no part in it */
-    static const uint8_t matters[256] = {['\n'] = 1, ['"'] = 1, ['/'] = 1, ['{'] = 1, ['}'] = 1};
     token string;
     int depth = 1;
     while (depth) {
-        while (lex->at < lex->end && !matters[(unsigned char)*lex->at]) lex->at++;
+        lex->at += strcspn(lex->at, "\n\"/{}"); /* the zero behind the text ends it */
         if (lex->at >= lex->end) break;
         switch (*lex->at) {
         case '"':
@@ -188,8 +189,11 @@ bool lexer_skip_braces(lexer *lex) {
         case '{':
             depth++;
             break;
-        default:
+        case '}':
             depth--;
+            break;
+        default: /* a zero within the text */
+            break;
         }
         lex->at++;
     }
@@ -198,8 +202,10 @@ bool lexer_skip_braces(lexer *lex) {
 }
 
 void lexer_extend_opcode(lexer *lex) {
-    while (peek(lex, 0) == '.' || (peek(lex, 0) == ':' && peek(lex, 1) == ':') || name_part(peek(lex, 0))) {
-        lex->at += peek(lex, 0) == ':' ? 2 : 1;
+    for (;;) {
+        while (lex->at < lex->end && (name_part((unsigned char)*lex->at) || *lex->at == '.')) lex->at++;
+        if (peek(lex, 0) != ':' || peek(lex, 1) != ':') break;
+        lex->at += 2;
     }
     lex->now.length = (uint32_t)(lex->at - lex->now.begin);
 }
@@ -208,9 +214,4 @@ bool lexer_at_label(const lexer *lex) {
     size_t ahead = 0;
     while (is_space(peek(lex, ahead))) ahead++;
     return peek(lex, ahead) == ':' && peek(lex, ahead + 1) != ':';
-}
-
-bool token_is(const token *tok, const char *text) {
-    if (*tok->begin != *text || tok->kind == TOKEN_STRING || tok->kind == TOKEN_END) return false;
-    return strlen(text) == tok->length && memcmp(tok->begin, text, tok->length) == 0;
 }

@@ -89,7 +89,7 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
     emu_module *module = calloc(1, sizeof *module);
     loader *load = module ? arena_alloc(&module->memory, sizeof *load) : NULL;
     if (load && !pthread_mutex_init(&load->lock, NULL)) module->load = load;
-    if (module) module->text = malloc(bytes ? bytes : 1);
+    if (module) module->text = malloc(bytes + 1);
     if (!module || !module->load || !module->text) {
         snprintf(error->text, sizeof error->text, "out of memory");
         emu_unload(module);
@@ -98,6 +98,7 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
     load->module = module;
     load->error = error;
     memcpy(module->text, ptx, bytes);
+    module->text[bytes] = 0;
     if (read_module(load, bytes)) return module;
     emu_unload(module);
     return NULL;

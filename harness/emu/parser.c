@@ -5,8 +5,6 @@
  */
 #include "parser.h"
 
-#include <ctype.h>
-
 _Noreturn void unexpected(parser *p, const char *wanted) {
     if (now(p)->kind == TOKEN_END) load_fail(p->load, now(p)->line, "the text ends where %s was expected", wanted);
     load_fail(p->load, now(p)->line, "'%.*s' where %s was expected", shown_length(now(p)), now(p)->begin, wanted);
@@ -49,7 +47,7 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
     char *copy = load_alloc(p->load, (size_t)(end - begin) + 1);
     size_t length = 0;
     for (; begin < end; begin++) {
-        bool space = isspace((unsigned char)*begin);
+        bool space = *begin == ' ' || (unsigned)(*begin - '\t') < 5; /* isspace() asks the locale */
         if (!space)
             copy[length++] = *begin;
         else if (length && copy[length - 1] != ' ')

@@ -29,6 +29,7 @@ typedef struct parser {
     declaration *declarations;
     size_t declaration_count, declaration_capacity, module_declarations;
     int heads[HASH_SIZE];
+    bool own_names; /* something other than a range has a name that begins with '%' */
     opcode *opcodes[OPCODE_HASH];
     size_t scope_marks[MAX_SCOPE_DEPTH];
     int scope_depth, scope;

@@ -105,7 +105,13 @@ bool lexer_skip_braces(lexer *lex);
 void lexer_extend_opcode(lexer *lex);
 /* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
 bool lexer_at_label(const lexer *lex);
-bool token_is(const token *tok, const char *text);
+
+/* Inline, so that the length of a literal is known: no other question is asked as often. */
+static inline bool token_is(const token *tok, const char *text) {
+    size_t length = strlen(text);
+    if (tok->length != length || tok->kind == TOKEN_STRING || tok->kind == TOKEN_END) return false;
+    return memcmp(tok->begin, text, length) == 0;
+}
 
 /* ---- parsed form ---- */
 
@@ -280,7 +286,7 @@ typedef struct entry {
 
 struct emu_module {
     arena memory;
-    char *text; /* a copy: bodies are parsed later */
+    char *text; /* a copy, with a zero at its end: bodies are parsed later */
     loader *load;
     entry *entries;
     size_t entry_count;

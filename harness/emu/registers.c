@@ -158,16 +158,24 @@ static void widen(interval *in, uint32_t position) {
     if (position > in->end) in->end = position;
 }
 
+/* The intervals of the registers in a set, most of whose words are empty. */
+static void widen_members(interval *all, size_t registers, const uint64_t *set, uint32_t position) {
+    for (size_t word = 0; 64 * word < registers; word++) {
+        uint64_t rest = set[word];
+        for (size_t v = 64 * word; rest && v < registers; v++, rest >>= 1) {
+            if (rest & 1) widen(&all[v], position);
+        }
+    }
+}
+
 static interval *find_intervals(flow *f) {
     size_t registers = f->code->register_count;
     interval *all = load_alloc(f->load, (registers + 1) * sizeof *all);
     for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0, (uint16_t)v};
     for (int b = 0; b < f->count; b++) {
         const block *each = &f->blocks[b];
-        for (size_t v = 0; v < registers; v++) {
-            if (get_bit(each->live_in, (int)v)) widen(&all[v], 2 * each->begin);
-            if (get_bit(each->live_out, (int)v)) widen(&all[v], 2 * each->end);
-        }
+        widen_members(all, registers, each->live_in, 2 * each->begin);
+        widen_members(all, registers, each->live_out, 2 * each->end);
         for (uint32_t i = each->begin; i < each->end; i++) {
             const op *o = &f->code->ops[i];
             for (int k = 0; k < o->sources; k++) widen(&all[o->r[o->dests + k]], 2 * i);
