@@ -121,14 +121,18 @@ def chosen_versions(text: str | None) -> list[str]:
 def run(
     executable: Path, arguments: Sequence[str], timeout: float, environment: dict[str, str] | None = None
 ) -> Outcome:
-    """Run to the end or to the time limit, with $LAUNCH in front. Never raises for what the program does."""
-    return run_command([*shlex.split(os.environ.get("LAUNCH", "")), str(executable), *arguments], timeout, environment)
+    """Run to the end or to the time limit, with $LAUNCH in front. Never raises for what the program does.
+
+    The environment is set behind $LAUNCH, which may set some of it itself or start the program on another machine.
+    """
+    settings = [f"{name}={value}" for name, value in (environment or {}).items()]
+    launch = shlex.split(os.environ.get("LAUNCH", "")) + (["env", *settings] if settings else [])
+    return run_command([*launch, str(executable), *arguments], timeout)
 
 
-def run_command(argv: Sequence[str], timeout: float, environment: dict[str, str] | None = None) -> Outcome:
+def run_command(argv: Sequence[str], timeout: float) -> Outcome:
     """The same for any command line. On the time limit the whole process group is ended."""
     start = time.monotonic()
-    env = {**os.environ, **environment} if environment else None
     try:
         process = subprocess.Popen(
             list(argv),
@@ -137,7 +141,6 @@ def run_command(argv: Sequence[str], timeout: float, environment: dict[str, str]
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=env,
             start_new_session=True,
         )
     except OSError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import gpu_check
+from analysis import executables, gpu_check
 from analysis.__main__ import main
 from analysis.config import parse_short_form
 from analysis.tests.fake import FakeBin, fake_sanitizer
@@ -155,3 +155,12 @@ def test_outputs_must_be_alike_and_finite() -> None:
 def test_a_gpu_that_disagrees_with_the_emulator_fails(fake: FakeBin) -> None:
     fake.set("v01", emu=[1.0, -0.5, 0.75, 2.0])
     assert main(["gpu-check", "--groups", "emulator"]) == 1
+
+
+def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "v01"
+    program.write_text('#!/bin/sh\necho "devices: $CUDA_VISIBLE_DEVICES, $1"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("LAUNCH", "env CUDA_VISIBLE_DEVICES=3")
+    assert executables.run(program, ["x"], 10).stdout == "devices: 3, x\n"
+    assert executables.run(program, ["x"], 10, {"CUDA_VISIBLE_DEVICES": ""}).stdout == "devices: , x\n"
