@@ -14,10 +14,9 @@ SHELL := /bin/bash
 .SECONDARY:
 .DEFAULT_GOAL := help
 -include config.mk
-
 # --- What a user may set, on the command line or in config.mk; never appended to below. -------------------------------
 CC := $(if $(filter default,$(origin CC)),cc,$(CC))
-CFLAGS ?= -O2 -g
+CFLAGS ?= -O1
 NVCCFLAGS ?=
 LDFLAGS ?=
 ARCHS ?= 80 90
@@ -88,7 +87,6 @@ $(READY): requirements.txt
 		echo 'make: the packages cannot be reached; run make again to go on, or use an installed toolkit: make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2; exit 1; }
 	@ln -sfn $$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit
 	@touch $@
-
 # --- Stamps: files that change only when the text they hold changes. --------------------------------------------------
 define stamp  # $(1) file, $(2) text
 $(1): FORCE
@@ -112,6 +110,8 @@ $(BUILD)/revision.h: FORCE
 # --- Host code: C11 everywhere outside kernels/. ----------------------------------------------------------------------
 HARNESS := $(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)) $(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c))
 OBJECTS := $(HARNESS:harness/%.c=$(BUILD)/harness/%.o)
+HOT := reference inputs $(addprefix emu/,alu float mma memory shadow warp)# where a run spends its time
+$(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -O1,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
