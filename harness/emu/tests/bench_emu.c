@@ -79,7 +79,8 @@ static double time_launch(const emu_module *module, const struct instance *insta
                                .seq_stride = row,
                                .head_stride = instance->config.d_head,
                                .seq = seq,
-                               .heads = HEADS};
+                               .heads = HEADS,
+                               .batch = BATCH};
     launch_shape shape = config_launch_shape(&instance->config, seq, HEADS, BATCH, 1);
     emu_launch launch = {.entry = instance->entry,
                          .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
