@@ -50,9 +50,6 @@ EQUIVALENT = {
     ): "the last barrier of the loop: the copy that follows overwrites K, which every warp has read "
     "before the barrier ahead of P.V, and V is overwritten only after the next barrier"
     for version in ("v01", "v02")
-} | {
-    ("v24", "warp barrier", 4): "lane 0 arrives for its warp after the reads of all lanes even so: the stage is read "
-    "by ldmatrix alone, which the lanes of a warp execute together"
 }
 
 
