@@ -1,6 +1,7 @@
 """The table of docs/performance.md: from header blocks, records and ncu's output; a missing figure is shown as such."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from analysis.files import root
 from analysis.overview import read_steps
 from analysis.readme import documents
-from analysis.story import MISSING, held_up, story_table
+from analysis.records import read
+from analysis.story import MISSING, held_up, speed_at, story_table
 
 
 @pytest.fixture
@@ -38,6 +40,14 @@ def test_figures_are_those_of_the_records_and_of_ncu(checkout: Path) -> None:
     assert speed is not None and first[4] == f"{speed.mid:.3f}"
     assert 1000 < float(str(first[6])) < 2100
     assert str(first[7]).startswith("9 %, short_scoreboard") and second[7] == MISSING
+
+
+def test_another_configuration_of_a_version_does_not_count(checkout: Path) -> None:
+    step = read_steps(checkout)[0]
+    records = read(root() / "logs/bench/h200.jsonl").records
+    assert speed_at(records, step, 4096)
+    others = [replace(one, config="another") if one.subject == step.name else one for one in records]
+    assert speed_at(others, step, 4096) is None
 
 
 def test_the_largest_stalls_come_first(checkout: Path) -> None:
