@@ -331,17 +331,10 @@ void analyse_flow(loader *load, entry *code) {
     flow f = {.load = load, .code = code};
     find_blocks(&f);
     f.variables = code->register_count + code->predicate_count;
-    f.words = (f.variables + 63) / 64;
-    if ((uint64_t)f.words * (uint64_t)f.count > (1u << 23))
-        load_fail(load, 0, "entry '%.100s' is too big", code->info.name);
-    for (int b = 0; b < f.count; b++) {
-        f.blocks[b].live_in = load_alloc(load, f.words * sizeof(uint64_t));
-        f.blocks[b].live_out = load_alloc(load, f.words * sizeof(uint64_t));
-        f.blocks[b].unset_in = load_alloc(load, f.words * sizeof(uint64_t));
-    }
     find_joins(&f);
     find_loops(&f);
     find_regions(&f);
+    find_exposed(&f);
     find_liveness(&f);
     find_tracked(&f);
     assign_slots(&f);

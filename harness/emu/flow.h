@@ -10,7 +10,8 @@ typedef struct block {
     bool exits;          /* ends in an unguarded exit */
     int join;            /* block where lanes meet that part at the end of this one, or -1 */
     int loop;            /* innermost, or -1 */
-    uint64_t *live_in, *live_out, *unset_in;
+    /* sets of exposed variables: reads holds those read before a write of the block, writes those surely written */
+    uint64_t *live_in, *live_out, *unset_in, *reads, *writes;
 } block;
 
 typedef struct loop {
@@ -28,10 +29,15 @@ typedef struct flow {
     int *block_of; /* by op */
     loop *loops;
     int loop_count;
-    size_t variables, words; /* registers, then predicates */
+    size_t variables;        /* registers, then predicates */
+    uint32_t *exposed;       /* those that some block may read before it writes them */
+    uint32_t *exposed_index; /* by variable: 1 + its place among these, or 0 */
+    uint32_t exposed_count;
+    size_t words; /* of a set of them */
 } flow;
 
 /* registers.c: in this order, once the blocks are known. */
+void find_exposed(flow *f);
 void find_liveness(flow *f);
 /* Mark registers that may be read before they are written: they remember at run time which lanes wrote them. */
 void find_tracked(flow *f);

@@ -25,125 +25,156 @@ static void list_uses(const flow *f, const op *o, uses *u) {
     }
 }
 
-static bool get_bit(const uint64_t *set, int bit) {
+static bool get_bit(const uint64_t *set, uint32_t bit) {
     return set[bit / 64] >> (bit % 64) & 1;
 }
-static void set_bit(uint64_t *set, int bit) {
+static void set_bit(uint64_t *set, uint32_t bit) {
     set[bit / 64] |= 1ull << (bit % 64);
-}
-static void clear_bit(uint64_t *set, int bit) {
-    set[bit / 64] &= ~(1ull << (bit % 64));
 }
 
 static bool is_variable(const flow *f, int v) {
     return v >= (int)f->code->register_count || f->code->registers[v].kind == REGISTER_PLAIN;
 }
 
-/* ---- liveness ---- */
+/* ---- variables that a block may read before it writes them: only these live from block to block ---- */
 
-static void block_live_in(const flow *f, const block *b, uint64_t *live) {
-    memcpy(live, b->live_out, f->words * sizeof *live);
-    for (uint32_t i = b->end; i-- > b->begin;) {
-        const op *o = &f->code->ops[i];
-        uses u;
-        list_uses(f, o, &u);
-        for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) clear_bit(live, u.writes[k]);
-        for (int k = 0; k < u.read_count; k++) set_bit(live, u.reads[k]);
+/* A guarded write may leave the old value: it hides nothing from the reads that follow. */
+static void number_exposed(flow *f) {
+    uint32_t *writer = load_alloc(f->load, f->variables * sizeof *writer); /* 1 + the last block that wrote it */
+    f->exposed = load_alloc(f->load, (f->variables + 1) * sizeof *f->exposed);
+    f->exposed_index = load_alloc(f->load, f->variables * sizeof *f->exposed_index);
+    for (int b = 0; b < f->count; b++) {
+        const uint32_t self = (uint32_t)b + 1;
+        for (uint32_t i = f->blocks[b].begin; i < f->blocks[b].end; i++) {
+            const op *o = &f->code->ops[i];
+            uses u;
+            list_uses(f, o, &u);
+            for (int k = 0; k < u.read_count; k++) {
+                int v = u.reads[k];
+                if (writer[v] == self || f->exposed_index[v] || !is_variable(f, v)) continue;
+                f->exposed[f->exposed_count] = (uint32_t)v;
+                f->exposed_index[v] = ++f->exposed_count;
+            }
+            for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) writer[u.writes[k]] = self;
+        }
     }
 }
 
+void find_exposed(flow *f) {
+    number_exposed(f);
+    f->words = (f->exposed_count + 63) / 64;
+    if ((uint64_t)f->words * (uint64_t)f->count > (1u << 23))
+        load_fail(f->load, 0, "entry '%.100s' is too big", f->code->info.name);
+    uint64_t *sets = load_alloc(f->load, 5 * f->words * (size_t)f->count * sizeof *sets);
+    for (int b = 0; b < f->count; b++, sets += 5 * f->words) {
+        block *each = &f->blocks[b];
+        each->live_in = sets;
+        each->live_out = sets + f->words;
+        each->unset_in = sets + 2 * f->words;
+        each->reads = sets + 3 * f->words;
+        each->writes = sets + 4 * f->words;
+        for (uint32_t i = each->begin; i < each->end; i++) {
+            const op *o = &f->code->ops[i];
+            uses u;
+            list_uses(f, o, &u);
+            for (int k = 0; k < u.read_count; k++) {
+                uint32_t index = f->exposed_index[u.reads[k]];
+                if (index && !get_bit(each->writes, index - 1)) set_bit(each->reads, index - 1);
+            }
+            for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) {
+                uint32_t index = f->exposed_index[u.writes[k]];
+                if (index) set_bit(each->writes, index - 1);
+            }
+        }
+    }
+}
+
+/* ---- liveness ---- */
+
 void find_liveness(flow *f) {
-    uint64_t *live = load_alloc(f->load, f->words * sizeof *live);
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = f->count - 1; b >= 0; b--) {
             block *each = &f->blocks[b];
-            for (int k = 0; k < 2; k++) {
-                if (each->next[k] < 0) continue;
-                const uint64_t *from = f->blocks[each->next[k]].live_in;
-                for (size_t w = 0; w < f->words; w++) each->live_out[w] |= from[w];
+            for (size_t w = 0; w < f->words; w++) {
+                for (int k = 0; k < 2; k++) {
+                    if (each->next[k] >= 0) each->live_out[w] |= f->blocks[each->next[k]].live_in[w];
+                }
+                uint64_t live = each->reads[w] | (each->live_out[w] & ~each->writes[w]);
+                changed |= live != each->live_in[w];
+                each->live_in[w] = live;
             }
-            block_live_in(f, each, live);
-            if (!memcmp(live, each->live_in, f->words * sizeof *live)) continue;
-            memcpy(each->live_in, live, f->words * sizeof *live);
-            changed = true;
         }
     }
 }
 
 /* ---- registers that may be read before they are written ---- */
 
-/* Walk a block with the set of variables that may be unset; note reads of such in found. */
-static void walk_unset(const flow *f, const block *b, uint64_t *unset, uint64_t *found) {
-    for (uint32_t i = b->begin; i < b->end; i++) {
-        const op *o = &f->code->ops[i];
-        uses u;
-        list_uses(f, o, &u);
-        for (int k = 0; found && k < u.read_count; k++) {
-            if (get_bit(unset, u.reads[k]) && is_variable(f, u.reads[k])) set_bit(found, u.reads[k]);
+/* What may be unset where a block begins. */
+static void find_unset(flow *f) {
+    memset(f->blocks[0].unset_in, 0xff, f->words * sizeof(uint64_t));
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int b = 0; b < f->count; b++) {
+            const block *each = &f->blocks[b];
+            for (int k = 0; k < 2; k++) {
+                if (each->next[k] < 0) continue;
+                uint64_t *to = f->blocks[each->next[k]].unset_in;
+                for (size_t w = 0; w < f->words; w++) {
+                    uint64_t unset = each->unset_in[w] & ~each->writes[w];
+                    changed |= (unset & ~to[w]) != 0;
+                    to[w] |= unset;
+                }
+            }
         }
-        for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) clear_bit(unset, u.writes[k]);
     }
 }
 
 /* A copy of a tracked register is tracked too: what was not written passes through until it matters. */
-static void spread_tracking(const flow *f, uint64_t *tracked) {
+static void spread_tracking(const flow *f, bool *tracked) {
     for (bool changed = true; changed;) {
         changed = false;
         for (size_t i = 0; i < f->code->op_count; i++) {
             const op *o = &f->code->ops[i];
             if (!(o->flags & FLAG_COPY) && o->kind != OP_SELECT) continue;
             bool any = false;
-            for (int k = 0; k < o->sources; k++) any |= get_bit(tracked, o->r[o->dests + k]);
-            if (any && !get_bit(tracked, o->r[0])) {
-                set_bit(tracked, o->r[0]);
-                changed = true;
-            }
+            for (int k = 0; k < o->sources; k++) any |= tracked[o->r[o->dests + k]];
+            changed |= any && !tracked[o->r[0]];
+            tracked[o->r[0]] |= any;
         }
+    }
+}
+
+static void mark_tracked_ops(const flow *f, const bool *tracked) {
+    for (size_t i = 0; i < f->code->op_count; i++) {
+        uses u;
+        list_uses(f, &f->code->ops[i], &u);
+        bool any = false;
+        for (int k = 0; k < u.read_count; k++) any |= tracked[u.reads[k]];
+        for (int k = 0; k < u.write_count; k++) any |= tracked[u.writes[k]];
+        if (any) f->code->ops[i].flags |= FLAG_TRACKED;
     }
 }
 
 void find_tracked(flow *f) {
     entry *code = f->code;
-    uint64_t *unset = load_alloc(f->load, f->words * sizeof *unset),
-             *tracked = load_alloc(f->load, f->words * sizeof *tracked);
-    memset(f->blocks[0].unset_in, 0xff, f->words * sizeof *unset);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int b = 0; b < f->count; b++) {
-            memcpy(unset, f->blocks[b].unset_in, f->words * sizeof *unset);
-            walk_unset(f, &f->blocks[b], unset, NULL);
-            for (int k = 0; k < 2; k++) {
-                if (f->blocks[b].next[k] < 0) continue;
-                uint64_t *to = f->blocks[f->blocks[b].next[k]].unset_in;
-                for (size_t w = 0; w < f->words; w++) {
-                    changed |= (unset[w] & ~to[w]) != 0;
-                    to[w] |= unset[w];
-                }
-            }
-        }
-    }
+    bool *tracked = load_alloc(f->load, f->variables * sizeof *tracked);
+    find_unset(f);
     for (int b = 0; b < f->count; b++) {
-        memcpy(unset, f->blocks[b].unset_in, f->words * sizeof *unset);
-        walk_unset(f, &f->blocks[b], unset, tracked);
+        for (uint32_t i = 0; i < f->exposed_count; i++) {
+            if (get_bit(f->blocks[b].unset_in, i) && get_bit(f->blocks[b].reads, i)) tracked[f->exposed[i]] = true;
+        }
     }
     spread_tracking(f, tracked);
     code->predicates_tracked = load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
     for (size_t v = 0; v < f->variables; v++) {
-        int index = get_bit(tracked, (int)v) && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
+        int index = tracked[v] && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
         if (v < code->register_count)
             code->registers[v].tracked = (int16_t)index;
         else
             code->predicates_tracked[v - code->register_count] = (int16_t)index;
     }
-    for (size_t i = 0; i < code->op_count; i++) {
-        uses u;
-        list_uses(f, &code->ops[i], &u);
-        bool any = false;
-        for (int k = 0; k < u.read_count; k++) any |= get_bit(tracked, u.reads[k]);
-        for (int k = 0; k < u.write_count; k++) any |= get_bit(tracked, u.writes[k]);
-        if (any) code->ops[i].flags |= FLAG_TRACKED;
-    }
+    if (code->tracked_count) mark_tracked_ops(f, tracked);
 }
 
 /* ---- slots: linear scan over [first write or entry, last read or exit] in program order ---- */
@@ -158,12 +189,12 @@ static void widen(interval *in, uint32_t position) {
     if (position > in->end) in->end = position;
 }
 
-/* The intervals of the registers in a set, most of whose words are empty. */
-static void widen_members(interval *all, size_t registers, const uint64_t *set, uint32_t position) {
-    for (size_t word = 0; 64 * word < registers; word++) {
+/* The intervals of the registers in a set of exposed variables. */
+static void widen_members(const flow *f, interval *all, const uint64_t *set, uint32_t position) {
+    for (size_t word = 0; word < f->words; word++) {
         uint64_t rest = set[word];
-        for (size_t v = 64 * word; rest && v < registers; v++, rest >>= 1) {
-            if (rest & 1) widen(&all[v], position);
+        for (size_t i = 64 * word; rest; i++, rest >>= 1) {
+            if ((rest & 1) && f->exposed[i] < f->code->register_count) widen(&all[f->exposed[i]], position);
         }
     }
 }
@@ -174,8 +205,8 @@ static interval *find_intervals(flow *f) {
     for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0, (uint16_t)v};
     for (int b = 0; b < f->count; b++) {
         const block *each = &f->blocks[b];
-        widen_members(all, registers, each->live_in, 2 * each->begin);
-        widen_members(all, registers, each->live_out, 2 * each->end);
+        widen_members(f, all, each->live_in, 2 * each->begin);
+        widen_members(f, all, each->live_out, 2 * each->end);
         for (uint32_t i = each->begin; i < each->end; i++) {
             const op *o = &f->code->ops[i];
             for (int k = 0; k < o->sources; k++) widen(&all[o->r[o->dests + k]], 2 * i);
