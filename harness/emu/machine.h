@@ -156,7 +156,8 @@ typedef struct machine {
     uint32_t cell_shift, cell_count;
     uint32_t now, base;   /* time; accesses stamped up to base are ordered for all */
     uint32_t *clocks;     /* [threads][threads] where the entry needs them, else NULL */
-    uint32_t *warp_reads; /* [cells][warps], likewise */
+    uint32_t *warp_reads; /* [cells][warps], likewise: the last read by each warp, and by which of its lanes */
+    uint8_t *warp_readers;
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MBARRIERS];
     int mbarrier_count;

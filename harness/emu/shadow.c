@@ -41,7 +41,8 @@ bool shadow_create(machine *m) {
     size_t threads = (size_t)m->warp_count * LANES;
     m->clocks = malloc(threads * threads * sizeof *m->clocks);
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
-    bool complete = m->clocks && m->warp_reads;
+    m->warp_readers = malloc((size_t)m->cell_count * m->warp_count);
+    bool complete = m->clocks && m->warp_reads && m->warp_readers;
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
@@ -54,6 +55,7 @@ void shadow_free(machine *m) {
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
+    free(m->warp_readers);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
     for (int i = 0; i < MBARRIERS; i++) {
         free(m->mbarriers[i].arriving);
@@ -177,7 +179,11 @@ static void slow_read(machine *m, const warp *w, int lane, uint32_t address, sha
 }
 
 static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
-    if (m->warp_reads) m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index] = w->clock;
+    if (m->warp_reads) {
+        size_t of_warp = (size_t)index * m->warp_count + (uint32_t)w->index;
+        m->warp_reads[of_warp] = w->clock;
+        m->warp_readers[of_warp] = (uint8_t)(who_thread(who) % LANES);
+    }
     if (cell->read_time <= m->base) {
         cell->read_who = who;
     } else {
@@ -220,15 +226,11 @@ static bool reads_ordered(const machine *m, const warp *w, int lane, const shado
         return !(who & WHO_MANY_LANES) && (ordered(m, w, lane, thread, cell->read_time));
     }
     if (!m->clocks) return false;
-    /* a warp's read is taken as ordered when any of its lanes has told this thread of that time */
+    /* of each warp the last read: where that is ordered, so are the lanes that read before it, or they go unseen */
     for (uint32_t other = 0; other < m->warp_count; other++) {
-        uint32_t stamp = m->warp_reads[(size_t)index * m->warp_count + other], best = 0;
-        if (stamp <= m->base || other == (uint32_t)w->index) continue;
-        for (uint32_t k = 0; k < LANES; k++) {
-            uint32_t heard = known(m, (uint32_t)(w->index * LANES + lane), other * LANES + k);
-            if (heard > best) best = heard;
-        }
-        if (best < stamp) return false;
+        size_t of_warp = (size_t)index * m->warp_count + other;
+        uint32_t stamp = m->warp_reads[of_warp];
+        if (stamp && !ordered(m, w, lane, other * LANES + m->warp_readers[of_warp], stamp)) return false;
     }
     return true;
 }

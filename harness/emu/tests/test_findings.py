@@ -48,6 +48,31 @@ mov.u32 %t, %tid.x;
 mov.u32 %s, smem;
 setp.eq.u32 %q, %t, 0;
 """
+# Warp 1 reads 32 words and one of its lanes says so at an mbarrier, at which warp 0 waits before it writes them.
+HANDED_OVER = (
+    MBARRIER
+    + """.reg .b32 %a, %x;
+.reg .pred %writes;
+@%q mbarrier.init.shared.b64 [%s], 1;
+and.b32 %a, %t, 31;
+mad.lo.s32 %a, %a, 4, %s;
+setp.lt.u32 %writes, %t, 32;
+@%writes st.shared.u32 [%a+64], 0;
+bar.sync 0;
+@%writes bra wait;
+.loc 1 11 0
+ld.shared.u32 %x, [%a+64];
+SYNC
+setp.eq.u32 %q, %t, 32;
+@%q mbarrier.arrive.shared.b64 %state, [%s];
+bra.uni end;
+wait:
+mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
+@!%done bra wait;
+.loc 1 13 0
+st.shared.u32 [%a+64], 1;
+end:"""
+)
 
 DEFECTS = [
     Defect(
@@ -90,6 +115,13 @@ DEFECTS = [
         + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n@%q st.shared.u32 [%x], 0;\natom.shared.add.u32 %y, [%x], 1;",
         START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n@%q st.shared.u32 [%x], 0;\nbar.sync 0;\n"
         "atom.shared.add.u32 %y, [%x], 1;",
+    ),
+    Defect(
+        "race",
+        "a lane that tells of its own reads alone",
+        HANDED_OVER.replace("SYNC", ""),
+        HANDED_OVER.replace("SYNC", "bar.warp.sync 0xffffffff;"),
+        ["lesson.cu:11", "lesson.cu:13", "warp 0", "warp 1"],
     ),
     Defect(
         "async-in-flight",
