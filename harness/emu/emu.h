@@ -78,6 +78,7 @@ typedef struct emu_launch {
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
     int threads;             /* of the host; 0 for one per core */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
+    bool first_finding_only; /* a finding ends the run, like a fault */
     FILE *output;            /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
     emu_trace trace;         /* tracing runs the CTAs in order on one thread */
 } emu_launch;

@@ -31,7 +31,7 @@ typedef struct options {
     uint32_t grid[3], block[3];
     uint64_t smem, schedule, threads, seed, steps;
     emu_trace trace;
-    bool unchecked, counters, list, forms, help;
+    bool unchecked, counters, first, list, forms, help;
 } options;
 
 /* --- Options ------------------------------------------------------------------------------------------------------ */
@@ -169,6 +169,7 @@ static const option option_table[] = {
      "host threads, 0 for one a core (0); results do not depend on it"},
     {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
     {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "step limit: warp instructions of one CTA, 0 for 4e9 (0)"},
+    {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
 };
@@ -373,6 +374,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .threads = (int)options->threads,
                          .output = stdout,
                          .step_limit = options->steps,
+                         .first_finding_only = options->first,
                          .trace = options->trace};
     memcpy(launch.grid, options->grid, sizeof launch.grid);
     memcpy(launch.block, options->block, sizeof launch.block);

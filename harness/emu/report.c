@@ -116,6 +116,7 @@ void report(machine *m, emu_class class_, uint32_t other, const warp *w, int lan
     vsnprintf(sentences, sizeof sentences, format, arguments);
     va_end(arguments);
     record->message = compose(m, record, sentences);
+    m->faulted |= m->launch->first_finding_only;
     if (!record->message) m->out_of_memory = m->faulted = true;
 }
 
