@@ -42,7 +42,7 @@ RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
     "wait": (r"\tcp\.async\.wait_(group|all).*", None, RACES),
     "commit": (r"\tcp\.async\.commit_group.*", None, RACES),
     "mbarrier wait": (
-        r"(?P<head>.*mbarrier\.(?:test|try)_wait.*;) selp\.u32 (?P<flag>%\w+), 1, 0, p;.*",
+        r".*mbarrier\.(?:test|try)_wait.*; selp\.u32 (?P<flag>%\w+), 1, 0, p;.*",
         "done",
         WRONG_PLACE,
     ),
@@ -62,7 +62,7 @@ RULES: dict[str, tuple[str, str | None, frozenset[str]]] = {
         None,
         frozenset({"uninitialised-register"}),
     ),
-    "output": (r"\tst\.global\..*", None, frozenset({"output-never-written"})),
+    "output": (r"\tst\.(?:relaxed\.sys\.)?global\..*", None, frozenset({"output-never-written"})),
 }
 
 
@@ -76,7 +76,7 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
         for ordinal, (i, match) in enumerate(found):
             changed = ""
             if shift == "done":
-                changed = f"{match['head']} mov.u32 {match['flag']}, 1; }}"
+                changed = f"\tmov.u32 {match['flag']}, 1;"
             elif shift is not None:
                 by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
                 offset = int((match["offset"] or "0").removeprefix("+")) + by
@@ -104,8 +104,12 @@ def equivalent(mutant: Mutant, text: str) -> str:
         )
     if mutant.kind == "warp barrier" and _followed_by_barrier(lines, at):
         return "a barrier of the CTA follows before shared memory is read"
+    if mutant.kind == "mbarrier wait" and _first_after_set_up(lines, at):
+        return "it waits for the phase before the first, which counts as complete"
     if mutant.kind == "initialisation" and _before_the_loop_guard(lines, at):
         return "it is the result of a launch without a KV block, and set again where there is one"
+    if mutant.kind == "initialisation" and _set_already(lines, at):
+        return "its register has that value already"
     return ""
 
 
@@ -175,6 +179,14 @@ def _nothing_pending(lines: list[str], at: int) -> bool:
     return False
 
 
+def _first_after_set_up(lines: list[str], at: int) -> bool:
+    """Whether an mbarrier wait is the first one after the mbarriers were set up: that of the stages' first filling."""
+    for line in reversed(lines[:at]):
+        if re.search(r"\bmbarrier\.(init|(try|test)_wait)", line):
+            return "mbarrier.init" in line
+    return False
+
+
 def _before_the_loop_guard(lines: list[str], at: int) -> bool:
     """Whether the block that holds the line ends in a conditional branch forwards."""
     for i, line in enumerate(lines[at:], at):
@@ -183,6 +195,22 @@ def _before_the_loop_guard(lines: list[str], at: int) -> bool:
         if re.match(r"\$?\w+:", line):
             return False
     return False
+
+
+def _set_already(lines: list[str], at: int) -> bool:
+    """Whether the same line stands before it, with no other write of its register and no label between the two."""
+    for line in reversed(lines[:at]):
+        if line == lines[at]:
+            return True
+        if re.match(r"\$?\w+:", line) or _destinations(lines[at]) & _destinations(line):
+            return False
+    return False
+
+
+def _destinations(line: str) -> set[str]:
+    """The registers of an instruction's first operand."""
+    operand = re.match(r"\s*(?:@!?%\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|[^,;]*)", line)
+    return set(re.findall(r"%\w+", operand[1])) if operand else set()
 
 
 SYNCHRONISATION = ("barrier", "warp barrier", "wait", "commit", "mbarrier wait", "mbarrier arrival")

@@ -73,6 +73,7 @@ class Launch:
     heads: int = 1
     batch: int = 1
     inputs: str = "rand"
+    row_heads: int = 0  # of the tensors in memory, where `heads` are only the first of them
 
     @property
     def config(self) -> KernelConfig:
@@ -92,9 +93,11 @@ class Launch:
     def options(self) -> list[str]:
         config = self.config
         kind = "f16" if config.dtype == DTYPES["fp16"] else "bf16"
-        count = self.batch * self.seq * self.heads * D_HEAD
-        tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3 + [f"out:{kind}:{count}"]
-        strides = [f"i64:{self.seq * self.heads * D_HEAD}", f"i64:{self.heads * D_HEAD}", f"i64:{D_HEAD}"]
+        row = (self.row_heads or self.heads) * D_HEAD
+        count = self.batch * self.seq * row
+        output = f"buf:{kind}:{count}:poison" if self.row_heads else f"out:{kind}:{count}"
+        tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3 + [output]
+        strides = [f"i64:{self.seq * row}", f"i64:{row}", f"i64:{D_HEAD}"]
         sizes = [f"i32:{size}" for size in (self.seq, self.heads, self.batch)]
         fields = ",".join([*tensors, "u64:0", *strides, *sizes])  # common/abi.h
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
@@ -110,9 +113,9 @@ class Launch:
         if done.returncode != 0:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
         dtype = int(self.config.dtype)
-        shape = (self.batch, self.seq, self.heads, D_HEAD)
+        shape = (self.batch, self.seq, self.row_heads or self.heads, D_HEAD)
         tensors = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
-        q, k, v, o = (tensor.swapaxes(1, 2) for tensor in tensors)  # [batch, head, row, column]
+        q, k, v, o = (tensor[:, :, : self.heads].swapaxes(1, 2) for tensor in tensors)  # [batch, head, row, column]
         scores = q @ k.swapaxes(2, 3) / np.sqrt(D_HEAD)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
