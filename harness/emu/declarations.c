@@ -1,24 +1,32 @@
-/* declarations.c - what names mean: scopes, registers, variables; and where instructions come from: .file and .loc. */
+/* declarations.c - what names mean: scopes, registers, variables. */
 #include "parser.h"
 
 /* ---- names ---- */
 
-uint32_t hash_name(const char *name, uint32_t length) {
+static uint32_t hash_name(const char *name, uint32_t length) {
     uint32_t hash = 2166136261u;
     for (uint32_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)name[i]) * 16777619u;
     return hash % HASH_SIZE;
 }
 
-void declare(parser *p, const char *name, uint32_t length, declared what, uint32_t index, uint32_t count) {
+static declaration *declare(parser *p, const char *name, uint32_t length, declared what) {
     p->declarations =
         load_grow(p->load, p->declarations, p->declaration_count, &p->declaration_capacity, sizeof *p->declarations);
     uint32_t bucket = hash_name(name, length);
     p->own_names |= what != DECLARED_RANGE && length && name[0] == '%';
-    p->declarations[p->declaration_count] = (declaration){name, length, what, index, count, bucket, p->heads[bucket]};
+    memset(p->recent, 0, sizeof p->recent);
+    declaration *added = &p->declarations[p->declaration_count];
+    *added = (declaration){.name = name, .length = length, .what = what, .bucket = bucket, .next = p->heads[bucket]};
     p->heads[bucket] = (int)p->declaration_count++;
+    return added;
+}
+
+void declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index) {
+    declare(p, name, length, DECLARED_SYMBOL)->index = index;
 }
 
 void undeclare(parser *p, size_t first) {
+    memset(p->recent, 0, sizeof p->recent);
     while (p->declaration_count > first) {
         const declaration *d = &p->declarations[--p->declaration_count];
         p->heads[d->bucket] = d->next;
@@ -30,9 +38,9 @@ static bool is_hidden(const parser *p, size_t index) {
     return p->code && index >= p->code->visible && index < p->module_declarations;
 }
 
-static const declaration *lookup_kind(const parser *p, const char *name, uint32_t length, bool range) {
+static declaration *lookup_kind(const parser *p, const char *name, uint32_t length, bool range) {
     for (int i = p->heads[hash_name(name, length)]; i >= 0; i = p->declarations[i].next) {
-        const declaration *d = &p->declarations[i];
+        declaration *d = &p->declarations[i];
         if (d->length == length && (d->what == DECLARED_RANGE) == range && memcmp(d->name, name, length) == 0 &&
             !is_hidden(p, (size_t)i))
             return d;
@@ -40,23 +48,46 @@ static const declaration *lookup_kind(const parser *p, const char *name, uint32_
     return NULL;
 }
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
+/* The register of a declaration: one that occurs for the first time is added to the entry. */
+static int use_register(parser *p, declaration *d, uint32_t number) {
+    if (d->registers[number]) return d->registers[number];
+    entry *code = p->code;
+    virtual_register reg = {.prefix = d->prefix,
+                            .value = d->what == DECLARED_RANGE ? number : UINT64_MAX,
+                            .kind = REGISTER_PLAIN,
+                            .bits = d->bits};
+    if (d->bits == 1) reg.slot = (uint16_t)code->predicate_count++;
+    return d->registers[number] = add_register(p->load, code, now(p)->line, reg);
+}
+
+/* The range of a prefix. Code names the same few ranges over and over. */
+static declaration *lookup_range(parser *p, const char *name, uint32_t prefix) {
+    if (prefix < 2 || prefix > 3) return lookup_kind(p, name, prefix, true);
+    uint32_t key = prefix << 24 | (uint32_t)(uint8_t)name[0] << 16 | (uint32_t)(uint8_t)name[1] << 8 |
+                   (prefix == 3 ? (uint8_t)name[2] : 0);
+    recent_range *known = &p->recent[(key >> 8 ^ key) % RECENT];
+    if (known->key == key) return &p->declarations[known->declaration];
+    declaration *d = lookup_kind(p, name, prefix, true);
+    if (d) *known = (recent_range){key, (int)(d - p->declarations)};
+    return d;
 }
 
 /* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. */
-int lookup_register(const parser *p, const token *name) {
-    const declaration *d = NULL;
+int lookup_register(parser *p, const token *name) {
+    declaration *d = NULL;
     /* nearly every name is that of a range: the other is looked for only where it may exist */
     if (p->own_names || name->begin[0] != '%') d = lookup_kind(p, name->begin, name->length, false);
-    if (d) return d->what == DECLARED_REGISTER ? (int)d->index : NO_REGISTER;
-    uint32_t prefix = name->length, number = 0;
-    while (prefix && is_digit(name->begin[prefix - 1])) prefix--;
-    if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
-    d = lookup_kind(p, name->begin, prefix, true);
-    if (!d) return NO_REGISTER;
-    for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint32_t)(name->begin[i] - '0');
-    return number < d->count ? (int)(d->index + number) : NO_REGISTER;
+    if (d) return d->what == DECLARED_REGISTER ? use_register(p, d, 0) : NO_REGISTER;
+    uint32_t prefix = name->prefix;
+    uint64_t number = name->value;
+    if (!prefix) {
+        for (prefix = name->length; prefix && (unsigned)(name->begin[prefix - 1] - '0') < 10;) prefix--;
+        if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
+        number = 0;
+        for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint64_t)(name->begin[i] - '0');
+    }
+    d = lookup_range(p, name->begin, prefix);
+    return d && number < d->count ? use_register(p, d, (uint32_t)number) : NO_REGISTER;
 }
 
 int lookup_symbol(const parser *p, const token *name) {
@@ -95,7 +126,6 @@ const type_info *expect_type(parser *p) {
 
 void parse_reg(parser *p) {
     const type_info *type = expect_type(p);
-    entry *code = p->code;
     do {
         token name = expect_name(p, "a register name");
         uint32_t count = 1;
@@ -104,21 +134,13 @@ void parse_reg(parser *p) {
             count = expect_small(p, 60000, "the number of registers");
             expect(p, ">");
         }
-        if (code->register_count + count > 60000)
-            load_fail(p->load, name.line, "more than 60000 registers in one entry");
-        declare(p, name.begin, name.length, range ? DECLARED_RANGE : DECLARED_REGISTER, (uint32_t)code->register_count,
-                count);
-        const char *prefix = load_text(p->load, name.begin, name.length);
-        for (uint32_t i = 0; i < count; i++) {
-            code->registers = load_grow(p->load, code->registers, code->register_count, &p->register_capacity,
-                                        sizeof *code->registers);
-            code->registers[code->register_count++] =
-                (virtual_register){.prefix = prefix,
-                                   .value = range ? i : UINT64_MAX,
-                                   .kind = REGISTER_PLAIN,
-                                   .bits = type->bits < 16 && type->bits > 1 ? 16 : type->bits,
-                                   .tracked = -1};
-        }
+        p->declared_registers += count;
+        if (p->declared_registers > 60000) load_fail(p->load, name.line, "more than 60000 registers in one entry");
+        declaration *d = declare(p, name.begin, name.length, range ? DECLARED_RANGE : DECLARED_REGISTER);
+        d->count = count;
+        d->bits = type->bits < 16 && type->bits > 1 ? 16 : type->bits;
+        d->prefix = load_text(p->load, name.begin, name.length);
+        d->registers = load_alloc(p->load, count * sizeof *d->registers);
     } while (accept(p, ","));
     expect(p, ";");
 }
@@ -130,7 +152,7 @@ uint32_t add_symbol(parser *p, const token *name, state_space space, uint32_t of
     uint32_t index = (uint32_t)module->symbol_count++;
     module->symbols[index] = (symbol){
         .name = load_text(p->load, name->begin, name->length), .space = space, .offset = offset, .bytes = bytes};
-    declare(p, name->begin, name->length, DECLARED_SYMBOL, index, 1);
+    declare_symbol(p, name->begin, name->length, index);
     return index;
 }
 
@@ -212,69 +234,11 @@ void parse_variable(parser *p, state_space space, bool external) {
             p->variable_capacity = larger;
         }
     }
-    uint32_t index = add_symbol(p, &name, space, offset, bytes);
-    (void)index;
+    add_symbol(p, &name, space, offset, bytes);
     if (accept(p, "=")) {
         if (space != SPACE_GLOBAL && space != SPACE_CONST)
             load_fail(p->load, name.line, "only .global and .const variables have initial values");
         parse_initialiser(p, type, module->variables + offset, bytes);
     }
     expect(p, ";");
-}
-
-/* ---- line information ---- */
-
-void parse_file(parser *p) {
-    uint32_t index = expect_small(p, 255, "the file number");
-    if (now(p)->kind != TOKEN_STRING) unexpected(p, "a file name");
-    p->files[index] = load_text(p->load, now(p)->begin, now(p)->length);
-    next(p);
-    while (accept(p, ",")) expect_integer(p);
-}
-
-static int find_location(const parser *p, const char *file, int line, int column) {
-    for (size_t i = p->code->location_count; i-- > 0 && p->code->location_count - i < 400;) {
-        const location *at = &p->code->locations[i];
-        if (at->file == file && at->line == line && at->column == column) return (int)i;
-    }
-    return -1;
-}
-
-static int add_location(parser *p, uint32_t file, int line, int column, int parent) {
-    entry *code = p->code;
-    /* a .file may stand in the body too: the number stands in until its end */
-    const char *stand_in = (const char *)(uintptr_t)(file + 1);
-    code->locations =
-        load_grow(p->load, code->locations, code->location_count, &p->location_capacity, sizeof *code->locations);
-    code->locations[code->location_count] = (location){stand_in, line, column, parent};
-    return (int)code->location_count++;
-}
-
-void parse_loc(parser *p) {
-    uint32_t file = expect_small(p, 255, "the file number");
-    int line = (int)expect_small(p, 1 << 28, "the line"), column = (int)expect_small(p, 1 << 28, "the column");
-    int parent = -1;
-    while (accept(p, ",")) {
-        if (accept(p, "function_name")) {
-            expect_name(p, "a label");
-            if (accept(p, "+")) expect_integer(p);
-        } else if (accept(p, "inlined_at")) {
-            uint32_t caller = expect_small(p, 255, "the file number");
-            int caller_line = (int)expect_small(p, 1 << 28, "the line");
-            int caller_column = (int)expect_small(p, 1 << 28, "the column");
-            parent = find_location(p, (const char *)(uintptr_t)(caller + 1), caller_line, caller_column);
-            if (parent < 0) parent = add_location(p, caller, caller_line, caller_column, -1);
-        } else {
-            unexpected(p, "function_name or inlined_at");
-        }
-    }
-    if (line) p->current_location = add_location(p, file, line, column, parent);
-}
-
-void name_files(parser *p) {
-    for (size_t i = 0; i < p->code->location_count; i++) {
-        location *at = &p->code->locations[i];
-        const char *name = p->files[(uintptr_t)at->file - 1];
-        at->file = name ? name : "";
-    }
 }

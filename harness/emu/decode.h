@@ -8,16 +8,37 @@
 
 #include "program.h"
 
+/* A branch whose label is looked up at the end of the entry. */
+typedef struct branch {
+    operand label;
+    uint32_t op;
+} branch;
+
+/* What waits for the address of dynamic shared memory: the value of a register, the address of an op, or the second
+ * address of a cp.async. */
+enum awaiting { AWAITING_REGISTER, AWAITING_ADDRESS, AWAITING_TARGET };
+typedef struct awaited {
+    enum awaiting what;
+    uint32_t index;
+} awaited;
+
 typedef struct decoder {
     loader *load;
     entry *code;
     uint32_t index; /* of the instruction */
-    const instruction *in;
+    const statement *in;
     const form *form;
     bool first; /* no op of the instruction was emitted yet */
-    size_t op_capacity, register_capacity;
+    branch *branches;
+    awaited *awaiting;
+    size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
     uint16_t constants[1024]; /* hash of constant registers, to share them */
 } decoder;
+
+/* For parser.c: an entry is decoded statement by statement, each after its instruction was kept. */
+decoder *decode_begin(loader *load, entry *code);
+void decode_statement(decoder *dec, const statement *in);
+void decode_end(decoder *dec);
 
 enum width_rule { EXACT, WIDER };
 
@@ -40,8 +61,13 @@ void add_source(op *o, uint16_t reg);
 /* Fill space, offset and base register (as a source) of an op from [address]. */
 void add_address(decoder *dec, op *o, const operand *address, state_space space);
 state_space space_named(const char *name);
-/* The address of a variable as an instruction sees it. */
-uint64_t symbol_address(decoder *dec, const symbol *which);
+/* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: whoever uses
+ * that calls await_dynamic() too. */
+uint64_t symbol_address(const symbol *which);
+static inline bool is_dynamic(const symbol *which) {
+    return which->space == SPACE_SHARED && which->offset == UINT32_MAX;
+}
+void await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
 bool chose(const form_match *match, const char *modifier);
 
 #endif

@@ -1,4 +1,4 @@
-/* decode_memory.c - from parsed instructions to ops: memory, matrices, asynchronous copies, barriers, warps. */
+/* decode_memory.c - from statements to ops: memory, matrices, asynchronous copies, barriers, warps. */
 #include "decode.h"
 
 /* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
@@ -17,7 +17,9 @@ void add_address(decoder *dec, op *o, const operand *address, state_space space)
     o->space = (uint8_t)real_space(dec, address, space);
     o->immediate = address->value;
     if (address->symbol >= 0) {
-        o->immediate += (int64_t)symbol_address(dec, &dec->load->module->symbols[address->symbol]);
+        const symbol *which = &dec->load->module->symbols[address->symbol];
+        o->immediate += (int64_t)symbol_address(which);
+        if (is_dynamic(which)) await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
     }
     if (address->reg == NO_REGISTER) {
         add_source(o, constant_register(dec, 0, 32));
@@ -183,7 +185,11 @@ void decode_copy_async(decoder *dec, const form_match *match) {
     if (target->kind != OPERAND_ADDRESS) refuse(dec, "an [address] is needed");
     /* the second address: its own register and, in target, its offset */
     int64_t offset = target->value;
-    if (target->symbol >= 0) offset += (int64_t)symbol_address(dec, &dec->load->module->symbols[target->symbol]);
+    if (target->symbol >= 0) {
+        const symbol *which = &dec->load->module->symbols[target->symbol];
+        offset += (int64_t)symbol_address(which);
+        if (is_dynamic(which)) await_dynamic(dec, AWAITING_TARGET, (uint32_t)(o - dec->code->ops));
+    }
     if (offset < INT32_MIN || offset > INT32_MAX) refuse(dec, "the offset does not fit shared memory");
     o->target = (int32_t)offset;
     if (target->reg == NO_REGISTER) {

@@ -164,9 +164,9 @@ typedef struct emu_form {
     const char *note; /* "" or a remark for the reader of the table */
 } emu_form;
 
-/* Read PTX text (copied; need not end in a zero byte) but for the bodies of its entries, which wait for emu_decode().
- * NULL, with *error filled, where anything else is refused, or a brace, comment or string does not end. Owned:
- * emu_unload(). */
+/* Read PTX text but for the bodies of its entries, which wait for emu_decode(). The text is borrowed until emu_unload()
+ * and need not end in a zero byte. NULL, with *error filled, where anything else is refused, or a brace, comment or
+ * string does not end. Owned: emu_unload(). */
 emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error);
 /* Decode an entry. False, with *error filled, where its body is refused: then, and each time it is asked for again. The
  * first emu_run() of an entry does it too; other entries of the module are not looked at. Any thread may call it. */

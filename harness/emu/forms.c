@@ -351,7 +351,7 @@ static bool match_row(const form *row, const opcode *in, form_match *match, int 
             *reached = piece;
             return false;
         }
-        count++;
+        match->chosen_count = ++count;
         at = *end ? end + 1 : end;
     }
     *reached = piece;
@@ -369,7 +369,7 @@ void index_forms(loader *load) {
     }
 }
 
-const form *find_form(loader *load, const instruction *where, form_match *match) {
+const form *find_form(loader *load, const statement *where, form_match *match) {
     const opcode *in = where->opcode;
     int best = 0;
     char whole[128] = "";

@@ -2,29 +2,40 @@
 #include "program.h"
 
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes) {
     *lex = (lexer){.at = text, .end = text + bytes, .line = 1, .load = load};
     lexer_next(lex);
 }
 
-/* Plain comparisons: ctype.h asks the locale at every character. */
-static inline bool is_letter(int c) {
-    return (unsigned)((c | 0x20) - 'a') < 26;
-}
-static inline bool is_digit(int c) {
-    return (unsigned)(c - '0') < 10;
-}
-static inline bool is_space(int c) {
-    return c == ' ' || (unsigned)(c - '\t') < 5;
-}
-static inline bool name_start(int c) {
-    return is_letter(c) || c == '_' || c == '$' || c == '%';
-}
-/* A bit for each character of ASCII: letters, digits, '_' and '$'. */
-static inline bool name_part(int c) {
-    static const uint64_t members[2] = {0x03ff001000000000u, 0x07fffffe87fffffeu};
-    return (unsigned)c < 128 && members[c >> 6] >> (c & 63) & 1;
+/* What a byte may be: a table, as ctype.h asks the locale at every character. Bytes from 128 on are nothing. */
+enum { SPACE = 1, DIGIT = 2, LETTER = 4, START = 8, PART = 16, BRACED = 32 };
+#define S SPACE
+#define B BRACED /* what skipping to a brace stops at */
+#define D (DIGIT | PART)
+#define P START
+#define L (LETTER | START | PART)
+static const uint8_t classes[256] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, S, S | B, S, S, S, 0, 0, /* tab, line feed and their kin */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,     0, 0, 0, 0, 0, /**/
+    S, 0, B, 0, L, P, 0, 0, 0, 0, 0,     0, 0, 0, 0, B, /* blank " $ % / */
+    D, D, D, D, D, D, D, D, D, D, 0,     0, 0, 0, 0, 0, /* digits */
+    0, L, L, L, L, L, L, L, L, L, L,     L, L, L, L, L, /* A to O */
+    L, L, L, L, L, L, L, L, L, L, L,     0, 0, 0, 0, L, /* P to Z, _ */
+    0, L, L, L, L, L, L, L, L, L, L,     L, L, L, L, L, /* a to o */
+    L, L, L, L, L, L, L, L, L, L, L,     B, 0, B, 0, 0, /* p to z, braces */
+};
+#undef S
+#undef B
+#undef D
+#undef P
+#undef L
+
+static inline bool is(int c, int what) {
+    return (classes[(uint8_t)c] & what) != 0;
 }
 
 static int peek(const lexer *lex, size_t ahead) {
@@ -32,6 +43,7 @@ static int peek(const lexer *lex, size_t ahead) {
 }
 
 static void skip_comment(lexer *lex) {
+    lex->ragged = true;
     if (lex->at[1] == '/') {
         const char *end = memchr(lex->at, '\n', (size_t)(lex->end - lex->at));
         lex->at = end ? end : lex->end;
@@ -49,18 +61,26 @@ static void skip_comment(lexer *lex) {
 }
 
 static void skip_space(lexer *lex) {
-    while (lex->at < lex->end) {
-        if (*lex->at == '\n') {
-            lex->line++;
-            lex->at++;
-        } else if (is_space((unsigned char)*lex->at)) {
-            lex->at++;
-        } else if (*lex->at == '/' && (peek(lex, 1) == '/' || peek(lex, 1) == '*')) {
-            skip_comment(lex);
-        } else {
+    const char *at = lex->at, *end = lex->end;
+    if (at < end && *at == ' ') { /* one blank, then a token: nearly always */
+        at++;
+        if (at < end && !is(*at, SPACE) && *at != '/') {
+            lex->at = at;
             return;
         }
     }
+    for (;; at++) {
+        if (at < end && *at == '/' && at + 1 < end && (at[1] == '/' || at[1] == '*')) {
+            lex->at = at;
+            skip_comment(lex);
+            at = lex->at - 1;
+            continue;
+        }
+        if (at >= end || !is(*at, SPACE)) break;
+        lex->line += *at == '\n';
+    }
+    lex->ragged |= at != lex->at;
+    lex->at = at;
 }
 
 static int digit_value(int c) {
@@ -96,7 +116,7 @@ static void scan_decimal(lexer *lex, token *tok) {
     while (length + 1 < sizeof copy) {
         int c = peek(lex, length);
         bool sign = (c == '+' || c == '-') && length && (copy[length - 1] == 'e' || copy[length - 1] == 'E');
-        if (!is_digit(c) && c != '.' && c != 'e' && c != 'E' && !sign) break;
+        if (!is(c, DIGIT) && c != '.' && c != 'e' && c != 'E' && !sign) break;
         copy[length++] = (char)c;
     }
     copy[length] = 0;
@@ -121,7 +141,7 @@ static void scan_number(lexer *lex, token *tok) {
             load_fail(lex->load, lex->line, "number without digits");
     } else {
         size_t length = 0;
-        while (is_digit(peek(lex, length))) length++;
+        while (is(peek(lex, length), DIGIT)) length++;
         int after = peek(lex, length);
         if (after == '.' || after == 'e' || after == 'E') {
             scan_decimal(lex, tok);
@@ -130,7 +150,7 @@ static void scan_number(lexer *lex, token *tok) {
         scan_digits(lex, peek(lex, 0) == '0' && length > 1 ? 8 : 10, &tok->value);
     }
     if (peek(lex, 0) == 'U') lex->at++;
-    if (name_part(peek(lex, 0))) load_fail(lex->load, lex->line, "malformed number");
+    if (is(peek(lex, 0), PART)) load_fail(lex->load, lex->line, "malformed number");
 }
 
 static void scan_string(lexer *lex, token *tok) {
@@ -143,23 +163,51 @@ static void scan_string(lexer *lex, token *tok) {
     lex->at++;
 }
 
+/* A name at lex->at; a number at its end is noted, as registers have one. */
+static void scan_name(lexer *lex, token *tok) {
+    const char *at = lex->at + 1, *end = lex->end;
+    tok->kind = TOKEN_NAME;
+    if (at[-1] == '%') {
+        while (at < end && is(*at, LETTER)) at++;
+        const char *number = at;
+        uint64_t value = 0;
+        while (at < end && is(*at, DIGIT)) value = value * 10 + (uint64_t)(*at++ - '0');
+        if (at - number > 0 && at - number < 8) {
+            tok->prefix = (uint32_t)(number - lex->at);
+            tok->value = value;
+        }
+    }
+    if (at < end && is(*at, PART)) tok->prefix = 0; /* such as %r1x2, which no range holds; %r1x may be one */
+    while (at < end && is(*at, PART)) at++;
+    lex->at = at;
+}
+
+static void scan_directive(lexer *lex, token *tok) {
+    const char *at = lex->at + 1, *end = lex->end;
+    tok->kind = TOKEN_DIRECTIVE;
+    while (at < end && (is(*at, PART) || *at == '%')) at++;
+    lex->at = at;
+}
+
 void lexer_next(lexer *lex) {
     skip_space(lex);
     token *tok = &lex->now;
-    *tok = (token){.kind = TOKEN_END, .begin = lex->at < lex->end ? lex->at : "", .line = lex->line};
+    tok->kind = TOKEN_END;
+    tok->line = lex->line;
+    tok->begin = "";
+    tok->length = tok->prefix = 0;
     if (lex->at >= lex->end) return;
-    int c = (unsigned char)*lex->at;
-    if (c == '"') {
+    tok->begin = lex->at;
+    int c = *lex->at;
+    if (is(c, START)) {
+        scan_name(lex, tok);
+    } else if (is(c, DIGIT)) {
+        scan_number(lex, tok);
+    } else if (c == '.' && is(peek(lex, 1), START)) {
+        scan_directive(lex, tok);
+    } else if (c == '"') {
         scan_string(lex, tok);
         return;
-    }
-    if (is_digit(c)) {
-        scan_number(lex, tok);
-    } else if (name_start(c) || (c == '.' && name_start(peek(lex, 1)))) {
-        tok->kind = c == '.' ? TOKEN_DIRECTIVE : TOKEN_NAME;
-        const char *at = lex->at + 1;
-        while (at < lex->end && (name_part((unsigned char)*at) || (c == '.' && *at == '%'))) at++;
-        lex->at = at;
     } else {
         tok->kind = TOKEN_MARK;
         lex->at++;
@@ -167,11 +215,29 @@ void lexer_next(lexer *lex) {
     tok->length = (uint32_t)(lex->at - tok->begin);
 }
 
+/* The first byte from at on that skipping to a brace must look at. */
+static const char *find_braced(const char *at, const char *end) {
+#ifdef __SSE2__
+    for (; end - at >= 16; at += 16) {
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i found = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n'));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('/')));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('{')));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('}')));
+        const int mask = _mm_movemask_epi8(found);
+        if (mask) return at + __builtin_ctz((unsigned)mask);
+    }
+#endif
+    while (at < end && !is(*at, BRACED)) at++;
+    return at;
+}
+
 bool lexer_skip_braces(lexer *lex) {
     token string;
     int depth = 1;
-    while (depth) {
-        lex->at += strcspn(lex->at, "\n\"/{}"); /* the zero behind the text ends it */
+    for (;;) {
+        lex->at = find_braced(lex->at, lex->end);
         if (lex->at >= lex->end) break;
         switch (*lex->at) {
         case '"':
@@ -189,13 +255,11 @@ bool lexer_skip_braces(lexer *lex) {
         case '{':
             depth++;
             break;
-        case '}':
+        default:
             depth--;
-            break;
-        default: /* a zero within the text */
-            break;
         }
         lex->at++;
+        if (!depth) break;
     }
     lexer_next(lex);
     return !depth;
@@ -203,7 +267,9 @@ bool lexer_skip_braces(lexer *lex) {
 
 void lexer_extend_opcode(lexer *lex) {
     for (;;) {
-        while (lex->at < lex->end && (name_part((unsigned char)*lex->at) || *lex->at == '.')) lex->at++;
+        const char *at = lex->at, *end = lex->end;
+        while (at < end && (is(*at, PART) || *at == '.')) at++;
+        lex->at = at;
         if (peek(lex, 0) != ':' || peek(lex, 1) != ':') break;
         lex->at += 2;
     }
@@ -212,6 +278,36 @@ void lexer_extend_opcode(lexer *lex) {
 
 bool lexer_at_label(const lexer *lex) {
     size_t ahead = 0;
-    while (is_space(peek(lex, ahead))) ahead++;
+    while (is(peek(lex, ahead), SPACE)) ahead++;
     return peek(lex, ahead) == ':' && peek(lex, ahead + 1) != ':';
+}
+
+bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]) {
+    const char *at = lex->at, *end = lex->end;
+    for (int i = 0; i < 3; i++) {
+        while (at < end && (*at == ' ' || *at == '\t')) at++;
+        const char *begin = at;
+        uint32_t value = 0;
+        while (at < end && is(*at, DIGIT)) value = value * 10 + (uint32_t)(*at++ - '0');
+        bool octal = at - begin > 1 && *begin == '0';
+        if (at == begin || at - begin > 8 || octal) return false;
+        numbers[i] = value;
+    }
+    if (at < end && is(*at, PART)) return false;
+    lex->at = at;
+    return true;
+}
+
+bool lexer_take_name(lexer *lex) {
+    const char *at = lex->at, *end = lex->end;
+    if (at >= end || !is(*at, START)) return false;
+    for (at++; at < end && is(*at, PART);) at++;
+    lex->at = at;
+    return true;
+}
+
+bool lexer_take(lexer *lex, const char *text, size_t length) {
+    if ((size_t)(lex->end - lex->at) < length || memcmp(lex->at, text, length)) return false;
+    lex->at += length;
+    return true;
 }

@@ -11,15 +11,28 @@ typedef struct arena_chunk {
 
 enum { CHUNK_BYTES = 256 * 1024 };
 
+static arena_chunk *new_chunk(size_t size) {
+    arena_chunk *chunk = calloc(1, sizeof *chunk + size);
+    if (chunk) chunk->size = size;
+    return chunk;
+}
+
 void *arena_alloc(arena *memory, size_t bytes) {
     bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
-    if (!memory->chunks || memory->chunks->size - memory->used < bytes) {
-        size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        arena_chunk *chunk = calloc(1, sizeof *chunk + size);
-        if (!chunk) return NULL;
-        chunk->size = size;
-        chunk->next = memory->chunks;
-        memory->chunks = chunk;
+    arena_chunk *first = memory->chunks;
+    if (first && bytes > CHUNK_BYTES / 4 && first->size - memory->used < bytes) {
+        /* a chunk of its own, behind the one that has room for small things */
+        arena_chunk *own = new_chunk(bytes);
+        if (!own) return NULL;
+        own->next = first->next;
+        first->next = own;
+        return own->bytes;
+    }
+    if (!first || first->size - memory->used < bytes) {
+        arena_chunk *added = new_chunk(bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES);
+        if (!added) return NULL;
+        added->next = first;
+        memory->chunks = added;
         memory->used = 0;
     }
     void *result = (char *)memory->chunks->bytes + memory->used;
@@ -73,10 +86,10 @@ static bool little_endian(void) {
     return first == 1;
 }
 
-static bool read_module(loader *load, size_t bytes) {
+static bool read_module(loader *load, const char *ptx, size_t bytes) {
     if (setjmp(load->escape)) return false;
     index_forms(load);
-    parse_module(load, load->module->text, bytes);
+    parse_module(load, ptx, bytes);
     return true;
 }
 
@@ -89,17 +102,14 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
     emu_module *module = calloc(1, sizeof *module);
     loader *load = module ? arena_alloc(&module->memory, sizeof *load) : NULL;
     if (load && !pthread_mutex_init(&load->lock, NULL)) module->load = load;
-    if (module) module->text = malloc(bytes + 1);
-    if (!module || !module->load || !module->text) {
+    if (!module || !module->load) {
         snprintf(error->text, sizeof error->text, "out of memory");
         emu_unload(module);
         return NULL;
     }
     load->module = module;
     load->error = error;
-    memcpy(module->text, ptx, bytes);
-    module->text[bytes] = 0;
-    if (read_module(load, bytes)) return module;
+    if (read_module(load, ptx, bytes)) return module;
     emu_unload(module);
     return NULL;
 }
@@ -107,7 +117,6 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
 static bool read_entry(loader *load, entry *code) {
     if (setjmp(load->escape)) return false;
     parse_entry_body(load, code);
-    decode_entry(load, code);
     analyse_flow(load, code);
     return true;
 }
@@ -136,7 +145,6 @@ void emu_unload(emu_module *module) {
     if (!module) return;
     if (module->load) pthread_mutex_destroy(&module->load->lock);
     arena_free(&module->memory);
-    free(module->text);
     free(module);
 }
 

@@ -28,8 +28,8 @@ static bool parse_special(parser *p, const token *name, operand *out) {
 static int64_t parse_offset(parser *p) {
     int64_t offset = 0;
     for (;;) {
-        bool minus = token_is(now(p), "-");
-        if (!minus && !token_is(now(p), "+")) return offset;
+        bool minus = is_mark(now(p), '-');
+        if (!minus && !is_mark(now(p), '+')) return offset;
         next(p);
         if (!minus) minus = accept(p, "-");
         uint64_t value = expect_integer(p);
@@ -37,20 +37,27 @@ static int64_t parse_offset(parser *p) {
     }
 }
 
+/* The other predicate of "d|%p". */
+static void parse_second(parser *p, operand *out) {
+    next(p);
+    token second = expect_name(p, "a predicate");
+    out->second = lookup_register(p, &second);
+    if (token_is(&second, "_") || out->kind == OPERAND_SINK) return;
+    if (out->second == NO_REGISTER)
+        load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
+}
+
 static void parse_named(parser *p, operand *out) {
-    token name = expect_name(p, "an operand");
-    out->reg = lookup_register(p, &name);
+    if (now(p)->kind != TOKEN_NAME) unexpected(p, "an operand");
+    out->reg = lookup_register(p, now(p));
     if (out->reg != NO_REGISTER) {
         out->kind = OPERAND_REGISTER;
-        if (accept(p, "|")) {
-            token second = expect_name(p, "a predicate");
-            out->second = lookup_register(p, &second);
-            if (token_is(&second, "_")) return;
-            if (out->second == NO_REGISTER)
-                load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
-        }
+        next(p);
+        if (is_mark(now(p), '|')) parse_second(p, out);
         return;
     }
+    token name = *now(p);
+    next(p);
     out->symbol = lookup_symbol(p, &name);
     if (out->symbol >= 0) {
         out->kind = OPERAND_SYMBOL;
@@ -59,10 +66,7 @@ static void parse_named(parser *p, operand *out) {
     }
     if (token_is(&name, "_")) {
         out->kind = OPERAND_SINK;
-        if (accept(p, "|")) {
-            token second = expect_name(p, "a predicate");
-            out->second = lookup_register(p, &second);
-        }
+        if (is_mark(now(p), '|')) parse_second(p, out);
         return;
     }
     if (token_is(&name, "WARP_SZ")) {
@@ -73,30 +77,34 @@ static void parse_named(parser *p, operand *out) {
     if (parse_special(p, &name, out)) return;
     if (name.begin[0] == '%') load_fail(p->load, name.line, "unknown register '%.*s'", shown_length(&name), name.begin);
     out->kind = OPERAND_LABEL;
-    out->name = load_text(p->load, name.begin, name.length);
+    out->name = name.begin;
+    out->length = name.length;
     out->value = p->scope;
 }
 
-static void parse_items(parser *p, operand *out, const char *close, int depth) {
-    operand items[MAX_ITEMS];
-    int count = 0;
-    if (!accept(p, close)) {
-        do {
-            if (count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
-            parse_operand(p, &items[count++], depth + 1);
-        } while (accept(p, ","));
-        expect(p, close);
+/* The items lie side by side: none of them may be a list itself. */
+static void parse_items(parser *p, operand *out, char close, int depth) {
+    if (depth) load_fail(p->load, now(p)->line, "operands nested too deep");
+    next(p);
+    out->items = &p->items[p->item_count];
+    while (!is_mark(now(p), close)) {
+        if (out->count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
+        if (out->count++) {
+            if (!is_mark(now(p), ',')) expect(p, (const char[]){close, 0});
+            next(p);
+        }
+        parse_operand(p, &p->items[p->item_count++], depth + 1);
     }
-    out->count = (uint8_t)count;
-    out->items = load_alloc(p->load, (size_t)(count ? count : 1) * sizeof *items);
-    if (count) memcpy(out->items, items, (size_t)count * sizeof *items);
+    next(p);
 }
 
 static void parse_address(parser *p, operand *out) {
     out->kind = OPERAND_ADDRESS;
+    next(p);
     if (now(p)->kind == TOKEN_NAME) {
-        token name = expect_name(p, "an address");
+        token name = *now(p);
         out->reg = lookup_register(p, &name);
+        next(p);
         if (out->reg == NO_REGISTER) out->symbol = lookup_symbol(p, &name);
         if (out->reg == NO_REGISTER && out->symbol < 0) {
             load_fail(p->load, name.line, "unknown name '%.*s' in an address", shown_length(&name), name.begin);
@@ -112,23 +120,23 @@ static void parse_address(parser *p, operand *out) {
 
 void parse_operand(parser *p, operand *out, int depth) {
     *out = (operand){.reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
-    if (depth > 4) load_fail(p->load, now(p)->line, "operands nested too deep");
-    if (now(p)->kind == TOKEN_NAME) {
+    const token *tok = now(p);
+    if (tok->kind == TOKEN_NAME) {
         parse_named(p, out);
-    } else if (accept(p, "[")) {
+    } else if (is_mark(tok, '[')) {
         parse_address(p, out);
-    } else if (accept(p, "{")) {
+    } else if (is_mark(tok, '{')) {
         out->kind = OPERAND_VECTOR;
-        parse_items(p, out, "}", depth);
-    } else if (accept(p, "(")) {
+        parse_items(p, out, '}', depth);
+    } else if (is_mark(tok, '(')) {
         out->kind = OPERAND_LIST;
-        parse_items(p, out, ")", depth);
-    } else if (accept(p, "!")) {
+        parse_items(p, out, ')', depth);
+    } else if (is_mark(tok, '!')) {
+        next(p);
         parse_named(p, out);
         out->negated = true;
     } else {
         bool minus = accept(p, "-");
-        const token *tok = now(p);
         if (tok->kind != TOKEN_INTEGER && tok->kind != TOKEN_FLOAT32 && tok->kind != TOKEN_FLOAT64)
             unexpected(p, "an operand");
         out->kind = tok->kind == TOKEN_INTEGER   ? OPERAND_INTEGER

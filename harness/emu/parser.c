@@ -1,4 +1,4 @@
-/* parser.c - tokens to entries: instructions with resolved registers and symbols.
+/* parser.c - tokens to entries: statements with resolved registers and symbols, each decoded at once.
  *
  * Names follow PTX scoping: braces open a scope, inner declarations hide outer ones, labels are found from where they
  * are used outwards. What is not understood is refused by line.
@@ -58,8 +58,26 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
     return copy;
 }
 
+/* The same where white space needs no care but between head and operands. */
+static const char *join_text(parser *p, const char *head, size_t head_bytes, const char *tail, size_t tail_bytes) {
+    char *copy = load_alloc(p->load, head_bytes + tail_bytes + 2);
+    memcpy(copy, head, head_bytes);
+    copy[head_bytes] = ' ';
+    memcpy(copy + head_bytes + 1, tail, tail_bytes);
+    return copy;
+}
+
+/* Opcodes are long and alike: their ends and length tell them apart well enough. */
+static uint32_t hash_opcode(const char *text, uint32_t length) {
+    uint64_t first = 0, last = 0;
+    size_t bytes = length < 8 ? length : 8;
+    memcpy(&first, text, bytes);
+    memcpy(&last, text + length - bytes, bytes);
+    return (uint32_t)((first * 0x9e3779b97f4a7c15ull ^ last * 0xc2b2ae3d27d4eb4full ^ length * 0x165667b1ull) >> 40);
+}
+
 static opcode *intern_opcode(parser *p, const token *head) {
-    opcode **chain = &p->opcodes[hash_name(head->begin, head->length) % OPCODE_HASH];
+    opcode **chain = &p->opcodes[hash_opcode(head->begin, head->length) % OPCODE_HASH];
     for (opcode *known = *chain; known; known = known->next) {
         if (known->length == head->length && !memcmp(known->text, head->begin, head->length)) return known;
     }
@@ -80,51 +98,55 @@ static opcode *intern_opcode(parser *p, const token *head) {
     return *chain = added;
 }
 
-static instruction *add_instruction(parser *p) {
+static void keep_instruction(parser *p, const statement *in) {
     entry *code = p->code;
-    code->instructions = load_grow(p->load, code->instructions, code->instruction_count, &p->instruction_capacity,
+    code->instructions = load_grow(p->load, code->instructions, code->instruction_count, &code->instruction_capacity,
                                    sizeof *code->instructions);
-    instruction *in = &code->instructions[code->instruction_count++];
-    *in = (instruction){.line = now(p)->line, .location = p->current_location, .guard = NO_REGISTER, .scope = p->scope};
-    return in;
+    code->instructions[code->instruction_count++] =
+        (instruction){.text = in->text, .group = "", .line = in->line, .location = p->current_location};
+}
+
+static void parse_guard(parser *p, statement *in) {
+    next(p);
+    in->guard_negated = accept(p, "!");
+    token name = expect_name(p, "a predicate");
+    in->guard = lookup_register(p, &name);
+    if (in->guard == NO_REGISTER)
+        load_fail(p->load, name.line, "unknown predicate '%.*s'", shown_length(&name), name.begin);
 }
 
 static void parse_instruction(parser *p) {
     const char *begin = now(p)->begin;
-    instruction *in = add_instruction(p);
-    if (accept(p, "@")) {
-        in->guard_negated = accept(p, "!");
-        token name = expect_name(p, "a predicate");
-        in->guard = lookup_register(p, &name);
-        if (in->guard == NO_REGISTER)
-            load_fail(p->load, name.line, "unknown predicate '%.*s'", shown_length(&name), name.begin);
-    }
+    statement in = {.guard = NO_REGISTER, .operands = p->operands};
+    if (is_mark(now(p), '@')) parse_guard(p, &in);
     if (now(p)->kind != TOKEN_NAME) unexpected(p, "an instruction");
-    in->line = now(p)->line;
+    in.line = now(p)->line;
     lexer_extend_opcode(&p->lex);
-    token head = *now(p);
+    in.opcode = intern_opcode(p, now(p));
+    const char *head_end = p->lex.at;
     next(p);
-    in->opcode = intern_opcode(p, &head);
-    operand operands[MAX_OPERANDS];
-    int count = 0;
-    while (!token_is(now(p), ";")) {
-        if (count == MAX_OPERANDS) load_fail(p->load, in->line, "more than %d operands", MAX_OPERANDS);
-        if (count) expect(p, ",");
-        parse_operand(p, &operands[count++], 0);
+    const char *tail = now(p)->begin;
+    p->lex.ragged = false;
+    p->item_count = 0;
+    while (!is_mark(now(p), ';')) {
+        if (in.operand_count == MAX_STATEMENT_OPERANDS)
+            load_fail(p->load, in.line, "more than %d operands", MAX_STATEMENT_OPERANDS);
+        if (in.operand_count) expect(p, ",");
+        parse_operand(p, &p->operands[in.operand_count++], 0);
     }
-    in->operand_count = (uint8_t)count;
-    operand *kept = load_alloc(p->load, (size_t)(count ? count : 1) * sizeof *kept);
-    if (count) memcpy(kept, operands, (size_t)count * sizeof *kept);
-    in->operands = kept;
-    in->text = tidy_text(p, begin, now(p)->begin + 1);
+    const char *end = now(p)->begin + 1;
+    in.text = p->lex.ragged || in.guard != NO_REGISTER || !in.operand_count
+                  ? tidy_text(p, begin, end)
+                  : join_text(p, begin, (size_t)(head_end - begin), tail, (size_t)(end - tail));
+    keep_instruction(p, &in);
+    decode_statement(p->decoder, &in);
     next(p);
 }
 
 static void add_label(parser *p, const token *name) {
     entry *code = p->code;
     code->labels = load_grow(p->load, code->labels, code->label_count, &p->label_capacity, sizeof *code->labels);
-    code->labels[code->label_count++] =
-        (label){load_text(p->load, name->begin, name->length), p->scope, (uint32_t)code->instruction_count};
+    code->labels[code->label_count++] = (label){name->begin, name->length, p->scope, (uint32_t)code->op_count};
 }
 
 static void skip_statement(parser *p) {
@@ -133,12 +155,14 @@ static void skip_statement(parser *p) {
 }
 
 static void parse_body_directive(parser *p) {
+    if (token_is(now(p), ".loc")) {
+        parse_loc(p);
+        return;
+    }
     token head = *now(p);
     next(p);
     if (token_is(&head, ".reg"))
         parse_reg(p);
-    else if (token_is(&head, ".loc"))
-        parse_loc(p);
     else if (token_is(&head, ".pragma"))
         skip_statement(p);
     else if (token_is(&head, ".file"))
@@ -163,19 +187,19 @@ static void parse_body(parser *p) {
     expect(p, "{");
     open_scope(p);
     for (depth = 1; depth;) {
-        if (now(p)->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
+        if (now(p)->kind == TOKEN_DIRECTIVE) {
+            parse_body_directive(p);
+        } else if (now(p)->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
             token name = *now(p);
             next(p);
             next(p); /* the colon */
             add_label(p, &name);
-        } else if (now(p)->kind == TOKEN_NAME || token_is(now(p), "@")) {
+        } else if (now(p)->kind == TOKEN_NAME || is_mark(now(p), '@')) {
             parse_instruction(p);
-        } else if (now(p)->kind == TOKEN_DIRECTIVE) {
-            parse_body_directive(p);
         } else if (accept(p, "{")) {
             open_scope(p);
             depth++;
-        } else if (token_is(now(p), "}")) {
+        } else if (is_mark(now(p), '}')) {
             if (--depth) close_scope(p);
             next(p);
         } else {
@@ -256,18 +280,6 @@ static void parse_tuning(parser *p) {
     }
 }
 
-/* Dynamic shared memory begins after the static variables of module and entry. */
-static void place_shared(parser *p, size_t first_own_symbol) {
-    entry *code = p->code;
-    uint32_t total = align_up(code->module_shared_bytes, 16);
-    for (size_t i = first_own_symbol; i < p->module->symbol_count; i++) {
-        symbol *s = &p->module->symbols[i];
-        if (s->space == SPACE_SHARED && s->offset != UINT32_MAX) s->offset += total;
-    }
-    code->shared_bytes += total;
-    code->info.shared_bytes = code->shared_bytes;
-}
-
 /* All but the body, which waits until the entry is asked for. */
 static void parse_entry(parser *p) {
     emu_module *module = p->module;
@@ -285,8 +297,18 @@ static void parse_entry(parser *p) {
     undeclare(p, visible);
     if (!token_is(now(p), "{")) unexpected(p, "'{'");
     p->code->body = p->lex;
-    p->code = NULL;
+    const char *begin = p->lex.at;
     if (!lexer_skip_braces(&p->lex)) unexpected(p, "an instruction or '}'");
+    p->code->body_bytes = (size_t)(p->lex.at - begin);
+    p->code = NULL;
+}
+
+/* Room for what a body of this length is likely to hold: what is not used takes no pages. */
+static void reserve_instructions(parser *p) {
+    entry *code = p->code;
+    code->instruction_capacity = code->op_capacity = code->body_bytes / 100 + 64;
+    code->instructions = load_alloc(p->load, code->instruction_capacity * sizeof *code->instructions);
+    code->ops = load_alloc(p->load, code->op_capacity * sizeof *code->ops);
 }
 
 /* The parser may have been left in the middle of another body, which was refused. */
@@ -295,20 +317,24 @@ void parse_entry_body(loader *load, entry *code) {
     undeclare(p, p->module_declarations);
     p->code = code;
     p->lex = code->body;
-    p->instruction_capacity = p->label_capacity = p->register_capacity = 0;
-    p->scope_capacity = p->location_capacity = 0;
-    p->current_location = -1;
+    p->label_capacity = p->scope_capacity = p->location_capacity = 0;
+    p->declared_registers = 0;
     p->scope = -1;
     p->scope_depth = 0;
+    forget_locations(p);
     open_scope(p);
     for (size_t i = code->first_param; i < code->first_param + (size_t)code->info.params; i++) {
         const char *name = p->module->symbols[i].name;
-        declare(p, name, (uint32_t)strlen(name), DECLARED_SYMBOL, (uint32_t)i, 1);
+        declare_symbol(p, name, (uint32_t)strlen(name), (uint32_t)i);
     }
-    size_t first_own_symbol = p->module->symbol_count;
+    /* static variables follow those of the module, dynamic shared memory follows all of them */
+    code->shared_bytes = align_up(code->module_shared_bytes, 16);
+    reserve_instructions(p);
+    p->decoder = decode_begin(load, code);
     parse_body(p);
-    place_shared(p, first_own_symbol);
+    decode_end(p->decoder);
     name_files(p);
+    code->info.shared_bytes = code->shared_bytes;
     code->variables = p->module->variables;
     code->variable_bytes = p->module->variable_bytes;
     code->info.instructions = (uint32_t)code->instruction_count;

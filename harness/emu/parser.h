@@ -1,14 +1,24 @@
 /* parser.h - the state of reading one PTX text, and what the parts of the parser share.
  *
- * parser.c reads statements and entries, declarations.c names, registers, variables and line information, operands.c
- * operands. Whatever is not understood is refused by line: no function here returns without what it is named for.
+ * parser.c reads statements and entries, declarations.c names, registers and variables, locations.c line information,
+ * operands.c operands. Whatever is not understood is refused by line: no function here returns without what it is named
+ * for.
  */
 #ifndef FL_EMU_PARSER_H
 #define FL_EMU_PARSER_H
 
-#include "program.h"
+#include "decode.h"
 
-enum { HASH_SIZE = 4096, OPCODE_HASH = 256, MAX_SCOPE_DEPTH = 64, MAX_ITEMS = 32 };
+enum {
+    HASH_SIZE = 4096,
+    OPCODE_HASH = 256,
+    PLACE_HASH = 256,
+    RECENT = 16,
+    MAX_SCOPE_DEPTH = 64,
+    MAX_FILES = 256,
+    MAX_ITEMS = 32,
+    MAX_STATEMENT_OPERANDS = 16
+};
 
 typedef enum declared { DECLARED_REGISTER, DECLARED_RANGE, DECLARED_SYMBOL } declared;
 
@@ -16,10 +26,26 @@ typedef struct declaration {
     const char *name;
     uint32_t length;
     declared what;
-    uint32_t index, count; /* first register of a range and how many; index of a symbol */
+    uint32_t index, count; /* of a symbol; how many registers there are */
+    uint8_t bits;          /* of a register */
+    const char *prefix;    /* a copy of the name of registers */
+    uint16_t *registers;   /* in the entry, by number in the range; 0 for those that have not occurred */
     uint32_t bucket;
     int next;
 } declaration;
+
+/* The range that a prefix of two or three bytes named last, such as "%rd"; empty where the key is 0. */
+typedef struct recent_range {
+    uint32_t key;
+    int declaration;
+} recent_range;
+
+/* A place in a source file: the same line may be inlined at several calls. */
+typedef struct source_place {
+    uint32_t file, line, column;
+    int newest, latest; /* locations: the one added last, and the one named last; or -1 */
+    int next;           /* place in the same bucket, or -1 */
+} source_place;
 
 typedef struct parser {
     lexer lex;
@@ -29,15 +55,24 @@ typedef struct parser {
     declaration *declarations;
     size_t declaration_count, declaration_capacity, module_declarations;
     int heads[HASH_SIZE];
+    recent_range recent[RECENT];
     bool own_names; /* something other than a range has a name that begins with '%' */
     opcode *opcodes[OPCODE_HASH];
     size_t scope_marks[MAX_SCOPE_DEPTH];
     int scope_depth, scope;
-    size_t entry_capacity, symbol_capacity, location_capacity, instruction_capacity, label_capacity, register_capacity,
-        scope_capacity, variable_capacity;
-    const char *files[256];
+    size_t entry_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity, variable_capacity,
+        place_capacity;
+    uint32_t declared_registers; /* of the entry */
+    const char *files[MAX_FILES];
+    source_place *places;
+    size_t place_count;
+    int place_heads[PLACE_HASH];
     int current_location;
     uint32_t module_shared_bytes;
+    decoder *decoder; /* of the entry */
+    /* of the statement that is read */
+    operand operands[MAX_STATEMENT_OPERANDS], items[MAX_STATEMENT_OPERANDS * MAX_ITEMS];
+    size_t item_count;
 } parser;
 
 static inline token *now(parser *p) {
@@ -64,12 +99,12 @@ uint32_t expect_small(parser *p, uint64_t limit, const char *what);
 token expect_name(parser *p, const char *what);
 
 /* declarations.c */
-uint32_t hash_name(const char *name, uint32_t length);
-int lookup_register(const parser *p, const token *name);
+int lookup_register(parser *p, const token *name);
 int lookup_symbol(const parser *p, const token *name);
 void open_scope(parser *p);
 void close_scope(parser *p);
-void declare(parser *p, const char *name, uint32_t length, declared what, uint32_t index, uint32_t count);
+/* A symbol of the parameter that an entry was declared with. */
+void declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index);
 /* Forget all but the first declarations. */
 void undeclare(parser *p, size_t first);
 uint32_t align_up(uint32_t value, uint32_t alignment);
@@ -77,8 +112,12 @@ const type_info *expect_type(parser *p);
 uint32_t add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);
 void parse_reg(parser *p);
 void parse_variable(parser *p, state_space space, bool external);
+
+/* locations.c */
 void parse_file(parser *p);
+/* From the token .loc itself. */
 void parse_loc(parser *p);
+void forget_locations(parser *p);
 /* Until its end, the locations of a body hold the numbers of files. */
 void name_files(parser *p);
 

@@ -1,7 +1,7 @@
 /* program.h - a PTX text on its way to a program, and the program: types that the loading parts of the emulator share.
  *
- * lexer.c -> parser.c (instructions with resolved names) -> decode.c by the table in forms.c (ops) -> flow.c
- * (reconvergence points, loops, register slots).
+ * lexer.c -> parser.c (statements with resolved names) -> decode.c by the table in forms.c (ops), one statement after
+ * the other -> flow.c (reconvergence points, loops, register slots).
  */
 #ifndef FL_EMU_PROGRAM_H
 #define FL_EMU_PROGRAM_H
@@ -50,7 +50,7 @@ typedef struct arena {
     size_t used;
 } arena;
 
-/* Zeroed memory; NULL when there is none. */
+/* Zeroed memory, of which only what is written takes pages where much is asked for; NULL when there is none. */
 void *arena_alloc(arena *memory, size_t bytes);
 void arena_free(arena *memory);
 
@@ -86,13 +86,15 @@ typedef struct token {
     token_kind kind;
     const char *begin;
     uint32_t length;
-    int line;
+    uint32_t prefix; /* of a name like "%r12": bytes ahead of the number that ends it, which value holds; else 0 */
     uint64_t value;
+    int line;
 } token;
 
 typedef struct lexer {
     const char *at, *end;
     int line;
+    bool ragged; /* white space was skipped that is not one blank */
     loader *load;
     token now;
 } lexer;
@@ -103,10 +105,18 @@ void lexer_next(lexer *lex);
 bool lexer_skip_braces(lexer *lex);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
 void lexer_extend_opcode(lexer *lex);
+/* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
+ * where something else stands there. lexer_next() goes on behind them. */
+bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
+bool lexer_take_name(lexer *lex);
+bool lexer_take(lexer *lex, const char *text, size_t length);
 /* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
 bool lexer_at_label(const lexer *lex);
 
-/* Inline, so that the length of a literal is known: no other question is asked as often. */
+static inline bool is_mark(const token *tok, char mark) {
+    return tok->kind == TOKEN_MARK && *tok->begin == mark;
+}
+/* Inline, so that the length of a literal is known. */
 static inline bool token_is(const token *tok, const char *text) {
     size_t length = strlen(text);
     if (tok->length != length || tok->kind == TOKEN_STRING || tok->kind == TOKEN_END) return false;
@@ -171,14 +181,17 @@ typedef enum operand_kind {
 
 typedef struct operand {
     uint8_t kind;
-    bool negated;          /* !%p */
-    uint8_t count;         /* of items */
-    int32_t reg;           /* register; base of an address or NO_REGISTER */
-    int32_t second;        /* %p of "d|%p", else NO_REGISTER */
-    int32_t symbol;        /* index, base of an address, or -1 */
-    int64_t value;         /* bits of a literal, offset of an address, special_register, scope of a label */
-    const char *name;      /* label or function */
-    struct operand *items; /* of a vector or a parenthesised list */
+    bool negated;   /* !%p */
+    uint8_t count;  /* of items */
+    int32_t reg;    /* register; base of an address or NO_REGISTER */
+    int32_t second; /* %p of "d|%p", else NO_REGISTER */
+    int32_t symbol; /* index, base of an address, or -1 */
+    int64_t value;  /* bits of a literal, offset of an address, special_register, scope of a label */
+    union {
+        const char *name;      /* label or function, in the text */
+        struct operand *items; /* of a vector or a parenthesised list */
+    };
+    uint32_t length; /* of the name */
 } operand;
 
 typedef struct symbol {
@@ -193,6 +206,7 @@ typedef struct location {
     const char *file;
     int line, column;
     int parent; /* location of the call this was inlined at, -1 for none */
+    int older;  /* location of the same place that was inlined elsewhere, -1 for none */
 } location;
 
 /* The type modifiers of PTX. */
@@ -206,7 +220,8 @@ const type_info *find_type(const char *name);
 
 typedef struct form_match {
     const char *chosen[MAX_PIECES]; /* by token of the form's modifiers; NULL where an optional one is absent */
-    const type_info *types[4];      /* type modifiers in order */
+    int chosen_count;
+    const type_info *types[4]; /* type modifiers in order */
     int type_count;
 } form_match;
 
@@ -221,24 +236,29 @@ typedef struct opcode {
     struct opcode *next;
 } opcode;
 
-typedef struct instruction {
+/* One statement while it is decoded: what is kept of it are its ops and an instruction. */
+typedef struct statement {
     int line;
-    int location; /* -1 for none */
-    const char *text;
-    struct opcode *opcode;
+    const char *text; /* with every run of white space as one blank */
+    opcode *opcode;
     bool guard_negated;
     int32_t guard; /* predicate register or NO_REGISTER */
-    int32_t scope;
     const operand *operands;
     uint8_t operand_count;
-    const char *group;
+} statement;
+
+typedef struct instruction {
+    const char *text, *group;
+    int line;
+    int location; /* -1 for none */
     int region;
 } instruction;
 
 typedef struct label {
-    const char *name;
+    const char *name; /* in the text */
+    uint32_t length;
     int scope;
-    uint32_t instruction;
+    uint32_t op;
 } label;
 
 struct op;
@@ -252,18 +272,19 @@ typedef struct entry {
     entry_state state;
     emu_error refusal; /* of an entry that was refused */
     lexer body;
+    size_t body_bytes;
     size_t first_param; /* symbol */
     size_t visible;     /* declarations of the module ahead of the entry */
     uint32_t module_shared_bytes;
     /* parsed */
     instruction *instructions;
-    size_t instruction_count;
+    size_t instruction_count, instruction_capacity;
     label *labels;
     size_t label_count;
     int *scope_parents;
     int scope_count;
-    virtual_register *registers;
-    size_t register_count;
+    virtual_register *registers; /* those that occur in an instruction */
+    size_t register_count, register_capacity;
     uint32_t local_bytes;  /* of one thread */
     uint32_t shared_bytes; /* static, its own and the module's */
     location *locations;
@@ -272,8 +293,7 @@ typedef struct entry {
     uint32_t variable_bytes;
     /* decoded */
     struct op *ops;
-    size_t op_count;
-    uint32_t *leader_ops;        /* op index of each instruction, and one past the last; of use while decoding */
+    size_t op_count, op_capacity;
     uint16_t (*names)[16];       /* virtual registers of each op, for messages: ops hold slots */
     uint16_t *predicate_names;   /* virtual register of each predicate */
     int16_t *predicates_tracked; /* like virtual_register.tracked */
@@ -286,7 +306,6 @@ typedef struct entry {
 
 struct emu_module {
     arena memory;
-    char *text; /* a copy, with a zero at its end: bodies are parsed later */
     loader *load;
     entry *entries;
     size_t entry_count;
@@ -298,10 +317,12 @@ struct emu_module {
 
 /* All but the bodies of entries. */
 void parse_module(loader *load, const char *text, size_t bytes);
+/* The body, which is decoded on the way. */
 void parse_entry_body(loader *load, entry *code);
-void decode_entry(loader *load, entry *code);
 void analyse_flow(loader *load, entry *code);
 emu_place place_of(const entry *code, uint32_t instruction_index);
+/* A new register of an entry; refused by line where there are too many. */
+uint16_t add_register(loader *load, entry *code, int line, virtual_register reg);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */
 void register_name(const virtual_register *reg, char *out, size_t bytes);
 
@@ -409,9 +430,9 @@ extern const form form_table[];
 extern const size_t form_count;
 void index_forms(loader *load);
 /* The form of an instruction; leaves by load_fail with a reason when there is none. */
-const form *find_form(loader *load, const instruction *in, form_match *match);
+const form *find_form(loader *load, const statement *in, form_match *match);
 
-/* decode.c: what the table's rows name */
+/* decode_*.c: what the table's rows name */
 decode_function decode_lanes, decode_compare, decode_select, decode_predicate, decode_move, decode_convert, decode_load,
     decode_store, decode_atomic, decode_reduction, decode_ldmatrix, decode_mma, decode_copy_async, decode_copy_commit,
     decode_copy_wait, decode_copy_arrive, decode_barrier, decode_warp_barrier, decode_shuffle, decode_vote,
@@ -431,7 +452,7 @@ typedef struct conversion {
 
 bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
 
-/* alu.c, float.c, half.c: found by name in the table of forms, and used by decode.c */
+/* alu.c, float.c, half.c: found by name in the table of forms, and used by decode_*.c */
 #include "lanes.h"
 
 #endif

@@ -321,7 +321,6 @@ static bool try_input(uint64_t number, bool *loaded) {
     memcpy(exact, text.bytes, text.size);
     emu_error error = {0};
     emu_module *module = emu_load(exact, text.size, &error);
-    free(exact); /* a module keeps nothing of the text */
     *loaded = module != NULL;
     if (!module) {
         check_error(&error, &text);
@@ -330,6 +329,7 @@ static bool try_input(uint64_t number, bool *loaded) {
         run_entry(module, i, &text);
     }
     emu_unload(module);
+    free(exact);
     alarm(0);
     if (problem) {
         printf("# input %llu: %s\n", (unsigned long long)number, problem);
