@@ -98,7 +98,9 @@ def equivalent(mutant: Mutant, text: str) -> str:
         return "a wait for as much follows before shared memory is read"
     if mutant.kind == "commit" and _joins_a_group(lines, at):
         return "its copies join the next group, and a wait for that follows before shared memory is read"
-    if mutant.kind in ("wait", "commit", "barrier", "warp barrier") and _arrives_at_mbarrier(lines, at):
+    barrier = mutant.kind in ("barrier", "warp barrier")
+    frees_nothing = not barrier or _nothing_read_since_barrier(lines, at)
+    if (barrier or mutant.kind in ("wait", "commit")) and frees_nothing and _arrives_at_mbarrier(lines, at):
         return (
             "a copy's arrival at an mbarrier comes after all copies of its thread, and that is waited for before a read"
         )
@@ -159,6 +161,16 @@ def _arrives_at_mbarrier(lines: list[str], at: int) -> bool:
         if arrives and re.search(r"\bmbarrier\.(try|test)_wait", line):
             return True
     return False
+
+
+def _nothing_read_since_barrier(lines: list[str], at: int) -> bool:
+    """Whether no shared memory is read between the barrier above and this one, which would free it for copies."""
+    for line in reversed(lines[:at]):
+        if SHARED_READ.match(line):
+            return False
+        if line.startswith("\tbar."):
+            return True
+    return True
 
 
 def _followed_by_barrier(lines: list[str], at: int) -> bool:
