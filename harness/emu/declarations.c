@@ -60,34 +60,33 @@ static int use_register(parser *p, declaration *d, uint32_t number) {
     return d->registers[number] = add_register(p->load, code, now(p)->line, reg);
 }
 
-/* The range of a prefix. Code names the same few ranges over and over. */
-static declaration *lookup_range(parser *p, const char *name, uint32_t prefix) {
-    if (prefix < 2 || prefix > 3) return lookup_kind(p, name, prefix, true);
-    uint32_t key = prefix << 24 | (uint32_t)(uint8_t)name[0] << 16 | (uint32_t)(uint8_t)name[1] << 8 |
-                   (prefix == 3 ? (uint8_t)name[2] : 0);
-    recent_range *known = &p->recent[(key >> 8 ^ key) % RECENT];
-    if (known->key == key) return &p->declarations[known->declaration];
-    declaration *d = lookup_kind(p, name, prefix, true);
-    if (d) *known = (recent_range){key, (int)(d - p->declarations)};
-    return d;
-}
-
 /* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. */
-int lookup_register(parser *p, const token *name) {
+static int find_register(parser *p, const token *name, recent_range *recent) {
     declaration *d = NULL;
     /* nearly every name is that of a range: the other is looked for only where it may exist */
     if (p->own_names || name->begin[0] != '%') d = lookup_kind(p, name->begin, name->length, false);
     if (d) return d->what == DECLARED_REGISTER ? use_register(p, d, 0) : NO_REGISTER;
-    uint32_t prefix = name->prefix;
-    uint64_t number = name->value;
-    if (!prefix) {
-        for (prefix = name->length; prefix && (unsigned)(name->begin[prefix - 1] - '0') < 10;) prefix--;
-        if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
-        number = 0;
-        for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint64_t)(name->begin[i] - '0');
-    }
-    d = lookup_range(p, name->begin, prefix);
-    return d && number < d->count ? use_register(p, d, (uint32_t)number) : NO_REGISTER;
+    uint32_t prefix = name->length, number = 0;
+    while (prefix && (unsigned)(name->begin[prefix - 1] - '0') < 10) prefix--;
+    if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
+    d = lookup_kind(p, name->begin, prefix, true);
+    if (!d) return NO_REGISTER;
+    if (recent && !p->own_names) *recent = (recent_range){d->name, prefix, (int)(d - p->declarations)};
+    for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint32_t)(name->begin[i] - '0');
+    return number < d->count ? use_register(p, d, number) : NO_REGISTER;
+}
+
+/* Code names the same few ranges over and over: two characters of their prefix tell them apart. */
+int lookup_register(parser *p, const token *name) {
+    if (name->prefix < 2 || name->prefix > 3) return find_register(p, name, NULL);
+    const char first = name->begin[1], last = name->begin[name->prefix - 1];
+    recent_range *known = &p->recent[(unsigned)(first + last) % RECENT];
+    if (known->prefix != name->prefix || known->name[1] != first || known->name[name->prefix - 1] != last)
+        return find_register(p, name, known);
+    declaration *d = &p->declarations[known->declaration];
+    if (name->value >= d->count) return NO_REGISTER;
+    int reg = d->registers[name->value];
+    return reg ? reg : use_register(p, d, (uint32_t)name->value);
 }
 
 int lookup_symbol(const parser *p, const token *name) {

@@ -3,13 +3,6 @@
 
 /* ---- arithmetic ---- */
 
-/* Width of an operand as the form's text has it: "a.32" or that of the type. */
-static int stated_bits(const char *text, int otherwise) {
-    const char *comma = strchr(text, ','), *dot = strchr(text, '.');
-    if (!dot || (comma && dot > comma)) return otherwise;
-    return dot[1] == '1' ? 16 : dot[1] == '3' ? 32 : 64;
-}
-
 static uint16_t lop3_table(decoder *dec, const operand *from) {
     if (from->kind != OPERAND_INTEGER || from->value < 0 || from->value > 255) {
         refuse(dec, "the table of lop3 is a number from 0 to 255");
@@ -19,17 +12,13 @@ static uint16_t lop3_table(decoder *dec, const operand *from) {
 
 void decode_lanes(decoder *dec, const form_match *match) {
     const type_info *type = match->types[0];
-    const char *text = dec->form->row.operands;
-    int count = 1;
-    for (const char *c = text; *c; c++) count += *c == ',';
+    int count = match->operand_count, bits = match->operand_bits[0];
     expect_operands(dec, count, count);
-    int bits = stated_bits(text, type->bits);
     uint16_t sources[4] = {0};
     for (int i = 1; i < count; i++) {
-        text = strchr(text, ',') + 2;
-        int wanted = stated_bits(text, type->bits);
+        int wanted = match->operand_bits[i];
         const operand *from = operand_at(dec, i);
-        if (*text == 'i')
+        if (!wanted)
             sources[i - 1] = lop3_table(dec, from);
         else
             sources[i - 1] =

@@ -276,46 +276,52 @@ static void find_regions(flow *f) {
 
 /* ---- last: ops with slots and join marks ---- */
 
+/* Registers become slots; messages know them by name. */
+static void give_slots(const entry *code, op *o, uint16_t names[MAX_OPERANDS]) {
+    memcpy(names, o->r, sizeof o->r);
+    if (o->kind == OP_LANES || o->kind == OP_LANES_4) o->bytes = (uint8_t)(4 << slot_class(&code->registers[o->r[0]]));
+    for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
+}
+
+/* The ops move up to make room for a mark at each block where lanes meet: from the last to the first, in place. */
 static void place_joins(flow *f) {
     entry *code = f->code;
     bool *joins = load_alloc(f->load, (size_t)f->count);
-    size_t extra = 0;
+    int32_t *begin = load_alloc(f->load, ((size_t)f->count + 1) * sizeof *begin);
     for (int b = 0; b < f->count; b++) {
         const op *last = &code->ops[f->blocks[b].end - 1];
         bool splits = last->kind == OP_BRANCH && last->guard != NO_PREDICATE && f->blocks[b].join >= 0;
-        if (splits && !joins[f->blocks[b].join]) extra++;
         if (splits) joins[f->blocks[b].join] = true;
     }
-    op *ops = load_alloc(f->load, (code->op_count + extra) * sizeof *ops);
-    code->names = load_alloc(f->load, (code->op_count + extra) * sizeof *code->names);
-    int32_t *begin = load_alloc(f->load, (size_t)f->count * sizeof *begin);
-    size_t at = 0;
-    for (int b = 0; b < f->count; b++) {
-        begin[b] = (int32_t)at;
+    for (int b = 0; b < f->count; b++)
+        begin[b + 1] = begin[b] + joins[b] + (int32_t)(f->blocks[b].end - f->blocks[b].begin);
+    size_t count = (size_t)begin[f->count];
+    if (count > code->op_capacity) {
+        op *more = load_alloc(f->load, count * sizeof *more);
+        memcpy(more, code->ops, code->op_count * sizeof *more);
+        code->ops = more;
+    }
+    code->names = load_alloc(f->load, count * sizeof *code->names);
+    for (int b = f->count - 1; b >= 0; b--) {
+        const block *each = &f->blocks[b];
+        size_t at = (size_t)begin[b + 1];
+        for (uint32_t i = each->end; i-- > each->begin;) {
+            code->ops[--at] = code->ops[i];
+            give_slots(code, &code->ops[at], code->names[at]);
+        }
+        op *last = &code->ops[begin[b + 1] - 1];
+        if (last->kind == OP_BRANCH) {
+            last->target = begin[each->next[1]];
+            last->join = each->join >= 0 && last->guard != NO_PREDICATE ? begin[each->join] : -1;
+        }
         if (joins[b]) {
-            ops[at++] = (op){.kind = OP_JOIN,
-                             .guard = NO_PREDICATE,
-                             .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
-                             .instruction = code->ops[f->blocks[b].begin].instruction};
-        }
-        for (uint32_t i = f->blocks[b].begin; i < f->blocks[b].end; i++) {
-            op *o = &ops[at];
-            *o = code->ops[i];
-            memcpy(code->names[at], o->r, sizeof o->r);
-            if (o->kind == OP_LANES || o->kind == OP_LANES_4)
-                o->bytes = (uint8_t)(4 << slot_class(&code->registers[o->r[0]]));
-            for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
-            at++;
+            code->ops[--at] = (op){.kind = OP_JOIN,
+                                   .guard = NO_PREDICATE,
+                                   .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
+                                   .instruction = code->ops[at + 1].instruction};
         }
     }
-    for (int b = 0; b < f->count; b++) {
-        op *last = &ops[b + 1 < f->count ? begin[b + 1] - 1 : (int32_t)at - 1];
-        if (last->kind != OP_BRANCH) continue;
-        last->target = begin[f->blocks[b].next[1]];
-        last->join = f->blocks[b].join >= 0 && last->guard != NO_PREDICATE ? begin[f->blocks[b].join] : -1;
-    }
-    code->ops = ops;
-    code->op_count = at;
+    code->op_count = count;
 }
 
 static void name_predicates(entry *code, loader *load) {

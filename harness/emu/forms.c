@@ -358,6 +358,18 @@ static bool match_row(const form *row, const opcode *in, form_match *match, int 
     return piece == in->piece_count;
 }
 
+/* Widths of the operands as the row's text has them: "a.32" or that of the type. */
+static void read_operands(const form *row, form_match *match) {
+    const char *at = row->row.operands;
+    for (match->operand_count = 0; at; match->operand_count++) {
+        const char *comma = strchr(at, ','), *dot = strchr(at, '.');
+        int bits = *at == 'i' ? 0 : match->types[0]->bits;
+        if (dot && (!comma || dot < comma)) bits = dot[1] == '1' ? 16 : dot[1] == '3' ? 32 : 64;
+        match->operand_bits[match->operand_count] = (uint8_t)bits;
+        at = comma ? comma + 2 : NULL;
+    }
+}
+
 /* Rows by opcode: first[hash] is 1 + the first row of a chain, next[row] likewise. */
 void index_forms(loader *load) {
     load->first_form = load_alloc(load, FORM_HASH * sizeof *load->first_form);
@@ -377,7 +389,10 @@ const form *find_form(loader *load, const statement *where, form_match *match) {
         size_t i = at - 1;
         int reached;
         if (strcmp(form_table[i].row.opcode, in->pieces[0])) continue;
-        if (match_row(&form_table[i], in, match, &reached)) return &form_table[i];
+        if (match_row(&form_table[i], in, match, &reached)) {
+            if (form_table[i].lanes) read_operands(&form_table[i], match);
+            return &form_table[i];
+        }
         if (reached > best) best = reached;
     }
     for (int i = 0; i < in->piece_count; i++) {

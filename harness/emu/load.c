@@ -63,8 +63,7 @@ void *load_alloc(loader *load, size_t bytes) {
     return result;
 }
 
-void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes) {
-    if (count < *capacity) return array;
+void *load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes) {
     size_t larger = *capacity ? *capacity * 2 : 64;
     while (larger <= count) larger *= 2; /* the array may come from elsewhere, with a capacity of its own */
     void *copy = load_alloc(load, larger * element_bytes);

@@ -16,39 +16,41 @@ void parse_file(parser *p) {
 void forget_locations(parser *p) {
     p->place_count = 0;
     memset(p->place_heads, 0xff, sizeof p->place_heads);
+    memset(p->locs, 0, sizeof p->locs);
     p->current_location = -1;
 }
 
-static source_place *find_place(parser *p, const uint32_t at[3]) {
+/* The index of a place. */
+static int find_place(parser *p, const uint32_t at[3]) {
     int *head = &p->place_heads[(at[0] ^ at[1] * 31 ^ at[2] * 7) % PLACE_HASH];
     for (int i = *head; i >= 0; i = p->places[i].next) {
-        source_place *known = &p->places[i];
-        if (known->file == at[0] && known->line == at[1] && known->column == at[2]) return known;
+        const source_place *known = &p->places[i];
+        if (known->file == at[0] && known->line == at[1] && known->column == at[2]) return i;
     }
     p->places = load_grow(p->load, p->places, p->place_count, &p->place_capacity, sizeof *p->places);
     p->places[p->place_count] = (source_place){at[0], at[1], at[2], -1, -1, *head};
-    *head = (int)p->place_count;
-    return &p->places[p->place_count++];
+    return *head = (int)p->place_count++;
 }
 
 /* The location of a place inlined at another, or of one inlined nowhere, whose parent is -1. */
-static int enter_location(parser *p, const uint32_t at[3], int parent) {
+static int enter_location(parser *p, int index, int parent) {
     entry *code = p->code;
-    source_place *place = find_place(p, at);
+    source_place *place = &p->places[index];
     for (int i = place->newest; i >= 0; i = code->locations[i].older) {
         if (code->locations[i].parent == parent) return place->latest = i;
     }
     code->locations =
         load_grow(p->load, code->locations, code->location_count, &p->location_capacity, sizeof *code->locations);
     /* a .file may stand in the body too: the number stands in until its end */
-    const char *stand_in = (const char *)(uintptr_t)(at[0] + 1);
-    code->locations[code->location_count] = (location){stand_in, (int)at[1], (int)at[2], parent, place->newest};
+    const char *stand_in = (const char *)(uintptr_t)(place->file + 1);
+    code->locations[code->location_count] =
+        (location){stand_in, (int)place->line, (int)place->column, parent, place->newest};
     return place->latest = place->newest = (int)code->location_count++;
 }
 
-static int enter_call(parser *p, const uint32_t at[3]) {
-    int latest = find_place(p, at)->latest;
-    return latest >= 0 ? latest : enter_location(p, at, -1);
+static int enter_call(parser *p, int place) {
+    int latest = p->places[place].latest;
+    return latest >= 0 ? latest : enter_location(p, place, -1);
 }
 
 static void expect_place(parser *p, uint32_t at[3]) {
@@ -73,25 +75,62 @@ static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inl
     return false;
 }
 
+/* Where a line of .loc is kept; NULL for one that is not, as it is short or the last. */
+static known_loc *find_loc(parser *p, const char *text, size_t *length) {
+    const char *end = memchr(text, '\n', (size_t)(p->lex.end - text));
+    uint64_t head, tail;
+    if (!end || end - text < 8) return NULL;
+    *length = (size_t)(end - text);
+    memcpy(&head, text, sizeof head);
+    memcpy(&tail, end - sizeof tail, sizeof tail);
+    return &p->locs[(head * 0x9e3779b97f4a7c15u ^ tail * 0xc2b2ae3d27d4eb4fu) >> 48 & (LOC_HASH - 1)];
+}
+
+static bool repeat_loc(parser *p, const known_loc *known, const char *text, size_t length) {
+    if (known->length != length || memcmp(known->text, text, length)) return false;
+    if (known->caller >= 0 && p->places[known->caller].latest != known->parent) return false;
+    lexer *lex = &p->lex;
+    int line = lex->line;
+    lex->at += length;
+    next(p);
+    if (is_mark(now(p), ',')) { /* it goes on in the next line */
+        lex->at = text;
+        lex->line = line;
+        return false;
+    }
+    p->places[known->place].latest = p->current_location = known->location;
+    return true;
+}
+
 void parse_loc(parser *p) {
-    uint32_t at[3], caller[3];
+    uint32_t at[3], caller_at[3];
     bool inlined = false;
-    bool plain = take_plain(&p->lex, at, caller, &inlined);
+    const char *text = p->lex.at;
+    size_t length = 0;
+    known_loc *known = find_loc(p, text, &length);
+    if (known && repeat_loc(p, known, text, length)) return;
+    bool plain = take_plain(&p->lex, at, caller_at, &inlined);
+    bool whole = plain && p->lex.at == text + length;
     next(p);
     if (!plain) expect_place(p, at);
-    int parent = inlined ? enter_call(p, caller) : -1;
+    int caller = inlined ? find_place(p, caller_at) : -1;
     while (accept(p, ",")) {
+        whole = false;
         if (accept(p, "function_name")) {
             expect_name(p, "a label");
             if (accept(p, "+")) expect_integer(p);
         } else if (accept(p, "inlined_at")) {
-            expect_place(p, caller);
-            parent = enter_call(p, caller);
+            expect_place(p, caller_at);
+            caller = find_place(p, caller_at);
         } else {
             unexpected(p, "function_name or inlined_at");
         }
     }
-    if (at[1]) p->current_location = enter_location(p, at, parent);
+    int parent = caller >= 0 ? enter_call(p, caller) : -1;
+    if (!at[1]) return;
+    int place = find_place(p, at);
+    p->current_location = enter_location(p, place, parent);
+    if (known && whole) *known = (known_loc){text, length, p->current_location, place, parent, caller};
 }
 
 void name_files(parser *p) {

@@ -90,7 +90,7 @@ static void parse_items(parser *p, operand *out, char close, int depth) {
     while (!is_mark(now(p), close)) {
         if (out->count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
         if (out->count++) {
-            if (!is_mark(now(p), ',')) expect(p, (const char[]){close, 0});
+            if (!is_mark(now(p), ',')) unexpected_mark(p, close);
             next(p);
         }
         parse_operand(p, &p->items[p->item_count++], depth + 1);
@@ -115,7 +115,7 @@ static void parse_address(parser *p, operand *out) {
         out->value = (int64_t)expect_integer(p);
         if (minus) out->value = -out->value;
     }
-    expect(p, "]");
+    expect_mark(p, ']');
 }
 
 void parse_operand(parser *p, operand *out, int depth) {

@@ -18,6 +18,11 @@ void expect(parser *p, const char *text) {
     }
 }
 
+void unexpected_mark(parser *p, char wanted) {
+    const char quoted[] = {'\'', wanted, '\'', 0};
+    unexpected(p, quoted);
+}
+
 uint64_t expect_integer(parser *p) {
     if (now(p)->kind != TOKEN_INTEGER) unexpected(p, "a number");
     uint64_t value = now(p)->value;
@@ -131,7 +136,7 @@ static void parse_instruction(parser *p) {
     while (!is_mark(now(p), ';')) {
         if (in.operand_count == MAX_STATEMENT_OPERANDS)
             load_fail(p->load, in.line, "more than %d operands", MAX_STATEMENT_OPERANDS);
-        if (in.operand_count) expect(p, ",");
+        if (in.operand_count) expect_mark(p, ',');
         parse_operand(p, &p->operands[in.operand_count++], 0);
     }
     const char *end = now(p)->begin + 1;
@@ -353,10 +358,8 @@ static void parse_function(parser *p) {
 static void skip_section(parser *p) {
     if (now(p)->kind == TOKEN_DIRECTIVE) next(p);
     if (!token_is(now(p), "{")) unexpected(p, "'{'");
-    lexer *lex = &p->lex;
-    while (lex->at < lex->end && *lex->at != '}') lex->line += *lex->at++ == '\n';
-    next(p);
-    expect(p, "}");
+    lexer_skip_to(&p->lex, '}');
+    expect_mark(p, '}');
 }
 
 static void parse_version(parser *p) {

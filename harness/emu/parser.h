@@ -14,6 +14,7 @@ enum {
     OPCODE_HASH = 256,
     PLACE_HASH = 256,
     RECENT = 16,
+    LOC_HASH = 64,
     MAX_SCOPE_DEPTH = 64,
     MAX_FILES = 256,
     MAX_ITEMS = 32,
@@ -34,9 +35,10 @@ typedef struct declaration {
     int next;
 } declaration;
 
-/* The range that a prefix of two or three bytes named last, such as "%rd"; empty where the key is 0. */
+/* A range that was named lately by a prefix of two or three bytes, such as "%rd"; empty where the prefix is 0. */
 typedef struct recent_range {
-    uint32_t key;
+    const char *name;
+    uint32_t prefix;
     int declaration;
 } recent_range;
 
@@ -46,6 +48,14 @@ typedef struct source_place {
     int newest, latest; /* locations: the one added last, and the one named last; or -1 */
     int next;           /* place in the same bucket, or -1 */
 } source_place;
+
+/* A line of .loc that was read before: it means the same again, as long as the call it was inlined at does. */
+typedef struct known_loc {
+    const char *text;
+    size_t length;
+    int location, place;
+    int parent, caller; /* location and place of the call, -1 for none */
+} known_loc;
 
 typedef struct parser {
     lexer lex;
@@ -67,6 +77,7 @@ typedef struct parser {
     source_place *places;
     size_t place_count;
     int place_heads[PLACE_HASH];
+    known_loc locs[LOC_HASH];
     int current_location;
     uint32_t module_shared_bytes;
     decoder *decoder; /* of the entry */
@@ -92,6 +103,11 @@ static inline int shown_length(const token *tok) {
 
 /* parser.c */
 _Noreturn void unexpected(parser *p, const char *wanted);
+_Noreturn void unexpected_mark(parser *p, char wanted);
+static inline void expect_mark(parser *p, char mark) {
+    if (!is_mark(now(p), mark)) unexpected_mark(p, mark);
+    next(p);
+}
 void expect(parser *p, const char *text);
 uint64_t expect_integer(parser *p);
 /* `what` names the number in the refusal of one that is above the limit. */

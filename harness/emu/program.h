@@ -67,8 +67,12 @@ typedef struct loader {
 
 _Noreturn void load_fail(loader *load, int line, const char *format, ...);
 void *load_alloc(loader *load, size_t bytes);
-/* A larger copy of an array once it is full; the arena keeps the old one until the end. */
-void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes);
+/* A larger copy of an array; the arena keeps the old one until the end. */
+void *load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes);
+/* The same once it is full. */
+static inline void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes) {
+    return count < *capacity ? array : load_larger(load, array, count, capacity, element_bytes);
+}
 char *load_text(loader *load, const char *begin, size_t length);
 
 typedef enum token_kind {
@@ -103,6 +107,8 @@ void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
 void lexer_next(lexer *lex);
 /* From the current "{" past the "}" that closes it; false at the end of the text where none does. */
 bool lexer_skip_braces(lexer *lex);
+/* To the next mark of its kind, whatever stands before it, or to the end of the text. */
+void lexer_skip_to(lexer *lex, char mark);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
 void lexer_extend_opcode(lexer *lex);
 /* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
@@ -223,6 +229,7 @@ typedef struct form_match {
     int chosen_count;
     const type_info *types[4]; /* type modifiers in order */
     int type_count;
+    uint8_t operand_count, operand_bits[5]; /* of a row with a lane function; 0 bits for the table of lop3 */
 } form_match;
 
 /* An opcode with its modifiers, as written; instructions that read alike share one, and its form is looked up once. */

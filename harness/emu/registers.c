@@ -25,24 +25,28 @@ static void list_uses(const flow *f, const op *o, uses *u) {
     }
 }
 
-static bool get_bit(const uint64_t *set, uint32_t bit) {
-    return set[bit / 64] >> (bit % 64) & 1;
-}
-static void set_bit(uint64_t *set, uint32_t bit) {
-    set[bit / 64] |= 1ull << (bit % 64);
-}
-
 static bool is_variable(const flow *f, int v) {
     return v >= (int)f->code->register_count || f->code->registers[v].kind == REGISTER_PLAIN;
 }
 
 /* ---- variables that a block may read before it writes them: only these live from block to block ---- */
 
+/* What each block reads before it writes it, and what it writes: block after block in one list. */
+typedef struct accesses {
+    uint32_t *variables;
+    size_t count, capacity;
+    size_t *ends; /* by block */
+} accesses;
+
+static void add_access(flow *f, accesses *to, int variable) {
+    to->variables = load_grow(f->load, to->variables, to->count, &to->capacity, sizeof *to->variables);
+    to->variables[to->count++] = (uint32_t)variable;
+}
+
 /* A guarded write may leave the old value: it hides nothing from the reads that follow. */
-static void number_exposed(flow *f) {
-    uint32_t *writer = load_alloc(f->load, f->variables * sizeof *writer); /* 1 + the last block that wrote it */
-    f->exposed = load_alloc(f->load, (f->variables + 1) * sizeof *f->exposed);
-    f->exposed_index = load_alloc(f->load, f->variables * sizeof *f->exposed_index);
+static void list_accesses(flow *f, accesses *reads, accesses *writes) {
+    uint32_t *writer = load_alloc(f->load, 2 * f->variables * sizeof *writer); /* 1 + the last block that wrote it */
+    uint32_t *reader = writer + f->variables;
     for (int b = 0; b < f->count; b++) {
         const uint32_t self = (uint32_t)b + 1;
         for (uint32_t i = f->blocks[b].begin; i < f->blocks[b].end; i++) {
@@ -51,17 +55,46 @@ static void number_exposed(flow *f) {
             list_uses(f, o, &u);
             for (int k = 0; k < u.read_count; k++) {
                 int v = u.reads[k];
-                if (writer[v] == self || f->exposed_index[v] || !is_variable(f, v)) continue;
-                f->exposed[f->exposed_count] = (uint32_t)v;
-                f->exposed_index[v] = ++f->exposed_count;
+                if (writer[v] == self || reader[v] == self || !is_variable(f, v)) continue;
+                reader[v] = self;
+                add_access(f, reads, v);
             }
-            for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) writer[u.writes[k]] = self;
+            for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) {
+                int v = u.writes[k];
+                if (writer[v] == self) continue;
+                writer[v] = self;
+                add_access(f, writes, v);
+            }
         }
+        reads->ends[b] = reads->count;
+        writes->ends[b] = writes->count;
+    }
+}
+
+static void number_exposed(flow *f, const accesses *reads) {
+    f->exposed = load_alloc(f->load, (reads->count + 1) * sizeof *f->exposed);
+    f->exposed_index = load_alloc(f->load, f->variables * sizeof *f->exposed_index);
+    for (size_t i = 0; i < reads->count; i++) {
+        uint32_t v = reads->variables[i];
+        if (f->exposed_index[v]) continue;
+        f->exposed[f->exposed_count] = v;
+        f->exposed_index[v] = ++f->exposed_count;
+    }
+}
+
+/* The accesses of a block to exposed variables, as a set. */
+static void fill_set(const flow *f, const accesses *from, int b, uint64_t *set) {
+    for (size_t i = b ? from->ends[b - 1] : 0; i < from->ends[b]; i++) {
+        uint32_t index = f->exposed_index[from->variables[i]];
+        if (index) set[(index - 1) / 64] |= 1ull << (index - 1) % 64;
     }
 }
 
 void find_exposed(flow *f) {
-    number_exposed(f);
+    accesses reads = {.ends = load_alloc(f->load, (size_t)f->count * sizeof *reads.ends)};
+    accesses writes = {.ends = load_alloc(f->load, (size_t)f->count * sizeof *writes.ends)};
+    list_accesses(f, &reads, &writes);
+    number_exposed(f, &reads);
     f->words = (f->exposed_count + 63) / 64;
     if ((uint64_t)f->words * (uint64_t)f->count > (1u << 23))
         load_fail(f->load, 0, "entry '%.100s' is too big", f->code->info.name);
@@ -73,19 +106,8 @@ void find_exposed(flow *f) {
         each->unset_in = sets + 2 * f->words;
         each->reads = sets + 3 * f->words;
         each->writes = sets + 4 * f->words;
-        for (uint32_t i = each->begin; i < each->end; i++) {
-            const op *o = &f->code->ops[i];
-            uses u;
-            list_uses(f, o, &u);
-            for (int k = 0; k < u.read_count; k++) {
-                uint32_t index = f->exposed_index[u.reads[k]];
-                if (index && !get_bit(each->writes, index - 1)) set_bit(each->reads, index - 1);
-            }
-            for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) {
-                uint32_t index = f->exposed_index[u.writes[k]];
-                if (index) set_bit(each->writes, index - 1);
-            }
-        }
+        fill_set(f, &reads, b, each->reads);
+        fill_set(f, &writes, b, each->writes);
     }
 }
 
@@ -160,12 +182,15 @@ void find_tracked(flow *f) {
     entry *code = f->code;
     bool *tracked = load_alloc(f->load, f->variables * sizeof *tracked);
     find_unset(f);
+    bool any = false;
     for (int b = 0; b < f->count; b++) {
-        for (uint32_t i = 0; i < f->exposed_count; i++) {
-            if (get_bit(f->blocks[b].unset_in, i) && get_bit(f->blocks[b].reads, i)) tracked[f->exposed[i]] = true;
+        for (size_t word = 0; word < f->words; word++) {
+            uint64_t rest = f->blocks[b].unset_in[word] & f->blocks[b].reads[word];
+            any |= rest != 0;
+            for (; rest; rest &= rest - 1) tracked[f->exposed[64 * word + (size_t)__builtin_ctzll(rest)]] = true;
         }
     }
-    spread_tracking(f, tracked);
+    if (any) spread_tracking(f, tracked);
     code->predicates_tracked = load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
     for (size_t v = 0; v < f->variables; v++) {
         int index = tracked[v] && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
@@ -174,7 +199,7 @@ void find_tracked(flow *f) {
         else
             code->predicates_tracked[v - code->register_count] = (int16_t)index;
     }
-    if (code->tracked_count) mark_tracked_ops(f, tracked);
+    if (any) mark_tracked_ops(f, tracked);
 }
 
 /* ---- slots: linear scan over [first write or entry, last read or exit] in program order ---- */
@@ -192,9 +217,9 @@ static void widen(interval *in, uint32_t position) {
 /* The intervals of the registers in a set of exposed variables. */
 static void widen_members(const flow *f, interval *all, const uint64_t *set, uint32_t position) {
     for (size_t word = 0; word < f->words; word++) {
-        uint64_t rest = set[word];
-        for (size_t i = 64 * word; rest; i++, rest >>= 1) {
-            if ((rest & 1) && f->exposed[i] < f->code->register_count) widen(&all[f->exposed[i]], position);
+        for (uint64_t rest = set[word]; rest; rest &= rest - 1) {
+            uint32_t v = f->exposed[64 * word + (size_t)__builtin_ctzll(rest)];
+            if (v < f->code->register_count) widen(&all[v], position);
         }
     }
 }
@@ -216,18 +241,31 @@ static interval *find_intervals(flow *f) {
     return all;
 }
 
+static bool needs_slot(const entry *code, const interval *in) {
+    const virtual_register *reg = &code->registers[in->reg];
+    return in->begin != UINT32_MAX && reg->kind == REGISTER_PLAIN && reg->bits > 1;
+}
+
 int slot_class(const virtual_register *reg) {
     return reg->bits == 128 ? 2 : reg->bits == 64 ? 1 : 0;
 }
 
-/* Sort by begin: positions are small numbers, so count them. */
-static interval *sort_intervals(flow *f, const interval *all, size_t count) {
-    size_t positions = 2 * f->code->op_count + 2;
+/* The intervals of registers that need a slot, sorted by begin: positions are small numbers, so count them. */
+static interval *sort_intervals(flow *f, const interval *all, size_t *count) {
+    const entry *code = f->code;
+    size_t positions = 2 * code->op_count + 2;
     uint32_t *start = load_alloc(f->load, (positions + 1) * sizeof *start);
-    interval *sorted = load_alloc(f->load, (count + 1) * sizeof *sorted);
-    for (size_t i = 0; i < count; i++) start[all[i].begin + 1]++;
+    interval *sorted = load_alloc(f->load, (code->register_count + 1) * sizeof *sorted);
+    *count = 0;
+    for (size_t v = 0; v < code->register_count; v++) {
+        if (!needs_slot(code, &all[v])) continue;
+        start[all[v].begin + 1]++;
+        ++*count;
+    }
     for (size_t i = 0; i < positions; i++) start[i + 1] += start[i];
-    for (size_t i = 0; i < count; i++) sorted[start[all[i].begin]++] = all[i];
+    for (size_t v = 0; v < code->register_count; v++) {
+        if (needs_slot(code, &all[v])) sorted[start[all[v].begin]++] = all[v];
+    }
     return sorted;
 }
 
@@ -244,13 +282,8 @@ void assign_slots(flow *f) {
     }
     code->constant_slots = next_slot;
     const interval *all = find_intervals(f);
-    interval *used = load_alloc(f->load, (code->register_count + 1) * sizeof *used);
-    size_t count = 0;
-    for (size_t v = 0; v < code->register_count; v++) {
-        bool plain = code->registers[v].kind == REGISTER_PLAIN && code->registers[v].bits > 1;
-        if (plain && all[v].begin != UINT32_MAX) used[count++] = all[v];
-    }
-    used = sort_intervals(f, used, count);
+    size_t count;
+    const interval *used = sort_intervals(f, all, &count);
     /* active intervals end by bucket: a list of registers to free at each position */
     size_t positions = 2 * code->op_count + 2;
     int32_t *ending = load_alloc(f->load, positions * sizeof *ending),

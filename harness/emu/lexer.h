@@ -1,0 +1,34 @@
+/* lexer.h - what lexer.c and literals.c share: classes of bytes, and tokens that are seldom read.
+ *
+ * A text ends in no word: lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other end.
+ */
+#ifndef FL_EMU_LEXER_H
+#define FL_EMU_LEXER_H
+
+#include "program.h"
+
+/* What a byte may be: a table, as ctype.h asks the locale at every character. Bytes from 128 on are nothing. */
+enum lexer_class {
+    SPACE = 1,
+    DIGIT = 2,
+    LETTER = 4,
+    START = 8,  /* of a name */
+    PART = 16,  /* of a name behind its start */
+    STOP = 32,  /* a brace, or what may hide one */
+    OTHER = 64, /* begins what is neither a name nor a number nor a mark */
+};
+extern const uint8_t lexer_classes[256];
+
+static inline bool is(int c, int what) {
+    return (lexer_classes[(uint8_t)c] & what) != 0;
+}
+
+static inline int peek(const lexer *lex, size_t ahead) {
+    return (size_t)(lex->end - lex->at) > ahead ? (unsigned char)lex->at[ahead] : 0;
+}
+
+/* literals.c: at lex->at, which moves behind it. */
+void scan_number(lexer *lex, token *tok);
+void scan_string(lexer *lex, token *tok);
+
+#endif
