@@ -60,7 +60,6 @@ void add_dest(op *o, uint16_t reg);
 void add_source(op *o, uint16_t reg);
 /* Fill space, offset and base register (as a source) of an op from [address]. */
 void add_address(decoder *dec, op *o, const operand *address, state_space space);
-state_space space_named(const char *name);
 /* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: whoever uses
  * that calls await_dynamic() too. */
 uint64_t symbol_address(const symbol *which);

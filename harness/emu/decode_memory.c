@@ -34,15 +34,6 @@ void add_address(decoder *dec, op *o, const operand *address, state_space space)
     add_source(o, (uint16_t)address->reg);
 }
 
-static const char *space_choice(const form_match *match) {
-    static const char *const names[] = {"global", "shared", "shared::cta",  "local",
-                                        "const",  "param",  "param::entry", "param::func"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (chose(match, names[i])) return names[i];
-    }
-    return NULL;
-}
-
 static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
@@ -63,7 +54,7 @@ void decode_load(decoder *dec, const form_match *match) {
     expect_operands(dec, 2, 2);
     op shape = {0};
     access_shape(dec, &shape, match);
-    state_space space = space_named(space_choice(match));
+    state_space space = match->space;
     if (!strcmp(dec->in->opcode->pieces[0], "ldu")) space = SPACE_GLOBAL;
     const operand *to = elements(dec, operand_at(dec, 0), shape.vector);
     uint16_t targets[4];
@@ -95,7 +86,7 @@ void decode_store(decoder *dec, const form_match *match) {
     op *o = emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    add_address(dec, o, operand_at(dec, 0), space_named(space_choice(match)));
+    add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
@@ -116,7 +107,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     o->vector = 1;
     if (type->family == 's') o->flags |= FLAG_SIGNED;
     add_dest(o, has_result ? dest(dec, operand_at(dec, 0), type->bits) : scratch_register(dec, type->bits));
-    add_address(dec, o, operand_at(dec, first), space_named(space_choice(match)));
+    add_address(dec, o, operand_at(dec, first), match->space);
     add_source(o, value);
     if (operation == ATOMIC_CAS) add_source(o, swap);
 }
@@ -139,8 +130,7 @@ void decode_ldmatrix(decoder *dec, const form_match *match) {
     o->bytes = 16;
     if (chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, dest(dec, &to[i], 32));
-    add_address(dec, o, operand_at(dec, 1),
-                chose(match, "shared") || chose(match, "shared::cta") ? SPACE_SHARED : SPACE_GENERIC);
+    add_address(dec, o, operand_at(dec, 1), match->space);
 }
 
 void decode_mma(decoder *dec, const form_match *match) {
@@ -221,15 +211,11 @@ void decode_copy_wait(decoder *dec, const form_match *match) {
     o->immediate = groups->value;
 }
 
-static state_space mbarrier_space(const form_match *match) {
-    return chose(match, "shared") || chose(match, "shared::cta") ? SPACE_SHARED : SPACE_GENERIC;
-}
-
 void decode_copy_arrive(decoder *dec, const form_match *match) {
     expect_operands(dec, 1, 1);
     op *o = emit(dec, OP_COPY_ARRIVE);
     o->detail = !chose(match, "noinc");
-    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+    add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* ---- barriers ---- */
@@ -336,14 +322,14 @@ void decode_mbarrier_init(decoder *dec, const form_match *match) {
     expect_operands(dec, 2, 2);
     uint16_t count = source(dec, operand_at(dec, 1), 32, EXACT);
     op *o = emit(dec, OP_MBARRIER_INIT);
-    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+    add_address(dec, o, operand_at(dec, 0), match->space);
     add_source(o, count);
 }
 
 void decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
     expect_operands(dec, 1, 1);
     op *o = emit(dec, OP_MBARRIER_INVALIDATE);
-    add_address(dec, o, operand_at(dec, 0), mbarrier_space(match));
+    add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 void decode_mbarrier_arrive(decoder *dec, const form_match *match) {
@@ -353,7 +339,7 @@ void decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     uint16_t state = dest(dec, operand_at(dec, 0), 64);
     op *o = emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);
-    add_address(dec, o, operand_at(dec, 1), mbarrier_space(match));
+    add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
 }
 
@@ -364,6 +350,6 @@ void decode_mbarrier_wait(decoder *dec, const form_match *match) {
     op *o = emit(dec, OP_MBARRIER_WAIT);
     o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
     o->p[0] = predicate(dec, operand_at(dec, 0));
-    add_address(dec, o, operand_at(dec, 1), mbarrier_space(match));
+    add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, phase);
 }

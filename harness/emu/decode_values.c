@@ -195,18 +195,9 @@ static uint64_t window_of(state_space space) {
                                   : 0;
 }
 
-state_space space_named(const char *name) {
-    if (!name) return SPACE_GENERIC;
-    if (!strncmp(name, "shared", 6)) return SPACE_SHARED;
-    if (!strcmp(name, "global")) return SPACE_GLOBAL;
-    if (!strcmp(name, "local")) return SPACE_LOCAL;
-    if (!strcmp(name, "const")) return SPACE_CONST;
-    return SPACE_PARAM;
-}
-
 void decode_address_convert(decoder *dec, const form_match *match) {
     expect_operands(dec, 2, 2);
-    uint64_t window = window_of(space_named(match->chosen[1]));
+    uint64_t window = window_of(match->space);
     uint16_t value = source(dec, operand_at(dec, 1), 64, EXACT);
     int distance = constant_register(dec, match->chosen[0] ? 0 - window : window, 64);
     emit_lanes(dec, lanes_add_64, dest(dec, operand_at(dec, 0), 64), value, distance, 0);
@@ -215,7 +206,7 @@ void decode_address_convert(decoder *dec, const form_match *match) {
 /* The window of a generic address is its top bits: shift them down and compare. */
 void decode_is_space(decoder *dec, const form_match *match) {
     expect_operands(dec, 2, 2);
-    uint64_t window = window_of(space_named(match->chosen[0])) >> 59;
+    uint64_t window = window_of(match->space) >> 59;
     uint16_t value = source(dec, operand_at(dec, 1), 64, EXACT), top = scratch_register(dec, 64);
     emit_lanes(dec, lanes_shr_u64, top, value, constant_register(dec, 59, 32), 0);
     op *o = emit(dec, OP_COMPARE);

@@ -20,6 +20,19 @@ const type_info *find_type(const char *name) {
     return NULL;
 }
 
+state_space find_space(const char *modifier) {
+    static const struct {
+        const char *name;
+        state_space space;
+    } spaces[] = {{"global", SPACE_GLOBAL},      {"shared", SPACE_SHARED},    {"shared::cta", SPACE_SHARED},
+                  {"local", SPACE_LOCAL},        {"const", SPACE_CONST},      {"param", SPACE_PARAM},
+                  {"param::entry", SPACE_PARAM}, {"param::func", SPACE_PARAM}};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        if (!strcmp(spaces[i].name, modifier)) return spaces[i].space;
+    }
+    return SPACE_GENERIC;
+}
+
 #define COMPARES "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
 #define COMPARABLE "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16"
 #define ORDER "weak|volatile|relaxed|acquire|release?"
@@ -347,6 +360,7 @@ static bool match_row(const form *row, const opcode *in, form_match *match, int 
             match->chosen[count] = in->pieces[piece++];
             const type_info *type = find_type(match->chosen[count]);
             if (type && match->type_count < 4) match->types[match->type_count++] = type;
+            if (match->space == SPACE_GENERIC) match->space = find_space(match->chosen[count]);
         } else if (!optional) {
             *reached = piece;
             return false;

@@ -47,15 +47,7 @@ static void parse_second(parser *p, operand *out) {
         load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
 }
 
-static void parse_named(parser *p, operand *out) {
-    if (now(p)->kind != TOKEN_NAME) unexpected(p, "an operand");
-    out->reg = lookup_register(p, now(p));
-    if (out->reg != NO_REGISTER) {
-        out->kind = OPERAND_REGISTER;
-        next(p);
-        if (is_mark(now(p), '|')) parse_second(p, out);
-        return;
-    }
+static void parse_other_name(parser *p, operand *out) {
     token name = *now(p);
     next(p);
     out->symbol = lookup_symbol(p, &name);
@@ -82,18 +74,34 @@ static void parse_named(parser *p, operand *out) {
     out->value = p->scope;
 }
 
+/* Most operands are registers with a comma right behind them: no token is made of that one. */
+static bool parse_named(parser *p, operand *out) {
+    if (now(p)->kind != TOKEN_NAME) unexpected(p, "an operand");
+    out->reg = lookup_register(p, now(p));
+    if (out->reg == NO_REGISTER) {
+        parse_other_name(p, out);
+        return false;
+    }
+    out->kind = OPERAND_REGISTER;
+    bool comma = lexer_take_comma(&p->lex);
+    next(p);
+    if (!comma && is_mark(now(p), '|')) parse_second(p, out);
+    return comma;
+}
+
 /* The items lie side by side: none of them may be a list itself. */
 static void parse_items(parser *p, operand *out, char close, int depth) {
     if (depth) load_fail(p->load, now(p)->line, "operands nested too deep");
     next(p);
     out->items = &p->items[p->item_count];
-    while (!is_mark(now(p), close)) {
+    for (bool comma = true; !is_mark(now(p), close) || (out->count && comma);) {
         if (out->count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
-        if (out->count++) {
+        if (!comma) {
             if (!is_mark(now(p), ',')) unexpected_mark(p, close);
             next(p);
         }
-        parse_operand(p, &p->items[p->item_count++], depth + 1);
+        out->count++;
+        comma = parse_operand(p, &p->items[p->item_count++], depth + 1);
     }
     next(p);
 }
@@ -118,11 +126,12 @@ static void parse_address(parser *p, operand *out) {
     expect_mark(p, ']');
 }
 
-void parse_operand(parser *p, operand *out, int depth) {
+bool parse_operand(parser *p, operand *out, int depth) {
     *out = (operand){.reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
     const token *tok = now(p);
+    bool comma = false;
     if (tok->kind == TOKEN_NAME) {
-        parse_named(p, out);
+        comma = parse_named(p, out);
     } else if (is_mark(tok, '[')) {
         parse_address(p, out);
     } else if (is_mark(tok, '{')) {
@@ -133,7 +142,7 @@ void parse_operand(parser *p, operand *out, int depth) {
         parse_items(p, out, ')', depth);
     } else if (is_mark(tok, '!')) {
         next(p);
-        parse_named(p, out);
+        comma = parse_named(p, out);
         out->negated = true;
     } else {
         bool minus = accept(p, "-");
@@ -149,6 +158,7 @@ void parse_operand(parser *p, operand *out, int depth) {
         }
         next(p);
     }
+    return comma;
 }
 
 void register_name(const virtual_register *reg, char *out, size_t bytes) {

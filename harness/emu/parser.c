@@ -133,11 +133,11 @@ static void parse_instruction(parser *p) {
     const char *tail = now(p)->begin;
     p->lex.ragged = false;
     p->item_count = 0;
-    while (!is_mark(now(p), ';')) {
+    for (bool comma = true; !is_mark(now(p), ';') || (in.operand_count && comma);) {
         if (in.operand_count == MAX_STATEMENT_OPERANDS)
             load_fail(p->load, in.line, "more than %d operands", MAX_STATEMENT_OPERANDS);
-        if (in.operand_count) expect_mark(p, ',');
-        parse_operand(p, &p->operands[in.operand_count++], 0);
+        if (!comma) expect_mark(p, ',');
+        comma = parse_operand(p, &p->operands[in.operand_count++], 0);
     }
     const char *end = now(p)->begin + 1;
     in.text = p->lex.ragged || in.guard != NO_REGISTER || !in.operand_count
@@ -311,9 +311,10 @@ static void parse_entry(parser *p) {
 /* Room for what a body of this length is likely to hold: what is not used takes no pages. */
 static void reserve_instructions(parser *p) {
     entry *code = p->code;
-    code->instruction_capacity = code->op_capacity = code->body_bytes / 100 + 64;
+    code->instruction_capacity = code->op_capacity = code->register_capacity = code->body_bytes / 100 + 64;
     code->instructions = load_alloc(p->load, code->instruction_capacity * sizeof *code->instructions);
     code->ops = load_alloc(p->load, code->op_capacity * sizeof *code->ops);
+    code->registers = load_alloc(p->load, code->register_capacity * sizeof *code->registers);
 }
 
 /* The parser may have been left in the middle of another body, which was refused. */

@@ -137,7 +137,7 @@ void forget_locations(parser *p);
 /* Until its end, the locations of a body hold the numbers of files. */
 void name_files(parser *p);
 
-/* operands.c: depth counts the vectors and lists around it. */
-void parse_operand(parser *p, operand *out, int depth);
+/* operands.c: depth counts the vectors and lists around it. True where the comma behind the operand was taken too. */
+bool parse_operand(parser *p, operand *out, int depth);
 
 #endif

@@ -111,6 +111,12 @@ bool lexer_skip_braces(lexer *lex);
 void lexer_skip_to(lexer *lex, char mark);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
 void lexer_extend_opcode(lexer *lex);
+/* A comma right behind the current token, which is a name: no text ends in one. */
+static inline bool lexer_take_comma(lexer *lex) {
+    if (*lex->at != ',') return false;
+    lex->at++;
+    return true;
+}
 /* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
  * where something else stands there. lexer_next() goes on behind them. */
 bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
@@ -215,6 +221,9 @@ typedef struct location {
     int older;  /* location of the same place that was inlined elsewhere, -1 for none */
 } location;
 
+/* The space of a modifier such as "shared::cta"; generic where it names none. */
+state_space find_space(const char *modifier);
+
 /* The type modifiers of PTX. */
 typedef struct type_info {
     const char *name;
@@ -229,6 +238,7 @@ typedef struct form_match {
     int chosen_count;
     const type_info *types[4]; /* type modifiers in order */
     int type_count;
+    state_space space;                      /* of the first modifier that names one */
     uint8_t operand_count, operand_bits[5]; /* of a row with a lane function; 0 bits for the table of lop3 */
 } form_match;
 

@@ -38,6 +38,12 @@ typedef struct accesses {
     size_t *ends; /* by block */
 } accesses;
 
+static accesses start_accesses(flow *f) {
+    return (accesses){.variables = load_alloc(f->load, f->variables * sizeof(uint32_t)),
+                      .capacity = f->variables,
+                      .ends = load_alloc(f->load, (size_t)f->count * sizeof(size_t))};
+}
+
 static void add_access(flow *f, accesses *to, int variable) {
     to->variables = load_grow(f->load, to->variables, to->count, &to->capacity, sizeof *to->variables);
     to->variables[to->count++] = (uint32_t)variable;
@@ -91,8 +97,7 @@ static void fill_set(const flow *f, const accesses *from, int b, uint64_t *set) 
 }
 
 void find_exposed(flow *f) {
-    accesses reads = {.ends = load_alloc(f->load, (size_t)f->count * sizeof *reads.ends)};
-    accesses writes = {.ends = load_alloc(f->load, (size_t)f->count * sizeof *writes.ends)};
+    accesses reads = start_accesses(f), writes = start_accesses(f);
     list_accesses(f, &reads, &writes);
     number_exposed(f, &reads);
     f->words = (f->exposed_count + 63) / 64;
