@@ -16,7 +16,7 @@ SHELL := /bin/bash
 -include config.mk
 # --- What a user may set, on the command line or in config.mk; never appended to below. -------------------------------
 CC := $(if $(filter default,$(origin CC)),cc,$(CC))
-CFLAGS ?= -O1
+CFLAGS ?= -Og
 NVCCFLAGS ?=
 LDFLAGS ?=
 ARCHS ?= 80 90
@@ -110,8 +110,8 @@ $(BUILD)/revision.h: FORCE
 # --- Host code: C11 everywhere outside kernels/. ----------------------------------------------------------------------
 HARNESS := $(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)) $(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c))
 OBJECTS := $(HARNESS:harness/%.c=$(BUILD)/harness/%.o)
-HOT := reference inputs $(addprefix emu/,alu float mma memory shadow warp)# where a run spends its time
-$(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -O1,-O2,$(CFLAGS))
+HOT := reference inputs $(addprefix emu/,frequent lexer mma memory shadow warp)# where a run spends its time
+$(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<

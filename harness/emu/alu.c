@@ -1,4 +1,5 @@
-/* alu.c - integer, logic and move instructions, all 32 lanes at once; float.c and half.c have those of floats. */
+/* alu.c - integer, logic and move instructions, all 32 lanes at once; float.c and half.c have those of floats,
+ * frequent.c those that kernels run most. */
 #include "lane_loop.h"
 
 /* Signed views; conversion to a narrower signed type keeps the low bits on every compiler this builds with. */
@@ -17,13 +18,11 @@ static inline uint64_t high_s64(uint64_t a, uint64_t b) {
 }
 
 LANES_16(lanes_add_16, a + b)
-FREQUENT_32(lanes_add_32, a + b)
-FREQUENT_64(lanes_add_64, a + b)
 LANES_16(lanes_sub_16, a - b)
-FREQUENT_32(lanes_sub_32, a - b)
+LANES_32(lanes_sub_32, a - b)
 LANES_64(lanes_sub_64, a - b)
 LANES_16(lanes_mul_lo_16, a *b)
-FREQUENT_32(lanes_mul_lo_32, a *b)
+LANES_32(lanes_mul_lo_32, a *b)
 LANES_64(lanes_mul_lo_64, a *b)
 LANES_16(lanes_mul_hi_u16, a *b >> 16)
 LANES_16(lanes_mul_hi_s16, (uint32_t)(S16(a) * S16(b)) >> 16)
@@ -36,7 +35,7 @@ LANES_32(lanes_mul_wide_s16, S16(a) * S16(b))
 LANE_LOOP(lanes_mul_wide_u32, uint64_t, uint32_t, uint32_t, uint32_t, (uint64_t)a *b)
 LANE_LOOP(lanes_mul_wide_s32, uint64_t, uint32_t, uint32_t, uint32_t, (int64_t)S32(a) * S32(b))
 LANES_16(lanes_mad_lo_16, a *b + c)
-FREQUENT_32(lanes_mad_lo_32, a *b + c)
+LANES_32(lanes_mad_lo_32, a *b + c)
 LANES_64(lanes_mad_lo_64, a *b + c)
 LANES_32(lanes_mad_hi_u32, ((uint64_t)a * b >> 32) + c)
 LANES_32(lanes_mad_hi_s32, ((uint64_t)((int64_t)S32(a) * S32(b)) >> 32) + c)
@@ -83,13 +82,13 @@ LANES_64(lanes_max_u64, a > b ? a : b)
 LANES_64(lanes_max_s64, S64(a) > S64(b) ? a : b)
 
 LANES_32(lanes_and_16, a &b)
-FREQUENT_32(lanes_and_32, a &b)
+LANES_32(lanes_and_32, a &b)
 LANES_64(lanes_and_64, a &b)
 LANES_32(lanes_or_16, a | b)
-FREQUENT_32(lanes_or_32, a | b)
+LANES_32(lanes_or_32, a | b)
 LANES_64(lanes_or_64, a | b)
 LANES_32(lanes_xor_16, a ^ b)
-FREQUENT_32(lanes_xor_32, a ^ b)
+LANES_32(lanes_xor_32, a ^ b)
 LANES_64(lanes_xor_64, a ^ b)
 LANES_16(lanes_not_16, ~a)
 LANES_32(lanes_not_32, ~a)
@@ -97,11 +96,11 @@ LANES_64(lanes_not_64, ~a)
 
 /* Shifts clamp: an amount of the width or more shifts everything out. */
 LANES_16(lanes_shl_16, b > 15 ? 0 : a << (b & 15))
-FREQUENT_32(lanes_shl_32, b > 31 ? 0 : a << (b & 31))
+LANES_32(lanes_shl_32, b > 31 ? 0 : a << (b & 31))
 LANE_LOOP(lanes_shl_64, uint64_t, uint64_t, uint32_t, uint32_t, b > 63 ? 0 : a << (b & 63))
 LANES_16(lanes_shr_u16, b > 15 ? 0 : a >> (b & 15))
 LANES_16(lanes_shr_s16, S16(a) >> (b > 15 ? 15 : b))
-FREQUENT_32(lanes_shr_u32, b > 31 ? 0 : a >> (b & 31))
+LANES_32(lanes_shr_u32, b > 31 ? 0 : a >> (b & 31))
 LANES_32(lanes_shr_s32, S32(a) >> (b > 31 ? 31 : b))
 LANE_LOOP(lanes_shr_u64, uint64_t, uint64_t, uint32_t, uint32_t, b > 63 ? 0 : a >> (b & 63))
 LANE_LOOP(lanes_shr_s64, uint64_t, uint64_t, uint32_t, uint32_t, S64(a) >> (b > 63 ? 63 : b))
@@ -148,8 +147,6 @@ LANES_32(lanes_bmsk_clamp, a > 31 ? 0 : (b > 31 ? 0xffffffffu : (1u << b) - 1) <
 LANES_32(lanes_szext_u32, b > 31 ? a : extract(a, 0, b, 32, false))
 LANES_32(lanes_szext_s32, b > 31 ? a : extract(a, 0, b, 32, true))
 
-FREQUENT_32(lanes_mov_32, a)
-FREQUENT_64(lanes_mov_64, a)
 LANE_LOOP(lanes_truncate, uint32_t, uint64_t, uint64_t, uint64_t, a)
 LANE_LOOP(lanes_wide_u32, uint64_t, uint32_t, uint32_t, uint32_t, a)
 LANES_32(lanes_pack_16, (a & 0xffffu) | b << 16)

@@ -24,44 +24,80 @@ static inline float round_odd(double value) {
     return float_of(away ? bits - 1 : bits + 1);
 }
 
-static inline double least(double x, double y) {
+/* An operation on exact values. One of fewer sources ignores the rest. */
+typedef double operation(double x, double y, double z);
+
+static double sum(double x, double y, double z) {
+    (void)z;
+    return add_odd(x, y);
+}
+static double difference(double x, double y, double z) {
+    (void)z;
+    return add_odd(x, -y);
+}
+static double product(double x, double y, double z) {
+    (void)z;
+    return x * y;
+}
+static double product_and_sum(double x, double y, double z) {
+    return add_odd(x * y, z);
+}
+static double least(double x, double y, double z) {
+    (void)z;
     return x != x ? y : y != y ? x : x < y || (x == y && signbit(x)) ? x : y;
 }
-static inline double most(double x, double y) {
+static double most(double x, double y, double z) {
+    (void)z;
     return x != x ? y : y != y ? x : x > y || (x == y && signbit(y)) ? x : y;
 }
+static double power_of_two(double x, double y, double z) {
+    (void)y, (void)z;
+    return exp2(x);
+}
 
-#define HALF_LOOP(name, value_of, to_bits, value)                                                                      \
-    static inline uint32_t name##_bits(uint32_t a, uint32_t b, uint32_t c) {                                           \
-        double x = (double)value_of(a & 0xffffu), y = (double)value_of(b & 0xffffu),                                   \
-               z = (double)value_of(c & 0xffffu);                                                                      \
-        (void)x, (void)y, (void)z;                                                                                     \
-        return to_bits(round_odd(value));                                                                              \
-    }                                                                                                                  \
-    void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
-        uint32_t *d = vd;                                                                                              \
-        const uint32_t *a = va, *b = vb, *c = vc;                                                                      \
-        for (int i = 0; i < LANES; i++) d[i] = name##_bits(a[i], b[i], c[i]);                                          \
-    }                                                                                                                  \
-    void name##x2(void *vd, const void *va, const void *vb, const void *vc) {                                          \
-        uint32_t *d = vd;                                                                                              \
-        const uint32_t *a = va, *b = vb, *c = vc;                                                                      \
-        for (int i = 0; i < LANES; i++) {                                                                              \
-            d[i] = name##_bits(a[i], b[i], c[i]) | name##_bits(a[i] >> 16, b[i] >> 16, c[i] >> 16) << 16;              \
-        }                                                                                                              \
+static double value_of(uint32_t bits, bool bfloat) {
+    return (double)(bfloat ? bfloat_value(bits & 0xffffu) : half_value(bits & 0xffffu));
+}
+
+/* All lanes of registers that hold one value or, packed, two. */
+static void half_lanes(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *c, operation *result_of,
+                       bool bfloat, bool packed) {
+    for (int i = 0; i < LANES; i++) {
+        uint32_t bits = 0;
+        for (int shift = 0; shift < (packed ? 32 : 16); shift += 16) {
+            double x = value_of(a[i] >> shift, bfloat), y = value_of(b[i] >> shift, bfloat),
+                   z = value_of(c[i] >> shift, bfloat);
+            float result = round_odd(result_of(x, y, z));
+            bits |= (bfloat ? bfloat_bits(result) : half_bits(result)) << shift;
+        }
+        d[i] = bits;
     }
+}
 
-#define BOTH_HALVES(operation, value)                                                                                  \
-    HALF_LOOP(lanes_##operation##_f16, half_value, half_bits, value)                                                   \
-    HALF_LOOP(lanes_##operation##_bf16, bfloat_value, bfloat_bits, value)
+#define HALF_LANES(name, result_of, bfloat, packed)                                                                    \
+    void name(void *d, const void *a, const void *b, const void *c) {                                                  \
+        half_lanes(d, a, b, c, result_of, bfloat, packed);                                                             \
+    }
+#define F16_LANES(name, result_of)                                                                                     \
+    HALF_LANES(lanes_##name##_f16, result_of, false, false)                                                            \
+    HALF_LANES(lanes_##name##_f16x2, result_of, false, true)
+#define BF16_LANES(name, result_of)                                                                                    \
+    HALF_LANES(lanes_##name##_bf16, result_of, true, false)                                                            \
+    HALF_LANES(lanes_##name##_bf16x2, result_of, true, true)
 
-BOTH_HALVES(add, add_odd(x, y))
-BOTH_HALVES(sub, add_odd(x, -y))
-BOTH_HALVES(mul, x *y)
-BOTH_HALVES(fma, add_odd(x *y, z))
-BOTH_HALVES(min, least(x, y))
-BOTH_HALVES(max, most(x, y))
-HALF_LOOP(lanes_ex2_f16, half_value, half_bits, exp2(x))
+F16_LANES(add, sum)
+F16_LANES(sub, difference)
+F16_LANES(mul, product)
+F16_LANES(fma, product_and_sum)
+F16_LANES(min, least)
+F16_LANES(max, most)
+F16_LANES(ex2, power_of_two)
+BF16_LANES(add, sum)
+BF16_LANES(sub, difference)
+BF16_LANES(mul, product)
+BF16_LANES(fma, product_and_sum)
+BF16_LANES(min, least)
+BF16_LANES(max, most)
 
 #define BIT_LOOP(name, value)                                                                                          \
     void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \

@@ -1,4 +1,4 @@
-/* lanes.h - lane functions of alu.c, float.c and half.c: each computes all 32 lanes of one instruction. */
+/* lanes.h - lane functions of alu.c, float.c, half.c and frequent.c: each computes all 32 lanes of one instruction. */
 #ifndef FL_EMU_LANES_H
 #define FL_EMU_LANES_H
 
@@ -31,7 +31,8 @@ lane_function lanes_add_f32, lanes_add_f32_ftz, lanes_sub_f32, lanes_sub_f32_ftz
     lanes_max_f32_ftz, lanes_min_nan_f32, lanes_max_nan_f32, lanes_abs_f32, lanes_abs_f32_ftz, lanes_neg_f32,
     lanes_neg_f32_ftz, lanes_rcp_f32, lanes_rcp_f32_ftz, lanes_sqrt_f32, lanes_sqrt_f32_ftz, lanes_rsqrt_f32,
     lanes_rsqrt_f32_ftz, lanes_ex2_f32, lanes_ex2_f32_ftz, lanes_lg2_f32, lanes_lg2_f32_ftz, lanes_sin_f32,
-    lanes_sin_f32_ftz, lanes_cos_f32, lanes_cos_f32_ftz, lanes_tanh_f32, lanes_copysign_f32, lanes_saturate_f32;
+    lanes_sin_f32_ftz, lanes_cos_f32, lanes_cos_f32_ftz, lanes_tanh_f32, lanes_copysign_f32, lanes_saturate_f32,
+    lanes_f16x2_rn, lanes_bf16x2_rn;
 lane_function lanes_add_f64, lanes_sub_f64, lanes_mul_f64, lanes_fma_f64, lanes_div_f64, lanes_min_f64, lanes_max_f64,
     lanes_abs_f64, lanes_neg_f64, lanes_rcp_f64, lanes_sqrt_f64;
 lane_function lanes_add_f16, lanes_sub_f16, lanes_mul_f16, lanes_fma_f16, lanes_min_f16, lanes_max_f16, lanes_neg_f16,
