@@ -69,7 +69,6 @@ SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 .PHONY: FORCE all cubins $(VERSIONS) configs logs regs sass ptx sass-diff diff why counts loop report bench compare autotune peers profile race \
 	sanitize debug notebooks accept check check-long fuzz gpu-check bench-emu lint format setup clean distclean help \
 	check-tools ladder live bound
-FORCE:
 
 ##@ Building
 all: $(VERSIONS) bin/ptxrun  ## every version and ptxrun
@@ -108,8 +107,9 @@ $(BUILD)/revision.h: FORCE
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # --- Host code: C11 everywhere outside kernels/. ----------------------------------------------------------------------
-HARNESS := $(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)) $(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c))
-OBJECTS := $(HARNESS:harness/%.c=$(BUILD)/harness/%.o)
+HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
+EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c)))
+OBJECTS := $(HARNESS) $(EMULATOR)
 HOT := reference inputs $(addprefix emu/,frequent lexer mma memory shadow warp)# where a run spends its time
 $(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
@@ -142,9 +142,8 @@ endef
 
 define version  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(BUILD)/flags/set.$(1),$(3))
-$(call stamp,$(3)/set,$$(KERNELS))
-$(3)/instances.stamp: $(2) $(3)/set $(GENERATOR)
-	@$(PYTHON) -m analysis instances $(2) --set '$$(call quoted,$$(KERNELS))' --out $(3)
+$(3)/instances.stamp: $(2) $(GENERATOR)
+	@$(RUN) -m analysis instances $(2) --set '$$(call quoted,$$(KERNELS))' --out $(3)
 	@touch $$@
 $(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:
 $(3)/$(1).ptx: $(2) $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
@@ -153,7 +152,8 @@ $(foreach a,$(ARCHS),$(eval $(call ptxas,$(3),$(1).ptx,$a,$(call log,$(1),$a))))
 $(eval $(call embed,$(3)/code.o,$(3),$(1).ptx,fl_image))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
-$(BIN)/$(1): $(3)/code.o $(3)/about.o $(BUILD)/harness/main.o $(OBJECTS) $(BUILD)/device/code.o $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
+# In this order make starts jobs: nvcc as soon as it has the instances, the objects beside it, then ptxas.
+$(BIN)/$(1): $(3)/about.o $(BUILD)/harness/main.o $(HARNESS) $(3)/code.o $(BUILD)/device/code.o $(EMULATOR) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
 	@mkdir -p $(BIN)
 	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
 $(foreach a,$(ARCHS),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin,$(call log,$(1),$a))))
@@ -168,7 +168,7 @@ $(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if 
 $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
 $(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image))
 
-bin/ptxrun: $(BUILD)/harness/emu/ptxrun.o $(filter $(BUILD)/harness/emu/%,$(OBJECTS)) $(BUILD)/flags/ld
+bin/ptxrun: $(BUILD)/harness/emu/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 
