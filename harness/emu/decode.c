@@ -183,8 +183,14 @@ static uint64_t literal_bits(decoder *dec, const operand *from, const type_info 
     return value;
 }
 
+/* A register and nothing about it. */
+static bool is_plain(const operand *from) {
+    return from->kind == OPERAND_REGISTER && !from->negated && from->second == NO_REGISTER;
+}
+
 uint16_t source_of_type(decoder *dec, const operand *from, const type_info *type, enum width_rule rule) {
     int bits = type->bits < 16 ? 16 : type->bits;
+    if (is_plain(from) && dec->code->registers[from->reg].bits == bits) return (uint16_t)from->reg;
     switch (from->kind) {
     case OPERAND_INTEGER:
     case OPERAND_FLOAT32:
@@ -212,9 +218,8 @@ uint16_t source_of_type(decoder *dec, const operand *from, const type_info *type
     default:
         refuse(dec, "a register or a number is needed");
     }
-    if (from->negated || from->second != NO_REGISTER) refuse(dec, "'!' and '|' do not belong here");
+    if (!is_plain(from)) refuse(dec, "'!' and '|' do not belong here");
     const virtual_register *reg = &dec->code->registers[from->reg];
-    if (reg->bits == bits) return (uint16_t)from->reg;
     char name[64];
     register_name(reg, name, sizeof name);
     if (reg->bits == 1) refuse(dec, "predicate %s where a register is needed", name);

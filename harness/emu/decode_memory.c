@@ -37,7 +37,7 @@ void add_address(decoder *dec, op *o, const operand *address, state_space space)
 static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
-    o->vector = chose(match, "v2") ? 2 : chose(match, "v4") ? 4 : 1;
+    o->vector = match->vector;
     if (o->bytes * o->vector > 16) refuse(dec, "an access moves at most 16 bytes");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
 }
@@ -141,10 +141,10 @@ void decode_mma(decoder *dec, const form_match *match) {
     for (int i = 0; i < 4; i++) parts[i] = elements(dec, operand_at(dec, i), counts[i]);
     uint16_t sources[10];
     int used = 0;
-    const type_info *single = find_type("f32");
+    static const type_info single = {"f32", 32, 'f'};
     for (int part = 1; part < 4; part++) {
         for (int i = 0; i < counts[part]; i++) {
-            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], single, EXACT)
+            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], &single, EXACT)
                                         : source(dec, &parts[part][i], 32, EXACT);
         }
     }

@@ -351,7 +351,7 @@ static bool one_of(const char *piece, const char *token, const char *end) {
 static bool match_row(const form *row, const opcode *in, form_match *match, int *reached) {
     const char *at = row->row.modifiers;
     int piece = 1, count = 0;
-    *match = (form_match){0};
+    *match = (form_match){.vector = 1};
     while (*at) {
         const char *end = strchr(at, ' ');
         if (!end) end = at + strlen(at);
@@ -360,6 +360,8 @@ static bool match_row(const form *row, const opcode *in, form_match *match, int 
             match->chosen[count] = in->pieces[piece++];
             const type_info *type = find_type(match->chosen[count]);
             if (type && match->type_count < 4) match->types[match->type_count++] = type;
+            if (!strcmp(match->chosen[count], "v2")) match->vector = 2;
+            if (!strcmp(match->chosen[count], "v4")) match->vector = 4;
             if (match->space == SPACE_GENERIC) match->space = find_space(match->chosen[count]);
         } else if (!optional) {
             *reached = piece;

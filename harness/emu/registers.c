@@ -211,7 +211,6 @@ void find_tracked(flow *f) {
 
 typedef struct interval {
     uint32_t begin, end;
-    uint16_t reg;
 } interval;
 
 static void widen(interval *in, uint32_t position) {
@@ -232,7 +231,7 @@ static void widen_members(const flow *f, interval *all, const uint64_t *set, uin
 static interval *find_intervals(flow *f) {
     size_t registers = f->code->register_count;
     interval *all = load_alloc(f->load, (registers + 1) * sizeof *all);
-    for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0, (uint16_t)v};
+    for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0};
     for (int b = 0; b < f->count; b++) {
         const block *each = &f->blocks[b];
         widen_members(f, all, each->live_in, 2 * each->begin);
@@ -246,30 +245,30 @@ static interval *find_intervals(flow *f) {
     return all;
 }
 
-static bool needs_slot(const entry *code, const interval *in) {
-    const virtual_register *reg = &code->registers[in->reg];
-    return in->begin != UINT32_MAX && reg->kind == REGISTER_PLAIN && reg->bits > 1;
+static bool needs_slot(const entry *code, const interval *all, size_t v) {
+    const virtual_register *reg = &code->registers[v];
+    return all[v].begin != UINT32_MAX && reg->kind == REGISTER_PLAIN && reg->bits > 1;
 }
 
 int slot_class(const virtual_register *reg) {
     return reg->bits == 128 ? 2 : reg->bits == 64 ? 1 : 0;
 }
 
-/* The intervals of registers that need a slot, sorted by begin: positions are small numbers, so count them. */
-static interval *sort_intervals(flow *f, const interval *all, size_t *count) {
+/* The registers that need a slot, sorted by where their interval begins: positions are small numbers, so count them. */
+static uint16_t *sort_registers(flow *f, const interval *all, size_t *count) {
     const entry *code = f->code;
     size_t positions = 2 * code->op_count + 2;
-    uint32_t *start = load_alloc(f->load, (positions + 1) * sizeof *start);
-    interval *sorted = load_alloc(f->load, (code->register_count + 1) * sizeof *sorted);
+    uint16_t *start = load_alloc(f->load, (positions + 1) * sizeof *start);
+    uint16_t *sorted = load_alloc(f->load, code->register_count * sizeof *sorted);
     *count = 0;
     for (size_t v = 0; v < code->register_count; v++) {
-        if (!needs_slot(code, &all[v])) continue;
+        if (!needs_slot(code, all, v)) continue;
         start[all[v].begin + 1]++;
         ++*count;
     }
-    for (size_t i = 0; i < positions; i++) start[i + 1] += start[i];
+    for (size_t i = 0; i < positions; i++) start[i + 1] = (uint16_t)(start[i + 1] + start[i]);
     for (size_t v = 0; v < code->register_count; v++) {
-        if (needs_slot(code, &all[v])) sorted[start[all[v].begin]++] = all[v];
+        if (needs_slot(code, all, v)) sorted[start[all[v].begin]++] = (uint16_t)v;
     }
     return sorted;
 }
@@ -288,23 +287,23 @@ void assign_slots(flow *f) {
     code->constant_slots = next_slot;
     const interval *all = find_intervals(f);
     size_t count;
-    const interval *used = sort_intervals(f, all, &count);
-    /* active intervals end by bucket: a list of registers to free at each position */
-    size_t positions = 2 * code->op_count + 2;
-    int32_t *ending = load_alloc(f->load, positions * sizeof *ending),
-            *link = load_alloc(f->load, (count + 1) * sizeof *link);
+    const uint16_t *sorted = sort_registers(f, all, &count);
+    /* active intervals end by bucket: a list of registers to free at each position, which 0 ends */
+    uint16_t *ending = load_alloc(f->load, (2 * code->op_count + 2) * sizeof *ending),
+             *link = load_alloc(f->load, code->register_count * sizeof *link);
     uint16_t *free_slots[3];
     size_t free_count[3] = {0, 0, 0};
     for (int c = 0; c < 3; c++) free_slots[c] = load_alloc(f->load, (count + 1) * sizeof **free_slots);
     uint32_t position = 0;
     for (size_t i = 0; i < count; i++) {
-        for (; position < used[i].begin; position++) {
-            for (int32_t k = ending[position]; k; k = link[k - 1]) {
-                const virtual_register *reg = &code->registers[used[k - 1].reg];
-                free_slots[slot_class(reg)][free_count[slot_class(reg)]++] = reg->slot;
+        const interval *each = &all[sorted[i]];
+        for (; position < each->begin; position++) {
+            for (uint16_t v = ending[position]; v; v = link[v]) {
+                int freed = slot_class(&code->registers[v]);
+                free_slots[freed][free_count[freed]++] = code->registers[v].slot;
             }
         }
-        virtual_register *reg = &code->registers[used[i].reg];
+        virtual_register *reg = &code->registers[sorted[i]];
         int class_ = slot_class(reg);
         if (free_count[class_]) {
             reg->slot = free_slots[class_][--free_count[class_]];
@@ -316,8 +315,8 @@ void assign_slots(flow *f) {
             reg->slot = (uint16_t)next_slot;
             next_slot += width;
         }
-        link[i] = ending[used[i].end];
-        ending[used[i].end] = (int32_t)i + 1;
+        link[sorted[i]] = ending[each->end];
+        ending[each->end] = sorted[i];
     }
     code->slot_count = next_slot + 8; /* a lane function may look past the operands that it has */
 }
