@@ -57,12 +57,13 @@ static inline float flushed_value(uint32_t bits) {
     return float_of(flushed(bits));
 }
 
-/* f16: shift the exponent field into place and scale by 2^112, which is exact for subnormals too. */
+/* f16: shift the exponent field into place and scale by 2^112, which is exact for subnormals too. The comparison is a
+ * signed one, which compilers vectorise. */
 static inline float half_value(uint32_t half) {
     uint32_t magnitude = (half & 0x7fffu) << 13;
-    float scaled = float_of(magnitude) * 0x1p112f;
-    uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : bits_of(scaled);
-    return float_of(bits | (half & 0x8000u) << 16);
+    uint32_t scaled = bits_of(float_of(magnitude) * 0x1p112f);
+    uint32_t not_finite = (int32_t)magnitude >= 0x0f800000 ? 0x7f800000u : 0;
+    return float_of(scaled | not_finite | (half & 0x8000u) << 16);
 }
 
 static inline float bfloat_value(uint32_t bfloat) {

@@ -11,6 +11,7 @@ from pathlib import Path
 import exact
 import numpy as np
 import pytest
+import tensor_core
 from emulation import ROOT, Array, Batch, Case, same_bits, within
 from exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
 from forms import missing, read_forms
@@ -1320,64 +1321,12 @@ def matrix_cases() -> None:
             pair = matrix.reshape(-1, 32, 2).astype(np.uint32)  # lane l holds row l/4, columns 2(l%4) and the next
             fragments.append((pair[:, :, 0] | pair[:, :, 1] << 16).ravel())
         CASES.append(Case(f"ldmatrix.x{count}{trans}", code, inputs, dict(zip("defg", fragments, strict=False))))
-    for kind, of in (("f16", HALF), ("bf16", BFLOAT)):
-        for k in (16, 8):
-            mma_case(kind, of, k)
-
-
-def spread(array: Array, rows: Array, columns: Array) -> Array:
-    """array[warp, row, column] of each lane, [warp * 32]."""
-    return array[:, rows, columns].ravel()
-
-
-def mma_operands(of: Format, k: int) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """A[warp, 16, k], B[warp, k, 8], C[warp, 16, 8] as float32 and the registers that hold A and B (PTX ISA,
-    matrix fragments for mma.m16n8k16 and m16n8k8)."""
-    rng = np.random.default_rng([k, of.precision])
-    warps_count = SIZE // 32
-    a_bits = np.vectorize(lambda x: exact.convert(x, of))(rng.normal(size=(warps_count, 16, k))).astype(np.uint32)
-    b_bits = np.vectorize(lambda x: exact.convert(x, of))(rng.normal(size=(warps_count, k, 8))).astype(np.uint32)
-    decode = np.vectorize(lambda x: exact.decode(int(x), of))
-    lane = np.arange(32)
-    group, pair = lane // 4, lane % 4 * 2
-    registers = {}
-    for i in range(k // 4):  # a0: rows 0-7, a1: rows 8-15, a2 and a3 the same for columns 8 and up
-        row, column = group + 8 * (i % 2), pair + 8 * (i // 2)
-        registers[f"a{i}"] = spread(a_bits, row, column) | spread(a_bits, row, column + 1) << 16
-    for i in range(k // 8):
-        row = pair + 8 * i
-        registers[f"b{i}"] = spread(b_bits, row, group) | spread(b_bits, row + 1, group) << 16
-    c = rng.normal(size=(warps_count, 16, 8)).astype(np.float32)
-    return decode(a_bits).astype(np.float32), decode(b_bits).astype(np.float32), c, registers
-
-
-def mma_code(k: int, types: str, results: list[str], accumulators: list[str], mark: str = "") -> str:
-    a = ", ".join(f"%a{i}" for i in range(k // 4))
-    b = ", ".join(f"%b{i}" for i in range(k // 8))
-    return (
-        f"mma.sync.aligned.m16n8k{k}.row.col.{types} {{{', '.join(results)}}}, {{{a}}}, {{{b}}}, "
-        f"{{{', '.join(accumulators)}}};{mark}"
-    )
-
-
-def mma_case(kind: str, of: Format, k: int) -> None:
-    """Accumulation is a chain of fp32 FMAs in the order of k; the products are exact."""
-    a, b, c, registers = mma_operands(of, k)
-    total = c.copy()
-    for i in range(k):
-        product = (a[:, :, i, None] * b[:, None, i, :]).astype(np.float32)  # exact: at most 22 significant bits
-        total = total + product
-    lane = np.arange(32)
-    places = [(lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2) for i in range(4)]
-    inputs = registers | {f"c{i}": spread(c, *place) for i, place in enumerate(places)}
-    outputs = {f"d{i}": spread(total, *place) for i, place in enumerate(places)}
-    types = f"f32.{kind}.{kind}.f32"
-    code = mma_code(k, types, [f"%d{i}" for i in range(4)], [f"%c{i}" for i in range(4)])
-    CASES.append(Case(f"mma.m16n8k{k}.{types}", code, inputs, outputs))
-    if k == 16:  # the accumulator may be the result
-        moves = "\n".join(f"mov.f32 %d{i}, %c{i};" for i in range(4))
-        again = f"{moves}\n{mma_code(k, types, [f'%d{i}' for i in range(4)], [f'%d{i}' for i in range(4)])}"
-        CASES.append(Case(f"mma.m16n8k{k}.{types} in place", again, inputs, outputs))
+    for seed, form in enumerate(tensor_core.FORMS):
+        registers = tensor_core.random_registers(form, SIZE // 32, seed)
+        outputs = tensor_core.spread(tensor_core.fused_sums(form, registers))
+        for name, in_place in (("", False), (" in place", True)):
+            code = tensor_core.instruction(form, in_place)
+            CASES.append(Case(f"mma.{form}{name}", code, registers, outputs))
 
 
 def copy_cases() -> None:

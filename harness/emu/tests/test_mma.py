@@ -1,0 +1,58 @@
+"""mma.sync: the sums of an H200's tensor cores, bit for bit, as mma.h200.csv holds them (mma_record.cu wrote it)."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulation import THREADS, Array, Batch, Case
+from tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
+
+RECORD = Path(__file__).with_name("mma.h200.csv")
+
+
+def recorded(form: str) -> tuple[list[str], dict[str, Array]]:
+    """The kinds of the recorded mmas and all registers [mma * 32], uint32."""
+    with RECORD.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["form"] == form]
+    names = [name for name in rows[0] if name[0] in "abcd" and len(name) == 2]
+    return [row["kind"] for row in rows[::32]], {
+        name: np.array([int(row[name], 16) for row in rows], np.uint32) for name in names
+    }
+
+
+def as_recorded(got: Array, want: Array) -> Array:
+    equal: Array = got.view(np.uint32) == want.view(np.uint32)
+    return equal  # and every NaN has the device's bits
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_emulator_computes_what_the_gpu_did(form: str, tmp_path: Path) -> None:
+    _, registers = recorded(form)
+    size = -(-len(registers["a0"]) // THREADS) * THREADS
+    inputs = {name: np.resize(registers[name], size) for names in registers_of(form) for name in names}
+    outputs = {f"d{i}": np.resize(registers[f"d{i}"], size) for i in range(4)}
+    outcome = Batch([Case(form, instruction(form), inputs, outputs, as_recorded)]).run(tmp_path)
+    assert not outcome[form], outcome[form]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_rule_explains_what_the_gpu_did(form: str) -> None:
+    kinds, registers = recorded(form)
+    as_accumulators = registers | {f"c{i}": registers[f"d{i}"] for i in range(4)}
+    want, got = matrices(form, as_accumulators)[2], fused_sums(form, registers)
+    assert len(kinds) == 9
+    assert {kinds[mma] for mma in np.flatnonzero((want != got).any(axis=(1, 2)))} == set()
+
+
+def test_sums_that_just_fit_32_bits(tmp_path: Path) -> None:
+    """Sixteen products of the largest mantissas and an accumulator make 2**31 units of 2**-25, more or less."""
+    form, units = FORMS[0], np.arange(THREADS * 4) * 8 + (1 << 31) - 16 * (2047**2 << 5) - THREADS * 16
+    full = np.full(THREADS, 0x3FFF3FFF, np.uint32)
+    registers = {name: full for names in registers_of(form)[:2] for name in names}
+    registers |= {f"c{i}": (units[i::4] * 2.0**-25).astype(np.float32).view(np.uint32) for i in range(4)}
+    outputs = spread(fused_sums(form, registers))
+    outcome = Batch([Case(form, instruction(form), registers, outputs, as_recorded)]).run(tmp_path)
+    assert not outcome[form], outcome[form]
