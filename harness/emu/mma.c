@@ -111,7 +111,7 @@ static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
     pairs8 row;
     memcpy(&pair, a, sizeof pair);
     memcpy(&row, b, sizeof row);
-    return row + (pairs8)(pair - (ints8){0});
+    return row + (pairs8)((ints8){0} + pair);
 }
 
 /* The larger of two in each place; compilers see one instruction in this loop. */
@@ -145,7 +145,7 @@ static inline __attribute__((always_inline)) row8 add_row(row8 sum, const factor
     top = larger(top, (ints8){0} - NORMAL);
     /* powers of two, made in the exponent field of an f32 */
     row8 per_unit = (row8)((words8)(127 + PLACES - top) << 23), unit = (row8)((words8)(127 - PLACES + top) << 23);
-    ints8 even = __builtin_convertvector(sum * per_unit, ints8), odd = even - even;
+    ints8 even = __builtin_convertvector(sum * per_unit, ints8), odd = {0};
     for (int step = 0; step < of->steps; step++) {
         const halves *a = &of->a[step][block], *b = &of->b[step];
 #pragma GCC unroll 4
