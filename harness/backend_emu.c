@@ -175,35 +175,12 @@ static const struct backend_ops EMU_OPS = {
     .explain = emu_explain,
 };
 
-/* "cta=0,warp=1[,lane=2][,lines=100-120]"; what is not named is not restricted, but the lane: 0. */
-static enum status parse_trace(const char *text, emu_trace *trace, struct failure *failure) {
+/* What --trace does not name is not restricted, but the lane: 0. */
+static enum status set_trace(emu_trace *trace, const char *text, struct failure *failure) {
+    emu_error error;
     *trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = 0};
-    for (const char *at = text; *at;) {
-        char key[8];
-        long long first, last;
-        int used = 0;
-        if (sscanf(at, "%7[a-z]=%lld%n", key, &first, &used) != 2 || first < 0 || first > 1 << 30) break;
-        at += used;
-        last = first;
-        if (*at == '-' && sscanf(at, "-%lld%n", &last, &used) == 1) at += used;
-        const bool range = !strcmp(key, "lines");
-        if ((!range && last != first) || last < first || last > 1 << 30) break;
-        if (range) {
-            trace->line_first = (int32_t)first;
-            trace->line_last = (int32_t)last;
-        } else if (!strcmp(key, "cta")) {
-            trace->cta = first;
-        } else if (!strcmp(key, "warp")) {
-            trace->warp = (int32_t)first;
-        } else if (!strcmp(key, "lane") && first < 32) {
-            trace->lane = (int32_t)first;
-        } else {
-            break;
-        }
-        if (!*at) return STATUS_OK;
-        if (*at++ != ',') break;
-    }
-    return fail(failure, STATUS_USAGE, "--trace '%s': expected cta=0,warp=1[,lane=2][,lines=100-120]", text);
+    if (emu_parse_trace(text, trace, &error)) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--trace '%s': %s", text, error.text);
 }
 
 enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure) {
@@ -215,7 +192,7 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     emu->backend.ops = &EMU_OPS;
     emu->options = options;
     emu->backend.device = (struct device_info){.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"};
-    enum status status = options->trace ? parse_trace(options->trace, &emu->trace, failure) : STATUS_OK;
+    enum status status = options->trace ? set_trace(&emu->trace, options->trace, failure) : STATUS_OK;
     if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
         status = fail_load(&error, failure);
     if (status)

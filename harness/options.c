@@ -1,4 +1,5 @@
 #include "harness/options.h"
+#include "harness/emu/emu.h"
 
 #include <errno.h>
 #include <math.h>
@@ -61,7 +62,7 @@ static const struct option TABLE[] = {
     {"--counters", OPTION_FLAG, "", AT(counters), 0, 0, "", NULL, "emulator: what each CUDA source line did",
      BACKEND_EMU},
     {"--trace", OPTION_TEXT, "WHAT", AT(trace), 0, 0, "", NULL,
-     "emulator: print executed instructions; WHAT is cta=0,warp=1[,lane=2][,lines=100-120]", BACKEND_EMU},
+     "emulator: print executed instructions; WHAT is " EMU_TRACE_FORM, BACKEND_EMU},
     {"--schedule", OPTION_INTEGER, "SEED", AT(schedule), 0, 9e18, "", "0",
      "emulator: order of warps, 0 for the plain one", BACKEND_EMU},
     {"--checks", OPTION_CHOICE, "on|off", AT(checks), 0, 0, "", "on", "emulator: look for races and unset data",

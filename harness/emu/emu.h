@@ -187,6 +187,10 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
 /* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed. */
 void *emu_host_bytes(emu_device *device, uint64_t address);
 
+/* Set the parts of a trace that a text names, in any order; those it leaves out stay as they are, and "lines=7" is one
+ * line. False, with what is wrong in *error, where the text is anything else. */
+#define EMU_TRACE_FORM "cta=0,warp=1[,lane=2][,lines=100-120]"
+bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
 

@@ -105,29 +105,11 @@ static bool set_print(options *options, const char *text) {
            complain("--print %s: should be N or N:COUNT", text);
 }
 
-/* cta=N,warp=N,lane=N,lines=A-B in any order; what is missing is not restricted. */
+/* What the text does not name is not restricted. */
 static bool set_trace(options *options, const char *text) {
-    emu_trace *trace = &options->trace;
-    *trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
-    for (const char *part = text; *part;) {
-        long long first = -1, last = -1;
-        int used = 0;
-        if (sscanf(part, "cta=%lld%n", &first, &used) == 1) {
-            trace->cta = first;
-        } else if (sscanf(part, "warp=%lld%n", &first, &used) == 1) {
-            trace->warp = (int32_t)first;
-        } else if (sscanf(part, "lane=%lld%n", &first, &used) == 1 && first < 32) {
-            trace->lane = (int32_t)first;
-        } else if (sscanf(part, "lines=%lld%n-%lld%n", &first, &used, &last, &used) >= 1) {
-            trace->line_first = (int32_t)first;
-            trace->line_last = (int32_t)(last < 0 ? first : last);
-        }
-        if (first < 0 || first > INT32_MAX || last > INT32_MAX || !strchr(",", part[used])) {
-            return complain("--trace %s: should be parts of cta=N,warp=N,lane=N,lines=A-B", text);
-        }
-        part += used + (part[used] == ',');
-    }
-    return true;
+    emu_error error;
+    options->trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
+    return emu_parse_trace(text, &options->trace, &error) || complain("--trace %s: %s", text, error.text);
 }
 
 static bool set_checks(options *options, const char *text) {
@@ -161,7 +143,7 @@ static const option option_table[] = {
     {"--list", NULL, FLAG, AT(list), 0, NULL, "list the entries and their parameters; run nothing"},
     {"--counters", NULL, FLAG, AT(counters), 0, NULL, "show what was executed, by source line, region and group"},
     {"--counters-csv", "FILE", TEXT, AT(counters_csv), 0, NULL, "write the counters of every PTX instruction"},
-    {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: cta=0,warp=1[,lane=2][,lines=10-20]"},
+    {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: " EMU_TRACE_FORM},
     {"--schedule", "SEED", NUMBER, AT(schedule), UINT64_MAX, NULL,
      "0: a warp runs until it must wait (0); others shuffle and preempt"},
     {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},

@@ -5,6 +5,76 @@
 #include "machine.h"
 #include "numbers.h"
 
+/* ---- what to show ---- */
+
+/* A number of digits alone, with what follows it in *end; -1 where it is none or above INT32_MAX. */
+static int64_t read_number(const char *text, const char **end) {
+    int64_t number = 0;
+    for (*end = text; **end >= '0' && **end <= '9'; ++*end) {
+        number = 10 * number + (**end - '0');
+        if (number > INT32_MAX) return -1;
+    }
+    return *end == text ? -1 : number;
+}
+
+enum { CTA, WARP, LANE, LINES, PARTS };
+static const struct {
+    const char *name;
+    int64_t least, most;
+    const char *expected;
+} trace_parts[PARTS] = {{"cta=", 0, INT32_MAX, "cta=N, a number from 0"},
+                        {"warp=", 0, INT32_MAX, "warp=N, a number from 0"},
+                        {"lane=", 0, LANES - 1, "lane=N, a number from 0 to 31"},
+                        {"lines=", 1, INT32_MAX, "lines=A or lines=A-B, from 1 and with B not below A"}};
+
+/* One part, such as "lines=100-120", that ends at `end`: NULL, or what it should be. *named: a bit for each of before.
+ */
+static const char *set_part(const char *text, const char *end, unsigned *named, emu_trace *trace) {
+    int part = 0;
+    while (part < PARTS && strncmp(text, trace_parts[part].name, strlen(trace_parts[part].name)) != 0) part++;
+    if (part == PARTS) return "one of cta=N, warp=N, lane=N and lines=A-B";
+    if (*named >> part & 1) return "named once";
+    *named |= 1u << part;
+    const char *stop;
+    int64_t first = read_number(text + strlen(trace_parts[part].name), &stop), last = first;
+    if (part == LINES && *stop == '-') last = read_number(stop + 1, &stop);
+    if (stop != end || first < trace_parts[part].least || last < first || last > trace_parts[part].most)
+        return trace_parts[part].expected;
+    switch (part) {
+    case CTA:
+        trace->cta = first;
+        break;
+    case WARP:
+        trace->warp = (int32_t)first;
+        break;
+    case LANE:
+        trace->lane = (int32_t)first;
+        break;
+    default:
+        trace->line_first = (int32_t)first;
+        trace->line_last = (int32_t)last;
+    }
+    return NULL;
+}
+
+bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error) {
+    unsigned named = 0;
+    *error = (emu_error){0};
+    for (const char *part = text;; part++) {
+        size_t length = strcspn(part, ",");
+        const char *expected = set_part(part, part + length, &named, trace);
+        if (expected) {
+            snprintf(error->text, sizeof error->text, "'%.*s' should be %s, as in " EMU_TRACE_FORM,
+                     (int)(length < 100 ? length : 100), part, expected);
+            return false;
+        }
+        part += length;
+        if (!*part) return true;
+    }
+}
+
+/* ---- showing it ---- */
+
 bool trace_wants(const machine *m, const warp *w, const op *o) {
     const emu_trace *t = &m->launch->trace;
     if (t->cta >= 0 && (uint64_t)t->cta != m->cta_index) return false;

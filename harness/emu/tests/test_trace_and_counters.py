@@ -65,6 +65,46 @@ def test_trace_of_lines_and_of_one_lane(tmp_path: Path) -> None:
     assert len(one.splitlines()) < 4
 
 
+WRONG_TRACES = [
+    ("", "'' should be one of cta=N, warp=N, lane=N and lines=A-B"),
+    ("cta", "'cta' should be one of"),
+    ("warps=1", "'warps=1' should be one of"),
+    (" cta=1", "' cta=1' should be one of"),
+    ("cta=", "'cta=' should be cta=N, a number from 0"),
+    ("cta=first", "'cta=first' should be cta=N"),
+    ("cta=-1", "'cta=-1' should be cta=N"),
+    ("cta= 1", "'cta= 1' should be cta=N"),
+    ("cta=+1", "'cta=+1' should be cta=N"),
+    ("cta=2147483648", "'cta=2147483648' should be cta=N"),
+    ("cta=18446744073709551617", "'cta=18446744073709551617' should be cta=N"),
+    ("cta=0,warp=1x", "'warp=1x' should be warp=N, a number from 0"),
+    ("cta=0-1", "'cta=0-1' should be cta=N"),
+    ("lane=32", "'lane=32' should be lane=N, a number from 0 to 31"),
+    ("lines=0", "'lines=0' should be lines=A or lines=A-B, from 1"),
+    ("lines=9-3", "'lines=9-3' should be lines=A or lines=A-B"),
+    ("lines=9-", "'lines=9-' should be lines=A"),
+    ("lines=1-2-3", "'lines=1-2-3' should be lines=A"),
+    ("cta=0,", "'' should be one of"),
+    ("cta=0,,warp=1", "'' should be one of"),
+    ("cta=0;warp=1", "'cta=0;warp=1' should be cta=N"),
+    ("cta=0,warp=1,cta=0", "'cta=0' should be named once"),
+]
+
+
+@pytest.mark.parametrize(("what", "says"), WRONG_TRACES)
+def test_a_wrong_trace_is_refused_with_the_part_that_is_wrong(what: str, says: str, tmp_path: Path) -> None:
+    done = ptxrun(write(tmp_path), "--grid", 2, "--block", 64, "--arg", "buf:u32:64", "--trace", what)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--trace {what}: {says}" in done.stderr and done.stderr.endswith("cta=0,warp=1[,lane=2][,lines=100-120]\n")
+
+
+def test_the_parts_of_a_trace_have_no_order(tmp_path: Path) -> None:
+    one = trace(tmp_path, "cta=1,warp=0,lane=31,lines=5-8")
+    assert one and trace(tmp_path, "lines=5-8,lane=31,warp=0,cta=1") == one
+    assert {line.split()[1] for line in trace(tmp_path, "warp=1") if line.startswith("cta ")} == {"0", "1"}
+    assert not trace(tmp_path, "cta=2147483647")
+
+
 def counters(folder: Path, stride: int) -> dict[str, dict[str, str]]:
     """Rows by the text of the instruction."""
     path = folder / "counters.csv"
