@@ -44,7 +44,14 @@ static int mode(const char *word) {
 /* The number behind "word=", else `initial`. */
 static long long setting(const char *word, long long initial) {
     const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, word) : NULL;
-    return at ? atoll(at + strlen(word)) : initial;
+    if (!at) return initial;
+    char *end;
+    const long long number = strtoll(at + strlen(word), &end, 10);
+    if (end == at + strlen(word) || (*end && *end != ',')) {
+        fprintf(stderr, "FAKE_CUDA='%s': %s takes a whole number\n", text, word);
+        abort();
+    }
+    return number;
 }
 
 CUresult cuInit(unsigned flags) {

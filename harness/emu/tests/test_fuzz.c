@@ -361,8 +361,14 @@ int main(int argc, char **argv) {
         uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
         return !try_block(strtoull(argv[1], NULL, 0), count, &loaded);
     }
-    const char *seconds = getenv("SECONDS_TO_FUZZ");
-    time_t end = time(NULL) + (seconds ? atoi(seconds) : 0);
+    const char *text = getenv("SECONDS_TO_FUZZ");
+    char *rest = NULL;
+    long seconds = text ? strtol(text, &rest, 10) : 0;
+    if (text && (rest == text || *rest || seconds < 0)) {
+        fprintf(stderr, "SECONDS_TO_FUZZ='%s': should be a number of seconds\n", text);
+        return 2;
+    }
+    time_t end = time(NULL) + seconds;
     uint64_t block = 0;
     bool right = true;
     int failures = 0;
