@@ -270,7 +270,7 @@ const form form_table[] = {
     ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "{d, ...}, [a]", decode_ldmatrix,
         ""),
     ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 f16 f16 f32", "{d0..3}, {a}, {b}, {c0..3}", decode_mma,
-        "products exact, sums in f32, one fma after the other in order of k"),
+        "one sum of exact terms, cut as on an H200"),
     ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d0..3}, {a}, {b}, {c0..3}",
         decode_mma, "likewise"),
     /* asynchronous copies */
