@@ -1,0 +1,360 @@
+"""Vectors of setp, selp, slct, set and cvt."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import exact
+import numpy as np
+from emulation import Array, Case
+from exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from opcodes import (
+    CASES,
+    FLOAT_EDGES,
+    SIZE,
+    add_case,
+    halves,
+    integers,
+    same_halves,
+    same_packed,
+    same_single,
+    signed,
+    singles,
+    unsigned,
+)
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+}  # fmt: skip
+UNSIGNED_NAMES = {"lt": "lo", "le": "ls", "gt": "hi", "ge": "hs"}
+
+
+def select_code(setp: str) -> str:
+    return f".reg .pred %p;\n{setp} %p, %a, %b;\nselp.u32 %d, 1, 0, %p;"
+
+
+def compare_cases() -> None:
+    for (name, test), bits, sign in itertools.product(COMPARISONS.items(), (16, 32, 64), "us"):
+        a, b = integers(bits, 2, 30)
+        b[1::3] = a[1::3]
+
+        def result(
+            a: int, b: int, test: Callable[[float, float], bool] = test, bits: int = bits, sign: str = sign
+        ) -> int:
+            return int(test(signed(a, bits), signed(b, bits)) if sign == "s" else test(a, b))
+
+        op = f"setp.{name}.{sign}{bits}"
+        add_case(op, select_code(op), [a, b], np.uint32, result)
+        if sign == "u" and name in UNSIGNED_NAMES and bits == 32:
+            op = f"setp.{UNSIGNED_NAMES[name]}.u32"
+            add_case(op, select_code(op), [a, b], np.uint32, result)
+        if sign == "u" and name in ("eq", "ne"):
+            op = f"setp.{name}.b{bits}"
+            add_case(op, select_code(op), [a, b], np.uint32, result)
+    x, y = singles(2, 31)
+    y[1::3] = x[1::3]
+    for (name, test), ftz in itertools.product(COMPARISONS.items(), ("", ".ftz")):
+        for unordered in (False, True):
+            op = f"setp.{name}{'u' if unordered else ''}{ftz}.f32"
+            add_case(op, select_code(op), [x, y], np.uint32,
+                     lambda a, b, t=test, u=unordered, f=ftz: int(float_compare(a, b, t, u, bool(f))))  # fmt: skip
+    nan = math.isnan
+    add_case(
+        "setp.num.f32", select_code("setp.num.f32"), [x, y], np.uint32, lambda a, b: int(not nan(a) and not nan(b))
+    )
+    add_case("setp.nan.f32", select_code("setp.nan.f32"), [x, y], np.uint32, lambda a, b: int(nan(a) or nan(b)))
+    combine_cases()
+    compare_types()
+
+
+def compare_types() -> None:
+    """Every comparison of every type, combined with a third predicate."""
+    combines = itertools.cycle(("and", "or", "xor"))
+    for t in ("b16", "b32", "b64", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"):
+        floating, bits = "f" in t, 64 if t == "f64" else int(t.strip("busf"))
+        of = {"f16": HALF, "bf16": BFLOAT}.get(t)
+        if of:
+            a, b = halves(2, 35, of)
+        elif t == "f64":
+            a, b = (x.astype(np.float64) for x in singles(2, 36))
+        else:
+            a, b = singles(2, 37) if floating else integers(bits, 2, 38)
+        b[1::3] = a[1::3]
+        names = ["eq", "ne"] if t[0] == "b" and not of else list(COMPARISONS)
+        names += [f"{name}u" for name in COMPARISONS] + ["num", "nan"] if floating else []
+        names += list(UNSIGNED_NAMES.values()) if t[0] == "u" else []
+        for name in names:
+            ftz = ".ftz" if t == "f32" and name in ("lt", "geu") else ""
+
+            def value(x: float, of: Format | None = of, t: str = t, bits: int = bits) -> float:
+                return exact.decode(int(x), of) if of else signed(int(x), bits) if t[0] == "s" else x
+
+            def result(
+                a: float, b: float, value: Callable[[float], float] = value, name: str = name, ftz: str = ftz
+            ) -> bool:
+                return comparison(value(a), value(b), name, bool(ftz))
+
+            combine = next(combines)
+            code = (
+                f".reg .pred %p, %q;\nsetp.lt.u32 %q, %lane, 9;\nsetp.{name}.{combine}{ftz}.{t} %p, %a, %b, %q;\n"
+                "selp.u32 %d, 1, 0, %p;"
+            )
+            pairs = zip(a.tolist(), b.tolist(), strict=True)
+            left = np.array([comparison(value(x), value(y), name, bool(ftz)) for x, y in pairs])
+            right = np.arange(SIZE) % 32 < 9
+            want = {"and": left & right, "or": left | right, "xor": left ^ right}[combine]
+            CASES.append(Case(f"setp.{name}.{combine}{ftz}.{t}", code, {"a": a, "b": b}, {"d": want.astype(np.uint32)}))
+            plain = f".reg .pred %p;\nsetp.{name}{ftz}.{t} %p, %a, %b;\nselp.u32 %d, 1, 0, %p;"
+            CASES.append(Case(f"setp.{name}{ftz}.{t} again", plain, {"a": a, "b": b}, {"d": left.astype(np.uint32)}))
+
+
+def comparison(a: float, b: float, name: str, ftz: bool) -> bool:
+    unordered = math.isnan(a) or math.isnan(b)
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    plain = {other: name for name, other in UNSIGNED_NAMES.items()}.get(name, name)
+    return float_compare(a, b, COMPARISONS[plain[:2]], name.endswith("u"), ftz)
+
+
+def float_compare(a: float, b: float, test: Callable[[float, float], bool], unordered: bool, ftz: bool) -> bool:
+    if math.isnan(a) or math.isnan(b):
+        return unordered
+    tiny = 2.0**-126 if ftz else 0.0
+    return test(0.0 if abs(a) < tiny else a, 0.0 if abs(b) < tiny else b)
+
+
+def combine_cases() -> None:
+    """setp with a second predicate in and out, logic on predicates, guards and selp."""
+    a, b, c = integers(32, 3, 32)
+    for name, combine in (("and", lambda x, y: x and y), ("or", lambda x, y: x or y), ("xor", lambda x, y: x != y)):
+        for bang in ("", "!"):
+            code = (
+                ".reg .pred %p, %q, %r;\n.reg .b32 %x;\nsetp.lt.s32 %r, %c, 0;\n"
+                f"setp.gt.{name}.s32 %p|%q, %a, %b, {bang}%r;\nselp.u32 %d, 2, 0, %p;\nselp.u32 %x, 1, 0, %q;\n"
+                "add.s32 %d, %d, %x;"
+            )
+
+            def pair(a: int, b: int, c: int, combine: Callable[[bool, bool], bool] = combine, bang: str = bang) -> int:
+                more, other = signed(a, 32) > signed(b, 32), (signed(c, 32) < 0) != bool(bang)
+                return 2 * combine(more, other) + combine(not more, other)
+
+            add_case(f"setp.{name} p|q {bang}r", code, [a, b, c], np.uint32, pair)
+        code = (
+            f".reg .pred %p, %q;\nsetp.lt.s32 %p, %a, 0;\nsetp.lt.s32 %q, %b, 0;\n{name}.pred %p, %p, %q;\n"
+            "selp.b32 %d, %a, %b, %p;"
+        )
+        add_case(f"{name}.pred", code, [a, b], np.uint32,
+                 lambda a, b, f=combine: a if f(a >> 31 == 1, b >> 31 == 1) else b)  # fmt: skip
+    code = ".reg .pred %p, %q;\nsetp.lt.s32 %p, %a, 0;\nnot.pred %q, %p;\nselp.b32 %d, %a, %b, %q;"
+    add_case("not.pred", code, [a, b], np.uint32, lambda a, b: b if a >> 31 else a)
+    code = ".reg .pred %p;\nsetp.lt.s32 %p, %a, %b;\nmov.u32 %d, 5;\n@%p add.s32 %d, %a, 1;\n@!%p sub.s32 %d, %b, 1;"
+    add_case("guards", code, [a, b], np.uint32,
+             lambda a, b: (a + 1 if signed(a, 32) < signed(b, 32) else b - 1) % (1 << 32))  # fmt: skip
+    for bits in (16, 32, 64):
+        x, y = integers(bits, 2, 33)
+        add_case(f"selp.b{bits}", f".reg .pred %p;\nsetp.lo.u{bits} %p, %a, 100;\nselp.b{bits} %d, %a, %b, %p;", [x, y],
+                 unsigned(bits), lambda a, b: a if a < 100 else b)  # fmt: skip
+    for t in ("u16", "s16", "s32", "u64", "s64"):
+        x, y = integers(int(t[1:]), 2, 39)
+        code = f".reg .pred %p;\nsetp.lt.u32 %p, %lane, 7;\nmov.{t} %d, %a;\nselp.{t} %d, %d, %b, %p;"
+        want = np.where(np.arange(SIZE) % 32 < 7, x, y)
+        CASES.append(Case(f"mov.{t} and selp.{t}", code, {"a": x, "b": y}, {"d": want}))
+    code = (
+        ".reg .pred %p, %q;\nsetp.lt.u32 %p, %lane, 7;\nmov.pred %q, %p;\n.reg .f64 %e;\n"
+        "mov.f64 %e, 0d3FF0000000000000;\n"
+        "selp.f64 %d, %e, 0dC000000000000000, %q;"
+    )
+    CASES.append(Case("mov.pred and selp.f64", code, {}, {"d": np.where(np.arange(SIZE) % 32 < 7, 1.0, -2.0)}))
+    f, g = singles(2, 34)
+    add_case(
+        "selp.f32",
+        ".reg .pred %p;\nsetp.gt.f32 %p, %a, 0f00000000;\nselp.f32 %d, %a, %b, %p;",
+        [f, g],
+        np.float32,
+        lambda a, b: a if a > 0 else b,
+    )
+
+
+def convert_cases() -> None:
+    kinds = [f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "us"]
+    for to, source in itertools.product(kinds, kinds):
+        to_bits, from_bits = int(to[1:]), int(source[1:])
+        a = integers(from_bits, 1, 40)[0]
+
+        def narrow(
+            a: int, to: str = to, source: str = source, to_bits: int = to_bits, from_bits: int = from_bits
+        ) -> int:
+            value = signed(a, from_bits) if source[0] == "s" else a
+            low = value % (1 << to_bits)
+            return signed(low, to_bits) % (1 << max(to_bits, 16)) if to[0] == "s" else low
+
+        if to == source:
+            continue
+        add_case(f"cvt.{to}.{source}", f"cvt.{to}.{source} %d, %a;", [a], unsigned(max(to_bits, 16)), narrow)
+    # A source register may be wider than the source type: its low bits are read.
+    for to, source, reg_bits in (("s64", "s32", 64), ("u64", "u32", 64), ("u32", "u16", 32), ("s32", "s8", 32),
+                                 ("u16", "u8", 32), ("f32", "s32", 64), ("f32", "u16", 32)):  # fmt: skip
+        a = integers(reg_bits, 1, 41)[0]
+        bits = int(source[1:])
+
+        def low(a: int, source: str = source, bits: int = bits) -> int:
+            return signed(a % (1 << bits), bits) if source[0] == "s" else a % (1 << bits)
+
+        name = f"cvt.{to}.{source} of a {reg_bits}-bit register"
+        if to == "f32":
+            add_case(name, f"cvt.rn.{to}.{source} %d, %a;", [a], np.float32, lambda a, low=low: np.float32(low(a)))
+        else:
+            out = unsigned(int(to[1:]))
+            add_case(
+                name, f"cvt.{to}.{source} %d, %a;", [a], out, lambda a, low=low, n=out.itemsize * 8: low(a) % (1 << n)
+            )
+    float_convert_cases()
+
+
+def float_convert_cases() -> None:
+    for source in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
+        bits = int(source[1:])
+
+        def value(a: int, bits: int = bits, source: str = source) -> exact.Ratio:
+            return signed(a, bits) if source[0] == "s" else a, 1
+
+        a = integers(bits, 1, 43)[0]
+        add_case(f"cvt.rn.f32.{source}", f"cvt.rn.f32.{source} %d, %a;", [a], np.uint32,
+                 lambda a, v=value: exact.encode(v(a), SINGLE), result="f4")  # fmt: skip
+        add_case(f"cvt.rn.f64.{source}", f"cvt.rn.f64.{source} %d, %a;", [a], np.uint64,
+                 lambda a, v=value: exact.encode(v(a), DOUBLE), result="f8")  # fmt: skip
+        if bits in (16, 32):
+            add_case(f"cvt.rn.f16.{source}", f"cvt.rn.f16.{source} %d, %a;", [a], np.uint16,
+                     lambda a, v=value: exact.encode(v(a), HALF))  # fmt: skip
+    x = singles(1, 44)[0]
+    x[::4] = np.random.default_rng(45).normal(size=len(x[::4])).astype(np.float32) * 1000
+    x[::16] = np.round(x[::16]) + np.float32(0.5)
+    for mode, to, ftz in itertools.product(("rni", "rzi", "rmi", "rpi"), ("s32", "u32", "s64", "u64", "s16", "u16"),
+                                           ("", ".ftz")):  # fmt: skip
+        op = f"cvt.{mode}{ftz}.{to}.f32"
+        add_case(
+            op, f"{op} %d, %a;", [x], unsigned(int(to[1:])), lambda a, m=mode, t=to, f=ftz: to_integer(a, m, t, bool(f))
+        )
+    for mode, ftz in itertools.product(("rni", "rzi", "rmi", "rpi"), ("", ".ftz")):
+        op = f"cvt.{mode}{ftz}.f32.f32"
+        add_case(op, f"{op} %d, %a;", [x], np.float32, lambda a, m=mode, f=ftz: to_integral(a, m, bool(f)))
+    for mode, (t, of) in itertools.product(("rn", "rz"), (("f16", HALF), ("bf16", BFLOAT))):
+        add_case(f"cvt.{mode}.{t}.f32", f"cvt.{mode}.{t}.f32 %d, %a;", [near_halves(of)], np.uint16,
+                 lambda a, m=mode, of=of: exact.convert(a, of, m), compare=same_halves(of))  # fmt: skip
+        pair = [near_halves(of), np.roll(near_halves(of), 7)]
+        add_case(f"cvt.{mode}.{t}x2.f32", f"cvt.{mode}.{t}x2.f32 %d, %a, %b;", pair, np.uint32,
+                 lambda a, b, m=mode, of=of: exact.convert(a, of, m) << 16 | exact.convert(b, of, m),
+                 compare=same_packed(of))  # fmt: skip
+    for t, of in (("f16", HALF), ("bf16", BFLOAT)):
+        relu = lambda a, of=of: 0 if a <= 0 else exact.convert(a, of)  # noqa: E731
+        pair = [near_halves(of), np.roll(near_halves(of), 7)]
+        add_case(f"cvt.rn.relu.{t}x2.f32", f"cvt.rn.relu.{t}x2.f32 %d, %a, %b;", pair, np.uint32,
+                 lambda a, b, r=relu: r(a) << 16 | r(b), compare=same_packed(of))  # fmt: skip
+    small = np.array(FLOAT_EDGES * 15, np.uint32)[:SIZE].view(np.float32)
+    add_case(
+        "cvt.rn.ftz.f16.f32",
+        "cvt.rn.ftz.f16.f32 %d, %a;",
+        [small],
+        np.uint16,
+        lambda a: exact.convert(math.copysign(0.0, a) if abs(a) < 2.0**-126 else a, HALF),
+        same_halves(HALF),
+    )
+    add_case("cvt.ftz.f64.f32", "cvt.ftz.f64.f32 %d, %a;", [small], np.float64,
+             lambda a: math.copysign(0.0, a) if abs(a) < 2.0**-126 else a)  # fmt: skip
+    add_case("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", [x], np.float32,
+             lambda a: 0.0 if math.isnan(a) or a <= 0 else min(a, 1.0))  # fmt: skip
+    add_case(
+        "cvt.ftz.f32.f32",
+        "cvt.ftz.f32.f32 %d, %a;",
+        [x],
+        np.float32,
+        lambda a: math.copysign(0.0, a) if abs(a) < 2**-126 else a,
+    )
+    add_case("cvt.f64.f32", "cvt.f64.f32 %d, %a;", [x], np.float64, lambda a: a)
+    wide = np.concatenate([x[: SIZE // 2].astype(np.float64), np.random.default_rng(46).normal(size=SIZE // 2)])
+    add_case("cvt.rn.f32.f64", "cvt.rn.f32.f64 %d, %a;", [wide], np.uint32,
+             lambda a: exact.convert(a, SINGLE), result="f4", compare=same_single)  # fmt: skip
+    more = np.concatenate([x[: SIZE // 2].astype(np.float64), np.random.default_rng(47).normal(size=SIZE // 2) * 1e6])
+    for mode, to in itertools.product(("rni", "rzi", "rmi", "rpi"), ("s32", "u32", "s64", "u64", "s16", "u16")):
+        op = f"cvt.{mode}.{to}.f64"
+        add_case(
+            op, f"{op} %d, %a;", [more], unsigned(int(to[1:])), lambda a, m=mode, t=to: to_integer(a, m, t, False, 64)
+        )
+    half = halves(1, 48, HALF)[0]
+    for mode, to in itertools.product(("rni", "rzi"), ("s32", "u32", "s16")):
+        op = f"cvt.{mode}.{to}.f16"
+        add_case(op, f"{op} %d, %a;", [half], unsigned(int(to[1:])),
+                 lambda a, m=mode, t=to: to_integer(exact.decode(a, HALF), m, t, False))  # fmt: skip
+    add_case(
+        "cvt.rzi.sat.f32.f32",
+        "cvt.rzi.sat.f32.f32 %d, %a;",
+        [x],
+        np.float32,
+        lambda a: 0.0 if math.isnan(a) or a < 1 else 1.0,
+        np.equal,
+    )
+
+
+def to_integer(a: float, mode: str, to: str, ftz: bool, source: int = 32) -> int:
+    bits = int(to[1:])
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
+    if math.isnan(a):
+        # PTX ISA, cvt: NaN becomes 0 for narrow and unsigned 32-bit results, and 2^63 for 64-bit ones.
+        return 1 << 63 if bits == 64 else 0
+    if math.isinf(a):
+        return (high if a > 0 else low) % (1 << bits)
+    if ftz and abs(a) < 2.0**-126:
+        a = 0.0
+    size = exact.round_to_integer(abs(a).as_integer_ratio(), mode[:2], a < 0)
+    return min(max(-size if a < 0 else size, low), high) % (1 << bits)
+
+
+def to_integral(a: float, mode: str, ftz: bool) -> float:
+    if not math.isfinite(a):
+        return a
+    if ftz and abs(a) < 2.0**-126:
+        a = math.copysign(0.0, a)
+    return math.copysign(float(exact.round_to_integer(abs(a).as_integer_ratio(), mode[:2], a < 0)), a)
+
+
+def near_halves(of: Format) -> Array:
+    """float32 values around the rounding points of a 16-bit format."""
+    rng = np.random.default_rng(of.precision)
+    values = []
+    for i in range(SIZE):
+        bits = int(rng.integers(0, of.infinity))
+        low, high = exact.decode(bits, of), exact.decode(bits + 1, of)
+        middle = (low + high) / 2 if math.isfinite(high) else low * (1 + 2.0**-of.precision)
+        value = np.float32((low, middle, np.nextafter(np.float32(middle), np.float32(0)),
+                            np.nextafter(np.float32(middle), np.float32(np.inf)))[i % 4])  # fmt: skip
+        values.append(-value if rng.integers(2) else value)
+    for i, edge in enumerate(FLOAT_EDGES):
+        values[i * 7] = np.array(edge, np.uint32).view(np.float32)[()]
+    return np.array(values, np.float32)
+
+
+def table_cases() -> None:
+    """All 65,536 values of the 16-bit types to f32 and back, and every midpoint between two of them."""
+    bits = np.arange(1 << 16).astype(np.uint16)
+    for t, of in (("f16", HALF), ("bf16", BFLOAT)):
+        wide = (
+            bits.view(np.float16).astype(np.float32) if of is HALF else (bits.astype(np.uint32) << 16).view(np.float32)
+        )
+        CASES.append(Case(f"cvt.f32.{t} table", f"cvt.f32.{t} %d, %a;", {"a": bits}, {"d": wide}))
+        if of is HALF:
+            CASES.append(Case("cvt.ftz.f32.f16 table", "cvt.ftz.f32.f16 %d, %a;", {"a": bits}, {"d": wide}))
+        finite = bits & 0x7FFF < of.infinity - 1  # and so is the next one away from zero
+        low = np.where(finite, bits, 0).astype(np.uint16)
+        with np.errstate(invalid="ignore"):
+            middle = ((wide[low].astype(np.float64) + wide[low + 1]) / 2).astype(np.float32)
+        even = low + (low & 1)
+        for mode, halfway in (("rn", even), ("rz", low)):
+            op = f"cvt.{mode}.{t}.f32"
+            CASES.append(Case(f"{op} table", f"{op} %d, %a;", {"a": wide}, {"d": bits}, same_halves(of)))
+            CASES.append(Case(f"{op} midpoints", f"{op} %d, %a;", {"a": middle}, {"d": halfway}))
+            packed, want = f"cvt.{mode}.{t}x2.f32", halfway.astype(np.uint32) << 16 | np.roll(halfway, 3)
+            CASES.append(Case(f"{packed} midpoints", f"{packed} %d, %a, %b;", {"a": middle, "b": np.roll(middle, 3)},
+                              {"d": want}))  # fmt: skip
