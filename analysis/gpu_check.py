@@ -162,19 +162,28 @@ def emulator(version: str) -> Iterator[Check]:
         yield Check("emulator", version, f"{dtype} output as the emulator's", partial(same_output, version, dtype))
 
 
+COMPARED = ("--seed 1", "--seed 2", "--seed 3", "--dist uniform", "--dist large")
+
+
 def same_output(version: str, dtype: str) -> tuple[str, str]:
-    """At most one rounding step between the two back ends in every element."""
+    """At most one rounding step between the two back ends in every element, for several inputs."""
+    notes = []
     with tempfile.TemporaryDirectory() as folder:
-        outputs = []
-        for backend in ("gpu", "emu"):
-            path = Path(folder) / backend
-            arguments = ["--backend", backend, "--dtype", dtype, *sanitize.SMALL, "--output", str(path)]
-            arguments += ["--runs", "1"] if backend == "gpu" else []
-            outcome = executables.run(executables.find(version), arguments, TIMEOUT)
-            if outcome.status != RIGHT:
-                return f"{backend}: {outcome.problem()}", ""
-            outputs.append(path.read_bytes())
-    return compare_outputs(outputs[0], outputs[1], dtype)
+        for inputs in COMPARED:
+            outputs = []
+            for backend in ("gpu", "emu"):
+                path = Path(folder) / backend
+                arguments = ["--backend", backend, "--dtype", dtype, *sanitize.SMALL, *inputs.split()]
+                arguments += ["--output", str(path), *(["--runs", "1"] if backend == "gpu" else [])]
+                outcome = executables.run(executables.find(version), arguments, TIMEOUT)
+                if outcome.status != RIGHT:
+                    return f"{inputs}, {backend}: {outcome.problem()}", ""
+                outputs.append(path.read_bytes())
+            wrong, note = compare_outputs(outputs[0], outputs[1], dtype)
+            if wrong:
+                return f"{inputs}: {wrong}", note
+            notes.append(note)
+    return "", "; ".join(notes)
 
 
 def compare_outputs(ours: bytes, theirs: bytes, dtype: str) -> tuple[str, str]:
@@ -198,8 +207,8 @@ def compare_outputs(ours: bytes, theirs: bytes, dtype: str) -> tuple[str, str]:
             far += [index // D_HEAD] if abs(x - y) > step else []
             worst = max(worst, abs(x - y) / step)
     rows = len(set(far))
-    note = f"{100 * differing / len(a):.2f} % differ, by at most {worst:.2f} steps, {len(far)} by more than one"
-    note += f" in {rows} of {len(a) // D_HEAD} rows" if far else ""
+    note = f"{100 * differing / len(a):.2f} % differ, by at most {worst:.2f} steps"
+    note += f", {len(far)} by more than one in {rows} of {len(a) // D_HEAD} rows" if far else ""
     return ("" if worst <= 1 else f"an element differs by {worst:.2f} rounding steps"), note
 
 

@@ -155,6 +155,14 @@ def test_a_gpu_that_disagrees_with_the_emulator_fails(fake: FakeBin) -> None:
     assert main(["gpu-check", "--groups", "emulator"]) == 1
 
 
+def test_a_gpu_is_set_beside_the_emulator_for_several_inputs(fake: FakeBin) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--groups", "emulator"]) == 0
+    for inputs in gpu_check.COMPARED:
+        backends = [call.split("--backend ")[1].split()[0] for call in fake.calls() if f"{inputs} " in call]
+        assert sorted(backends) == ["emu", "emu", "gpu", "gpu"], inputs  # in two types
+
+
 def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "v01"
     program.write_text('#!/bin/sh\necho "devices: $CUDA_VISIBLE_DEVICES, $1"\n')
