@@ -102,6 +102,45 @@ static void bad_lines(void) {
     }
 }
 
+/* Options of one back end: the other refuses them by the name that is kept here. */
+static void back_ends(void) {
+    static const struct {
+        const char *line, *gpu, *emulator;
+    } cases[] = {
+        {"--device 1", "--device", NULL},
+        {"--runs 3", "--runs", NULL},
+        {"--cold", "--cold", NULL},
+        {"--hot", "--hot", NULL},
+        {"--warmup 0", "--warmup", NULL},
+        {"--min-samples 3", "--min-samples", NULL},
+        {"--max-noise 1", "--max-noise", NULL},
+        {"--min-time 0", "--min-time", NULL},
+        {"--timeout 1", "--timeout", NULL},
+        {"--throttle-threshold 0", "--throttle-threshold", NULL},
+        {"--strict", "--strict", NULL},
+        {"--counters", NULL, "--counters"},
+        {"--trace cta=0", NULL, "--trace"},
+        {"--schedule 0", NULL, "--schedule"}, /* given, though it is the default */
+        {"--checks on", NULL, "--checks"},
+        {"--threads 2", NULL, "--threads"},
+        {"--backend emu --seq 64 --check all --csv --diff", NULL, NULL},
+        {"--hot --threads 2 --seed 3", "--hot", "--threads"},
+    };
+    size_t count, of_one = 0;
+    const struct option *rows = options_table(&count);
+    for (size_t i = 0; i < count; i++) of_one += rows[i].only != BACKEND_AUTO;
+    ok(of_one == sizeof cases / sizeof *cases - 2, "%zu options act on one back end: each is tried", of_one);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct options options;
+        struct failure failure;
+        const char *gpu = cases[i].gpu ? cases[i].gpu : "none",
+                   *emulator = cases[i].emulator ? cases[i].emulator : "none";
+        ok(!parse(&options, cases[i].line, &failure) && !strcmp(options.for_gpu ? options.for_gpu : "none", gpu) &&
+               !strcmp(options.for_emulator ? options.for_emulator : "none", emulator),
+           "%s: for the GPU %s, for the emulator %s", cases[i].line, gpu, emulator);
+    }
+}
+
 /* Every row of the table: in the help, accepted with a value it names itself, refused without one. */
 static void table(void) {
     size_t count;
@@ -171,6 +210,7 @@ int main(void) {
     defaults();
     good_lines();
     bad_lines();
+    back_ends();
     table();
     fuzz();
     return tap_done();
