@@ -110,7 +110,7 @@ $(BUILD)/revision.h: FORCE
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
 EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c)))
 OBJECTS := $(HARNESS) $(EMULATOR)
-HOT := reference inputs $(addprefix emu/,frequent lexer mma memory shadow warp)# where a run spends its time
+HOT := reference inputs $(addprefix emu/,frequent lexer mma memory parser registers shadow warp)# where a run spends its time
 $(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)

@@ -34,11 +34,6 @@ op *emit(decoder *dec, op_kind kind) {
     return o;
 }
 
-const operand *operand_at(decoder *dec, int index) {
-    if (index >= dec->in->operand_count) refuse(dec, "operand %d is missing", index + 1);
-    return &dec->in->operands[index];
-}
-
 void expect_operands(decoder *dec, int least, int most) {
     int count = dec->in->operand_count;
     if (count < least || count > most) {
@@ -97,13 +92,6 @@ uint16_t special_register_of(decoder *dec, special_register which) {
 
 uint16_t scratch_register(decoder *dec, int bits) {
     return new_register(dec, (virtual_register){.prefix = "(scratch)", .value = UINT64_MAX, .bits = (uint8_t)bits});
-}
-
-void add_dest(op *o, uint16_t reg) {
-    o->r[o->dests++] = reg;
-}
-void add_source(op *o, uint16_t reg) {
-    o->r[o->dests + o->sources++] = reg;
 }
 
 /* ---- symbols ---- */
@@ -184,7 +172,7 @@ static uint64_t literal_bits(decoder *dec, const operand *from, const type_info 
 }
 
 /* A register and nothing about it. */
-static bool is_plain(const operand *from) {
+static inline bool is_plain(const operand *from) {
     return from->kind == OPERAND_REGISTER && !from->negated && from->second == NO_REGISTER;
 }
 

@@ -44,7 +44,10 @@ enum width_rule { EXACT, WIDER };
 
 _Noreturn void refuse(decoder *dec, const char *format, ...);
 op *emit(decoder *dec, op_kind kind);
-const operand *operand_at(decoder *dec, int index);
+static inline const operand *operand_at(decoder *dec, int index) {
+    if (index >= dec->in->operand_count) refuse(dec, "operand %d is missing", index + 1);
+    return &dec->in->operands[index];
+}
 void expect_operands(decoder *dec, int least, int most);
 uint16_t constant_register(decoder *dec, uint64_t value, int bits);
 uint16_t special_register_of(decoder *dec, special_register which);
@@ -56,8 +59,12 @@ uint16_t dest(decoder *dec, const operand *to, int bits);
 uint16_t predicate(decoder *dec, const operand *which);
 uint16_t optional_predicate(decoder *dec, int reg);
 /* Append a destination, then sources, to an op. */
-void add_dest(op *o, uint16_t reg);
-void add_source(op *o, uint16_t reg);
+static inline void add_dest(op *o, uint16_t reg) {
+    o->r[o->dests++] = reg;
+}
+static inline void add_source(op *o, uint16_t reg) {
+    o->r[o->dests + o->sources++] = reg;
+}
 /* Fill space, offset and base register (as a source) of an op from [address]. */
 void add_address(decoder *dec, op *o, const operand *address, state_space space);
 /* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: whoever uses

@@ -242,9 +242,10 @@ void decode_convert(decoder *dec, const form_match *match) {
     const type_info *to = match->types[0], *from = match->types[1];
     bool packed = to->family == 'H' || to->family == 'G';
     expect_operands(dec, packed ? 3 : 2, packed ? 3 : 2);
-    conversion way;
-    if (!find_conversion(rounding_name(match), chose(match, "ftz"), to, from, &way))
+    conversion way = dec->in->opcode->way;
+    if (!way.count && !find_conversion(rounding_name(match), chose(match, "ftz"), to, from, &way))
         refuse(dec, "this conversion is not supported");
+    dec->in->opcode->way = way;
     uint16_t a = source_of_type(dec, operand_at(dec, 1), from, WIDER);
     int b = packed ? source_of_type(dec, operand_at(dec, 2), from, WIDER) : -1;
     const operand *target = operand_at(dec, 0);

@@ -134,8 +134,8 @@ void lexer_next(lexer *lex) {
     lex->at = at;
 }
 
-/* The first byte from at on that is a brace or may hide one; lines up to it are counted. */
-static const char *find_stop(const char *at, const char *end, int *line) {
+/* From at past the brace that brings the depth to zero, or to what may hide braces, or to the end. */
+static const char *follow_braces(const char *at, const char *end, int *depth, int *line) {
 #ifdef __SSE2__
     for (; end - at >= 16; at += 16) {
         const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
@@ -143,32 +143,40 @@ static const char *find_stop(const char *at, const char *end, int *line) {
         found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('/')));
         found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('{')));
         found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('}')));
-        const unsigned stops = (unsigned)_mm_movemask_epi8(found);
+        unsigned stops = (unsigned)_mm_movemask_epi8(found), last = 16;
+        for (; stops && last == 16; stops &= stops - 1) {
+            unsigned i = (unsigned)__builtin_ctz(stops);
+            if (at[i] == '{')
+                ++*depth;
+            else if (at[i] != '}')
+                last = i;
+            else if (!--*depth)
+                last = i + 1;
+        }
         unsigned breaks = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n')));
-        if (stops) breaks &= (stops & -stops) - 1;
-        for (; breaks; breaks &= breaks - 1) ++*line;
-        if (stops) return at + __builtin_ctz(stops);
+        for (breaks &= (1u << last) - 1; breaks; breaks &= breaks - 1) ++*line;
+        if (last < 16 || !*depth) return at + last;
     }
 #endif
-    for (; at < end && !is(*at, STOP); at++) *line += *at == '\n';
+    for (; at < end && *depth && *at != '"' && *at != '/'; at++) {
+        *line += *at == '\n';
+        *depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
+    }
     return at;
 }
 
 bool lexer_skip_braces(lexer *lex) {
     token string;
     int depth = 1;
-    while (depth) {
-        const char *at = find_stop(lex->at, lex->end, &lex->line);
-        lex->at = at;
-        if (at >= lex->end) break;
-        if (at_comment(at, lex->end)) {
+    for (;;) {
+        lex->at = follow_braces(lex->at, lex->end, &depth, &lex->line);
+        if (!depth || lex->at >= lex->end) break;
+        if (at_comment(lex->at, lex->end))
             skip_comment(lex);
-        } else if (*at == '"') {
+        else if (*lex->at == '"')
             scan_string(lex, &string);
-        } else {
-            depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
-            lex->at++;
-        }
+        else
+            lex->at++; /* a slash alone */
     }
     lexer_next(lex);
     return !depth;

@@ -75,9 +75,12 @@ static const char *join_text(parser *p, const char *head, size_t head_bytes, con
 /* Opcodes are long and alike: their ends and length tell them apart well enough. */
 static uint32_t hash_opcode(const char *text, uint32_t length) {
     uint64_t first = 0, last = 0;
-    size_t bytes = length < 8 ? length : 8;
-    memcpy(&first, text, bytes);
-    memcpy(&last, text + length - bytes, bytes);
+    if (length >= 8) {
+        memcpy(&first, text, 8);
+        memcpy(&last, text + length - 8, 8);
+    } else {
+        memcpy(&first, text, length);
+    }
     return (uint32_t)((first * 0x9e3779b97f4a7c15ull ^ last * 0xc2b2ae3d27d4eb4full ^ length * 0x165667b1ull) >> 40);
 }
 
@@ -188,23 +191,24 @@ static void parse_body_directive(parser *p) {
 }
 
 static void parse_body(parser *p) {
-    int depth = 0;
-    expect(p, "{");
+    expect_mark(p, '{');
     open_scope(p);
-    for (depth = 1; depth;) {
-        if (now(p)->kind == TOKEN_DIRECTIVE) {
+    for (int depth = 1; depth;) {
+        const token *tok = now(p);
+        if (tok->kind == TOKEN_DIRECTIVE) {
             parse_body_directive(p);
-        } else if (now(p)->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
-            token name = *now(p);
+        } else if (tok->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
+            token name = *tok;
             next(p);
             next(p); /* the colon */
             add_label(p, &name);
-        } else if (now(p)->kind == TOKEN_NAME || is_mark(now(p), '@')) {
+        } else if (tok->kind == TOKEN_NAME || is_mark(tok, '@')) {
             parse_instruction(p);
-        } else if (accept(p, "{")) {
+        } else if (is_mark(tok, '{')) {
+            next(p);
             open_scope(p);
             depth++;
-        } else if (is_mark(now(p), '}')) {
+        } else if (is_mark(tok, '}')) {
             if (--depth) close_scope(p);
             next(p);
         } else {

@@ -243,6 +243,15 @@ typedef struct form_match {
     uint8_t operand_count, operand_bits[5]; /* of a row with a lane function; 0 bits for the table of lop3 */
 } form_match;
 
+typedef void lane_function(void *d, const void *a, const void *b, const void *c);
+
+/* The steps of a cvt and the bits of what each gives. */
+typedef struct conversion {
+    lane_function *steps[3];
+    uint8_t bits[3];
+    int count;
+} conversion;
+
 /* An opcode with its modifiers, as written; instructions that read alike share one, and its form is looked up once. */
 typedef struct opcode {
     const char **pieces; /* opcode and modifiers */
@@ -251,6 +260,7 @@ typedef struct opcode {
     uint8_t piece_count;
     const struct form *form;
     form_match match;
+    conversion way; /* of a cvt, once it was looked up: else without steps */
     struct opcode *next;
 } opcode;
 
@@ -346,7 +356,6 @@ void register_name(const virtual_register *reg, char *out, size_t bytes);
 
 /* ---- decoded form ---- */
 
-typedef void lane_function(void *d, const void *a, const void *b, const void *c);
 typedef uint32_t compare_function(const void *a, const void *b, uint32_t wanted);
 
 typedef enum op_kind {
@@ -460,13 +469,6 @@ decode_function decode_lanes, decode_compare, decode_select, decode_predicate, d
 
 /* *wanted: what the function is called with, and what an OP_COMPARE keeps as its immediate. */
 compare_function *find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);
-
-/* The steps of a cvt and the bits of what each gives. */
-typedef struct conversion {
-    lane_function *steps[3];
-    uint8_t bits[3];
-    int count;
-} conversion;
 
 bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
 

@@ -44,7 +44,7 @@ static accesses start_accesses(flow *f) {
                       .ends = load_alloc(f->load, (size_t)f->count * sizeof(size_t))};
 }
 
-static void add_access(flow *f, accesses *to, int variable) {
+static inline void add_access(flow *f, accesses *to, int variable) {
     to->variables = load_grow(f->load, to->variables, to->count, &to->capacity, sizeof *to->variables);
     to->variables[to->count++] = (uint32_t)variable;
 }
@@ -61,9 +61,9 @@ static void list_accesses(flow *f, accesses *reads, accesses *writes) {
             list_uses(f, o, &u);
             for (int k = 0; k < u.read_count; k++) {
                 int v = u.reads[k];
-                if (writer[v] == self || reader[v] == self || !is_variable(f, v)) continue;
+                if (writer[v] == self || reader[v] == self) continue;
                 reader[v] = self;
-                add_access(f, reads, v);
+                if (is_variable(f, v)) add_access(f, reads, v);
             }
             for (int k = 0; k < u.write_count && o->guard == NO_PREDICATE; k++) {
                 int v = u.writes[k];
@@ -213,18 +213,32 @@ typedef struct interval {
     uint32_t begin, end;
 } interval;
 
-static void widen(interval *in, uint32_t position) {
+static inline void widen(interval *in, uint32_t position) {
     if (position < in->begin) in->begin = position;
     if (position > in->end) in->end = position;
 }
 
-/* The intervals of the registers in a set of exposed variables. */
-static void widen_members(const flow *f, interval *all, const uint64_t *set, uint32_t position) {
+/* The intervals of the registers in a set of exposed variables, but for those that were seen before. */
+static void widen_new(const flow *f, interval *all, uint64_t *seen, const uint64_t *set, uint32_t position) {
     for (size_t word = 0; word < f->words; word++) {
-        for (uint64_t rest = set[word]; rest; rest &= rest - 1) {
+        uint64_t rest = set[word] & ~seen[word];
+        for (seen[word] |= rest; rest; rest &= rest - 1) {
             uint32_t v = f->exposed[64 * word + (size_t)__builtin_ctzll(rest)];
             if (v < f->code->register_count) widen(&all[v], position);
         }
+    }
+}
+
+/* Where a register is first live on entry to a block or exit from one, and where last. */
+static void widen_live(const flow *f, interval *all) {
+    uint64_t *first = load_alloc(f->load, 2 * f->words * sizeof *first), *last = first + f->words;
+    for (int b = 0; b < f->count; b++) {
+        widen_new(f, all, first, f->blocks[b].live_in, 2 * f->blocks[b].begin);
+        widen_new(f, all, first, f->blocks[b].live_out, 2 * f->blocks[b].end);
+    }
+    for (int b = f->count - 1; b >= 0; b--) {
+        widen_new(f, all, last, f->blocks[b].live_out, 2 * f->blocks[b].end);
+        widen_new(f, all, last, f->blocks[b].live_in, 2 * f->blocks[b].begin);
     }
 }
 
@@ -232,20 +246,16 @@ static interval *find_intervals(flow *f) {
     size_t registers = f->code->register_count;
     interval *all = load_alloc(f->load, (registers + 1) * sizeof *all);
     for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0};
-    for (int b = 0; b < f->count; b++) {
-        const block *each = &f->blocks[b];
-        widen_members(f, all, each->live_in, 2 * each->begin);
-        widen_members(f, all, each->live_out, 2 * each->end);
-        for (uint32_t i = each->begin; i < each->end; i++) {
-            const op *o = &f->code->ops[i];
-            for (int k = 0; k < o->sources; k++) widen(&all[o->r[o->dests + k]], 2 * i);
-            for (int k = 0; k < o->dests; k++) widen(&all[o->r[k]], 2 * i + 1);
-        }
+    widen_live(f, all);
+    for (uint32_t i = 0; i < f->code->op_count; i++) {
+        const op *o = &f->code->ops[i];
+        for (int k = 0; k < o->dests; k++) widen(&all[o->r[k]], 2 * i + 1);
+        for (int k = o->dests; k < o->dests + o->sources; k++) widen(&all[o->r[k]], 2 * i);
     }
     return all;
 }
 
-static bool needs_slot(const entry *code, const interval *all, size_t v) {
+static inline bool needs_slot(const entry *code, const interval *all, size_t v) {
     const virtual_register *reg = &code->registers[v];
     return all[v].begin != UINT32_MAX && reg->kind == REGISTER_PLAIN && reg->bits > 1;
 }
