@@ -23,7 +23,7 @@ static bool kind_capability(const char *kind, int *major, int *minor, bool *exac
     *major = (int)number / 10;
     *minor = (int)number % 10;
     *exact = *end == 'a';
-    return number > 0;
+    return true;
 }
 
 const struct code_image *image_for_gpu(const struct code_image *images, uint64_t count, int major, int minor) {

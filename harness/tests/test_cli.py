@@ -77,6 +77,16 @@ def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -
     assert not done.stdout
 
 
+def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> None:
+    """Here the second one: what the first one had is given back once."""
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 1 << 40:
+        pytest.skip("this machine holds the largest problem there is")
+    done = run("--backend", "emu", "--batch", "1", "--heads", "1", "--seq", "128,536870912")
+    assert done.returncode == 3 and "batch 1 heads 1 seq 128" in done.stdout
+    for word in ("batch 1, heads 1, seq 536870912 needs 8 x 137.44 GB of host memory", "are available"):
+        assert word in done.stderr
+
+
 def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
     done = run("--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles")
     hint = re.search(r'make v01 KERNELS="(.*)"', done.stderr)

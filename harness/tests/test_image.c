@@ -66,8 +66,9 @@ static void choice(void) {
     static const struct {
         int major, minor;
         const char *kind;
-    } cases[] = {{8, 0, "sm_80"}, {8, 6, "sm_86"}, {8, 9, "sm_86"}, {8, 5, "sm_80"},   {9, 0, "sm_90a"},
-                 {9, 1, NULL},    {7, 5, NULL},    {10, 0, NULL},   {12, 0, "sm_120"}, {12, 1, "sm_120"}};
+    } cases[] = {
+        {8, 0, "sm_80"}, {8, 6, "sm_86"}, {8, 9, "sm_86"},   {8, 5, "sm_80"},   {9, 0, "sm_90a"}, {9, 1, NULL},
+        {7, 5, NULL},    {10, 0, NULL},   {12, 0, "sm_120"}, {12, 1, "sm_120"}, {0, 0, NULL}}; /* PTX is for no GPU */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct code_image *image = image_for_gpu(images, 5, cases[i].major, cases[i].minor);
         ok(cases[i].kind ? image && !strcmp(image->kind, cases[i].kind) : !image, "a GPU of capability %d.%d gets %s",
@@ -101,6 +102,33 @@ static void embedded(void) {
         ok(image_kernel_code(&fl_images[i], "nothing", &code, &failure) == STATUS_ERROR,
            "a missing kernel is an error");
         says(failure.text, "nothing", "a missing kernel");
+    }
+    instance_table_free(&table);
+}
+
+/* A constant bank of the kernel counts, but not bank 0, which holds the parameters: here it is renamed. */
+static void constants(void) {
+    struct instance_table table;
+    struct failure failure;
+    if (instance_table_read(&table, fl_images, fl_image_count, &failure)) return;
+    for (uint64_t i = 0; i < fl_image_count; i++) {
+        if (!strcmp(fl_images[i].kind, "ptx")) continue;
+        struct code_image copy = fl_images[i];
+        unsigned char *bytes = malloc(copy.size);
+        char name[300];
+        snprintf(name, sizeof name, ".nv.constant0.%s", table.instances[0].symbol);
+        memcpy(bytes, copy.bytes, copy.size);
+        copy.bytes = bytes;
+        char *bank = memmem(bytes, copy.size, name, strlen(name) + 1);
+        struct kernel_code before, after;
+        if (ok(bank && !image_kernel_code(&copy, table.instances[0].symbol, &before, &failure), "%s: bank 0",
+               copy.kind)) {
+            bank[strlen(".nv.constant")] = '2';
+            ok(!image_kernel_code(&copy, table.instances[0].symbol, &after, &failure) &&
+                   strcmp(before.hash, after.hash) != 0,
+               "%s: bank 2 changes the hash", copy.kind);
+        }
+        free(bytes);
     }
     instance_table_free(&table);
 }
@@ -148,6 +176,7 @@ int main(void) {
     entries();
     choice();
     embedded();
+    constants();
     broken();
     return tap_done();
 }

@@ -60,7 +60,8 @@ static void test_loading(void) {
           "and so each time it is asked for");
     check(emu_decode(module, 1, &error) && error.line == 0, "the entry after it is not: %s", error.text);
     check(emu_entry(module, 1)->instructions == 2, "it has %u instructions", emu_entry(module, 1)->instructions);
-    check(!emu_decode(module, 2, &error) && error.text[0], "no entry beyond them: %s", error.text);
+    check(!emu_decode(module, 2, &error) && strstr(error.text, "no entry 2"), "none beyond them: %s", error.text);
+    check(!emu_decode(module, -1, &error) && strstr(error.text, "no entry -1"), "nor before: %s", error.text);
     emu_unload(module);
     const char open[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n{ ret; // }\n/* } */}\n";
     check(!emu_load(open, sizeof open - 1, &error), "a body without an end is refused at once: %s", error.text);

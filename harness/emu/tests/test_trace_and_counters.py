@@ -103,6 +103,8 @@ def test_the_parts_of_a_trace_have_no_order(tmp_path: Path) -> None:
     assert one and trace(tmp_path, "lines=5-8,lane=31,warp=0,cta=1") == one
     assert {line.split()[1] for line in trace(tmp_path, "warp=1") if line.startswith("cta ")} == {"0", "1"}
     assert not trace(tmp_path, "cta=2147483647")
+    heads = [line for line in trace(tmp_path, "cta=0,warp=0,lines=6-7") if line.startswith("cta ")]
+    assert {line.split()[4] for line in heads} == {"lesson.cu:6", "lesson.cu:7"}
 
 
 def counters(folder: Path, stride: int) -> dict[str, dict[str, str]]:
