@@ -262,8 +262,8 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
 	@$(RUN) -m analysis debug --version $(VER) $(if $(CONFIG),--config '$(call quoted,$(CONFIG))') $(if $(SEQ),--seq $(SEQ)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
-bench-emu: $(addprefix $(BUILD)/tests/bench_emu.,$(or $(VER),v01 v16))  ## how fast the emulator is on this machine: VER=
-	@for each in $^; do ./$$each; done
+bench-emu: $(BUILD)/tests/bench_emu.v16 $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx) $(BIN)/v16 | $(READY)  ## how fast the emulator is on this machine: [ARGS=--write]
+	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS), -O2 where a run spends its time' $(ARGS) $(filter-out $(BIN)/%,$^)
 
 ##@ Testing
 check: lint all $(TAPS)  ## every test that needs no GPU

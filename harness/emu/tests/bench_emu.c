@@ -1,9 +1,10 @@
-/* bench_emu.c - how fast the emulator is on this machine: one thread, one head, the version that is linked in.
+/* bench_emu.c - how fast the emulator is on this machine: one thread, one head, BF16.
  *
  *     make bench-emu
+ *     build/tests/bench_emu.v16 build/v01/v01.ptx build/v02/v02.ptx
  *
- * Times are those of the processor for this process, the least of several runs, so that other work on the machine
- * disturbs little. The limits are the figures of docs/emulator.md, for one core of a server CPU.
+ * Loads each PTX file and decodes its entry; launches the version that is linked in. The rows go to speed.py as CSV:
+ * median and least of several runs, in processor time of this process, which other work on the machine disturbs little.
  */
 #include "common/abi.h"
 #include "harness/about.h"
@@ -16,7 +17,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { HEADS = 1, BATCH = 1, LOAD_RUNS = 20, LAUNCH_RUNS = 5 };
+enum { HEADS = 1, BATCH = 1, LOAD_RUNS = 21, LAUNCH_RUNS = 5 };
 
 static double processor_ms(void) {
     struct timespec now;
@@ -24,29 +25,45 @@ static double processor_ms(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-static void print_row(const char *what, double value, const char *unit, double limit) {
-    printf("%-34s %8.1f %-3s %8.0f %-3s %s\n", what, value, unit, limit, unit, value <= limit ? "" : "above the limit");
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-/* The entry that is run is decoded, as a launch would; the others are not. */
-static emu_module *load(const struct code_image *ptx, int entry, double *least_ms) {
-    emu_module *module = NULL;
-    *least_ms = 1e30;
-    for (int run = 0; run < LOAD_RUNS; run++) {
-        emu_error error;
-        emu_unload(module);
-        double begin = processor_ms();
-        module = emu_load((const char *)ptx->bytes, ptx->size, &error);
-        bool decoded = module && emu_decode(module, entry, &error);
-        double spent = processor_ms() - begin;
-        if (spent < *least_ms) *least_ms = spent;
-        if (!decoded) {
-            fprintf(stderr, "bench_emu: PTX line %d: %s\n", error.line, error.text);
-            emu_unload(module);
-            return NULL;
-        }
+static void print_row(const char *version, const char *what, int seq, bool checks, double *ms, int runs) {
+    qsort(ms, (size_t)runs, sizeof *ms, compare_doubles);
+    printf("%s,%s,%d,%s,1,ms,%.2f,%.2f\n", version, what, seq, checks ? "on" : "off", ms[runs / 2], ms[0]);
+}
+
+static const struct instance *instance_of_type(const struct instance_table *table, enum dtype dtype) {
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->instances[i].config.dtype == dtype) return &table->instances[i];
     }
-    return module;
+    return NULL;
+}
+
+/* The entry that is run is decoded, as a launch would; the others are not. NULL when it is refused. */
+static emu_module *load(const struct code_image *ptx, int entry, double *ms) {
+    emu_error error;
+    double begin = processor_ms();
+    emu_module *module = emu_load((const char *)ptx->bytes, ptx->size, &error);
+    bool decoded = module && emu_decode(module, entry, &error);
+    *ms = processor_ms() - begin;
+    if (decoded) return module;
+    fprintf(stderr, "bench_emu: PTX line %d: %s\n", error.line, error.text);
+    emu_unload(module);
+    return NULL;
+}
+
+static bool time_loads(const char *version, const struct code_image *ptx, int entry) {
+    double ms[LOAD_RUNS];
+    for (int run = 0; run < LOAD_RUNS; run++) {
+        emu_module *module = load(ptx, entry, &ms[run]);
+        if (!module) return false;
+        emu_unload(module);
+    }
+    print_row(version, "load", 0, false, ms, LOAD_RUNS);
+    return true;
 }
 
 /* Fill with values of about [-2, 2) that are cheap to make and not alike. */
@@ -58,18 +75,17 @@ static void fill(uint16_t *values, size_t count, bool bfloat, uint32_t seed) {
     }
 }
 
-/* Least time of a launch of seq rows; negative when it went wrong. */
-static double time_launch(const emu_module *module, const struct instance *instance, int seq, bool checks) {
+static bool time_launches(const emu_module *module, const struct instance *instance, int seq, bool checks) {
     static const char *const names[4] = {"Q", "K", "V", "O"};
     size_t elements = (size_t)seq * HEADS * (size_t)instance->config.d_head;
     emu_device *device = emu_device_new();
     uint64_t tensors[4] = {0};
     for (int i = 0; device && i < 4; i++) {
         tensors[i] = emu_alloc(device, names[i], elements * 2, i == 3 ? EMU_OUTPUT : EMU_BUFFER);
-        if (!tensors[i]) return -1;
+        if (!tensors[i]) return false;
         fill(emu_host_bytes(device, tensors[i]), elements, instance->config.dtype == BF16, (uint32_t)i + 1);
     }
-    if (!device) return -1;
+    if (!device) return false;
     int64_t row = (int64_t)HEADS * instance->config.d_head;
     const forward_args args = {.Q = (const void *)(uintptr_t)tensors[0],
                                .K = (const void *)(uintptr_t)tensors[1],
@@ -90,62 +106,85 @@ static double time_launch(const emu_module *module, const struct instance *insta
                          .param_bytes = sizeof args,
                          .checks = checks,
                          .threads = 1};
-    double least = 1e30;
-    for (int run = 0; run < LAUNCH_RUNS && least >= 0; run++) {
+    double ms[LAUNCH_RUNS];
+    bool complete = true;
+    for (int run = 0; run < LAUNCH_RUNS && complete; run++) {
         emu_error error;
         double begin = processor_ms();
         emu_status status = emu_run(device, module, &launch, &error);
-        double spent = processor_ms() - begin;
-        if (status != EMU_OK) fprintf(stderr, "bench_emu: the launch ended with status %d %s\n", status, error.text);
-        least = status != EMU_OK ? -1 : spent < least ? spent : least;
+        ms[run] = processor_ms() - begin;
+        complete = status == EMU_OK;
+        if (!complete) fprintf(stderr, "bench_emu: the launch ended with status %d %s\n", status, error.text);
     }
     emu_device_free(device);
-    return least;
+    if (complete) print_row(about_version(), "run", seq, checks, ms, LAUNCH_RUNS);
+    return complete;
 }
 
-static const struct instance *instance_of_type(const struct instance_table *table, enum dtype dtype) {
-    for (size_t i = 0; i < table->count; i++) {
-        if (table->instances[i].config.dtype == dtype) return &table->instances[i];
-    }
-    return NULL;
-}
-
-static int bench(const struct code_image *ptx, const struct instance *instance) {
+/* Launches of the version that is linked in. */
+static bool bench_runs(const struct code_image *ptx, const struct instance *instance) {
     static const struct {
         int seq;
         bool checks;
-        double limit_ms;
-    } problems[] = {{256, true, 25}, {512, true, 60}, {1024, true, 200}, {1024, false, 120}};
-    double load_ms;
-    emu_module *module = load(ptx, instance->entry, &load_ms);
-    if (!module) return 1;
-    printf("%s in BF16, one head, one thread\n%-34s %12s %12s\n", about_version(), "", "measured", "limit");
-    print_row("load the PTX, decode one entry", load_ms, "ms", 5);
-    bool complete = true;
-    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        char what[64];
-        double spent = time_launch(module, instance, problems[i].seq, problems[i].checks);
-        snprintf(what, sizeof what, "seq %d, checks %s", problems[i].seq, problems[i].checks ? "on" : "off");
-        complete &= spent >= 0;
-        if (spent >= 0) print_row(what, spent, "ms", problems[i].limit_ms);
-    }
+    } problems[] = {{256, true}, {512, true}, {1024, true}, {1024, false}};
+    double ms;
+    emu_module *module = load(ptx, instance->entry, &ms);
+    bool complete = module != NULL;
+    for (size_t i = 0; i < sizeof problems / sizeof *problems && complete; i++)
+        complete = time_launches(module, instance, problems[i].seq, problems[i].checks);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    print_row("memory of the whole process", (double)usage.ru_maxrss / 1024, "MB", 200);
+    double megabytes = (double)usage.ru_maxrss / 1024;
+    if (complete) printf("%s,memory,1024,on,1,MB,%.1f,%.1f\n", about_version(), megabytes, megabytes);
     emu_unload(module);
-    return complete ? 0 : 1;
+    return complete;
 }
 
-int main(void) {
+/* Reads the instances of the PTX, and times what is wanted of the one in BF16. */
+static bool bench(const char *version, const struct code_image *ptx, bool runs) {
     struct instance_table table = {0};
     struct failure failure = {{0}};
-    const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
-    if (!ptx || instance_table_read(&table, fl_images, fl_image_count, &failure) != STATUS_OK) {
-        fprintf(stderr, "bench_emu: no PTX is linked in: %s\n", failure.text);
-        return 1;
+    if (instance_table_read(&table, ptx, 1, &failure) != STATUS_OK) {
+        fprintf(stderr, "bench_emu: %s: %s\n", version, failure.text);
+        return false;
     }
     const struct instance *instance = instance_of_type(&table, BF16);
-    int result = instance ? bench(ptx, instance) : 1;
+    bool complete = instance && (runs ? bench_runs(ptx, instance) : time_loads(version, ptx, instance->entry));
     instance_table_free(&table);
-    return result;
+    return complete;
+}
+
+static bool bench_file(const char *path) {
+    struct code_image image = {.kind = "ptx"};
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) || (image.size = (uint64_t)ftell(file)) > 1u << 30) {
+        fprintf(stderr, "bench_emu: cannot read %s\n", path);
+        if (file) fclose(file);
+        return false;
+    }
+    rewind(file);
+    unsigned char *bytes = calloc(image.size + 1, 1);
+    bool complete = bytes && fread(bytes, 1, image.size, file) == image.size;
+    fclose(file);
+    image.bytes = bytes;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char version[32];
+    snprintf(version, sizeof version, "%.*s", (int)strcspn(name, "."), name);
+    complete = complete && bench(version, &image, false);
+    free(bytes);
+    return complete;
+}
+
+int main(int argc, char **argv) {
+    const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
+    if (!ptx) {
+        fprintf(stderr, "bench_emu: no PTX is linked in\n");
+        return 1;
+    }
+    printf("# revision: %s%s\n", about_revision(), about_dirty() ? " with changes" : "");
+    printf("version,what,seq,checks,cores,unit,median,least\n");
+    bool complete = true;
+    for (int i = 1; i < argc; i++) complete = bench_file(argv[i]) && complete; /* before runs leave warm memory */
+    complete = bench(about_version(), ptx, true) && complete;
+    return complete ? 0 : 1;
 }

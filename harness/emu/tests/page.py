@@ -1,18 +1,16 @@
-"""Fills the generated parts of docs/emulator.md: the table of forms, a message, and the counters beside ncu's.
+"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, and the speed.
 
 .venv/bin/python harness/emu/tests/page.py             # rewrite the page
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
 import ncu
+from markers import PAGE, ROOT, fill
 
-ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "emulator.md"
 EXAMPLE = """\
 .version 8.0
 .target sm_80
@@ -56,14 +54,6 @@ def message(folder: Path) -> str:
     source.write_text(EXAMPLE.replace("    @MISSING bar.sync 0;\n", ""))
     output = run(str(source), "--block", "64", "--arg", "out:u32:64")
     return next(part for part in output.split("\n\n") if part.startswith("race") and "ld.shared" in part.split("\n")[0])
-
-
-def fill(page: str, name: str, text: str) -> str:
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    filled, count = pattern.subn(lambda found: found[1] + text.strip("\n") + "\n" + found[2], page)
-    if count != 1:
-        raise ValueError(f"the page has {count} blocks '{name}': expected one")
-    return filled
 
 
 def generate(page: str, folder: Path) -> str:
