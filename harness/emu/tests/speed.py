@@ -135,6 +135,11 @@ def figure(value: float) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
+def verdict(row: Row, most: float) -> str:
+    """Other work on the machine raises the median before the least."""
+    return "met" if row.median <= most else "met by the least" if row.least <= most else "missed"
+
+
 def table(record: Record) -> str:
     """What docs/emulator.md says: where it was measured, the limits, and the loads of all versions."""
     about = record.about
@@ -149,7 +154,7 @@ def table(record: Record) -> str:
         name = limit.text + ("" if limit.version else f": {row.version}")
         name += f" ({row.cores} cores)" if row.cores > 1 else ""
         numbers = f"{limit.most:g} {row.unit} | {figure(row.median)} {row.unit} | {figure(row.least)} {row.unit}"
-        lines.append(f"| {name} | {numbers} | {'met' if row.median <= limit.most else 'missed'} |")
+        lines.append(f"| {name} | {numbers} | {verdict(row, limit.most)} |")
     loads = [row for row in record.rows if row.what == "load"]
     lines += ["", "Load and decode, in ms, median (least):", ""]
     width = 5
