@@ -10,7 +10,7 @@
 #include "decode.h"
 
 enum {
-    HASH_SIZE = 4096,
+    HASH_SIZE = 512,
     OPCODE_HASH = 256,
     PLACE_HASH = 256,
     RECENT = 16,
