@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import ncu
+import speed
 from markers import PAGE, ROOT, fill
 
 EXAMPLE = """\
@@ -60,6 +61,7 @@ def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
     page = fill(page, "forms", "\n" + run("--forms"))
     page = fill(page, "ncu", ncu.table(folder))
+    page = fill(page, "speed", speed.recorded_table())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 
