@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent
 FOLDERS = {"": ROOT / "build/tests", " (sanitized)": ROOT / "build/tests-san"}
+# Tests run side by side already: a product of small matrices on all cores costs several times what it needs on one.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
 
 
