@@ -1,13 +1,24 @@
 """A folder of made-up executables for tests of the commands that run bin/vNN."""
 
 import json
-import shutil
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FIXTURE = Path(__file__).parent / "fixtures" / "fake_executable.py"
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def fake_program(script: str, program: Path) -> None:
+    """An executable that runs a script of fixtures/ with this Python: `env python3` may be a slow stand-in for one.
+
+    The script's first argument is the path of the executable.
+    """
+    command = shlex.join([sys.executable, "-I", "-S", str(FIXTURES / script)])
+    program.write_text(f'#!/bin/sh\nexec {command} "$0" "$@"\n')
+    program.chmod(0o755)
 
 
 class FakeBin:
@@ -20,8 +31,7 @@ class FakeBin:
 
     def set(self, version: str, **how: Any) -> None:
         """Add an executable or change its behaviour."""
-        shutil.copyfile(FIXTURE, self.folder / version)
-        (self.folder / version).chmod(0o755)
+        fake_program("fake_executable.py", self.folder / version)
         self.how[version] = how
         (self.folder / "fake.json").write_text(json.dumps(self.how))
 
@@ -36,7 +46,7 @@ def fake_sanitizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
     made = FakeBin(folder / "bin")
     tools = folder / "tools"
     tools.mkdir()
-    shutil.copy(FIXTURE.parent / "fake_sanitizer.py", tools / "compute-sanitizer")
+    fake_program("fake_sanitizer.py", tools / "compute-sanitizer")
     monkeypatch.setenv("PATH", str(tools), prepend=":")
     monkeypatch.setenv("BIN", str(made.folder))
     return made

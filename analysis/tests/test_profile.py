@@ -1,7 +1,6 @@
 """Profile: ncu's CSV as it was saved on an H200, its other page, foreign kernels, and the command line of ncu."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from analysis import profile
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.tests.fake import FakeBin
+from analysis.tests.fake import FakeBin, fake_program
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RAW = FIXTURES / "ncu_raw.csv"
@@ -113,7 +112,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
     made = FakeBin(tmp_path / "bin")
     tools = tmp_path / "tools"
     tools.mkdir()
-    shutil.copy(FIXTURES / "fake_sanitizer.py", tools / "ncu")
+    fake_program("fake_sanitizer.py", tools / "ncu")
     monkeypatch.setenv("PATH", str(tools), prepend=":")
     monkeypatch.setenv("BIN", str(made.folder))
     monkeypatch.delenv("LAUNCH", raising=False)
