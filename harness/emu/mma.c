@@ -27,35 +27,11 @@ typedef struct halves {
     int16_t exponent[LANES][2];
 } halves;
 
-/* What an mma multiplies. A block is 8 rows of A, a step 8 values of k. */
+/* What an mma multiplies. A block is 8 rows of A, a step 8 values of k; m16n8k8 has zeros in the second step. */
 typedef struct factors {
     halves a[2][2]; /* [step][block]: lane 4*row + t */
     halves b[2];    /* [step]: 8*t + n */
-    int steps;
 } factors;
-
-/* The exponent of a 16-bit number with `bits` bits of mantissa and its largest exponent field. */
-static inline __attribute__((always_inline)) int16_t exponent_of(uint16_t half, int bits, int16_t last) {
-    int16_t magnitude = (int16_t)(half & 0x7fff), field = (int16_t)(magnitude >> bits);
-    int16_t none = (int16_t)((magnitude == 0) * OF_ZERO + (field == last) * OF_INFINITY);
-    return (int16_t)((field > 1 ? field : 1) - last / 2 + none);
-}
-
-static inline __attribute__((always_inline)) void widen_halves(halves *restrict out, const uint32_t *restrict words,
-                                                               bool bfloat) {
-    uint16_t pairs[2 * LANES];
-    memcpy(pairs, words, sizeof pairs);
-    int16_t *exponent = out->exponent[0];
-    if (bfloat) {
-        for (int i = 0; i < LANES; i++) out->low[i] = bfloat_value(words[i] & 0xffffu);
-        for (int i = 0; i < LANES; i++) out->high[i] = bfloat_value(words[i] >> 16);
-        for (int i = 0; i < 2 * LANES; i++) exponent[i] = exponent_of(pairs[i], 7, 255);
-    } else {
-        for (int i = 0; i < LANES; i++) out->low[i] = half_value(words[i] & 0xffffu);
-        for (int i = 0; i < LANES; i++) out->high[i] = half_value(words[i] >> 16);
-        for (int i = 0; i < 2 * LANES; i++) exponent[i] = exponent_of(pairs[i], 10, 31);
-    }
-}
 
 /* One output of a row of a block. The terms are doubles: these, their cuts and the sum of the cuts are exact. */
 static float add_terms(const factors *of, int block, int row, int n, float accumulator) {
@@ -65,7 +41,7 @@ static float add_terms(const factors *of, int block, int row, int n, float accum
         frexp(accumulator, &bits);
         top = bits - 1 > -126 ? bits - 1 : -126;
     }
-    for (int step = 0; step < of->steps; step++) {
+    for (int step = 0; step < 2; step++) {
         const halves *a = &of->a[step][block], *b = &of->b[step];
         for (int i = 4 * row, j = n; j < LANES; i++, j += 8) {
             terms[count++] = (double)a->low[i] * b->low[j];
@@ -86,14 +62,25 @@ static float add_terms(const factors *of, int block, int row, int n, float accum
     return (float)ldexp(trunc(ldexp(sum, -dropped)), dropped - scale);
 }
 
-static void add_block_exactly(float out[8][8], float sums[8][8], const factors *of, int block) {
+/* The accumulators of a block, its even and odd columns, plus their products. */
+static void add_block_exactly(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of,
+                              int block) {
     for (int row = 0; row < 8; row++) {
-        for (int n = 0; n < 8; n++) out[row][n] = float_of(canonical(add_terms(of, block, row, n, sums[row][n])));
+        for (int n = 0; n < 8; n++) {
+            float accumulator = float_of(n < 4 ? even[4 * row + n] : odd[4 * row + n - 4]);
+            out[row][n] = float_of(canonical(add_terms(of, block, row, n, accumulator)));
+        }
     }
 }
 
-#if defined(__GNUC__)
-/* Eight columns at once; without this extension add_terms() does the same. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
+#define VECTORS
+#endif
+#endif
+#if defined(VECTORS)
+/* Eight columns at once; where compilers lack these extensions add_block_exactly() does the same. */
+typedef float row4 __attribute__((vector_size(16)));
 typedef float row8 __attribute__((vector_size(32)));
 typedef int32_t ints8 __attribute__((vector_size(32)));
 typedef uint32_t words8 __attribute__((vector_size(32)));
@@ -105,13 +92,10 @@ static inline row8 row_at(const float *from) {
     return row;
 }
 
-/* The exponents of eight products of lower halves and, beside them, of upper halves. */
-static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
-    int32_t pair;
-    pairs8 row;
-    memcpy(&pair, a, sizeof pair);
-    memcpy(&row, b, sizeof row);
-    return row + (pairs8)((ints8){0} + pair);
+static inline ints8 ints_at(const uint32_t *from) {
+    ints8 row;
+    memcpy(&row, from, sizeof row);
+    return row;
 }
 
 /* The larger of two in each place; compilers see one instruction in this loop. */
@@ -123,83 +107,147 @@ static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
 LARGER(larger_pairs, pairs8)
 LARGER(larger, ints8)
 
-/* Limits of add_row(): exponents with which the unit and all that a sum keeps are normal f32 numbers, and whole units
- * that are an int32_t when they are rounded to 24 bits. */
-enum { NORMAL = 100, LARGEST = 0x7fffff00 };
+/* The values of eight 16-bit numbers. */
+static inline __attribute__((always_inline)) row8 values_of(words8 half, bool bfloat) {
+    if (bfloat) return (row8)(half << 16);
+    words8 magnitude = (half & 0x7fff) << 13;
+    ints8 scaled = (ints8)((row8)magnitude * 0x1p112f), not_finite = (ints8)magnitude >= 0x0f800000;
+    return (row8)(scaled | (not_finite & 0x7f800000) | (ints8)((half & 0x8000) << 16));
+}
 
-/* A row of the accumulator plus its products. *beyond becomes non-zero in columns beyond the limits, where the result
- * has no meaning. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t. */
-static inline __attribute__((always_inline)) row8 add_row(row8 sum, const factors *of, int block, int row,
-                                                          ints8 *beyond) {
-    pairs8 pairs = (pairs8){0} + OF_ZERO;
-    for (int step = 0; step < of->steps; step++) {
-        const halves *a = &of->a[step][block], *b = &of->b[step];
+/* The exponents of sixteen 16-bit numbers with `bits` bits of mantissa and an exponent field of at most `last`. */
+static inline __attribute__((always_inline)) pairs8 exponents_of(pairs8 halves, int bits, int16_t last) {
+    int16_t bias = last / 2;
+    pairs8 magnitude = halves & 0x7fff, field = magnitude >> bits,
+           exponent = larger_pairs(field, (pairs8){0} + 1) - bias;
+    return exponent + ((magnitude == 0) & OF_ZERO) + ((field == last) & OF_INFINITY);
+}
+
+static inline __attribute__((always_inline)) void widen_halves(halves *out, const uint32_t *words, bool bfloat) {
 #pragma GCC unroll 4
-        for (int t = 0; t < 4; t++)
-            pairs = larger_pairs(pairs, add_exponents(a->exponent[4 * row + t], b->exponent + 8 * t));
+    for (int lane = 0; lane < LANES; lane += 8) {
+        words8 word = (words8)ints_at(words + lane);
+        row8 low = values_of(word & 0xffff, bfloat), high = values_of(word >> 16, bfloat);
+        pairs8 exponents = bfloat ? exponents_of((pairs8)word, 7, 255) : exponents_of((pairs8)word, 10, 31);
+        memcpy(out->low + lane, &low, sizeof low);
+        memcpy(out->high + lane, &high, sizeof high);
+        memcpy(out->exponent[lane], &exponents, sizeof exponents);
+    }
+}
+
+/* The exponents of eight products of lower halves and, beside them, of upper halves. */
+static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
+    int32_t pair;
+    pairs8 row;
+    memcpy(&pair, a, sizeof pair);
+    memcpy(&row, b, sizeof row);
+    return row + (pairs8)((ints8){0} + pair);
+}
+
+static inline row8 join_row(const uint32_t *even, const uint32_t *odd) {
+    row4 first, second;
+    memcpy(&first, even, sizeof first);
+    memcpy(&second, odd, sizeof second);
+    return __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+/* Limits of the vectors: exponents with which the unit is a normal f32 and cut() needs no negative places, and whole
+ * units that are an int32_t when they are rounded to 24 bits. */
+enum { SMALLEST = -100, LARGEST = PLACES, MOST_UNITS = 0x7fffff00 };
+
+/* value * 2^places, without its fraction: `places` goes to the exponent field. Zeros become numbers below 1. */
+static inline ints8 cut(row8 value, ints8 places) {
+    return __builtin_convertvector((row8)((words8)value + ((words8)places << 23)), ints8);
+}
+
+/* The largest exponents among the terms of a row. */
+static inline __attribute__((always_inline)) ints8 largest_exponents(row8 sum, const factors *of, int block, int row) {
+    pairs8 pairs = add_exponents(of->a[0][block].exponent[4 * row], of->b[0].exponent);
+#pragma GCC unroll 7
+    for (int i = 1; i < 8; i++) {
+        const halves *a = &of->a[i / 4][block], *b = &of->b[i / 4];
+        pairs = larger_pairs(pairs, add_exponents(a->exponent[4 * row + i % 4], b->exponent + 8 * (i % 4)));
     }
     ints8 magnitude = (ints8)sum & 0x7fffffff;
     ints8 top = (magnitude >> 23) - 127 + ((magnitude == 0) & OF_ZERO);
-    top = larger(top, larger((ints8)pairs << 16 >> 16, (ints8)pairs >> 16));
-    *beyond |= (top > NORMAL) | ((top < -NORMAL) & (top > LEAST));
-    top = larger(top, (ints8){0} - NORMAL);
-    /* powers of two, made in the exponent field of an f32 */
-    row8 per_unit = (row8)((words8)(127 + PLACES - top) << 23), unit = (row8)((words8)(127 - PLACES + top) << 23);
-    ints8 even = __builtin_convertvector(sum * per_unit, ints8), odd = {0};
-    for (int step = 0; step < of->steps; step++) {
-        const halves *a = &of->a[step][block], *b = &of->b[step];
-#pragma GCC unroll 4
-        for (int t = 0; t < 4; t++) {
-            even += __builtin_convertvector(a->low[4 * row + t] * row_at(b->low + 8 * t) * per_unit, ints8);
-            odd += __builtin_convertvector(a->high[4 * row + t] * row_at(b->high + 8 * t) * per_unit, ints8);
-        }
+    return larger(top, larger((ints8)pairs << 16 >> 16, (ints8)pairs >> 16));
+}
+
+/* A row of the accumulator plus its products, where no exponent is larger than `top`. *beyond becomes negative in
+ * columns beyond the limits. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t. */
+static inline __attribute__((always_inline)) row8 add_row(row8 sum, ints8 top, const factors *of, int block, int row,
+                                                          ints8 *beyond) {
+    ints8 places = PLACES - top, even = cut(sum, places), odd = {0};
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const halves *a = &of->a[i / 4][block], *b = &of->b[i / 4];
+        even += cut(a->low[4 * row + i % 4] * row_at(b->low + 8 * (i % 4)), places);
+        odd += cut(a->high[4 * row + i % 4] * row_at(b->high + 8 * (i % 4)), places);
     }
-    ints8 total = (ints8)((words8)even + (words8)odd), sign = total >> 31;
-    *beyond |= ((~(even ^ odd) & (even ^ total)) < 0) | ((total ^ sign) > LARGEST);
+    ints8 total = (ints8)((words8)even + (words8)odd), size = total ^ total >> 31;
+    *beyond |= (~(even ^ odd) & (even ^ total)) | (MOST_UNITS - size);
     row8 nearest = __builtin_convertvector(total, row8);
-    ints8 too_far = (__builtin_convertvector(nearest, ints8) ^ sign) > (total ^ sign);
+    ints8 too_far = (__builtin_convertvector(nearest, ints8) ^ total >> 31) > size;
+    row8 unit = (row8)((words8)(127 - places) << 23);
     return (row8)((ints8)nearest + too_far) * unit; /* one f32 nearer to zero where that is -1 */
 }
 
-/* The accumulator of a block plus its products. */
-static inline __attribute__((always_inline)) void add_block(float out[8][8], float sums[8][8], const factors *of,
-                                                            int block) {
-    ints8 beyond = {0};
+static inline __attribute__((always_inline)) void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd,
+                                                            const factors *of, int block) {
+    ints8 beyond = {0}, tops[8];
     for (int row = 0; row < 8; row++) {
-        row8 sum = add_row(row_at(sums[row]), of, block, row, &beyond);
+        ints8 top = largest_exponents(join_row(even + 4 * row, odd + 4 * row), of, block, row);
+        beyond |= (LARGEST - top) | ((top - SMALLEST) & (LEAST - top));
+        tops[row] = larger(top, (ints8){0} + SMALLEST);
+    }
+    for (int row = 0; row < 8; row++) {
+        row8 sum = add_row(join_row(even + 4 * row, odd + 4 * row), tops[row], of, block, row, &beyond);
         memcpy(out[row], &sum, sizeof sum);
     }
-    int32_t found = 0;
-    for (int n = 0; n < 8; n++) found |= beyond[n];
-    if (found) add_block_exactly(out, sums, of, block);
+    bool found = false;
+    for (int n = 0; n < 8; n++) found |= beyond[n] < 0;
+    if (found) add_block_exactly(out, even, odd, of, block);
 }
-#else
-static void add_block(float out[8][8], float sums[8][8], const factors *of, int block) {
-    add_block_exactly(out, sums, of, block);
-}
-#endif
 
 /* Word 4*n + t of a register of B goes to row t, where column n stands. */
-#if defined(__GNUC__) && defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define HAVE_SHUFFLE
-#endif
-#endif
-#if defined(HAVE_SHUFFLE)
 static inline void transpose(uint32_t *out, const uint32_t *words) {
-    ints8 in[4], by_t[4];
-    memcpy(in, words, sizeof in);
-    ints8 a = __builtin_shufflevector(in[0], in[1], 0, 8, 1, 9, 4, 12, 5, 13);
-    ints8 b = __builtin_shufflevector(in[2], in[3], 0, 8, 1, 9, 4, 12, 5, 13);
-    ints8 c = __builtin_shufflevector(in[0], in[1], 2, 10, 3, 11, 6, 14, 7, 15);
-    ints8 d = __builtin_shufflevector(in[2], in[3], 2, 10, 3, 11, 6, 14, 7, 15);
-    by_t[0] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
-    by_t[1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
-    by_t[2] = __builtin_shufflevector(c, d, 0, 1, 8, 9, 4, 5, 12, 13);
-    by_t[3] = __builtin_shufflevector(c, d, 2, 3, 10, 11, 6, 7, 14, 15);
-    memcpy(out, by_t, sizeof by_t);
+    ints8 in0 = ints_at(words), in1 = ints_at(words + 8), in2 = ints_at(words + 16), in3 = ints_at(words + 24);
+    ints8 a = __builtin_shufflevector(in0, in1, 0, 8, 1, 9, 4, 12, 5, 13);
+    ints8 b = __builtin_shufflevector(in2, in3, 0, 8, 1, 9, 4, 12, 5, 13);
+    ints8 c = __builtin_shufflevector(in0, in1, 2, 10, 3, 11, 6, 14, 7, 15);
+    ints8 d = __builtin_shufflevector(in2, in3, 2, 10, 3, 11, 6, 14, 7, 15);
+    ints8 row[4] = {
+        __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13),
+        __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15),
+        __builtin_shufflevector(c, d, 0, 1, 8, 9, 4, 5, 12, 13),
+        __builtin_shufflevector(c, d, 2, 3, 10, 11, 6, 7, 14, 15),
+    };
+    for (int t = 0; t < 4; t++) memcpy(out + 8 * t, &row[t], sizeof row[t]);
 }
 #else
+/* The exponent of a 16-bit number with `bits` bits of mantissa and its largest exponent field. */
+static int16_t exponent_of(uint16_t half, int bits, int16_t last) {
+    int16_t magnitude = (int16_t)(half & 0x7fff), field = (int16_t)(magnitude >> bits);
+    int16_t none = (int16_t)((magnitude == 0) * OF_ZERO + (field == last) * OF_INFINITY);
+    return (int16_t)((field > 1 ? field : 1) - last / 2 + none);
+}
+
+static void widen_halves(halves *out, const uint32_t *words, bool bfloat) {
+    int bits = bfloat ? 7 : 10;
+    int16_t last = bfloat ? 255 : 31;
+    for (int i = 0; i < LANES; i++) {
+        uint32_t low = words[i] & 0xffffu, high = words[i] >> 16;
+        out->low[i] = bfloat ? bfloat_value(low) : half_value(low);
+        out->high[i] = bfloat ? bfloat_value(high) : half_value(high);
+        out->exponent[i][0] = exponent_of((uint16_t)low, bits, last);
+        out->exponent[i][1] = exponent_of((uint16_t)high, bits, last);
+    }
+}
+
+static void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of, int block) {
+    add_block_exactly(out, even, odd, of, block);
+}
+
 static inline void transpose(uint32_t *out, const uint32_t *words) {
     for (int t = 0; t < 4; t++) {
         for (int i = 0; i < 4; i++) {
@@ -211,32 +259,27 @@ static inline void transpose(uint32_t *out, const uint32_t *words) {
 #endif
 
 static inline __attribute__((always_inline)) void mma_lanes(const warp *w, const op *o) {
+    static const uint32_t zeros[LANES];
     factors of;
-    of.steps = o->vector;
-    float sums[2][8][8], out[8][8];
+    float out[2][8][8];
     bool bfloat = o->detail == MMA_BF16;
-    const uint16_t *a = o->r + 4, *b = a + 2 * of.steps, *c = b + of.steps;
-    /* all sources are read before the first destination is written: they may share slots */
-    for (int step = 0; step < of.steps; step++) {
+    int steps = o->vector;
+    const uint16_t *a = o->r + 4, *b = a + 2 * steps, *c = b + steps;
+    for (int step = 0; step < 2; step++) {
         uint32_t rows[LANES];
-        transpose(rows, slot32(w, b[step]));
+        transpose(rows, step < steps ? slot32(w, b[step]) : zeros);
         widen_halves(&of.b[step], rows, bfloat);
         for (int block = 0; block < 2; block++)
-            widen_halves(&of.a[step][block], slot32(w, a[2 * step + block]), bfloat);
+            widen_halves(&of.a[step][block], step < steps ? slot32(w, a[2 * step + block]) : zeros, bfloat);
     }
+    /* all sources are read before the first destination is written: they may share slots */
+    for (int block = 0; block < 2; block++)
+        add_block(out[block], slot32(w, c[2 * block]), slot32(w, c[2 * block + 1]), &of, block);
     for (int block = 0; block < 2; block++) {
-        const uint32_t *even = slot32(w, c[2 * block]), *odd = slot32(w, c[2 * block + 1]);
-        for (int row = 0; row < 8; row++) {
-            memcpy(sums[block][row], even + 4 * row, 4 * sizeof *even);
-            memcpy(sums[block][row] + 4, odd + 4 * row, 4 * sizeof *odd);
-        }
-    }
-    for (int block = 0; block < 2; block++) {
-        add_block(out, sums[block], &of, block);
         uint32_t *even = slot32(w, o->r[2 * block]), *odd = slot32(w, o->r[2 * block + 1]);
         for (int row = 0; row < 8; row++) {
-            memcpy(even + 4 * row, out[row], 4 * sizeof *even);
-            memcpy(odd + 4 * row, out[row] + 4, 4 * sizeof *odd);
+            memcpy(even + 4 * row, out[block][row], 4 * sizeof *even);
+            memcpy(odd + 4 * row, out[block][row] + 4, 4 * sizeof *odd);
         }
     }
 }
