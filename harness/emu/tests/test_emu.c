@@ -78,6 +78,87 @@ static void test_loading(void) {
     emu_device_free(NULL);
 }
 
+#define HEAD ".version 8.3\n.target sm_80\n.address_size 64\n"
+
+/* Bodies are skipped 16 bytes at a time: what hides a brace may lie anywhere in those, and lines are counted there. */
+static void test_skipping(void) {
+    static const char blanks[] = "                                        ";
+    static const char skipped[] = "{ ret; // } \\\n/* } */\n}\n.pragma \"}\";\n{ / {}}\n}\n";
+    bool right = true;
+    for (int pad = 0; pad < 40; pad++) {
+        char text[512];
+        emu_error error;
+        snprintf(text, sizeof text, HEAD ".entry f()\n{\n%.*s%s.entry g()\n{\n%.*swrong;\n}\n", pad, blanks, skipped,
+                 pad, blanks);
+        emu_module *module = emu_load(text, strlen(text), &error);
+        right = right && module && emu_entry_count(module) == 2 && !emu_decode(module, 1, &error) && error.line == 14 &&
+                strstr(error.text, "wrong");
+        emu_unload(module);
+    }
+    check(right, "a body is skipped with its comments and strings wherever they stand, and its lines are counted");
+    emu_error error = {0};
+    const char cut[] = HEAD ".entry f()\n{\nret;\n}\n.vers";
+    check(!emu_load(cut, sizeof cut - 1, &error) && error.line == 8 && strstr(error.text, "within a word"),
+          "a text that ends within a word is refused: %d: %s", error.line, error.text);
+}
+
+/* Runs entry 0 with one warp and a buffer of words as its parameter; the words, which the device keeps. */
+static const uint32_t *run_words(emu_device *device, const char *text, emu_module **module) {
+    emu_error error = {0};
+    uint64_t data = emu_alloc(device, "data", 64, EMU_BUFFER);
+    emu_launch launch = {.grid = {1, 1, 1},
+                         .block = {1, 1, 1},
+                         .params = &data,
+                         .param_bytes = 8,
+                         .dynamic_shared = 256,
+                         .checks = true};
+    *module = emu_load(text, strlen(text), &error);
+    emu_status status = *module ? emu_run(device, *module, &launch, &error) : EMU_REFUSED;
+    check(status == EMU_OK, "the program runs: %d: %s", error.line, error.text);
+    return emu_host_bytes(device, data);
+}
+
+/* The same line of .loc means another location once the line it was inlined at was inlined elsewhere. */
+static void test_repeated_locations(void) {
+#define INLINED(line)                                                                                                  \
+    ".loc 1 " #line " 1\n.loc 1 20 1, function_name $L0, inlined_at 1 " #line " 1\n"                                   \
+    ".loc 1 5 1, function_name $L1, inlined_at 1 20 1\nmov.u32 %r, 1;\n"
+    static const char text[] = HEAD ".file 1 \"a.cu\"\n.entry f(.param .u64 data)\n{\n.reg .b32 %r;\n" INLINED(50)
+        INLINED(60) INLINED(50) ".loc 1 20 1, function_name $L0, inlined_at 1 60 1\nmov.u32 %r, 2;\nret;\n}\n";
+#undef INLINED
+    static const int lines[] = {5, 5, 5, 20}, callers[] = {50, 60, 50, 60};
+    emu_device *device = emu_device_new();
+    emu_module *module;
+    run_words(device, text, &module);
+    for (int i = 0; i < 4; i++) {
+        const emu_place *place = &emu_counts(device)->rows[i].place;
+        check(place->line == lines[i] && place->caller_line == callers[i], "instruction %d is of line %d, called at %d",
+              i, place->line, place->caller_line);
+    }
+    emu_device_free(device);
+    emu_unload(module);
+}
+
+/* Dynamic shared memory lies behind the static variables, also behind one that is declared after its use. */
+static void test_dynamic_shared(void) {
+    static const char text[] = HEAD
+        ".extern .shared .align 16 .b8 smem[];\n.entry f(.param .u64 data)\n{\n.reg .b32 %r<5>;\n.reg .b64 %rd<3>;\n"
+        "ld.param.u64 %rd1, [data];\nmov.u32 %r1, smem;\nmov.u32 %r2, smem+8;\nmov.u64 %rd2, smem;\n"
+        "st.global.u32 [%rd1], %r1;\nst.global.u32 [%rd1+4], %r2;\nst.global.u64 [%rd1+8], %rd2;\n"
+        "cp.async.ca.shared.global [smem+16], [%rd1+4], 4;\ncp.async.wait_all;\nld.shared.u32 %r3, [smem+16];\n"
+        "ld.shared.u32 %r4, [%r1+16];\nst.global.u32 [%rd1+16], %r3;\nst.global.u32 [%rd1+20], %r4;\n"
+        "{\n.shared .align 16 .b8 late[200];\nmov.u32 %r3, late;\nst.global.u32 [%rd1+24], %r3;\n}\nret;\n}\n";
+    emu_device *device = emu_device_new();
+    emu_module *module;
+    const uint32_t *words = run_words(device, text, &module);
+    uint32_t late = words[6], smem = words[0];
+    check(smem == late + 256, "it is aligned to 128 bytes: %u, and the static variable lies at %u", smem, late);
+    check(words[1] == smem + 8 && words[2] == smem && words[3] == 0, "so is every address in it");
+    check(words[4] == smem + 8 && words[5] == smem + 8, "and what a copy, a load and a register take it for");
+    emu_device_free(device);
+    emu_unload(module);
+}
+
 static void test_entries(const emu_module *module) {
     check(emu_entry_count(module) == 2, "both entries are there");
     check(emu_entry(module, -1) == NULL && emu_entry(module, 2) == NULL, "no entry beyond them");
@@ -233,6 +314,9 @@ int main(void) {
     check(module != NULL, "the program loads: %s", error.text);
     if (module) {
         test_loading();
+        test_skipping();
+        test_repeated_locations();
+        test_dynamic_shared();
         test_entries(module);
         test_buffers();
         test_refused_launches(module);
