@@ -152,8 +152,8 @@ $(foreach a,$(ARCHS),$(eval $(call ptxas,$(3),$(1).ptx,$a,$(call log,$(1),$a))))
 $(eval $(call embed,$(3)/code.o,$(3),$(1).ptx,fl_image))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
-# In this order make starts jobs: nvcc as soon as it has the instances, the objects beside it, then ptxas.
-$(BIN)/$(1): $(3)/about.o $(BUILD)/harness/main.o $(HARNESS) $(3)/code.o $(BUILD)/device/code.o $(EMULATOR) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
+# In this order make starts jobs: nvcc amid the objects, once it has the instances, and ptxas at the end.
+$(BIN)/$(1): $(3)/about.o $(BUILD)/device/code.o $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) $(3)/code.o $(HARNESS) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
 	@mkdir -p $(BIN)
 	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
 $(foreach a,$(ARCHS),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin,$(call log,$(1),$a))))
