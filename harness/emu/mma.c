@@ -20,6 +20,14 @@ enum { PLACES = 25 };
 /* The exponents of numbers that have none: the sum with any other is below LEAST or above MOST. */
 enum { OF_ZERO = -4096, OF_INFINITY = 8192, LEAST = -2048, MOST = 2048 };
 
+/* The registers of an mma. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A,
+ * of C and of D. */
+typedef struct fragments {
+    const uint32_t *a[2][2], *b[2];   /* [step][block], [step] */
+    const uint32_t *even[2], *odd[2]; /* of C, [block] */
+    bool bfloat;
+} fragments;
+
 /* Values of a register of two halves, the lower halves of all lanes and then the upper ones, and the exponents of both
  * halves of each lane. */
 typedef struct halves {
@@ -27,16 +35,35 @@ typedef struct halves {
     int16_t exponent[LANES][2];
 } halves;
 
-/* What an mma multiplies. A block is 8 rows of A, a step 8 values of k; m16n8k8 has zeros in the second step. */
+/* What an mma multiplies. */
 typedef struct factors {
     halves a[2][2]; /* [step][block]: lane 4*row + t */
     halves b[2];    /* [step]: 8*t + n */
 } factors;
 
+/* The exponent of a 16-bit number with `bits` bits of mantissa and its largest exponent field. */
+static int16_t exponent_of(uint16_t half, int bits, int16_t last) {
+    int16_t magnitude = (int16_t)(half & 0x7fff), field = (int16_t)(magnitude >> bits);
+    int16_t none = (int16_t)((magnitude == 0) * OF_ZERO + (field == last) * OF_INFINITY);
+    return (int16_t)((field > 1 ? field : 1) - last / 2 + none);
+}
+
+static void widen(halves *out, const uint32_t *words, bool bfloat) {
+    int bits = bfloat ? 7 : 10;
+    int16_t last = bfloat ? 255 : 31;
+    for (int i = 0; i < LANES; i++) {
+        uint32_t low = words[i] & 0xffffu, high = words[i] >> 16;
+        out->low[i] = bfloat ? bfloat_value(low) : half_value(low);
+        out->high[i] = bfloat ? bfloat_value(high) : half_value(high);
+        out->exponent[i][0] = exponent_of((uint16_t)low, bits, last);
+        out->exponent[i][1] = exponent_of((uint16_t)high, bits, last);
+    }
+}
+
 /* One output of a row of a block. The terms are doubles: these, their cuts and the sum of the cuts are exact. */
 static float add_terms(const factors *of, int block, int row, int n, float accumulator) {
     double terms[17] = {accumulator}, sum = 0;
-    int count = 1, top = OF_ZERO, bits;
+    int count = 1, top = isfinite(accumulator) ? OF_ZERO : OF_INFINITY, bits;
     if (accumulator != 0 && isfinite(accumulator)) {
         frexp(accumulator, &bits);
         top = bits - 1 > -126 ? bits - 1 : -126;
@@ -53,9 +80,13 @@ static float add_terms(const factors *of, int block, int row, int n, float accum
         }
     }
     if (top < LEAST) return 0;
-    int scale = PLACES - (top < MOST ? top : 0);
-    for (int i = 0; i < count; i++) sum += trunc(ldexp(terms[i], scale));
-    if (!isfinite(sum)) return (float)sum;
+    if (top > MOST) {
+        for (int i = 0; i < count; i++) sum += terms[i];
+        return (float)sum; /* not finite */
+    }
+    int scale = PLACES - top;
+    double scaling = ldexp(1, scale);
+    for (int i = 0; i < count; i++) sum += (double)(int64_t)(terms[i] * scaling);
     /* an f32 has 24 bits, and none below 2^-149 */
     frexp(sum, &bits);
     int dropped = bits - 24 > scale - 149 ? bits - 24 : scale - 149;
@@ -63,8 +94,7 @@ static float add_terms(const factors *of, int block, int row, int n, float accum
 }
 
 /* The accumulators of a block, its even and odd columns, plus their products. */
-static void add_block_exactly(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of,
-                              int block) {
+static void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of, int block) {
     for (int row = 0; row < 8; row++) {
         for (int n = 0; n < 8; n++) {
             float accumulator = float_of(n < 4 ? even[4 * row + n] : odd[4 * row + n - 4]);
@@ -73,13 +103,34 @@ static void add_block_exactly(float out[8][8], const uint32_t *even, const uint3
     }
 }
 
+/* Word 4*n + t of a register of B goes to row t, where column n stands. */
+static void transpose(uint32_t *out, const uint32_t *words) {
+    for (int t = 0; t < 4; t++) {
+        for (int i = 0; i < 4; i++) {
+            out[8 * t + i] = words[8 * i + t];
+            out[8 * t + 4 + i] = words[8 * i + 4 + t];
+        }
+    }
+}
+
+static void multiply(float out[2][8][8], const fragments *in) {
+    factors of;
+    uint32_t rows[LANES];
+    for (int step = 0; step < 2; step++) {
+        transpose(rows, in->b[step]);
+        widen(&of.b[step], rows, in->bfloat);
+        for (int block = 0; block < 2; block++) widen(&of.a[step][block], in->a[step][block], in->bfloat);
+    }
+    for (int block = 0; block < 2; block++) add_block(out[block], in->even[block], in->odd[block], &of, block);
+}
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
 #define VECTORS
 #endif
 #endif
 #if defined(VECTORS)
-/* Eight columns at once; where compilers lack these extensions add_block_exactly() does the same. */
+/* The same for eight columns at once, where compilers have these extensions. */
 typedef float row4 __attribute__((vector_size(16)));
 typedef float row8 __attribute__((vector_size(32)));
 typedef int32_t ints8 __attribute__((vector_size(32)));
@@ -123,7 +174,7 @@ static inline __attribute__((always_inline)) pairs8 exponents_of(pairs8 halves, 
     return exponent + ((magnitude == 0) & OF_ZERO) + ((field == last) & OF_INFINITY);
 }
 
-static inline __attribute__((always_inline)) void widen_halves(halves *out, const uint32_t *words, bool bfloat) {
+static inline __attribute__((always_inline)) void widen8(halves *out, const uint32_t *words, bool bfloat) {
 #pragma GCC unroll 4
     for (int lane = 0; lane < LANES; lane += 8) {
         words8 word = (words8)ints_at(words + lane);
@@ -192,8 +243,8 @@ static inline __attribute__((always_inline)) row8 add_row(row8 sum, ints8 top, c
     return (row8)((ints8)nearest + too_far) * unit; /* one f32 nearer to zero where that is -1 */
 }
 
-static inline __attribute__((always_inline)) void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd,
-                                                            const factors *of, int block) {
+static inline __attribute__((always_inline)) void add_block8(float out[8][8], const uint32_t *even, const uint32_t *odd,
+                                                             const factors *of, int block) {
     ints8 beyond = {0}, tops[8];
     for (int row = 0; row < 8; row++) {
         ints8 top = largest_exponents(join_row(even + 4 * row, odd + 4 * row), of, block, row);
@@ -206,11 +257,10 @@ static inline __attribute__((always_inline)) void add_block(float out[8][8], con
     }
     bool found = false;
     for (int n = 0; n < 8; n++) found |= beyond[n] < 0;
-    if (found) add_block_exactly(out, even, odd, of, block);
+    if (found) add_block(out, even, odd, of, block);
 }
 
-/* Word 4*n + t of a register of B goes to row t, where column n stands. */
-static inline void transpose(uint32_t *out, const uint32_t *words) {
+static inline void transpose8(uint32_t *out, const uint32_t *words) {
     ints8 in0 = ints_at(words), in1 = ints_at(words + 8), in2 = ints_at(words + 16), in3 = ints_at(words + 24);
     ints8 a = __builtin_shufflevector(in0, in1, 0, 8, 1, 9, 4, 12, 5, 13);
     ints8 b = __builtin_shufflevector(in2, in3, 0, 8, 1, 9, 4, 12, 5, 13);
@@ -224,57 +274,55 @@ static inline void transpose(uint32_t *out, const uint32_t *words) {
     };
     for (int t = 0; t < 4; t++) memcpy(out + 8 * t, &row[t], sizeof row[t]);
 }
+#if defined(__x86_64__)
+#define MULTIPLY8 __attribute__((target("avx2")))
+static bool have_vectors(void) {
+    return __builtin_cpu_supports("avx2");
+}
 #else
-/* The exponent of a 16-bit number with `bits` bits of mantissa and its largest exponent field. */
-static int16_t exponent_of(uint16_t half, int bits, int16_t last) {
-    int16_t magnitude = (int16_t)(half & 0x7fff), field = (int16_t)(magnitude >> bits);
-    int16_t none = (int16_t)((magnitude == 0) * OF_ZERO + (field == last) * OF_INFINITY);
-    return (int16_t)((field > 1 ? field : 1) - last / 2 + none);
-}
-
-static void widen_halves(halves *out, const uint32_t *words, bool bfloat) {
-    int bits = bfloat ? 7 : 10;
-    int16_t last = bfloat ? 255 : 31;
-    for (int i = 0; i < LANES; i++) {
-        uint32_t low = words[i] & 0xffffu, high = words[i] >> 16;
-        out->low[i] = bfloat ? bfloat_value(low) : half_value(low);
-        out->high[i] = bfloat ? bfloat_value(high) : half_value(high);
-        out->exponent[i][0] = exponent_of((uint16_t)low, bits, last);
-        out->exponent[i][1] = exponent_of((uint16_t)high, bits, last);
-    }
-}
-
-static void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of, int block) {
-    add_block_exactly(out, even, odd, of, block);
-}
-
-static inline void transpose(uint32_t *out, const uint32_t *words) {
-    for (int t = 0; t < 4; t++) {
-        for (int i = 0; i < 4; i++) {
-            out[8 * t + i] = words[8 * i + t];
-            out[8 * t + 4 + i] = words[8 * i + 4 + t];
-        }
-    }
+#define MULTIPLY8
+static bool have_vectors(void) {
+    return true;
 }
 #endif
 
-static inline __attribute__((always_inline)) void mma_lanes(const warp *w, const op *o) {
-    static const uint32_t zeros[LANES];
+MULTIPLY8 static void multiply8(float out[2][8][8], const fragments *in) {
     factors of;
-    float out[2][8][8];
-    bool bfloat = o->detail == MMA_BF16;
+    uint32_t rows[LANES];
+    for (int step = 0; step < 2; step++) {
+        transpose8(rows, in->b[step]);
+        widen8(&of.b[step], rows, in->bfloat);
+        for (int block = 0; block < 2; block++) widen8(&of.a[step][block], in->a[step][block], in->bfloat);
+    }
+    for (int block = 0; block < 2; block++) add_block8(out[block], in->even[block], in->odd[block], &of, block);
+}
+#else
+static void multiply8(float out[2][8][8], const fragments *in) {
+    multiply(out, in);
+}
+static bool have_vectors(void) {
+    return false;
+}
+#endif
+
+void exec_mma(warp *w, const op *o, uint32_t mask) {
+    static const uint32_t zeros[LANES];
+    (void)mask; /* all lanes, or check_all_lanes() has said so */
     int steps = o->vector;
     const uint16_t *a = o->r + 4, *b = a + 2 * steps, *c = b + steps;
-    for (int step = 0; step < 2; step++) {
-        uint32_t rows[LANES];
-        transpose(rows, step < steps ? slot32(w, b[step]) : zeros);
-        widen_halves(&of.b[step], rows, bfloat);
-        for (int block = 0; block < 2; block++)
-            widen_halves(&of.a[step][block], step < steps ? slot32(w, a[2 * step + block]) : zeros, bfloat);
+    fragments in = {.bfloat = o->detail == MMA_BF16};
+    float out[2][8][8];
+    for (int i = 0; i < 2; i++) {
+        for (int block = 0; block < 2; block++) in.a[i][block] = i < steps ? slot32(w, a[2 * i + block]) : zeros;
+        in.b[i] = i < steps ? slot32(w, b[i]) : zeros;
+        in.even[i] = slot32(w, c[2 * i]);
+        in.odd[i] = slot32(w, c[2 * i + 1]);
     }
-    /* all sources are read before the first destination is written: they may share slots */
-    for (int block = 0; block < 2; block++)
-        add_block(out[block], slot32(w, c[2 * block]), slot32(w, c[2 * block + 1]), &of, block);
+    if (have_vectors())
+        multiply8(out, &in);
+    else
+        multiply(out, &in);
+    /* all sources were read before the first destination is written: they may share slots */
     for (int block = 0; block < 2; block++) {
         uint32_t *even = slot32(w, o->r[2 * block]), *odd = slot32(w, o->r[2 * block + 1]);
         for (int row = 0; row < 8; row++) {
@@ -282,33 +330,4 @@ static inline __attribute__((always_inline)) void mma_lanes(const warp *w, const
             memcpy(odd + 4 * row, out[block][row] + 4, 4 * sizeof *odd);
         }
     }
-}
-
-static void mma_plain(const warp *w, const op *o) {
-    mma_lanes(w, o);
-}
-
-#if defined(__GNUC__) && defined(__x86_64__)
-/* The same source for wider registers: the results are the same bits. */
-__attribute__((target("avx2"))) static void mma_wide(const warp *w, const op *o) {
-    mma_lanes(w, o);
-}
-static bool have_wide(void) {
-    return __builtin_cpu_supports("avx2");
-}
-#else
-static void mma_wide(const warp *w, const op *o) {
-    mma_plain(w, o);
-}
-static bool have_wide(void) {
-    return false;
-}
-#endif
-
-void exec_mma(warp *w, const op *o, uint32_t mask) {
-    (void)mask; /* all lanes, or check_all_lanes() has said so */
-    if (have_wide())
-        mma_wide(w, o);
-    else
-        mma_plain(w, o);
 }
