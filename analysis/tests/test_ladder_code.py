@@ -4,8 +4,10 @@ import os
 import subprocess
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
+from compiled import read_listings
 
 from analysis.config import Dtype, KernelConfig
 from analysis.counts import count_instructions
@@ -13,15 +15,17 @@ from analysis.files import root
 from analysis.ladder import Version, load_all
 from analysis.published import nearest_listing
 from analysis.regions import split
-from analysis.subjects import resolve, start
+from analysis.subjects import resolve
 
 KV_LOOP = "loop"
 SIXTEEN = [version for version in load_all(root()).values() if version.version <= "v16"]
 
 
+@cache
 def loop_counts(name: str, config: KernelConfig) -> Counter[str]:
     """Opcode families in the KV loop, dummies that are never executed included; "TOTAL" is their sum."""
-    code = split(start(resolve(name, "sm_80", config)).listing()).regions[KV_LOOP]
+    subject = resolve(name, "sm_80", config)
+    code = split(read_listings(subject.path)[subject.symbol]).regions[KV_LOOP]
     counts = count_instructions(KV_LOOP, code)
     families: Counter[str] = Counter(TOTAL=counts.total)
     for opcode, n in counts.by_name.items():

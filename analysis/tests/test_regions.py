@@ -5,11 +5,10 @@ import subprocess
 from itertools import pairwise
 
 import pytest
-from compiled import ARCHS, built, cubin, landed, listing, listings
+from compiled import ARCHS, cubin, listing, listings
 
-from analysis.cubin import Cubin
 from analysis.errors import AnalysisError
-from analysis.regions import REGIONS, Graph, Loop, Parts, matrix_count, split, to_dot
+from analysis.regions import Graph, Loop, Parts, matrix_count, split, to_dot
 from analysis.sass import Listing, parse_listing
 from analysis.toolkit import find_tool
 
@@ -83,19 +82,6 @@ def test_nest_under_divergence(arch: str) -> None:
     (outer,) = graph.nest
     (inner,) = outer.children
     assert inner.blocks < outer.blocks
-
-
-@pytest.mark.parametrize(("version", "arch"), landed())
-def test_the_kv_loop_of_landed_versions(version: str, arch: str) -> None:
-    path = built(version, arch)
-    for kernel in Cubin.read(path).entries:
-        parts = split(listings(path)[kernel.symbol])
-        config = parts.listing.config
-        assert config is not None
-        tiles = config.B_r // 16 // config.n_warps * (config.B_c // 8) * (config.d_head // 16)
-        assert parts.matrix_count == 2 * tiles  # Q·Kᵀ and P·V, m16n8k16 each
-        assert parts.regions["epilogue"][-1].base == "EXIT"
-        assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
 
 
 def test_what_a_branch_may_skip_is_not_in_every_pass() -> None:
