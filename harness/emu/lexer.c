@@ -6,24 +6,20 @@
 #endif
 
 #define S SPACE
-#define B STOP
-#define O OTHER
 #define D (DIGIT | PART)
 #define P START
 #define L (LETTER | START | PART)
 const uint8_t lexer_classes[256] = {
-    0, 0, 0,     0, 0, 0, 0, 0, 0, S, S, S, S, S, 0, 0,     /* tab, line feed and their kin */
-    0, 0, 0,     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,     /**/
-    S, 0, B | O, 0, L, P, 0, 0, 0, 0, 0, 0, 0, 0, O, B | O, /* blank " $ % . / */
-    D, D, D,     D, D, D, D, D, D, D, 0, 0, 0, 0, 0, 0,     /* digits */
-    0, L, L,     L, L, L, L, L, L, L, L, L, L, L, L, L,     /* A to O */
-    L, L, L,     L, L, L, L, L, L, L, L, 0, 0, 0, 0, L,     /* P to Z, _ */
-    0, L, L,     L, L, L, L, L, L, L, L, L, L, L, L, L,     /* a to o */
-    L, L, L,     L, L, L, L, L, L, L, L, B, 0, B, 0, 0,     /* p to z, braces */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, S, S, S, S, S, 0, 0, /* tab, line feed and their kin */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /**/
+    S, 0, 0, 0, L, P, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* blank $ % */
+    D, D, D, D, D, D, D, D, D, D, 0, 0, 0, 0, 0, 0, /* digits */
+    0, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, /* A to O */
+    L, L, L, L, L, L, L, L, L, L, L, 0, 0, 0, 0, L, /* P to Z, _ */
+    0, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, /* a to o */
+    L, L, L, L, L, L, L, L, L, L, L, 0, 0, 0, 0, 0, /* p to z */
 };
 #undef S
-#undef B
-#undef O
 #undef D
 #undef P
 #undef L

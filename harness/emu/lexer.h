@@ -12,10 +12,8 @@ enum lexer_class {
     SPACE = 1,
     DIGIT = 2,
     LETTER = 4,
-    START = 8,  /* of a name */
-    PART = 16,  /* of a name behind its start */
-    STOP = 32,  /* a brace, or what may hide one */
-    OTHER = 64, /* begins what is neither a name nor a number nor a mark */
+    START = 8, /* of a name */
+    PART = 16, /* of a name behind its start */
 };
 extern const uint8_t lexer_classes[256];
 
