@@ -21,6 +21,8 @@ from .sass import Instruction, Listing
 REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line")
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
 _INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
+_BRANCHES = _INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
+_LEAVING = _INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
 
 
 @dataclass
@@ -84,6 +86,8 @@ class Graph:
     # Where a branch goes. BSYNC continues where the BSSY of its barrier register said; see _link.
 
     def _targets(self, at: Instruction) -> list[int]:
+        if at.base not in _BRANCHES:
+            return []
         target = self.listing.target(at)
         if at.base in ("BRA", "JMP", "CALL") and target is None and not self._is_call(at):
             raise AnalysisError(f"{self.listing.label}: the target of {at.text!r} at {at.address:04x} is unknown")
@@ -100,12 +104,12 @@ class Graph:
 
     @staticmethod
     def _falls_through(at: Instruction) -> bool:
+        if at.base not in _LEAVING:
+            return True
         conditional = bool(at.predicate) or re.match(r"!?U?P[0-9]", at.operands) is not None or ".DIV" in at.opcode
-        if at.base in ("BRA", "JMP", "EXIT", "RET", "BRX", "BRXU", "JMX", "JMXU", "KILL"):
-            return conditional
         if at.base == "CALL":
             return conditional or not re.search(r"`\(\.L", at.operands)
-        return True
+        return conditional
 
     def _blocks(self) -> dict[int, Block]:
         starts = {self.code[0].address}

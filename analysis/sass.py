@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -139,6 +139,7 @@ _SKIPPED = re.compile(
 )
 
 
+@cache  # a listing of thousands of lines has some hundred codes
 def _control_of_text(text: str) -> Control:
     wait, read, write, yields, stall = text.split(":")
     mask = sum(1 << i for i, mark in enumerate(wait[1:]) if mark != "-")
