@@ -148,7 +148,8 @@ def modelled_traffic(subject: Subject) -> dict[str, int] | None:
     path = root() / "bin" / subject.name
     if not path.exists() or subject.config is None:
         return None
-    arguments = ["--backend", "emu", "--no-check", "--counters", "--json", "-", "--config", str(subject.config)]
+    arguments = ["--backend", "emu", "--checks", "off", "--no-check", "--counters", "--json", "-"]
+    arguments += ["--config", str(subject.config)]
     arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
     outcome = executables.run_command([str(path), *arguments], 60)
     if outcome.status:
