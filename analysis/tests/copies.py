@@ -32,7 +32,7 @@ def lend_objects(folder: Path, variant: str = "") -> None:
     for name in ("harness", "flags"):
         built, target = root() / "build" / name, folder / "build" / variant / name
         if built.is_dir():
-            shutil.copytree(built, target, copy_function=shutil.copy2)
+            shutil.copytree(built, target, copy_function=shutil.copy2, dirs_exist_ok=True)
 
 
 def environment() -> dict[str, str]:
