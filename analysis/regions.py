@@ -67,7 +67,7 @@ class Parts:
         """The KV loop without what the compiler moved out of line."""
         return self.regions["loop"]
 
-    @property
+    @cached_property
     def matrix_count(self) -> int:
         return sum(at.base in MATRIX for at in self.loop)
 
