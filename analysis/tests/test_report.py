@@ -1,6 +1,7 @@
 """The page over all versions: complete without any record, escaped, self-contained, readable without its pictures."""
 
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -84,8 +85,15 @@ def test_pictures_are_part_of_the_page_follow_its_colours_and_have_words() -> No
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(names)
 
 
+@cache
+def page_of_the_repository() -> tuple[list[Section], str]:
+    """Its sections and its HTML."""
+    made = list(sections(root()))
+    return made, to_html(made)
+
+
 def test_the_page_of_the_repository_is_light() -> None:
-    text = to_html(sections(root()))
+    _, text = page_of_the_repository()
     assert len(text.encode()) < 3_000_000
     names = re.findall(r'\bid="([^"]+)"', text)
     assert len(names) == len(set(names))
@@ -108,11 +116,11 @@ def test_bars_in_cells_do_not_split_a_markdown_row() -> None:
 
 
 def test_the_page_of_the_repository_names_every_version() -> None:
-    page = sections(root())
+    page, html = page_of_the_repository()
     text = to_markdown(page)
     for path in sorted((root() / "kernels").glob("v*.cu")):
         assert f"| {path.name[:3]} " in text
-    parsed(to_html(page))
+    parsed(html)
 
 
 def test_the_page_needs_no_record(
