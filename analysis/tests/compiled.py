@@ -111,12 +111,12 @@ def _keep(made: Path, target: Path) -> None:
 
 
 def disassembly(path: Path, *options: str) -> str:
-    """What `nvdisasm -c` prints of a cubin."""
+    """What nvdisasm prints of a cubin."""
     target = _folder("nvdisasm", *options, hashlib.sha256(path.read_bytes()).hexdigest()) / "listing"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
             out = Path(scratch) / "out"
-            out.write_text(_run("nvdisasm", "-c", *options, str(path)), encoding="utf-8")
+            out.write_text(_run("nvdisasm", *options, str(path)), encoding="utf-8")
             _keep(out, target)
     return target.read_text(encoding="utf-8")
 
@@ -124,7 +124,7 @@ def disassembly(path: Path, *options: str) -> str:
 def read_listings(path: Path) -> dict[str, Listing]:
     """The listing of every kernel of a cubin by symbol, from one run of nvdisasm."""
     read = Cubin.read(path)
-    text = disassembly(path)
+    text = disassembly(path, "-c")
     by_symbol = {each.symbol: each for each in parse_listing(text, path.name)}
     return {
         kernel.symbol: with_control(replace(by_symbol[kernel.symbol], arch=read.arch), kernel)

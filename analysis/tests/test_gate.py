@@ -273,7 +273,7 @@ def kept_listing(path: Path, config: KernelConfig) -> Listing:
     """As disassemble() makes it, from what nvdisasm printed of this cubin when it was new."""
     cubin = Cubin.read(path)
     kernel = select(cubin.entries, config, path.name)
-    found = parse_listing(disassembly(path, "-fun", str(kernel.index)))
+    found = parse_listing(disassembly(path, "-c", "-fun", str(kernel.index)))
     (own,) = (listing for listing in found if listing.symbol == kernel.symbol)
     return with_control(replace(own, arch=cubin.arch), kernel)
 

@@ -1,16 +1,14 @@
 """The control-flow graph, the loop nest and the regions of a kernel."""
 
 import re
-import subprocess
 from itertools import pairwise
 
 import pytest
-from compiled import ARCHS, cubin, listing, listings
+from compiled import ARCHS, cubin, disassembly, listing, listings
 
 from analysis.errors import AnalysisError
 from analysis.regions import Graph, Loop, Parts, matrix_count, split, to_dot
 from analysis.sass import Listing, parse_listing
-from analysis.toolkit import find_tool
 
 OURS = "_Z13flash_forward"
 
@@ -259,9 +257,7 @@ def unlike_pieces(whole: Listing) -> set[str]:
 def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
     """nvdisasm draws the graph too, with a data-flow analysis of its own."""
     path = cubin(source, arch)
-    drawn = subprocess.run(
-        [str(find_tool("nvdisasm")), "-bbcfg", str(path)], capture_output=True, text=True, check=True
-    ).stdout
+    drawn = disassembly(path, "-bbcfg")
     theirs = set(re.findall(r'^"(\.L_x_\d+)":\w+:\w -> "(\.L_x_\d+)"', drawn, re.MULTILINE))
     ours = set().union(*(labelled_edges(whole) for whole in listings(path).values()))
     closing_or_calling = set().union(*(unlike_pieces(whole) for whole in listings(path).values()))
