@@ -262,12 +262,13 @@ def atomic_cases() -> None:
                 want += [total % (1 << bits)] * 8
             words = f".reg .b{bits} %old, %start;\nmov.b{bits} %start, {seed};\n"
             base = ".reg .b64 %p;\n.reg .b32 %x;\n.reg .pred %q;\n"
-            where = "shr.u32 %x, %i, 3;\nmov.u64 %p, board;\nmad.wide.u32 %p, %x, 128, %p;\n" if space == "global" else \
-                    "shr.u32 %x, %t, 3;\nmov.u64 %p, smem;\nmad.wide.u32 %p, %x, 8, %p;\n"  # fmt: skip
+            cell = "shr.u32 %x, %i, 3;\nmov.u64 %p, board;\nmad.wide.u32 %p, %x, 128, %p;\n"  # within the CTA's part
+            if space != "global":
+                cell = "shr.u32 %x, %t, 3;\nmov.u64 %p, smem;\nmad.wide.u32 %p, %x, 8, %p;\n"
             start = f"and.b32 %x, %t, 7;\nsetp.eq.u32 %q, %x, 0;\n@%q st.{space}.b{bits} [%p], %start;\nbar.sync 0;\n"
             end = f"bar.sync 0;\nld.{space}.b{bits} %d, [%p];\nbar.sync 0;"
             for form in (f"atom{next(modifiers)}.{space}.{op}.{t} %old, [%p], %a;", f"red.{space}.{op}.{t} [%p], %a;"):
-                CASES.append(Case(form.split(" ")[0], words + base + where + start + form + "\n" + end, {"a": values},
+                CASES.append(Case(form.split(" ")[0], words + base + cell + start + form + "\n" + end, {"a": values},
                                   {"d": np.array(want, unsigned(bits))}))  # fmt: skip
     more_atomic_cases()
 

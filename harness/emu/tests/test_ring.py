@@ -1,7 +1,7 @@
 """The versions with a ring of stages: what is wrong with an mbarrier is reported, under several schedules.
 
-Changes are made to one place of the PTX at a time, in the copy of the kernel that a launch with one head executes. Waits
-and arrivals that are left out are among the mutants of test_mutations.py.
+Changes are made to one place of the PTX at a time, in the copy of the kernel that a launch with one head executes.
+Waits and arrivals that are left out are among the mutants of test_mutations.py.
 """
 
 from __future__ import annotations
