@@ -1,6 +1,7 @@
 """gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
 
 import math
+import re
 import struct
 import time
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 from analysis import executables, gpu_check
 from analysis.__main__ import main
 from analysis.config import parse_short_form
+from analysis.files import read_text, root
 from analysis.tests.fake import FakeBin, fake_sanitizer
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -165,3 +167,17 @@ def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypat
     monkeypatch.setenv("LAUNCH", "env CUDA_VISIBLE_DEVICES=3")
     assert executables.run(program, ["x"], 10).stdout == "devices: 3, x\n"
     assert executables.run(program, ["x"], 10, {"CUDA_VISIBLE_DEVICES": ""}).stdout == "devices: , x\n"
+
+
+def test_the_emulators_page_says_what_the_log_holds() -> None:
+    """How many outputs of the GPU and the emulator differ at most, and no element by more than a step."""
+    log = read_text(root() / "logs/gpu-check.h200.txt")
+    found = re.findall(r"v\d\d (fp16|bf16) output as the emulator's: ok (.*)", log)
+    assert len(found) == 2 * len(list((root() / "kernels").glob("v[0-9][0-9]_*.cu")))
+    shares = dict.fromkeys(gpu_check.DTYPES, 0.0)
+    for dtype, text in found:
+        notes = re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)
+        assert len(notes) == len(gpu_check.COMPARED) and all(float(steps) <= 1 for _, steps in notes)
+        shares[dtype] = max(shares[dtype], *(float(share) for share, _ in notes))
+    page = " ".join(read_text(root() / "docs/emulator.md").split())
+    assert f"up to {shares['fp16']:.2f} % in fp16 and {shares['bf16']:.2f} % in bf16" in page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import THREADS, Array, Batch, Case
+from emulation import ROOT, THREADS, Array, Batch, Case
 from tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
 
 RECORD = Path(__file__).with_name("mma.h200.csv")
@@ -43,7 +43,9 @@ def test_the_rule_explains_what_the_gpu_did(form: str) -> None:
     kinds, registers = recorded(form)
     as_accumulators = registers | {f"c{i}": registers[f"d{i}"] for i in range(4)}
     want, got = matrices(form, as_accumulators)[2], fused_sums(form, registers)
-    assert len(kinds) == 9
+    page = " ".join((ROOT / "docs/emulator.md").read_text().split())
+    outputs = f"{len(FORMS) * len(kinds) * want[0].size:,} outputs of nine kinds"
+    assert len(kinds) == 9 and outputs in page
     assert {kinds[mma] for mma in np.flatnonzero((want != got).any(axis=(1, 2)))} == set()
 
 
