@@ -108,9 +108,10 @@ $(BUILD)/revision.h: FORCE
 
 # --- Host code: C11 everywhere outside kernels/. ----------------------------------------------------------------------
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
-EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/ptxrun.c,$(wildcard harness/emu/*.c)))
+EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check tool)))
+EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/tool/ptxrun.c,$(EMULATOR_C)))
 OBJECTS := $(HARNESS) $(EMULATOR)
-HOT := reference inputs $(addprefix emu/,frequent lexer mma memory parser registers shadow warp)# where a run spends its time
+HOT := reference inputs $(addprefix emu/,check/shadow $(addprefix machine/,frequent memory mma warp) $(addprefix ptx/,lexer parser registers))# where a run spends its time
 $(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
@@ -168,7 +169,7 @@ $(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if 
 $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
 $(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image))
 
-bin/ptxrun: $(BUILD)/harness/emu/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
+bin/ptxrun: $(BUILD)/harness/emu/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 
@@ -196,7 +197,7 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 %.tap: %
 	$(call say,TEST,$*)./$< >$@ 2>&1 && echo '# exit 0' >>$@ || echo "# exit $$?" >>$@
 
--include $(wildcard $(BUILD)/harness/*.d $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*.d $(BUILD)/harness/emu/*.d $(BUILD)/device/*.d)
+-include $(wildcard $(BUILD)/harness/*.d $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*/*.d $(BUILD)/harness/emu/*/*.d $(BUILD)/device/*.d)
 
 ##@ Looking at machine code
 regs: $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call record,regs,$v,$a,csv)))  ## registers, spills and code hash: regs/vNN.sm_XX.csv and a report
@@ -274,8 +275,8 @@ check-long: all $(TAPS)  ## the tests that take minutes
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(wildcard harness/*.c harness/emu/*.c harness/tests/*.c harness/emu/tests/*.c)
-FORMATTED := $(C_FILES) $(wildcard common/*.h common/*.cuh harness/*.h harness/emu/*.h harness/tests/*.h harness/device/*.cu kernels/*.cu)
+C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/tests/*.c harness/emu/tests/*.c)
+FORMATTED := $(C_FILES) $(wildcard common/*.h common/*.cuh harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h harness/device/*.cu kernels/*.cu)
 lint: $(READY) $(C_FILES:%.c=build/lint/%.tidy)  ## clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy

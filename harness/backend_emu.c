@@ -3,7 +3,7 @@
 #include "harness/backend.h"
 #include "harness/config.h"
 #include "harness/emu/emu.h"
-#include "harness/emu/print.h"
+#include "harness/emu/tool/print.h"
 
 #include <stdlib.h>
 #include <string.h>

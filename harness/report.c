@@ -2,7 +2,7 @@
 
 #include "harness/about.h"
 #include "harness/config.h"
-#include "harness/emu/print.h"
+#include "harness/emu/tool/print.h"
 #include "harness/json.h"
 
 #include <errno.h>

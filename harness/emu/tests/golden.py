@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from versions import Launch, Version, versions
+from support.versions import Launch, Version, versions
 
-GOLDEN = Path(__file__).resolve().parent / "golden_counters.csv"
+GOLDEN = Path(__file__).resolve().parent / "records/golden_counters.csv"
 FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors"]
 
 

@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from versions import Launch, versions
+from support.versions import Launch, versions
 
-MEASURED = Path(__file__).resolve().parent / "ncu_counts.csv"
+MEASURED = Path(__file__).resolve().parent / "records/ncu_counts.csv"
 VERSIONS = ("v01", "v02")
 PROBLEM = {"seq": 512, "heads": 2, "batch": 1}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import ncu
 import speed
-from markers import PAGE, ROOT, fill
+from support.markers import PAGE, ROOT, fill
 
 EXAMPLE = """\
 .version 8.0

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from markers import PAGE, ROOT, fill
+from support.markers import PAGE, ROOT, fill
 
-RECORD = Path(__file__).with_name("speed.csv")
+RECORD = Path(__file__).parent / "records/speed.csv"
 ANSWERS = 5  # runs of bin/v16
 FIELDS = ("version", "what", "seq", "checks", "cores", "unit", "median", "least")
 

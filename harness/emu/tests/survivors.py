@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from mutations import SYNCHRONISATION, Mutant, equivalent, mutants
-from versions import Launch, Version
+from support.mutations import SYNCHRONISATION, Mutant, equivalent, mutants
+from support.versions import Launch, Version
 
 SCHEDULES = (0, 1, 2)
 ROW_HEADS = 16  # a version may have a copy of the code for the row stride of 16 heads

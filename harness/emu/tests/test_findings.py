@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from emulation import entry, ptxrun
+from support.emulation import entry, ptxrun
 
 SHARED = ".shared .align 16 .b8 smem[1024];"
 FILES = '.file 1 "lesson.cu"'

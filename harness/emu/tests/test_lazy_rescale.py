@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import Array
-from versions import D_HEAD, Launch, Version, first_in_check, versions
+from support.emulation import Array
+from support.versions import D_HEAD, Launch, Version, first_in_check, versions
 
 SEQ = 512
 VERSIONS = [version for version in versions() if Launch(version.entry("fp16")).config.lazy_rescale]

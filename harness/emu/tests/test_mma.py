@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import ROOT, THREADS, Array, Batch, Case
-from tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
+from support.emulation import ROOT, THREADS, Array, Batch, Case
+from support.tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
 
-RECORD = Path(__file__).with_name("mma.h200.csv")
+RECORD = Path(__file__).parent / "records/mma.h200.csv"
 
 
 def recorded(form: str) -> tuple[list[str], dict[str, Array]]:

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from mutations import RULES, SYNCHRONISATION, Mutant, equivalent
+from support.mutations import RULES, SYNCHRONISATION, Mutant, equivalent
+from support.versions import DTYPES, Version, versions
 from survivors import EQUIVALENT, Trials
-from versions import DTYPES, Version, versions
 
 VERSIONS = versions()
 # The versions and the kinds that are tried in every check: plain code, unrolled code with two copies, and a ring.

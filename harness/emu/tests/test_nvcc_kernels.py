@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import POINTERS, ROOT, entry, ptxrun
+from support.emulation import POINTERS, ROOT, entry, ptxrun
 
-SOURCES = Path(__file__).resolve().parent / "kernels"
+SOURCES = Path(__file__).resolve().parent / "support/kernels"
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emulation import ROOT, Batch
-from forms import missing, read_forms
-from opcodes import CASES, FIRST
-from opcodes_convert import compare_cases, convert_cases, table_cases
-from opcodes_float import float_cases
-from opcodes_integer import integer_cases, logic_cases
-from opcodes_memory import atomic_cases, data_cases
-from opcodes_warp import copy_cases, flow_cases, matrix_cases, shuffle_cases, vote_cases
+from support.emulation import ROOT, Batch
+from support.forms import missing, read_forms
+from vectors.opcodes import CASES, FIRST
+from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
+from vectors.opcodes_float import float_cases
+from vectors.opcodes_integer import integer_cases, logic_cases
+from vectors.opcodes_memory import atomic_cases, data_cases
+from vectors.opcodes_warp import copy_cases, flow_cases, matrix_cases, shuffle_cases, vote_cases
 
 GROUPS = (
     integer_cases,

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from versions import Launch, Version, first_in_check, versions
+from support.versions import Launch, Version, first_in_check, versions
 
 VERSIONS = [version for version in versions() if Launch(version.entry("fp16")).config.stages]
 SEQ = 768  # twelve blocks: a ring of four stages is gone round three times

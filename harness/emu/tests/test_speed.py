@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from markers import PAGE
 from speed import LIMITS, RECORD, Limit, Record, Row, figure, find, parse, table, write
-from versions import versions
+from support.markers import PAGE
+from support.versions import versions
 
 LOAD = Limit("load", "", "load", 0, "off", 5)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulation import ROOT, entry, ptxrun
+from support.emulation import ROOT, entry, ptxrun
 
 from analysis import records
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import golden
 import pytest
-from versions import DTYPES, Launch, Version, first_in_check, versions
+from support.versions import DTYPES, Launch, Version, first_in_check, versions
 
 VERSIONS = versions()
 BY_NAME = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)

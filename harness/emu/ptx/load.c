@@ -1,5 +1,5 @@
 /* load.c - emu_load and emu_decode: memory of a module, errors of loading, and the queries about a loaded module. */
-#include "machine.h"
+#include "../machine/machine.h"
 
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emulation import ptxrun
+from support.emulation import ptxrun
 
 OPCODE = re.compile(r"^(?:@!?%?\w+\s+)?([a-z0-9]+(?:\.[\w:]+)*)")
 

@@ -1,5 +1,5 @@
 /* arguments.c - see arguments.h */
-#include "harness/emu/arguments.h"
+#include "arguments.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-import exact
 import numpy as np
-from emulation import Array
-from exact import BFLOAT, HALF, SINGLE, Format
+from support import exact
+from support.emulation import Array
+from support.exact import BFLOAT, HALF, SINGLE, Format
 
 FORMATS = {"f16": HALF, "bf16": BFLOAT}
 FORMS = [f"m16n8k{k}.{kind}" for k in (16, 8) for kind in FORMATS]

@@ -1,6 +1,7 @@
 /* lexer.h - what lexer.c and literals.c share: classes of bytes, and tokens that are seldom read.
  *
- * A text ends in no word: lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other end.
+ * A text ends in no word: lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other
+ * end.
  */
 #ifndef FL_EMU_LEXER_H
 #define FL_EMU_LEXER_H

@@ -23,7 +23,8 @@ typedef struct worker {
 void free_findings(emu_device *device);
 bool merge_findings(crew *c, worker *workers, int count);
 void merge_counts(crew *c, worker *workers, int count);
-/* With checks a record for each granule of an output; finish_outputs() reports what was not written exactly once. */
+/* With checks a record for each granule of an output; finish_outputs() reports what was not written exactly once.
+ */
 bool prepare_outputs(emu_device *device, bool checks);
 bool finish_outputs(crew *c);
 

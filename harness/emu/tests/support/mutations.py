@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from versions import KernelConfig
+from support.versions import KernelConfig
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 /* decode.h - the state of decoding one entry, and helpers that the decode_ functions share.
  *
- * Operands are checked here against the widths of the instruction: source() and dest() refuse a register of another
- * width by name, and with WIDER allow a wider register as PTX does for ld, st and cvt.
+ * Operands are checked here against the widths of the instruction: source() and dest() refuse a register of
+ * another width by name, and with WIDER allow a wider register as PTX does for ld, st and cvt.
  */
 #ifndef FL_EMU_DECODE_H
 #define FL_EMU_DECODE_H

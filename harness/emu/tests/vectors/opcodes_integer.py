@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-from emulation import Array, Case
-from opcodes import CASES, SIZE, Reference, add_case, integer_case, integers, signed, unsigned
+from support.emulation import Array, Case
+from vectors.opcodes import CASES, SIZE, Reference, add_case, integer_case, integers, signed, unsigned
 
 
 def integer_cases() -> None:

@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Callable
 
-import exact
 import numpy as np
-from emulation import Array, Case
-from exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
-from opcodes import (
+from support import exact
+from support.emulation import Array, Case
+from support.exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from vectors.opcodes import (
     CASES,
     FLOAT_EDGES,
     SIZE,

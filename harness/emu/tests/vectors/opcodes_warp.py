@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import tensor_core
-from emulation import Array, Case
-from opcodes import CASES, SIZE, first_input
+from support import tensor_core
+from support.emulation import Array, Case
+from vectors.opcodes import CASES, SIZE, first_input
 
 
 def warps(array: Array) -> Array:

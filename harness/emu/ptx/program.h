@@ -6,7 +6,7 @@
 #ifndef FL_EMU_PROGRAM_H
 #define FL_EMU_PROGRAM_H
 
-#include "emu.h"
+#include "../emu.h"
 
 #include <pthread.h>
 #include <setjmp.h>

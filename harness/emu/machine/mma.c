@@ -4,7 +4,7 @@
  * sets the unit, 25 binary places below it. Every term is cut to whole units, the cut terms are added exactly, and the
  * sum is cut to an f32; all cuts are towards zero. A product's exponent is that of its factors added, a subnormal has
  * the smallest one of its format, and a zero has none. The PTX ISA leaves all this open: it is what an H200 computes,
- * bit for bit, in the outputs recorded in tests/mma.h200.csv. Other devices cut elsewhere.
+ * bit for bit, in the outputs recorded in tests/records/mma.h200.csv. Other devices cut elsewhere.
  *
  * Layouts (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4*g + t of a register that holds two halves has elements
  * 2*t and 2*t + 1 of row g of an 8x8 block. B is stored by columns: its word of lane 4*n + t has rows k = 2*t and

@@ -9,7 +9,7 @@
 #ifndef FL_EMU_MACHINE_H
 #define FL_EMU_MACHINE_H
 
-#include "program.h"
+#include "../ptx/program.h"
 
 #include <stdatomic.h>
 

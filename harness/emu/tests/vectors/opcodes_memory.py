@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from emulation import Array, Case
-from opcodes import CASES, SIZE, add_case, first_input, integers, signed, singles, unsigned
+from support.emulation import Array, Case
+from vectors.opcodes import CASES, SIZE, add_case, first_input, integers, signed, singles, unsigned
 
 
 def data_cases() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import ROOT, Array, ptxrun
+from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
 from analysis.config import KernelConfig, parse_symbol

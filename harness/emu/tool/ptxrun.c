@@ -5,8 +5,8 @@
  * Arguments are given in the order of the parameters and numbered from 0, as in the PTX. Data that was asked for goes
  * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage.
  */
-#include "harness/emu/arguments.h"
-#include "harness/emu/print.h"
+#include "arguments.h"
+#include "print.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* print.c - see print.h */
-#include "harness/emu/print.h"
+#include "print.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

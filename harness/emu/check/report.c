@@ -1,5 +1,5 @@
 /* report.c - findings in words, and the output of device printf. */
-#include "machine.h"
+#include "../machine/machine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

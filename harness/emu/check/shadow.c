@@ -12,7 +12,7 @@
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
  * write.
  */
-#include "machine.h"
+#include "../machine/machine.h"
 
 #include <stdlib.h>
 

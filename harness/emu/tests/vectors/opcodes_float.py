@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Callable
 
-import exact
 import numpy as np
-from emulation import Array, Case, same_bits, within
-from exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
-from opcodes import CASES, SIZE, add_case, halves, same_halves, same_packed, same_single, singles
+from support import exact
+from support.emulation import Array, Case, same_bits, within
+from support.exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from vectors.opcodes import CASES, SIZE, add_case, halves, same_halves, same_packed, same_single, singles
 
 
 def float_cases() -> None:

@@ -8,7 +8,7 @@
 #ifndef FL_ARGUMENTS_H
 #define FL_ARGUMENTS_H
 
-#include "harness/emu/emu.h"
+#include "../emu.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-import exact
 import numpy as np
-from emulation import Array, Case, same_bits
-from exact import Format
+from support import exact
+from support.emulation import Array, Case, same_bits
+from support.exact import Format
 
 SIZE = 256
 CASES: list[Case] = []

@@ -6,7 +6,7 @@
 #ifndef FL_PRINT_H
 #define FL_PRINT_H
 
-#include "harness/emu/emu.h"
+#include "../emu.h"
 
 #ifdef __cplusplus
 extern "C" {
