@@ -157,8 +157,8 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
 
 static bool emu_explain(const struct backend *backend, FILE *file, bool counters) {
     const struct emu *emu = (const struct emu *)backend;
-    print_findings(file, emu->device);
-    return !counters || print_counters(file, emu_counts(emu->device));
+    emu_print_findings(file, emu->device);
+    return !counters || emu_print_counters(file, emu_counts(emu->device));
 }
 
 static const struct backend_ops EMU_OPS = {

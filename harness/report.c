@@ -157,7 +157,7 @@ static void add_tally(struct json *json, const emu_tally *tally, emu_tally_key k
 /* The tables that --counters prints; null without it. */
 static void add_table(struct json *json, const char *name, const emu_counters *tables, emu_tally_key key) {
     size_t count;
-    emu_tally *tallies = tables ? tally_counters(tables, key, &count) : NULL;
+    emu_tally *tallies = tables ? emu_tally_counters(tables, key, &count) : NULL;
     if (!tables) {
         json_null(json, name);
         return;

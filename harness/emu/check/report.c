@@ -51,7 +51,7 @@ static size_t append_place(char *out, size_t bytes, size_t used, const emu_place
 static char *compose(const machine *m, const finding_record *record, const char *sentences) {
     char text[3000];
     size_t used = append(text, sizeof text, 0, "%s", class_names[record->class_]);
-    emu_place here = place_of(m->code, record->here), other = place_of(m->code, record->other);
+    emu_place here = emu_place_of(m->code, record->here), other = emu_place_of(m->code, record->other);
     used = append_place(text, sizeof text, used, &here);
     used = append(text, sizeof text, used, "\n  CTA (%u, %u, %u)", m->cta[0], m->cta[1], m->cta[2]);
     if (record->warp >= 0) used = append(text, sizeof text, used, ", warp %d", record->warp);
@@ -77,8 +77,8 @@ static finding_record *find_record(machine *m, emu_class class_, uint32_t other)
     return NULL;
 }
 
-void report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane, int other_thread, uint64_t address,
-            const char *format, ...) {
+void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane, int other_thread,
+                uint64_t address, const char *format, ...) {
     finding_record *record = find_record(m, class_, other);
     if (record) {
         record->count++;
@@ -122,7 +122,7 @@ void report(machine *m, emu_class class_, uint32_t other, const warp *w, int lan
 
 /* ---- printf of the device ---- */
 
-void append_output(machine *m, const char *text, size_t length) {
+void emu_append_output(machine *m, const char *text, size_t length) {
     if (!m->launch->output) return;
     if (m->output_length + length > m->output_capacity) {
         size_t larger = 2 * (m->output_length + length) + 256;
@@ -160,40 +160,40 @@ static size_t print_conversion(machine *m, const char *format, argument_reader *
                 memchr(format + length, 'j', modifiers) || memchr(format + length, 't', modifiers);
     char kind = format[length + modifiers];
     if (!kind || length > 16) {
-        append_output(m, format, 1);
+        emu_append_output(m, format, 1);
         return 1;
     }
     if (kind == '%') {
-        append_output(m, "%", 1);
+        emu_append_output(m, "%", 1);
     } else if (strchr("diouxX", kind)) {
         uint64_t value = next_argument(reader, wide ? 8 : 4);
         if (!wide && (kind == 'd' || kind == 'i')) value = (uint64_t)(int64_t)(int32_t)value;
         snprintf(piece, sizeof piece, "%.*sll%c", (int)length, format, kind);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
+        emu_append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
     } else if (strchr("fFeEgGaA", kind)) {
         uint64_t bits = next_argument(reader, 8);
         double value;
         memcpy(&value, &bits, sizeof value);
         snprintf(piece, sizeof piece, "%.*s%c", (int)length, format, kind);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
+        emu_append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
     } else if (kind == 'c') {
         char c = (char)next_argument(reader, 4);
-        append_output(m, &c, 1);
+        emu_append_output(m, &c, 1);
     } else if (kind == 's') {
-        const char *string = device_string(m, next_argument(reader, 8));
-        append_output(m, string, strlen(string));
+        const char *string = emu_device_string(m, next_argument(reader, 8));
+        emu_append_output(m, string, strlen(string));
     } else {
         uint64_t value = next_argument(reader, 8);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, "0x%" PRIx64, value));
+        emu_append_output(m, text, (size_t)snprintf(text, sizeof text, "0x%" PRIx64, value));
     }
     return length + modifiers + 1;
 }
 
-void device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
+void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
     argument_reader reader = {arguments, argument_bytes, 0};
     while (*format) {
         size_t plain = strcspn(format, "%");
-        append_output(m, format, plain);
+        emu_append_output(m, format, plain);
         format += plain;
         if (*format) format += print_conversion(m, format, &reader);
     }

@@ -31,7 +31,7 @@ static uint32_t who_instruction(uint32_t who) {
 
 /* ---- life ---- */
 
-bool shadow_create(machine *m) {
+bool emu_shadow_create(machine *m) {
     uint32_t granule = m->code->granule_bytes;
     m->cell_shift = (uint32_t)__builtin_ctz(granule);
     m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
@@ -51,7 +51,7 @@ bool shadow_create(machine *m) {
     return complete;
 }
 
-void shadow_free(machine *m) {
+void emu_shadow_free(machine *m) {
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
@@ -63,7 +63,7 @@ void shadow_free(machine *m) {
     }
 }
 
-void shadow_start_cta(machine *m) {
+void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     m->base = 0;
     m->now = 1;
@@ -87,16 +87,16 @@ static bool ordered(const machine *m, const warp *w, int lane, uint32_t other_th
     return known(m, thread, other_thread) >= stamp;
 }
 
-uint32_t clock_tick(machine *m, warp *w) {
+uint32_t emu_clock_tick(machine *m, warp *w) {
     return w->clock = ++m->now;
 }
 
-void clock_full_barrier(machine *m) {
+void emu_clock_full_barrier(machine *m) {
     m->base = m->now++;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
 }
 
-void clock_publish(machine *m, warp *w, int lane, uint32_t *clocks) {
+void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks) {
     if (!m->clocks) return;
     uint32_t thread = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
     const uint32_t *own = m->clocks + (size_t)thread * threads;
@@ -107,25 +107,25 @@ void clock_publish(machine *m, warp *w, int lane, uint32_t *clocks) {
     if (clocks[thread] < w->clock) clocks[thread] = w->clock;
 }
 
-void clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks) {
+void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks) {
     if (!m->clocks) return;
     uint32_t threads = m->warp_count * LANES;
     uint32_t *own = m->clocks + (size_t)(w->index * LANES + lane) * threads;
     for (uint32_t t = 0; t < threads; t++) own[t] = own[t] > clocks[t] ? own[t] : clocks[t];
 }
 
-void clock_warp_sync(machine *m, warp *w, uint32_t mask) {
+void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
     w->synced = w->clock;
     if (m->clocks) {
         uint32_t all[MAX_WARPS * LANES] = {0};
         for (int i = 0; i < LANES; i++) {
-            if (mask >> i & 1) clock_publish(m, w, i, all);
+            if (mask >> i & 1) emu_clock_publish(m, w, i, all);
         }
         for (int i = 0; i < LANES; i++) {
-            if (mask >> i & 1) clock_acquire(m, w, i, all);
+            if (mask >> i & 1) emu_clock_acquire(m, w, i, all);
         }
     }
-    clock_tick(m, w);
+    emu_clock_tick(m, w);
 }
 
 /* ---- reports ---- */
@@ -139,18 +139,18 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
                         const char *before) {
     char other[64];
     describe(other, sizeof other, who, many);
-    report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
-           "A race in shared memory at 0x%x: this thread %s what another thread %s, and nothing orders the two.\n"
-           "The other thread: %s.\n"
-           "Between them belongs a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
-           "within a warp.",
-           address, now, before, other);
+    emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
+               "A race in shared memory at 0x%x: this thread %s what another thread %s, and nothing orders the two.\n"
+               "The other thread: %s.\n"
+               "Between them belongs a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
+               "within a warp.",
+               address, now, before, other);
 }
 
 static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
     char other[64];
     describe(other, sizeof other, who, false);
-    report(
+    emu_report(
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
         "This thread %s shared memory at 0x%x while a cp.async is still in flight to it.\n"
         "The copy was issued by %s.\n"
@@ -159,10 +159,10 @@ static void report_in_flight(machine *m, const warp *w, int lane, uint32_t addre
 }
 
 static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
-    report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
-           "This thread reads shared memory at 0x%x, which nothing has written in this CTA.\n"
-           "Shared memory starts with whatever an earlier CTA left there.",
-           address);
+    emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
+               "This thread reads shared memory at 0x%x, which nothing has written in this CTA.\n"
+               "Shared memory starts with whatever an earlier CTA left there.",
+               address);
 }
 
 /* ---- reads ---- */
@@ -199,7 +199,7 @@ static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell
     cell->read_time = w->clock;
 }
 
-void shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
@@ -251,11 +251,12 @@ static void check_mbarrier_bytes(machine *m, const warp *w, int lane, uint32_t a
     for (int i = 0; i < m->mbarrier_count; i++) {
         const mbarrier *bar = &m->mbarriers[i];
         if (!bar->live || address + bytes <= bar->address || address >= bar->address + 8) continue;
-        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
-               "This thread writes 0x%x, inside the mbarrier object at 0x%x.\nOnly mbarrier instructions may touch it "
-               "until "
-               "mbarrier.inval.",
-               address, bar->address);
+        emu_report(
+            m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
+            "This thread writes 0x%x, inside the mbarrier object at 0x%x.\nOnly mbarrier instructions may touch it "
+            "until "
+            "mbarrier.inval.",
+            address, bar->address);
     }
 }
 
@@ -292,12 +293,12 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
     }
 }
 
-void shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
+void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
     write_cells(m, w, lane, address, bytes, data, w->clock, false);
 }
 
 /* An atomic reads too, but atomics are ordered among themselves. */
-void shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
@@ -307,12 +308,12 @@ void shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32
     write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
 }
 
-void shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     write_cells(m, w, lane, address, bytes, NULL, TIME_IN_FLIGHT, false);
 }
 
-void shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                 uint32_t instruction) {
+void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                     uint32_t instruction) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;

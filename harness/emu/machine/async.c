@@ -23,12 +23,12 @@ static bool room_for_copies(machine *m, warp *w, size_t more) {
 /* The source of a copy that takes fewer bytes than it writes: aligned like a whole one, and only those bytes are read.
  */
 static const uint8_t *partial_source(machine *m, warp *w, uint64_t address, uint32_t bytes, uint32_t taken, int lane) {
-    if (address & (bytes - 1)) return translate(m, w, SPACE_GLOBAL, address, bytes, lane, "copies from");
-    const uint8_t *from = translate(m, w, SPACE_GLOBAL, address, 1, lane, "copies from");
-    return from && translate(m, w, SPACE_GLOBAL, address + taken - 1, 1, lane, "copies from") ? from : NULL;
+    if (address & (bytes - 1)) return emu_translate(m, w, SPACE_GLOBAL, address, bytes, lane, "copies from");
+    const uint8_t *from = emu_translate(m, w, SPACE_GLOBAL, address, 1, lane, "copies from");
+    return from && emu_translate(m, w, SPACE_GLOBAL, address + taken - 1, 1, lane, "copies from") ? from : NULL;
 }
 
-void exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
     uint64_t sources[LANES] = {0};
     uint32_t targets[LANES] = {0};
     if (!room_for_copies(m, w, LANES)) return;
@@ -38,23 +38,23 @@ void exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
         if (taken > o->bytes) taken = o->bytes;
         uint64_t base = o->detail ? slot64(w, o->r[1])[lane] : slot32(w, o->r[1])[lane];
         uint64_t target = base + (uint64_t)(int64_t)o->target;
-        sources[lane] = lane_address(w, o, 0, lane);
+        sources[lane] = emu_lane_address(w, o, 0, lane);
         targets[lane] = (uint32_t)target;
         const uint8_t *from = NULL;
         /* with no bytes taken the address may be anything */
         if (taken == o->bytes)
-            from = translate(m, w, SPACE_GLOBAL, sources[lane], o->bytes, lane, "copies from");
+            from = emu_translate(m, w, SPACE_GLOBAL, sources[lane], o->bytes, lane, "copies from");
         else if (taken)
             from = partial_source(m, w, sources[lane], o->bytes, taken, lane);
-        if (!translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
-        if (m->checks) shadow_issue(m, w, lane, targets[lane], o->bytes);
+        if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
+        if (m->checks) emu_shadow_issue(m, w, lane, targets[lane], o->bytes);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};
     }
     /* the write to shared memory and the read from global memory are both counted, at the instruction that asks */
     uint64_t bytes = m->counts[o->instruction].bytes;
-    count_global(m, o, sources, o->bytes, mask);
-    count_shared(m, o, targets, o->bytes, mask);
+    emu_count_global(m, o, sources, o->bytes, mask);
+    emu_count_shared(m, o, targets, o->bytes, mask);
     m->counts[o->instruction].bytes = bytes + (uint64_t)population(mask) * o->bytes;
     m->counts[o->instruction].requests--;
 }
@@ -67,7 +67,7 @@ static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
         if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
         memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
     }
-    if (m->checks) shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction);
+    if (m->checks) emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction);
 }
 
 /* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.
@@ -78,7 +78,7 @@ static uint32_t landing_stamp(const warp *w, const async_copy *copy) {
     return w->clock;
 }
 
-void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         const async_copy *copy = &w->copies[i];
@@ -95,15 +95,15 @@ void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- cp.async.mbarrier.arrive ---- */
 
-void exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
-        uint64_t address = lane_address(w, o, 0, lane);
+        uint64_t address = emu_lane_address(w, o, 0, lane);
         if (o->space == SPACE_GENERIC) address -= SHARED_WINDOW;
-        mbarrier *bar = find_mbarrier(m, (uint32_t)address);
+        mbarrier *bar = emu_find_mbarrier(m, (uint32_t)address);
         if (!bar) {
-            report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
-                   "There is no mbarrier at 0x%llx: mbarrier.init must come first.", (unsigned long long)address);
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
+                       "There is no mbarrier at 0x%llx: mbarrier.init must come first.", (unsigned long long)address);
             continue;
         }
         if (w->arrive_count == w->arrive_capacity) {
@@ -120,10 +120,10 @@ void exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         w->arrives[w->arrive_count++] =
             (async_arrive){(uint32_t)address, o->instruction, w->copy_serial, w->clock, (uint8_t)lane, o->detail};
     }
-    clock_tick(m, w);
+    emu_clock_tick(m, w);
 }
 
-bool land_next_arrive(machine *m, warp *w) {
+bool emu_land_next_arrive(machine *m, warp *w) {
     if (!w->arrive_count) return false;
     async_arrive arrive = w->arrives[0];
     memmove(w->arrives, w->arrives + 1, --w->arrive_count * sizeof *w->arrives);
@@ -136,7 +136,7 @@ bool land_next_arrive(machine *m, warp *w) {
             w->copies[kept++] = *copy;
     }
     w->copy_count = kept;
-    mbarrier *bar = find_mbarrier(m, arrive.address);
+    mbarrier *bar = emu_find_mbarrier(m, arrive.address);
     if (!bar) return true;
     m->here = arrive.instruction;
     if (m->clocks) {
@@ -144,6 +144,6 @@ bool land_next_arrive(machine *m, warp *w) {
         uint32_t thread = (uint32_t)(w->index * LANES + arrive.lane);
         if (bar->arriving[thread] < arrive.stamp) bar->arriving[thread] = arrive.stamp;
     }
-    mbarrier_arrive(m, bar, 1);
+    emu_mbarrier_arrive(m, bar, 1);
     return true;
 }

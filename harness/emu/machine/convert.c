@@ -1,4 +1,4 @@
-/* convert.c - cvt and setp: the lane functions, and find_conversion() and find_compare() to choose among them.
+/* convert.c - cvt and setp: the lane functions, and emu_find_conversion() and emu_find_compare() to choose among them.
  *
  * A function for each pair of types would be hundreds. Integers pass through 64 bits instead and floats on their way to
  * integers through f64, both without loss, so a conversion is one to three steps:
@@ -111,12 +111,22 @@ typedef struct named_function {
     lane_function *lanes;
 } named_function;
 
-static const named_function to_wide[] = {{"u8", wide_u8},       {"s8", wide_s8},         {"u16", wide_u16},
-                                         {"s16", wide_s16},     {"u32", lanes_wide_u32}, {"s32", wide_s32},
-                                         {"u64", lanes_mov_64}, {"s64", lanes_mov_64}};
-static const named_function from_wide[] = {{"u8", low_u8},        {"s8", low_s8},          {"u16", low_16},
-                                           {"s16", low_16},       {"u32", lanes_truncate}, {"s32", lanes_truncate},
-                                           {"u64", lanes_mov_64}, {"s64", lanes_mov_64}};
+static const named_function to_wide[] = {{"u8", wide_u8},
+                                         {"s8", wide_s8},
+                                         {"u16", wide_u16},
+                                         {"s16", wide_s16},
+                                         {"u32", emu_lanes_wide_u32},
+                                         {"s32", wide_s32},
+                                         {"u64", emu_lanes_mov_64},
+                                         {"s64", emu_lanes_mov_64}};
+static const named_function from_wide[] = {{"u8", low_u8},
+                                           {"s8", low_s8},
+                                           {"u16", low_16},
+                                           {"s16", low_16},
+                                           {"u32", emu_lanes_truncate},
+                                           {"s32", emu_lanes_truncate},
+                                           {"u64", emu_lanes_mov_64},
+                                           {"s64", emu_lanes_mov_64}};
 static const named_function clamps[] = {{"u16", u16_f64}, {"s16", s16_f64}, {"u32", u32_f64},
                                         {"s32", s32_f64}, {"u64", u64_f64}, {"s64", s64_f64}};
 static const named_function roundings[] = {{"rni", f64_rni}, {"rzi", f64_rzi}, {"rmi", f64_rmi}, {"rpi", f64_rpi}};
@@ -135,15 +145,24 @@ typedef struct float_conversion {
 } float_conversion;
 
 static const float_conversion float_conversions[] = {
-    {"", "f32", "f32", f32_f32, f32_f32_ftz},      {"rn", "f32", "f32", f32_f32, f32_f32_ftz},
-    {"rn", "f32", "f64", f32_f64, f32_f64_ftz},    {"", "f64", "f32", f64_f32, f64_f32_ftz},
-    {"", "f64", "f64", lanes_mov_64, NULL},        {"", "f64", "f16", f64_f16, NULL},
-    {"", "f32", "f16", f32_f16, f32_f16},          {"", "f32", "bf16", f32_bf16, f32_bf16_ftz},
-    {"rn", "f16", "f32", f16_f32, f16_f32},        {"rz", "f16", "f32", f16_f32_rz, NULL},
-    {"rn", "bf16", "f32", bf16_f32, NULL},         {"rz", "bf16", "f32", bf16_f32_rz, NULL},
-    {"rn", "f16x2", "f32", lanes_f16x2_rn, NULL},  {"rz", "f16x2", "f32", f16x2_rz, NULL},
-    {"rn.relu", "f16x2", "f32", f16x2_relu, NULL}, {"rn", "bf16x2", "f32", lanes_bf16x2_rn, NULL},
-    {"rz", "bf16x2", "f32", bf16x2_rz, NULL},      {"rn.relu", "bf16x2", "f32", bf16x2_relu, NULL},
+    {"", "f32", "f32", f32_f32, f32_f32_ftz},
+    {"rn", "f32", "f32", f32_f32, f32_f32_ftz},
+    {"rn", "f32", "f64", f32_f64, f32_f64_ftz},
+    {"", "f64", "f32", f64_f32, f64_f32_ftz},
+    {"", "f64", "f64", emu_lanes_mov_64, NULL},
+    {"", "f64", "f16", f64_f16, NULL},
+    {"", "f32", "f16", f32_f16, f32_f16},
+    {"", "f32", "bf16", f32_bf16, f32_bf16_ftz},
+    {"rn", "f16", "f32", f16_f32, f16_f32},
+    {"rz", "f16", "f32", f16_f32_rz, NULL},
+    {"rn", "bf16", "f32", bf16_f32, NULL},
+    {"rz", "bf16", "f32", bf16_f32_rz, NULL},
+    {"rn", "f16x2", "f32", emu_lanes_f16x2_rn, NULL},
+    {"rz", "f16x2", "f32", f16x2_rz, NULL},
+    {"rn.relu", "f16x2", "f32", f16x2_relu, NULL},
+    {"rn", "bf16x2", "f32", emu_lanes_bf16x2_rn, NULL},
+    {"rz", "bf16x2", "f32", bf16x2_rz, NULL},
+    {"rn.relu", "bf16x2", "f32", bf16x2_relu, NULL},
 };
 
 static lane_function *find_float(const char *rounding, bool ftz, const char *to, const char *from) {
@@ -183,7 +202,7 @@ static void rounding_steps(conversion *way, lane_function *rounding, bool ftz, c
     add_step(way, to_float ? find_float("rn", ftz, to->name, "f64") : NAMED(clamps, to->name), to->bits);
 }
 
-bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way) {
+bool emu_find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way) {
     *way = (conversion){0};
     lane_function *integral = NAMED(roundings, rounding);
     if (integral)
@@ -260,7 +279,7 @@ static const struct {
     {"nan", "fhg", UNORDERED},
 };
 
-compare_function *find_compare(const char *name, const type_info *type, bool ftz, uint8_t *wanted) {
+compare_function *emu_find_compare(const char *name, const type_info *type, bool ftz, uint8_t *wanted) {
     *wanted = 0;
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
         if (!strcmp(comparisons[i].name, name) && strchr(comparisons[i].families, type->family))

@@ -9,7 +9,7 @@ emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));
 }
 
-void free_findings(emu_device *device) {
+void emu_free_findings(emu_device *device) {
     for (size_t i = 0; i < device->finding_count; i++) free((void *)(uintptr_t)device->findings[i].message);
     free(device->findings);
     device->findings = NULL;
@@ -23,7 +23,7 @@ void emu_device_free(emu_device *device) {
         free(device->buffers[i].bytes);
         free(device->buffers[i].output);
     }
-    free_findings(device);
+    emu_free_findings(device);
     free(device->buffers);
     free(device->variables);
     free(device->rows);
@@ -53,7 +53,7 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
 }
 
 void *emu_host_bytes(emu_device *device, uint64_t address) {
-    const buffer *b = find_buffer(device, address);
+    const buffer *b = emu_find_buffer(device, address);
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     return b && offset < b->size ? b->bytes + offset : NULL;
 }
@@ -84,7 +84,7 @@ static bool add_finding(emu_device *device, const emu_finding *finding) {
 }
 
 /* All records of all workers in CTA order; equal ones are counted into the first. */
-bool merge_findings(crew *c, worker *workers, int count) {
+bool emu_merge_findings(crew *c, worker *workers, int count) {
     size_t total = 0;
     for (int i = 0; i < count; i++) total += workers[i].machine.finding_count;
     finding_record *all = malloc((total + 1) * sizeof *all);
@@ -112,8 +112,8 @@ bool merge_findings(crew *c, worker *workers, int count) {
         const uint32_t *grid = c->launch->grid;
         emu_finding finding = {.class_ = r->class_,
                                .count = r->count,
-                               .here = place_of(c->code, r->here),
-                               .other = place_of(c->code, r->other),
+                               .here = emu_place_of(c->code, r->here),
+                               .other = emu_place_of(c->code, r->other),
                                .cta = {(uint32_t)(r->cta % grid[0]), (uint32_t)(r->cta / grid[0] % grid[1]),
                                        (uint32_t)(r->cta / grid[0] / grid[1])},
                                .warp = r->warp,
@@ -131,13 +131,13 @@ bool merge_findings(crew *c, worker *workers, int count) {
     return complete;
 }
 
-void merge_counts(crew *c, worker *workers, int count) {
+void emu_merge_counts(crew *c, worker *workers, int count) {
     emu_device *device = c->device;
     const entry *code = c->code;
     emu_counter *total = &device->counters.total;
     for (size_t i = 0; i < code->instruction_count; i++) {
         emu_counter *row = &device->rows[i];
-        *row = (emu_counter){.place = place_of(code, (uint32_t)i),
+        *row = (emu_counter){.place = emu_place_of(code, (uint32_t)i),
                              .group = code->instructions[i].group,
                              .region = code->instructions[i].region};
         for (int k = 0; k < count; k++) {
@@ -167,7 +167,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                           const output_record *r) {
     char text[700];
     uint32_t at = r ? atomic_load(&r->instruction) : 0;
-    emu_place place = place_of(c->code, at - 1);
+    emu_place place = emu_place_of(c->code, at - 1);
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
     if (place.line) used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.file, place.line);
     if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
@@ -189,7 +189,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
     emu_finding finding = {.class_ = class_,
                            .count = bytes,
                            .here = place,
-                           .other = place_of(c->code, UINT32_MAX),
+                           .other = emu_place_of(c->code, UINT32_MAX),
                            .warp = -1,
                            .lane = -1,
                            .other_warp = -1,
@@ -215,7 +215,7 @@ static bool check_output(crew *c, const buffer *b) {
     return complete;
 }
 
-bool prepare_outputs(emu_device *device, bool checks) {
+bool emu_prepare_outputs(emu_device *device, bool checks) {
     for (size_t i = 0; i < device->buffer_count; i++) {
         buffer *b = &device->buffers[i];
         free(b->output);
@@ -227,7 +227,7 @@ bool prepare_outputs(emu_device *device, bool checks) {
     return true;
 }
 
-bool finish_outputs(crew *c) {
+bool emu_finish_outputs(crew *c) {
     bool complete = true;
     for (size_t i = 0; i < c->device->buffer_count; i++) {
         buffer *b = &c->device->buffers[i];

@@ -7,16 +7,16 @@
     VALUE_F32(name, value)                                                                                             \
     WIDE_32(name, FLUSHING(name##_of))
 
-WIDE_32(lanes_mov_32, a)
-WIDE_64(lanes_mov_64, a)
-WIDE_32(lanes_add_32, a + b)
-WIDE_64(lanes_add_64, a + b)
-WIDE_F32_FTZ(lanes_add_f32_ftz, x + y)
-WIDE_F32_FTZ(lanes_sub_f32_ftz, x - y)
-WIDE_F32_FTZ(lanes_mul_f32_ftz, x *y)
-WIDE_F32_FTZ(lanes_fma_f32_ftz, fmaf(x, y, z))
-WIDE_F32_FTZ(lanes_div_f32_ftz, x / y)
-WIDE_F32_FTZ(lanes_max_f32_ftz, larger(x, y))
+WIDE_32(emu_lanes_mov_32, a)
+WIDE_64(emu_lanes_mov_64, a)
+WIDE_32(emu_lanes_add_32, a + b)
+WIDE_64(emu_lanes_add_64, a + b)
+WIDE_F32_FTZ(emu_lanes_add_f32_ftz, x + y)
+WIDE_F32_FTZ(emu_lanes_sub_f32_ftz, x - y)
+WIDE_F32_FTZ(emu_lanes_mul_f32_ftz, x *y)
+WIDE_F32_FTZ(emu_lanes_fma_f32_ftz, fmaf(x, y, z))
+WIDE_F32_FTZ(emu_lanes_div_f32_ftz, x / y)
+WIDE_F32_FTZ(emu_lanes_max_f32_ftz, larger(x, y))
 
 /* 2^x with a relative error below 1e-9 before the rounding to f32: x = n + f, |f| <= 1/2, and a polynomial for 2^f. In
  * three loops of one width each, which compilers vectorise. */
@@ -52,12 +52,12 @@ WIDE static void exp2_lanes(uint32_t *d, const uint32_t *bits) {
     }
 }
 
-void lanes_ex2_f32(void *d, const void *a, const void *b, const void *c) {
+void emu_lanes_ex2_f32(void *d, const void *a, const void *b, const void *c) {
     (void)b, (void)c;
     exp2_lanes(d, a);
 }
 
-void lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
+void emu_lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
     (void)b, (void)c;
     uint32_t *result = d;
     exp2_lanes(result, a); /* a subnormal source gives 1 with or without flushing */
@@ -65,5 +65,5 @@ void lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
 }
 
 /* cvt.rn.f16x2.f32 d, a, b: a goes to the upper half */
-WIDE_32(lanes_f16x2_rn, half_bits(float_of(a)) << 16 | half_bits(float_of(b)))
-WIDE_32(lanes_bf16x2_rn, bfloat_bits(float_of(a)) << 16 | bfloat_bits(float_of(b)))
+WIDE_32(emu_lanes_f16x2_rn, half_bits(float_of(a)) << 16 | half_bits(float_of(b)))
+WIDE_32(emu_lanes_bf16x2_rn, bfloat_bits(float_of(a)) << 16 | bfloat_bits(float_of(b)))

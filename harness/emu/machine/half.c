@@ -79,11 +79,11 @@ static void half_lanes(uint32_t *d, const uint32_t *a, const uint32_t *b, const 
         half_lanes(d, a, b, c, result_of, bfloat, packed);                                                             \
     }
 #define F16_LANES(name, result_of)                                                                                     \
-    HALF_LANES(lanes_##name##_f16, result_of, false, false)                                                            \
-    HALF_LANES(lanes_##name##_f16x2, result_of, false, true)
+    HALF_LANES(emu_lanes_##name##_f16, result_of, false, false)                                                        \
+    HALF_LANES(emu_lanes_##name##_f16x2, result_of, false, true)
 #define BF16_LANES(name, result_of)                                                                                    \
-    HALF_LANES(lanes_##name##_bf16, result_of, true, false)                                                            \
-    HALF_LANES(lanes_##name##_bf16x2, result_of, true, true)
+    HALF_LANES(emu_lanes_##name##_bf16, result_of, true, false)                                                        \
+    HALF_LANES(emu_lanes_##name##_bf16x2, result_of, true, true)
 
 F16_LANES(add, sum)
 F16_LANES(sub, difference)
@@ -107,11 +107,11 @@ BF16_LANES(max, most)
         for (int i = 0; i < LANES; i++) d[i] = value;                                                                  \
     }
 
-BIT_LOOP(lanes_neg_f16, a[i] ^ 0x8000u)
-BIT_LOOP(lanes_neg_bf16, a[i] ^ 0x8000u)
-BIT_LOOP(lanes_neg_f16x2, a[i] ^ 0x80008000u)
-BIT_LOOP(lanes_neg_bf16x2, a[i] ^ 0x80008000u)
-BIT_LOOP(lanes_abs_f16, a[i] & 0x7fffu)
-BIT_LOOP(lanes_abs_bf16, a[i] & 0x7fffu)
-BIT_LOOP(lanes_abs_f16x2, a[i] & 0x7fff7fffu)
-BIT_LOOP(lanes_abs_bf16x2, a[i] & 0x7fff7fffu)
+BIT_LOOP(emu_lanes_neg_f16, a[i] ^ 0x8000u)
+BIT_LOOP(emu_lanes_neg_bf16, a[i] ^ 0x8000u)
+BIT_LOOP(emu_lanes_neg_f16x2, a[i] ^ 0x80008000u)
+BIT_LOOP(emu_lanes_neg_bf16x2, a[i] ^ 0x80008000u)
+BIT_LOOP(emu_lanes_abs_f16, a[i] & 0x7fffu)
+BIT_LOOP(emu_lanes_abs_bf16, a[i] & 0x7fffu)
+BIT_LOOP(emu_lanes_abs_f16x2, a[i] & 0x7fff7fffu)
+BIT_LOOP(emu_lanes_abs_bf16x2, a[i] & 0x7fff7fffu)

@@ -1,6 +1,6 @@
 /* lane_loop.h - how a lane function is written: a plain loop over all 32 lanes, which compilers vectorise.
  *
- *     LANES_32(lanes_xor_32, a ^ b)
+ *     LANES_32(emu_lanes_xor_32, a ^ b)
  *
  * Lanes that are switched off are computed too; the caller blends. A destination may be the very slot of a source: each
  * lane reads its inputs before it writes.

@@ -26,7 +26,7 @@ static void machine_free(machine *m) {
     free(m->findings);
     free(m->counts);
     free(m->output);
-    shadow_free(m);
+    emu_shadow_free(m);
 }
 
 static void *zeroed(size_t bytes) {
@@ -56,7 +56,7 @@ static bool machine_create(machine *m) {
         w->stack = zeroed(STACK_PATHS * sizeof *w->stack);
         complete = w->file && w->predicates && w->written && w->stack;
     }
-    return complete && (!m->checks || shadow_create(m));
+    return complete && (!m->checks || emu_shadow_create(m));
 }
 
 /* ---- start of a CTA ---- */
@@ -175,7 +175,7 @@ static void start_cta(machine *m, uint64_t index) {
     memset(m->local, 0, (size_t)m->warp_count * LANES * m->code->local_bytes);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
-    if (m->checks) shadow_start_cta(m);
+    if (m->checks) emu_shadow_start_cta(m);
 }
 
 /* ---- order of warps ---- */
@@ -196,7 +196,7 @@ static int choose_warp(machine *m, int last) {
 
 static bool land_any_arrive(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
-        if (land_next_arrive(m, &m->warps[i])) return true;
+        if (emu_land_next_arrive(m, &m->warps[i])) return true;
     }
     return false;
 }
@@ -212,15 +212,15 @@ static void report_deadlock(machine *m, bool polling) {
             first = w;
             m->here = at;
         }
-        emu_place place = place_of(m->code, at);
+        emu_place place = emu_place_of(m->code, at);
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i, place.line,
                  place.ptx_line, place.ptx);
     }
-    report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
-           polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
-                   : "Every warp of the CTA that is left waits, and none can free another.",
-           list);
+    emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
+               polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
+                       : "Every warp of the CTA that is left waits, and none can free another.",
+               list);
     m->faulted = true;
 }
 
@@ -240,7 +240,7 @@ static void run_cta(machine *m, uint64_t index) {
         warp *w = &m->warps[chosen];
         uint64_t budget = m->launch->schedule ? 1 + next_random(m) % 200 : UINT64_MAX;
         w->poll_failed = false;
-        warp_run(m, w, budget);
+        emu_warp_run(m, w, budget);
         idle_polls = w->poll_failed ? idle_polls + 1 : 0;
         if (idle_polls >= m->warp_count && idle_polls % m->warp_count == 0 && land_any_arrive(m)) idle_polls = 0;
         if (idle_polls > IDLE_POLLS * m->warp_count) report_deadlock(m, true);
@@ -330,7 +330,7 @@ static int worker_count(const emu_launch *l, uint64_t ctas) {
 }
 
 static bool prepare_device(emu_device *device, const entry *code, bool checks) {
-    free_findings(device);
+    emu_free_findings(device);
     free(device->variables);
     free(device->rows);
     device->variables = calloc(1, code->variable_bytes + 16);
@@ -338,7 +338,7 @@ static bool prepare_device(emu_device *device, const entry *code, bool checks) {
     device->rows = calloc(code->instruction_count + 1, sizeof *device->rows);
     if (!device->variables || !device->rows) return false;
     if (code->variable_bytes) memcpy(device->variables, code->variables, code->variable_bytes);
-    return prepare_outputs(device, checks);
+    return emu_prepare_outputs(device, checks);
 }
 
 static bool run_workers(crew *c, worker *workers, int count) {
@@ -386,8 +386,8 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete) complete = run_workers(&c, workers, count);
     if (complete) {
-        complete = merge_findings(&c, workers, count) && finish_outputs(&c);
-        merge_counts(&c, workers, count);
+        complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
+        emu_merge_counts(&c, workers, count);
     }
     print_outputs(&c);
     for (int i = 0; workers && i < count; i++) machine_free(&workers[i].machine);

@@ -20,12 +20,12 @@ typedef struct worker {
 } worker;
 
 /* device.c; false when out of memory */
-void free_findings(emu_device *device);
-bool merge_findings(crew *c, worker *workers, int count);
-void merge_counts(crew *c, worker *workers, int count);
-/* With checks a record for each granule of an output; finish_outputs() reports what was not written exactly once.
+void emu_free_findings(emu_device *device);
+bool emu_merge_findings(crew *c, worker *workers, int count);
+void emu_merge_counts(crew *c, worker *workers, int count);
+/* With checks a record for each granule of an output; emu_finish_outputs() reports what was not written exactly once.
  */
-bool prepare_outputs(emu_device *device, bool checks);
-bool finish_outputs(crew *c);
+bool emu_prepare_outputs(emu_device *device, bool checks);
+bool emu_finish_outputs(crew *c);
 
 #endif

@@ -186,80 +186,81 @@ static inline uint32_t population(uint32_t mask) {
 }
 
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
-void warp_run(machine *m, warp *w, uint64_t budget);
+void emu_warp_run(machine *m, warp *w, uint64_t budget);
 
 /* memory.c */
-void exec_load(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_store(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);
 /* Host bytes of an access, or NULL after reporting why there are none. */
-uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
-                   const char *verb);
-uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane);
-const char *device_string(machine *m, uint64_t generic_address);
+uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
+                       const char *verb);
+uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane);
+const char *emu_device_string(machine *m, uint64_t generic_address);
 
 /* mma.c */
-void exec_mma(warp *w, const op *o, uint32_t mask);
+void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
 /* async.c */
-void exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask);
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */
-bool land_next_arrive(machine *m, warp *w);
+bool emu_land_next_arrive(machine *m, warp *w);
 
 /* sync.c */
-void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_vote(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_redux(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_match(machine *m, warp *w, const op *o, uint32_t mask);
-void check_all_lanes(machine *m, warp *w, uint32_t mask);
+void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_vote(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
-void barriers_after_exit(machine *m);
-mbarrier *find_mbarrier(machine *m, uint32_t address);
-bool mbarrier_phase_done(const mbarrier *bar, uint64_t parity);
-void mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
-void exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);
-void exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_barriers_after_exit(machine *m);
+mbarrier *emu_find_mbarrier(machine *m, uint32_t address);
+bool emu_mbarrier_phase_done(const mbarrier *bar, uint64_t parity);
+void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
+void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask);
 
 /* shadow.c: every function is called with checks on only. address is that of shared memory. */
-bool shadow_create(machine *m);
-void shadow_start_cta(machine *m);
-void shadow_free(machine *m);
-void shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+bool emu_shadow_create(machine *m);
+void emu_shadow_start_cta(machine *m);
+void emu_shadow_free(machine *m);
+void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* data: the bytes to be written, to excuse lanes that write the same; NULL for a write that excuses nothing */
-void shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
-void shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                 uint32_t instruction);
-void clock_full_barrier(machine *m);
-void clock_warp_sync(machine *m, warp *w, uint32_t mask);
-void clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
-void clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
-uint32_t clock_tick(machine *m, warp *w);
+void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
+void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                     uint32_t instruction);
+void emu_clock_full_barrier(machine *m);
+void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
+void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
+void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
+uint32_t emu_clock_tick(machine *m, warp *w);
 
 /* counters.c */
-void count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
-void count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
-void count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
+void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
+void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
+void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
 
 /* report.c */
-__attribute__((format(printf, 8, 9))) void report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane,
-                                                  int other_thread, uint64_t address, const char *format, ...);
-void append_output(machine *m, const char *text, size_t length);
-void device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
+__attribute__((format(printf, 8, 9))) void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w,
+                                                      int lane, int other_thread, uint64_t address, const char *format,
+                                                      ...);
+void emu_append_output(machine *m, const char *text, size_t length);
+void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
 
 /* trace.c */
-bool trace_wants(const machine *m, const warp *w, const op *o);
-void trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+bool emu_trace_wants(const machine *m, const warp *w, const op *o);
+void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
 
 /* memory.c: NULL outside of all buffers */
-buffer *find_buffer(emu_device *device, uint64_t address);
+buffer *emu_find_buffer(emu_device *device, uint64_t address);
 
 #endif

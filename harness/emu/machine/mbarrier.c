@@ -4,50 +4,50 @@
  */
 #include "machine.h"
 
-mbarrier *find_mbarrier(machine *m, uint32_t address) {
+mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
     for (int i = 0; i < m->mbarrier_count; i++) {
         if (m->mbarriers[i].live && m->mbarriers[i].address == address) return &m->mbarriers[i];
     }
     return NULL;
 }
 
-bool mbarrier_phase_done(const mbarrier *bar, uint64_t parity) {
+bool emu_mbarrier_phase_done(const mbarrier *bar, uint64_t parity) {
     return (bar->phase & 1) != (parity & 1);
 }
 
 static uint32_t mbarrier_address(const warp *w, const op *o, int lane) {
-    uint64_t address = lane_address(w, o, o->dests, lane);
+    uint64_t address = emu_lane_address(w, o, o->dests, lane);
     return (uint32_t)(o->space == SPACE_GENERIC ? address - SHARED_WINDOW : address);
 }
 
 /* The object an instruction names; NULL after a report. */
 static mbarrier *expect_mbarrier(machine *m, warp *w, const op *o, int lane) {
     uint32_t address = mbarrier_address(w, o, lane);
-    if (!translate(m, w, SPACE_SHARED, address, 8, lane, "uses the mbarrier of")) return NULL;
-    mbarrier *bar = find_mbarrier(m, address);
+    if (!emu_translate(m, w, SPACE_SHARED, address, 8, lane, "uses the mbarrier of")) return NULL;
+    mbarrier *bar = emu_find_mbarrier(m, address);
     if (!bar) {
-        report(
+        emu_report(
             m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
             "There is no mbarrier at 0x%x: mbarrier.init must come first, and a barrier before other threads use it.",
             address);
     } else if (m->checks) {
-        shadow_read(m, w, lane, address, 8);
+        emu_shadow_read(m, w, lane, address, 8);
     }
     return bar;
 }
 
-void exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         uint32_t address = mbarrier_address(w, o, lane), count = slot32(w, o->r[1])[lane];
-        uint8_t *bytes = translate(m, w, SPACE_SHARED, address, 8, lane, "makes an mbarrier of");
+        uint8_t *bytes = emu_translate(m, w, SPACE_SHARED, address, 8, lane, "makes an mbarrier of");
         if (!bytes) continue;
-        mbarrier *bar = find_mbarrier(m, address);
+        mbarrier *bar = emu_find_mbarrier(m, address);
         if (bar || count == 0 || count > 1048575) {
-            report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
-                   bar ? "The mbarrier at 0x%x is initialised a second time without mbarrier.inval in between."
-                       : "The mbarrier at 0x%x gets a count that is not between 1 and 1048575.",
-                   address);
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
+                       bar ? "The mbarrier at 0x%x is initialised a second time without mbarrier.inval in between."
+                           : "The mbarrier at 0x%x gets a count that is not between 1 and 1048575.",
+                       address);
             continue;
         }
         for (int i = 0; i < m->mbarrier_count && !bar; i++) {
@@ -55,11 +55,11 @@ void exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         if (!bar && m->mbarrier_count < MBARRIERS) bar = &m->mbarriers[m->mbarrier_count++];
         if (!bar) {
-            report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address, "More than %d mbarriers live at once.",
-                   MBARRIERS);
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address, "More than %d mbarriers live at once.",
+                       MBARRIERS);
             continue;
         }
-        if (m->checks) shadow_write(m, w, lane, address, 8, NULL);
+        if (m->checks) emu_shadow_write(m, w, lane, address, 8, NULL);
         memset(bytes, 0, 8);
         uint32_t *arriving = bar->arriving, *completed = bar->completed;
         *bar = (mbarrier){address, count, count, 0, true, arriving, completed};
@@ -69,17 +69,17 @@ void exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         mbarrier *bar = expect_mbarrier(m, w, o, lane);
         if (!bar) continue;
         bar->live = false;
-        if (m->checks) shadow_write(m, w, lane, bar->address, 8, NULL);
+        if (m->checks) emu_shadow_write(m, w, lane, bar->address, 8, NULL);
     }
 }
 
-void mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
+void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     bar->pending -= count;
     if (bar->pending) return;
     bar->phase++;
@@ -99,7 +99,7 @@ void mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     }
 }
 
-void exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
         uint32_t count = slot32(w, o->r[2])[lane];
@@ -107,18 +107,19 @@ void exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!bar) continue;
         slot64(w, o->r[0])[lane] = bar->phase;
         if (count == 0 || count > bar->pending) {
-            report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
-                   "The mbarrier at 0x%x gets %u arrivals while it waits for %u: more arrive than mbarrier.init said.",
-                   bar->address, count, bar->pending);
+            emu_report(
+                m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
+                "The mbarrier at 0x%x gets %u arrivals while it waits for %u: more arrive than mbarrier.init said.",
+                bar->address, count, bar->pending);
             continue;
         }
-        if (m->checks) clock_publish(m, w, lane, bar->arriving);
-        mbarrier_arrive(m, bar, count);
+        if (m->checks) emu_clock_publish(m, w, lane, bar->arriving);
+        emu_mbarrier_arrive(m, bar, count);
     }
-    if (m->checks) clock_tick(m, w);
+    if (m->checks) emu_clock_tick(m, w);
 }
 
-void exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL;
     bool parity = o->detail & MBARRIER_PARITY, blocking = o->detail & MBARRIER_BLOCKING;
@@ -130,8 +131,8 @@ void exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane];
-        bool complete = parity ? mbarrier_phase_done(bar, phase) : bar->phase != phase;
-        if (complete && m->checks) clock_acquire(m, w, lane, bar->completed);
+        bool complete = parity ? emu_mbarrier_phase_done(bar, phase) : bar->phase != phase;
+        if (complete && m->checks) emu_clock_acquire(m, w, lane, bar->completed);
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;
     }

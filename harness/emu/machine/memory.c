@@ -6,12 +6,12 @@
 #include "machine.h"
 #include "numbers.h"
 
-buffer *find_buffer(emu_device *device, uint64_t address) {
+buffer *emu_find_buffer(emu_device *device, uint64_t address) {
     uint64_t number = address >> BUFFER_SHIFT;
     return number >= 1 && number <= device->buffer_count ? &device->buffers[number - 1] : NULL;
 }
 
-uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane) {
+uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane) {
     uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
     return base + (uint64_t)o->immediate;
 }
@@ -20,10 +20,10 @@ uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane) {
 
 static void report_bounds(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb,
                           const char *what) {
-    report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
-           "This instruction %s %u bytes at 0x%llx, %s.\nA load from there gives zeros here, a store is dropped; "
-           "a device may fault or corrupt other data.",
-           verb, bytes, (unsigned long long)address, what);
+    emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
+               "This instruction %s %u bytes at 0x%llx, %s.\nA load from there gives zeros here, a store is dropped; "
+               "a device may fault or corrupt other data.",
+               verb, bytes, (unsigned long long)address, what);
 }
 
 static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32_t bytes, int lane, const char *verb) {
@@ -33,7 +33,7 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     if (number == 0 && offset < device->variable_bytes && device->variable_bytes - offset >= bytes) {
         return device->variables + offset;
     }
-    const buffer *b = find_buffer(device, address);
+    const buffer *b = emu_find_buffer(device, address);
     if (b && offset < b->size && b->size - offset >= bytes) return b->bytes + offset;
     char what[200] = "where no buffer lies";
     if (address < 4096) {
@@ -57,12 +57,13 @@ static uint8_t *window_bytes(machine *m, const warp *w, uint8_t *memory, uint64_
     return NULL;
 }
 
-uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
-                   const char *verb) {
+uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
+                       const char *verb) {
     if (address & (bytes - 1)) {
-        report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
-               "This instruction %s %u bytes at 0x%llx, which is not a multiple of %u. Devices stop with a fault here.",
-               verb, bytes, (unsigned long long)address, bytes);
+        emu_report(
+            m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
+            "This instruction %s %u bytes at 0x%llx, which is not a multiple of %u. Devices stop with a fault here.",
+            verb, bytes, (unsigned long long)address, bytes);
         return NULL;
     }
     if (space == SPACE_GENERIC) {
@@ -93,7 +94,7 @@ uint8_t *translate(machine *m, warp *w, state_space space, uint64_t address, uin
     }
 }
 
-const char *device_string(machine *m, uint64_t address) {
+const char *emu_device_string(machine *m, uint64_t address) {
     uint64_t offset = (address & ~CONST_WINDOW) - BUFFER_START;
     if (offset >= m->device->variable_bytes) return "(not a string)";
     const uint8_t *text = m->device->variables + offset;
@@ -123,9 +124,9 @@ static void count_access(machine *m, const op *o, const access *a, uint32_t mask
     if (a->space == SPACE_SHARED) {
         uint32_t low[LANES];
         for (int i = 0; i < LANES; i++) low[i] = (uint32_t)a->addresses[i];
-        count_shared(m, o, low, a->size, mask);
+        emu_count_shared(m, o, low, a->size, mask);
     } else if (a->space == SPACE_GLOBAL) {
-        count_global(m, o, a->addresses, a->size, mask);
+        emu_count_global(m, o, a->addresses, a->size, mask);
     } else {
         m->counts[o->instruction].bytes += (uint64_t)population(mask) * a->size;
     }
@@ -137,8 +138,8 @@ static void resolve(machine *m, warp *w, const op *o, unsigned source, uint32_t 
         a->bytes[i] = NULL;
         a->addresses[i] = 0;
         if (!(mask >> i & 1)) continue;
-        a->addresses[i] = lane_address(w, o, source, i);
-        a->bytes[i] = translate(m, w, (state_space)o->space, a->addresses[i], a->size, i, verb);
+        a->addresses[i] = emu_lane_address(w, o, source, i);
+        a->bytes[i] = emu_translate(m, w, (state_space)o->space, a->addresses[i], a->size, i, verb);
     }
     a->space = effective_space(o, a->addresses[first_lane(mask)]);
     count_access(m, o, a, mask);
@@ -177,13 +178,13 @@ static void load_element(warp *w, const op *o, const access *a, int k, int lane)
         slot32(w, o->r[k])[lane] = o->detail >> (k + 4) & 1 ? (uint16_t)value[0] : (uint32_t)value[0];
 }
 
-void exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     resolve(m, w, o, o->dests, mask, "reads", &a);
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
-                shadow_read(m, w, i, (uint32_t)a.addresses[i], a.size);
+                emu_shadow_read(m, w, i, (uint32_t)a.addresses[i], a.size);
             }
         }
     }
@@ -204,7 +205,7 @@ static void keep_least(_Atomic uint32_t *least, uint32_t value) {
 }
 
 static void note_output(machine *m, const op *o, uint64_t address, uint32_t bytes) {
-    const buffer *b = find_buffer(m->device, address);
+    const buffer *b = emu_find_buffer(m->device, address);
     if (!b || !b->output) return;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     uint32_t cta = (uint32_t)m->cta_index + 1;
@@ -234,7 +235,7 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
     }
 }
 
-void exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     resolve(m, w, o, 0, mask, "writes", &a);
     for (int i = 0; i < LANES; i++) {
@@ -244,7 +245,7 @@ void exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
             gather_element(w, o, k, i, data + at);
         }
         state_space space = effective_space(o, a.addresses[i]);
-        if (m->checks && space == SPACE_SHARED) shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
+        if (m->checks && space == SPACE_SHARED) emu_shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
         if (m->checks && space == SPACE_GLOBAL) note_output(m, o, a.addresses[i], a.size);
         memcpy(a.bytes[i], data, a.size);
     }
@@ -300,7 +301,7 @@ static uint64_t update_bytes(const op *o, uint8_t *at, uint64_t value, uint64_t 
     return old;
 }
 
-void exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     resolve(m, w, o, 1, mask, "updates", &a);
     for (int i = 0; i < LANES; i++) {
@@ -308,7 +309,7 @@ void exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         uint64_t value = register_value(w, o->r[2], i, o->bytes);
         uint64_t swap = o->detail == ATOMIC_CAS ? register_value(w, o->r[3], i, o->bytes) : 0;
         if (m->checks && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
-            shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
+            emu_shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
         }
         uint64_t old = update_bytes(o, a.bytes[i], value, swap);
         if (o->bytes == 8)
@@ -334,28 +335,28 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
     }
 }
 
-void exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
     static const uint8_t zeros[16];
     uint64_t whole[LANES];
     uint32_t addresses[LANES];
     const uint8_t *rows[LANES];
     const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     int count = o->vector * 8;
-    check_all_lanes(m, w, mask);
-    for (int i = 0; i < count; i++) whole[i] = lane_address(w, o, o->dests, i) - window;
+    emu_check_all_lanes(m, w, mask);
+    for (int i = 0; i < count; i++) whole[i] = emu_lane_address(w, o, o->dests, i) - window;
     for (int i = 0; i < count; i++) addresses[i] = (uint32_t)whole[i];
     for (int i = 0; i < count; i++) {
         uint64_t offset = whole[i] - SHARED_BASE;
         if (!(offset & 15) && offset < m->shared_bytes && m->shared_bytes - offset >= 16) {
             rows[i] = m->shared + offset;
         } else {
-            translate(m, w, SPACE_SHARED, whole[i], 16, i, "reads");
+            emu_translate(m, w, SPACE_SHARED, whole[i], 16, i, "reads");
             rows[i] = zeros;
         }
     }
     for (int i = 0; i < count && m->checks; i++) {
-        if (rows[i] != zeros) shadow_read(m, w, i, addresses[i], 16);
+        if (rows[i] != zeros) emu_shadow_read(m, w, i, addresses[i], 16);
     }
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
-    count_ldmatrix(m, o, addresses, o->vector);
+    emu_count_ldmatrix(m, o, addresses, o->vector);
 }

@@ -306,9 +306,9 @@ static bool have_vectors(void) {
 }
 #endif
 
-void exec_mma(warp *w, const op *o, uint32_t mask) {
+void emu_exec_mma(warp *w, const op *o, uint32_t mask) {
     static const uint32_t zeros[LANES];
-    (void)mask; /* all lanes, or check_all_lanes() has said so */
+    (void)mask; /* all lanes, or emu_check_all_lanes() has said so */
     int steps = o->vector;
     const uint16_t *a = o->r + 4, *b = a + 2 * steps, *c = b + steps;
     fragments in = {.bfloat = o->detail == MMA_BF16};

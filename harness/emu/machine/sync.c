@@ -9,14 +9,15 @@ static uint32_t live_lanes(const warp *w) {
 
 static void report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t mask) {
     uint32_t missing = wanted & ~mask;
-    report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(missing), -1, 0,
-           "This instruction needs lanes 0x%08x of the warp together, but only 0x%08x are here.\n"
-           "The others (the first is lane %d) took another path: the result is undefined on a device, or it hangs.\n"
-           "Move it to where all of these lanes come by.",
-           wanted, mask, first_lane(missing));
+    emu_report(
+        m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(missing), -1, 0,
+        "This instruction needs lanes 0x%08x of the warp together, but only 0x%08x are here.\n"
+        "The others (the first is lane %d) took another path: the result is undefined on a device, or it hangs.\n"
+        "Move it to where all of these lanes come by.",
+        wanted, mask, first_lane(missing));
 }
 
-void check_all_lanes(machine *m, warp *w, uint32_t mask) {
+void emu_check_all_lanes(machine *m, warp *w, uint32_t mask) {
     if (mask != ALL_LANES) report_divergent(m, w, ALL_LANES, mask);
 }
 
@@ -28,10 +29,10 @@ static bool check_member_mask(machine *m, const warp *w, uint32_t members, uint3
         return false;
     }
     if (mask & ~members) {
-        report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(mask & ~members), -1, 0,
-               "Lane %d executes this instruction, but its member mask 0x%08x does not name it.\n"
-               "Every lane that gets here must be in the mask.",
-               first_lane(mask & ~members), members);
+        emu_report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(mask & ~members), -1, 0,
+                   "Lane %d executes this instruction, but its member mask 0x%08x does not name it.\n"
+                   "Every lane that gets here must be in the mask.",
+                   first_lane(mask & ~members), members);
         return false;
     }
     return true;
@@ -41,8 +42,8 @@ static uint32_t member_mask(const warp *w, unsigned slot, uint32_t mask) {
     return slot32(w, slot)[first_lane(mask)];
 }
 
-void exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
-    if (check_member_mask(m, w, member_mask(w, o->r[0], mask), mask) && m->checks) clock_warp_sync(m, w, mask);
+void emu_exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (check_member_mask(m, w, member_mask(w, o->r[0], mask), mask) && m->checks) emu_clock_warp_sync(m, w, mask);
 }
 
 /* ---- barriers of the CTA ---- */
@@ -71,18 +72,18 @@ static void write_reduction(machine *m, warp *w, const named_barrier *bar) {
 static void release_barrier(machine *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
     bool whole = bar->expected == 0;
-    if (m->checks && whole) clock_full_barrier(m);
+    if (m->checks && whole) emu_clock_full_barrier(m);
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         if (w->state != WARP_AT_BARRIER || w->barrier_id != id) continue;
         w->state = WARP_READY;
         if (m->code->ops[w->pc - 1].detail >= BARRIER_RED_AND) write_reduction(m, w, bar);
         for (int lane = 0; m->checks && !whole && lane < LANES; lane++) {
-            if (live_lanes(w) >> lane & 1) clock_acquire(m, w, lane, bar->clocks);
+            if (live_lanes(w) >> lane & 1) emu_clock_acquire(m, w, lane, bar->clocks);
         }
         if (m->checks && !whole) {
             w->synced = w->clock;
-            clock_tick(m, w);
+            emu_clock_tick(m, w);
         }
     }
     uint32_t *clocks = bar->clocks;
@@ -96,7 +97,7 @@ static void release_if_complete(machine *m, uint32_t id) {
     if (bar->arrived && bar->arrived >= wanted) release_barrier(m, id);
 }
 
-void barriers_after_exit(machine *m) {
+void emu_barriers_after_exit(machine *m) {
     for (uint32_t id = 0; id < BARRIERS; id++) {
         if (m->barriers[id].arrived && !m->barriers[id].expected) release_if_complete(m, id);
     }
@@ -106,28 +107,29 @@ static bool barrier_operands(machine *m, const warp *w, const op *o, int lane, u
     *id = slot32(w, o->r[o->dests])[lane];
     *count = o->sources > 1 ? slot32(w, o->r[o->dests + 1])[lane] : 0;
     if (*id >= BARRIERS) {
-        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
-               "Barrier %u does not exist: a CTA has barriers 0 to 15.", *id);
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+                   "Barrier %u does not exist: a CTA has barriers 0 to 15.", *id);
         return false;
     }
     if (o->sources > 1 && (*count == 0 || *count % LANES || *count > m->warp_count * LANES)) {
-        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
-               "Barrier %u is to wait for %u threads. The number must be a multiple of 32, at most the %u of the CTA.",
-               *id, *count, m->warp_count * LANES);
+        emu_report(
+            m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+            "Barrier %u is to wait for %u threads. The number must be a multiple of 32, at most the %u of the CTA.",
+            *id, *count, m->warp_count * LANES);
         return false;
     }
     uint32_t arrived = m->barriers[*id].arrived, expected = m->barriers[*id].expected;
     if (arrived && expected != *count) {
-        report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
-               "Barrier %u: this warp names %u threads, those that wait already named %u (0 stands for all).\n"
-               "All that meet at a barrier must name the same number.",
-               *id, *count, expected);
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
+                   "Barrier %u: this warp names %u threads, those that wait already named %u (0 stands for all).\n"
+                   "All that meet at a barrier must name the same number.",
+                   *id, *count, expected);
         return false;
     }
     return true;
 }
 
-void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t id, count;
     if (mask != live_lanes(w)) {
         report_divergent(m, w, live_lanes(w), mask);
@@ -149,11 +151,11 @@ void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     if (m->checks && bar->clocks) {
         for (int lane = 0; lane < LANES; lane++) {
-            if (mask >> lane & 1) clock_publish(m, w, lane, bar->clocks);
+            if (mask >> lane & 1) emu_clock_publish(m, w, lane, bar->clocks);
         }
     }
     if (o->detail == BARRIER_ARRIVE) {
-        if (m->checks) clock_tick(m, w);
+        if (m->checks) emu_clock_tick(m, w);
     } else {
         w->state = WARP_AT_BARRIER;
         w->barrier_id = id;
@@ -163,7 +165,7 @@ void exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- shuffles, votes and their like ---- */
 
-void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t *d = slot32(w, o->r[0]);
     const uint32_t *b = slot32(w, o->r[2]), *c = slot32(w, o->r[3]);
     uint32_t values[LANES], results[LANES], inside = 0, bad = 0;
@@ -193,7 +195,7 @@ void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
         if (mask >> lane & 1 && !(mask >> (from & 31) & 1)) bad |= 1u << lane;
     }
     if (bad) {
-        report(
+        emu_report(
             m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(bad), -1, 0,
             "Lane %d reads the register of a lane that does not take part in this shuffle.\nWhat it gets is undefined.",
             first_lane(bad));
@@ -202,7 +204,7 @@ void exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (inside & mask);
 }
 
-void exec_vote(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_vote(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t members = member_mask(w, o->r[o->dests], mask);
     check_member_mask(m, w, members, mask);
     uint32_t votes = (w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0)) & mask;
@@ -236,7 +238,7 @@ static uint32_t combine(const op *o, uint32_t a, uint32_t b) {
     }
 }
 
-void exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
     const uint32_t *values = slot32(w, o->r[1]);
     check_member_mask(m, w, member_mask(w, o->r[2], mask), mask);
     uint32_t result = values[first_lane(mask)];
@@ -247,7 +249,7 @@ void exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void exec_match(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t results[LANES] = {0};
     check_member_mask(m, w, member_mask(w, o->r[2], mask), mask);
     for (int i = 0; i < LANES; i++) {

@@ -75,13 +75,13 @@ bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error) {
 
 /* ---- showing it ---- */
 
-bool trace_wants(const machine *m, const warp *w, const op *o) {
+bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
     const emu_trace *t = &m->launch->trace;
     if (t->cta >= 0 && (uint64_t)t->cta != m->cta_index) return false;
     if (t->warp >= 0 && t->warp != w->index) return false;
     if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES) return false;
     if (!t->line_first && !t->line_last) return true;
-    emu_place place = place_of(m->code, o->instruction);
+    emu_place place = emu_place_of(m->code, o->instruction);
     bool here = place.line >= t->line_first && place.line <= t->line_last;
     return here || (place.caller_line >= t->line_first && place.caller_line <= t->line_last);
 }
@@ -95,7 +95,7 @@ static void print_register(const machine *m, const warp *w, const op *o, int i, 
     FILE *out = m->launch->trace.file;
     const virtual_register *reg = &m->code->registers[m->code->names[o - m->code->ops][i]];
     char name[64];
-    register_name(reg, name, sizeof name);
+    emu_register_name(reg, name, sizeof name);
     int digits = reg->bits >= 64 ? 16 : reg->bits / 4, chosen = m->launch->trace.lane;
     bool is_float = strncmp(name, "%f", 2) == 0 && reg->bits == 32;
     int first = chosen >= 0 ? chosen : first_lane(mask);
@@ -129,7 +129,7 @@ static void print_register(const machine *m, const warp *w, const op *o, int i, 
 static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_t mask) {
     if (p == NO_PREDICATE) return;
     char name[64];
-    register_name(&m->code->registers[m->code->predicate_names[p]], name, sizeof name);
+    emu_register_name(&m->code->registers[m->code->predicate_names[p]], name, sizeof name);
     uint32_t value = w->predicates[p] & mask;
     FILE *out = m->launch->trace.file;
     if (value == mask || !value)
@@ -138,9 +138,9 @@ static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_
         fprintf(out, "        %s = true in lanes 0x%08x of 0x%08x\n", name, value, mask);
 }
 
-void trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
-    emu_place place = place_of(m->code, o->instruction);
+    emu_place place = emu_place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
         const char *slash = strrchr(place.file, '/');
         fprintf(out, "cta %llu warp %d  ", (unsigned long long)m->cta_index, w->index);

@@ -56,7 +56,7 @@ static void leave(machine *m, warp *w, uint32_t mask) {
     w->exited |= mask;
     w->active &= ~mask;
     if (!w->active) pop_path(w);
-    if (w->state == WARP_DONE) barriers_after_exit(m);
+    if (w->state == WARP_DONE) emu_barriers_after_exit(m);
 }
 
 /* ---- lanes ---- */
@@ -146,11 +146,11 @@ static uint32_t written_predicate(const machine *m, const warp *w, unsigned p) {
 
 static void report_unwritten(machine *m, const warp *w, const virtual_register *reg, uint32_t missing) {
     char name[64];
-    register_name(reg, name, sizeof name);
-    report(m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(missing), -1, 0,
-           "Register %s is read here, but %u lane%s of the warp never wrote it.\n"
-           "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
-           name, population(missing), population(missing) == 1 ? "" : "s");
+    emu_register_name(reg, name, sizeof name);
+    emu_report(m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(missing), -1, 0,
+               "Register %s is read here, but %u lane%s of the warp never wrote it.\n"
+               "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
+               name, population(missing), population(missing) == 1 ? "" : "s");
 }
 
 static void note_written(const machine *m, warp *w, int tracked, uint32_t mask, uint32_t lanes) {
@@ -199,16 +199,16 @@ static void run_call(machine *m, warp *w, const op *o, uint32_t mask) {
         uint64_t arguments[4] = {0};
         for (int i = 0; i < 4; i++)
             memcpy(&arguments[i], own + o->r[8 + i], o->detail == CALL_ASSERT && i == 2 ? 4 : 8);
-        const char *text = device_string(m, arguments[0]);
+        const char *text = emu_device_string(m, arguments[0]);
         if (o->detail == CALL_PRINTF) {
             uint64_t offset = arguments[1] - LOCAL_WINDOW;
             bool own_memory = offset < m->code->local_bytes;
-            device_printf(m, text, own_memory ? own + offset : NULL,
-                          own_memory ? m->code->local_bytes - (size_t)offset : 0);
+            emu_device_printf(m, text, own_memory ? own + offset : NULL,
+                              own_memory ? m->code->local_bytes - (size_t)offset : 0);
             continue;
         }
-        report(m, EMU_ASSERT, UINT32_MAX, w, lane, -1, 0, "Assertion '%s' failed, at %s:%u.", text,
-               device_string(m, arguments[1]), (unsigned)arguments[2]);
+        emu_report(m, EMU_ASSERT, UINT32_MAX, w, lane, -1, 0, "Assertion '%s' failed, at %s:%u.", text,
+                   emu_device_string(m, arguments[1]), (unsigned)arguments[2]);
         m->faulted = true;
     }
 }
@@ -218,44 +218,44 @@ static void run_call(machine *m, warp *w, const op *o, uint32_t mask) {
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_TRAP:
-        report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "The program stops itself here: trap.");
+        emu_report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "The program stops itself here: trap.");
         m->faulted = true;
         break;
     case OP_CALL:
         run_call(m, w, o, mask);
         break;
     case OP_ATOMIC:
-        exec_atomic(m, w, o, mask);
+        emu_exec_atomic(m, w, o, mask);
         break;
     case OP_COPY_ARRIVE:
-        exec_copy_arrive(m, w, o, mask);
+        emu_exec_copy_arrive(m, w, o, mask);
         break;
     case OP_BARRIER:
-        exec_barrier(m, w, o, mask);
+        emu_exec_barrier(m, w, o, mask);
         break;
     case OP_WARP_BARRIER:
-        exec_warp_barrier(m, w, o, mask);
+        emu_exec_warp_barrier(m, w, o, mask);
         break;
     case OP_VOTE:
-        exec_vote(m, w, o, mask);
+        emu_exec_vote(m, w, o, mask);
         break;
     case OP_REDUX:
-        exec_redux(m, w, o, mask);
+        emu_exec_redux(m, w, o, mask);
         break;
     case OP_MATCH:
-        exec_match(m, w, o, mask);
+        emu_exec_match(m, w, o, mask);
         break;
     case OP_MBARRIER_INIT:
-        exec_mbarrier_init(m, w, o, mask);
+        emu_exec_mbarrier_init(m, w, o, mask);
         break;
     case OP_MBARRIER_ARRIVE:
-        exec_mbarrier_arrive(m, w, o, mask);
+        emu_exec_mbarrier_arrive(m, w, o, mask);
         break;
     case OP_MBARRIER_WAIT:
-        exec_mbarrier_wait(m, w, o, mask);
+        emu_exec_mbarrier_wait(m, w, o, mask);
         break;
     case OP_MBARRIER_INVALIDATE:
-        exec_mbarrier_invalidate(m, w, o, mask);
+        emu_exec_mbarrier_invalidate(m, w, o, mask);
         break;
     case OP_ACTIVE_MASK:
         for (int i = 0; i < LANES; i++) {
@@ -289,29 +289,29 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         leave(m, w, mask);
         break;
     case OP_LOAD:
-        exec_load(m, w, o, mask);
+        emu_exec_load(m, w, o, mask);
         break;
     case OP_STORE:
-        exec_store(m, w, o, mask);
+        emu_exec_store(m, w, o, mask);
         break;
     case OP_LDMATRIX:
-        exec_ldmatrix(m, w, o, mask);
+        emu_exec_ldmatrix(m, w, o, mask);
         break;
     case OP_MMA:
-        check_all_lanes(m, w, mask);
-        exec_mma(w, o, mask);
+        emu_check_all_lanes(m, w, mask);
+        emu_exec_mma(w, o, mask);
         break;
     case OP_COPY_ASYNC:
-        exec_copy_async(m, w, o, mask);
+        emu_exec_copy_async(m, w, o, mask);
         break;
     case OP_COPY_COMMIT:
         for (int i = 0; i < LANES; i++) w->commits[i] += mask >> i & 1;
         break;
     case OP_COPY_WAIT:
-        exec_copy_wait(m, w, o, mask);
+        emu_exec_copy_wait(m, w, o, mask);
         break;
     case OP_SHUFFLE:
-        exec_shuffle(m, w, o, mask);
+        emu_exec_shuffle(m, w, o, mask);
         break;
     default:
         run_other(m, w, o, mask);
@@ -320,14 +320,14 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Lanes on for an op: active and, where there is a guard, allowed by it. */
-static uint32_t lanes_on(machine *m, const warp *w, const op *o) {
+static uint32_t emu_lanes_on(machine *m, const warp *w, const op *o) {
     if (o->guard == NO_PREDICATE) return w->active;
     if (o->flags & FLAG_TRACKED && m->checks) check_guard(m, w, o);
     uint32_t guard = w->predicates[o->guard];
     return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
 }
 
-void warp_run(machine *m, warp *w, uint64_t budget) {
+void emu_warp_run(machine *m, warp *w, uint64_t budget) {
     const op *ops = m->code->ops;
     bool tracing = m->launch->trace.file != NULL;
     uint64_t limit = m->launch->step_limit ? m->launch->step_limit : 4000000000u;
@@ -337,7 +337,7 @@ void warp_run(machine *m, warp *w, uint64_t budget) {
             if (w->pc - 1 == w->join) pop_path(w);
             continue;
         }
-        uint32_t mask = lanes_on(m, w, o);
+        uint32_t mask = emu_lanes_on(m, w, o);
         m->here = o->instruction;
         if (o->flags & FLAG_FIRST) {
             m->steps++;
@@ -345,7 +345,7 @@ void warp_run(machine *m, warp *w, uint64_t budget) {
             counts->executed += mask != 0 || o->kind == OP_BRANCH;
             counts->lanes += population(mask);
             if (m->steps > limit) {
-                report(
+                emu_report(
                     m, EMU_STEP_LIMIT, UINT32_MAX, w, -1, -1, 0,
                     "The CTA ran %llu warp instructions without coming to an end: an endless loop, or a limit too low.",
                     (unsigned long long)limit);
@@ -355,9 +355,9 @@ void warp_run(machine *m, warp *w, uint64_t budget) {
         }
         if (!mask) continue;
         if (o->flags & FLAG_TRACKED && m->checks) track_registers(m, w, o, mask);
-        bool traced = tracing && trace_wants(m, w, o);
+        bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
-        if (traced) trace_op(m, w, o, mask);
+        if (traced) emu_trace_op(m, w, o, mask);
         if (w->poll_failed) return;
         if (!--budget) return;
     }

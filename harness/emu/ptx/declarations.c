@@ -21,11 +21,11 @@ static declaration *declare(parser *p, const char *name, uint32_t length, declar
     return added;
 }
 
-void declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index) {
+void emu_declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index) {
     declare(p, name, length, DECLARED_SYMBOL)->index = index;
 }
 
-void undeclare(parser *p, size_t first) {
+void emu_undeclare(parser *p, size_t first) {
     memset(p->recent, 0, sizeof p->recent);
     while (p->declaration_count > first) {
         const declaration *d = &p->declarations[--p->declaration_count];
@@ -57,7 +57,7 @@ static int use_register(parser *p, declaration *d, uint32_t number) {
                             .kind = REGISTER_PLAIN,
                             .bits = d->bits};
     if (d->bits == 1) reg.slot = (uint16_t)code->predicate_count++;
-    return d->registers[number] = add_register(p->load, code, now(p)->line, reg);
+    return d->registers[number] = emu_add_register(p->load, code, now(p)->line, reg);
 }
 
 /* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. */
@@ -77,7 +77,7 @@ static int find_register(parser *p, const token *name, recent_range *recent) {
 }
 
 /* Code names the same few ranges over and over: two characters of their prefix tell them apart. */
-int lookup_register(parser *p, const token *name) {
+int emu_lookup_register(parser *p, const token *name) {
     if (name->prefix < 2 || name->prefix > 3) return find_register(p, name, NULL);
     const char first = name->begin[1], last = name->begin[name->prefix - 1];
     recent_range *known = &p->recent[(unsigned)(first + last) % RECENT];
@@ -89,13 +89,13 @@ int lookup_register(parser *p, const token *name) {
     return reg ? reg : use_register(p, d, (uint32_t)name->value);
 }
 
-int lookup_symbol(const parser *p, const token *name) {
+int emu_lookup_symbol(const parser *p, const token *name) {
     const declaration *d = lookup_kind(p, name->begin, name->length, false);
     return d && d->what == DECLARED_SYMBOL ? (int)d->index : -1;
 }
 
-void open_scope(parser *p) {
-    if (p->scope_depth + 1 >= MAX_SCOPE_DEPTH) load_fail(p->load, now(p)->line, "scopes nested too deep");
+void emu_open_scope(parser *p) {
+    if (p->scope_depth + 1 >= MAX_SCOPE_DEPTH) emu_load_fail(p->load, now(p)->line, "scopes nested too deep");
     p->scope_marks[p->scope_depth++] = p->declaration_count;
     if (!p->code) return;
     size_t capacity = p->scope_capacity;
@@ -106,56 +106,56 @@ void open_scope(parser *p) {
     p->scope = p->code->scope_count++;
 }
 
-void close_scope(parser *p) {
-    undeclare(p, p->scope_marks[--p->scope_depth]);
+void emu_close_scope(parser *p) {
+    emu_undeclare(p, p->scope_marks[--p->scope_depth]);
     if (p->code) p->scope = p->code->scope_parents[p->scope];
 }
 
 /* ---- declarations ---- */
 
-const type_info *expect_type(parser *p) {
-    if (now(p)->kind != TOKEN_DIRECTIVE || now(p)->length > 15) unexpected(p, "a type");
+const type_info *emu_expect_type(parser *p) {
+    if (now(p)->kind != TOKEN_DIRECTIVE || now(p)->length > 15) emu_unexpected(p, "a type");
     char name[16] = {0};
     memcpy(name, now(p)->begin + 1, now(p)->length - 1);
-    const type_info *type = find_type(name);
-    if (!type) unexpected(p, "a type");
+    const type_info *type = emu_find_type(name);
+    if (!type) emu_unexpected(p, "a type");
     next(p);
     return type;
 }
 
-void parse_reg(parser *p) {
-    const type_info *type = expect_type(p);
+void emu_parse_reg(parser *p) {
+    const type_info *type = emu_expect_type(p);
     do {
-        token name = expect_name(p, "a register name");
+        token name = emu_expect_name(p, "a register name");
         uint32_t count = 1;
         bool range = accept(p, "<");
         if (range) {
-            count = expect_small(p, 60000, "the number of registers");
-            expect(p, ">");
+            count = emu_expect_small(p, 60000, "the number of registers");
+            emu_expect(p, ">");
         }
         p->declared_registers += count;
-        if (p->declared_registers > 60000) load_fail(p->load, name.line, "more than 60000 registers in one entry");
+        if (p->declared_registers > 60000) emu_load_fail(p->load, name.line, "more than 60000 registers in one entry");
         declaration *d = declare(p, name.begin, name.length, range ? DECLARED_RANGE : DECLARED_REGISTER);
         d->count = count;
         d->bits = type->bits < 16 && type->bits > 1 ? 16 : type->bits;
-        d->prefix = load_text(p->load, name.begin, name.length);
-        d->registers = load_alloc(p->load, count * sizeof *d->registers);
+        d->prefix = emu_load_text(p->load, name.begin, name.length);
+        d->registers = emu_load_alloc(p->load, count * sizeof *d->registers);
     } while (accept(p, ","));
-    expect(p, ";");
+    emu_expect(p, ";");
 }
 
-uint32_t add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes) {
+uint32_t emu_add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes) {
     emu_module *module = p->module;
     module->symbols =
         load_grow(p->load, module->symbols, module->symbol_count, &p->symbol_capacity, sizeof *module->symbols);
     uint32_t index = (uint32_t)module->symbol_count++;
     module->symbols[index] = (symbol){
-        .name = load_text(p->load, name->begin, name->length), .space = space, .offset = offset, .bytes = bytes};
-    declare_symbol(p, name->begin, name->length, index);
+        .name = emu_load_text(p->load, name->begin, name->length), .space = space, .offset = offset, .bytes = bytes};
+    emu_declare_symbol(p, name->begin, name->length, index);
     return index;
 }
 
-uint32_t align_up(uint32_t value, uint32_t alignment) {
+uint32_t emu_align_up(uint32_t value, uint32_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }
 
@@ -169,47 +169,48 @@ static void parse_initialiser(parser *p, const type_info *type, uint8_t *out, ui
         bool negative = accept(p, "-");
         uint64_t value = now(p)->value;
         if (now(p)->kind != TOKEN_INTEGER && now(p)->kind != TOKEN_FLOAT32 && now(p)->kind != TOKEN_FLOAT64) {
-            unexpected(p, "a number (addresses as initial values are not supported)");
+            emu_unexpected(p, "a number (addresses as initial values are not supported)");
         }
         if (negative) value = 0 - value;
         next(p);
-        if (at + size > bytes) load_fail(p->load, now(p)->line, "more initial values than the variable holds");
+        if (at + size > bytes) emu_load_fail(p->load, now(p)->line, "more initial values than the variable holds");
         if (out) memcpy(out + at, &value, size > 8 ? 8 : size);
         at += size;
         while (depth && accept(p, "}")) depth--;
     } while (accept(p, ","));
-    if (depth) unexpected(p, "'}'");
+    if (depth) emu_unexpected(p, "'}'");
 }
 
 static uint32_t place_variable(parser *p, uint32_t *used, uint32_t alignment, uint64_t bytes, int line) {
-    if (bytes > (1u << 28)) load_fail(p->load, line, "a variable of %llu bytes is too big", (unsigned long long)bytes);
-    uint32_t offset = align_up(*used, alignment);
-    if (offset + bytes > (1u << 29)) load_fail(p->load, line, "the variables take more than 512 MiB");
+    if (bytes > (1u << 28))
+        emu_load_fail(p->load, line, "a variable of %llu bytes is too big", (unsigned long long)bytes);
+    uint32_t offset = emu_align_up(*used, alignment);
+    if (offset + bytes > (1u << 29)) emu_load_fail(p->load, line, "the variables take more than 512 MiB");
     *used = offset + (uint32_t)bytes;
     return offset;
 }
 
 /* .global .align 4 .b8 name[16] = {...}; and its likes for .const .shared .local .param */
-void parse_variable(parser *p, state_space space, bool external) {
+void emu_parse_variable(parser *p, state_space space, bool external) {
     uint32_t alignment = 0;
-    if (accept(p, ".attribute")) load_fail(p->load, now(p)->line, "variable attributes are not supported");
-    if (accept(p, ".align")) alignment = expect_small(p, 1 << 16, "the alignment");
-    const type_info *type = expect_type(p);
-    if (type->bits < 8) load_fail(p->load, now(p)->line, "a variable cannot be of type .pred");
+    if (accept(p, ".attribute")) emu_load_fail(p->load, now(p)->line, "variable attributes are not supported");
+    if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+    const type_info *type = emu_expect_type(p);
+    if (type->bits < 8) emu_load_fail(p->load, now(p)->line, "a variable cannot be of type .pred");
     uint32_t element = type->bits / 8;
     if (!alignment) alignment = element;
-    token name = expect_name(p, "a variable name");
+    token name = emu_expect_name(p, "a variable name");
     uint64_t bytes = element;
     bool unsized = false;
     while (accept(p, "[")) {
         unsized = token_is(now(p), "]");
-        if (!unsized) bytes *= expect_small(p, 1u << 28, "an array length");
+        if (!unsized) bytes *= emu_expect_small(p, 1u << 28, "an array length");
         if (bytes > (1u << 28))
-            load_fail(p->load, name.line, "variable '%.*s' is too big", shown_length(&name), name.begin);
-        expect(p, "]");
+            emu_load_fail(p->load, name.line, "variable '%.*s' is too big", shown_length(&name), name.begin);
+        emu_expect(p, "]");
     }
     if (unsized && space != SPACE_SHARED && !token_is(now(p), "=")) {
-        if (!external) load_fail(p->load, name.line, "only shared memory may have an array without length");
+        if (!external) emu_load_fail(p->load, name.line, "only shared memory may have an array without length");
     }
     emu_module *module = p->module;
     uint32_t offset;
@@ -220,24 +221,24 @@ void parse_variable(parser *p, state_space space, bool external) {
         if (external || unsized) bytes = 0;
     } else if (space == SPACE_LOCAL || space == SPACE_PARAM) {
         if (!p->code)
-            load_fail(p->load, name.line, "a .local or .param variable outside of a function is not supported");
+            emu_load_fail(p->load, name.line, "a .local or .param variable outside of a function is not supported");
         offset = place_variable(p, &p->code->local_bytes, alignment, bytes, name.line);
         space = SPACE_LOCAL;
     } else {
         offset = place_variable(p, &module->variable_bytes, alignment, bytes, name.line);
         if (module->variable_bytes > p->variable_capacity) {
-            size_t larger = align_up(module->variable_bytes * 2, 4096);
-            uint8_t *copy = load_alloc(p->load, larger);
+            size_t larger = emu_align_up(module->variable_bytes * 2, 4096);
+            uint8_t *copy = emu_load_alloc(p->load, larger);
             if (p->variable_capacity) memcpy(copy, module->variables, p->variable_capacity);
             module->variables = copy;
             p->variable_capacity = larger;
         }
     }
-    add_symbol(p, &name, space, offset, bytes);
+    emu_add_symbol(p, &name, space, offset, bytes);
     if (accept(p, "=")) {
         if (space != SPACE_GLOBAL && space != SPACE_CONST)
-            load_fail(p->load, name.line, "only .global and .const variables have initial values");
+            emu_load_fail(p->load, name.line, "only .global and .const variables have initial values");
         parse_initialiser(p, type, module->variables + offset, bytes);
     }
-    expect(p, ";");
+    emu_expect(p, ";");
 }

@@ -8,27 +8,27 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
     if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
     bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
     if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
-    if (!same) refuse(dec, "'%s' is not in the space of this access", which->name);
+    if (!same) emu_refuse(dec, "'%s' is not in the space of this access", which->name);
     return stated;
 }
 
-void add_address(decoder *dec, op *o, const operand *address, state_space space) {
-    if (address->kind != OPERAND_ADDRESS) refuse(dec, "an [address] is needed");
+void emu_add_address(decoder *dec, op *o, const operand *address, state_space space) {
+    if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     o->space = (uint8_t)real_space(dec, address, space);
     o->immediate = address->value;
     if (address->symbol >= 0) {
         const symbol *which = &dec->load->module->symbols[address->symbol];
-        o->immediate += (int64_t)symbol_address(which);
-        if (is_dynamic(which)) await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
+        o->immediate += (int64_t)emu_symbol_address(which);
+        if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
     }
     if (address->reg == NO_REGISTER) {
-        add_source(o, constant_register(dec, 0, 32));
+        add_source(o, emu_constant_register(dec, 0, 32));
         return;
     }
     const virtual_register *base = &dec->code->registers[address->reg];
-    if (base->bits != 32 && base->bits != 64) refuse(dec, "the register of an address has 32 or 64 bits");
+    if (base->bits != 32 && base->bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");
     if (base->bits == 32 && (space == SPACE_GLOBAL || space == SPACE_GENERIC)) {
-        refuse(dec, "the address register has 32 bits where 64 are needed");
+        emu_refuse(dec, "the address register has 32 bits where 64 are needed");
     }
     if (base->bits == 64) o->flags |= FLAG_WIDE_ADDRESS;
     add_source(o, (uint16_t)address->reg);
@@ -38,20 +38,21 @@ static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
     o->vector = match->vector;
-    if (o->bytes * o->vector > 16) refuse(dec, "an access moves at most 16 bytes");
+    if (o->bytes * o->vector > 16) emu_refuse(dec, "an access moves at most 16 bytes");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
 }
 
 /* The elements of a vector operand, or the one operand itself. */
 static const operand *elements(decoder *dec, const operand *whole, int count) {
     if (count == 1) return whole->kind == OPERAND_VECTOR && whole->count == 1 ? whole->items : whole;
-    if (whole->kind != OPERAND_VECTOR || whole->count != count) refuse(dec, "a vector of %d elements is needed", count);
+    if (whole->kind != OPERAND_VECTOR || whole->count != count)
+        emu_refuse(dec, "a vector of %d elements is needed", count);
     return whole->items;
 }
 
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
-void decode_load(decoder *dec, const form_match *match) {
-    expect_operands(dec, 2, 2);
+void emu_decode_load(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
     op shape = {0};
     access_shape(dec, &shape, match);
     state_space space = match->space;
@@ -61,32 +62,32 @@ void decode_load(decoder *dec, const form_match *match) {
     int bits = shape.bytes * 8;
     for (int i = 0; i < shape.vector; i++) {
         int own = to[i].kind == OPERAND_REGISTER ? dec->code->registers[to[i].reg].bits : bits;
-        targets[i] = dest(dec, &to[i], own > bits && own <= 64 ? own : bits);
+        targets[i] = emu_dest(dec, &to[i], own > bits && own <= 64 ? own : bits);
         own = dec->code->registers[targets[i]].bits;
         if (own == 64) shape.detail |= (uint8_t)(1 << i);
         if (own == 16) shape.detail |= (uint8_t)(16 << i);
     }
-    op *o = emit(dec, OP_LOAD);
+    op *o = emu_emit(dec, OP_LOAD);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
     o->flags |= shape.flags;
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
-    add_address(dec, o, operand_at(dec, 1), space);
+    emu_add_address(dec, o, operand_at(dec, 1), space);
 }
 
-void decode_store(decoder *dec, const form_match *match) {
-    expect_operands(dec, 2, 2);
+void emu_decode_store(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
     op shape = {0};
     access_shape(dec, &shape, match);
     const type_info *type = match->types[match->type_count - 1];
     const operand *from = elements(dec, operand_at(dec, 1), shape.vector);
     uint16_t values[4];
-    for (int i = 0; i < shape.vector; i++) values[i] = source_of_type(dec, &from[i], type, WIDER);
-    op *o = emit(dec, OP_STORE);
+    for (int i = 0; i < shape.vector; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
+    op *o = emu_emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
@@ -95,47 +96,47 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     const type_info *type = match->types[0];
     int operation = 0;
     for (int i = 0; i < 8; i++) {
-        if (chose(match, names[i])) operation = i;
+        if (emu_chose(match, names[i])) operation = i;
     }
-    if (type->family == 'f' && operation != ATOMIC_ADD) refuse(dec, "an f32 atomic is supported with add only");
-    expect_operands(dec, first + 2 + (operation == ATOMIC_CAS), first + 2 + (operation == ATOMIC_CAS));
-    uint16_t value = source_of_type(dec, operand_at(dec, first + 1), type, EXACT), swap = 0;
-    if (operation == ATOMIC_CAS) swap = source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
-    op *o = emit(dec, OP_ATOMIC);
+    if (type->family == 'f' && operation != ATOMIC_ADD) emu_refuse(dec, "an f32 atomic is supported with add only");
+    emu_expect_operands(dec, first + 2 + (operation == ATOMIC_CAS), first + 2 + (operation == ATOMIC_CAS));
+    uint16_t value = emu_source_of_type(dec, operand_at(dec, first + 1), type, EXACT), swap = 0;
+    if (operation == ATOMIC_CAS) swap = emu_source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
+    op *o = emu_emit(dec, OP_ATOMIC);
     o->detail = (uint8_t)(type->family == 'f' ? ATOMIC_FLOAT_ADD : operation);
     o->bytes = type->bits / 8;
     o->vector = 1;
     if (type->family == 's') o->flags |= FLAG_SIGNED;
-    add_dest(o, has_result ? dest(dec, operand_at(dec, 0), type->bits) : scratch_register(dec, type->bits));
-    add_address(dec, o, operand_at(dec, first), match->space);
+    add_dest(o, has_result ? emu_dest(dec, operand_at(dec, 0), type->bits) : emu_scratch_register(dec, type->bits));
+    emu_add_address(dec, o, operand_at(dec, first), match->space);
     add_source(o, value);
     if (operation == ATOMIC_CAS) add_source(o, swap);
 }
 
-void decode_atomic(decoder *dec, const form_match *match) {
+void emu_decode_atomic(decoder *dec, const form_match *match) {
     decode_atomic_at(dec, match, 1, true);
 }
-void decode_reduction(decoder *dec, const form_match *match) {
+void emu_decode_reduction(decoder *dec, const form_match *match) {
     decode_atomic_at(dec, match, 0, false);
 }
 
 /* ---- matrices ---- */
 
-void decode_ldmatrix(decoder *dec, const form_match *match) {
-    expect_operands(dec, 2, 2);
-    int count = chose(match, "x1") ? 1 : chose(match, "x2") ? 2 : 4;
+void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
     const operand *to = elements(dec, operand_at(dec, 0), count);
-    op *o = emit(dec, OP_LDMATRIX);
+    op *o = emu_emit(dec, OP_LDMATRIX);
     o->vector = (uint8_t)count;
     o->bytes = 16;
-    if (chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
-    for (int i = 0; i < count; i++) add_dest(o, dest(dec, &to[i], 32));
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
+    for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
 }
 
-void decode_mma(decoder *dec, const form_match *match) {
-    expect_operands(dec, 4, 4);
-    bool deep = chose(match, "m16n8k16");
+void emu_decode_mma(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 4, 4);
+    bool deep = emu_chose(match, "m16n8k16");
     int counts[4] = {4, deep ? 4 : 2, deep ? 2 : 1, 4};
     const operand *parts[4];
     for (int i = 0; i < 4; i++) parts[i] = elements(dec, operand_at(dec, i), counts[i]);
@@ -144,212 +145,214 @@ void decode_mma(decoder *dec, const form_match *match) {
     static const type_info single = {"f32", 32, 'f'};
     for (int part = 1; part < 4; part++) {
         for (int i = 0; i < counts[part]; i++) {
-            sources[used++] = part == 3 ? source_of_type(dec, &parts[part][i], &single, EXACT)
-                                        : source(dec, &parts[part][i], 32, EXACT);
+            sources[used++] = part == 3 ? emu_source_of_type(dec, &parts[part][i], &single, EXACT)
+                                        : emu_source(dec, &parts[part][i], 32, EXACT);
         }
     }
-    op *o = emit(dec, OP_MMA);
-    o->detail = chose(match, "bf16") ? MMA_BF16 : MMA_F16;
+    op *o = emu_emit(dec, OP_MMA);
+    o->detail = emu_chose(match, "bf16") ? MMA_BF16 : MMA_F16;
     o->vector = deep ? 2 : 1; /* steps of 8 along k */
-    for (int i = 0; i < 4; i++) add_dest(o, dest(dec, &parts[0][i], 32));
+    for (int i = 0; i < 4; i++) add_dest(o, emu_dest(dec, &parts[0][i], 32));
     for (int i = 0; i < used; i++) add_source(o, sources[i]);
 }
 
 /* ---- asynchronous copies ---- */
 
-void decode_copy_async(decoder *dec, const form_match *match) {
-    expect_operands(dec, 3, 4);
+void emu_decode_copy_async(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 4);
     const operand *size = operand_at(dec, 2), *target = operand_at(dec, 0);
-    bool whole_only = chose(match, "cg");
+    bool whole_only = emu_chose(match, "cg");
     int64_t bytes = size->value;
     if (size->kind != OPERAND_INTEGER || (bytes != 16 && (whole_only || (bytes != 4 && bytes != 8)))) {
-        refuse(dec, whole_only ? "cp.async.cg copies 16 bytes" : "cp.async copies 4, 8 or 16 bytes");
+        emu_refuse(dec, whole_only ? "cp.async.cg copies 16 bytes" : "cp.async copies 4, 8 or 16 bytes");
     }
     uint16_t source_bytes = 0;
     bool partial = dec->in->operand_count == 4;
-    if (partial) source_bytes = source(dec, operand_at(dec, 3), 32, EXACT);
-    op *o = emit(dec, OP_COPY_ASYNC);
+    if (partial) source_bytes = emu_source(dec, operand_at(dec, 3), 32, EXACT);
+    op *o = emu_emit(dec, OP_COPY_ASYNC);
     o->bytes = (uint8_t)bytes;
     o->vector = 1;
-    add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
-    if (target->kind != OPERAND_ADDRESS) refuse(dec, "an [address] is needed");
+    emu_add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
+    if (target->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     /* the second address: its own register and, in target, its offset */
     int64_t offset = target->value;
     if (target->symbol >= 0) {
         const symbol *which = &dec->load->module->symbols[target->symbol];
-        offset += (int64_t)symbol_address(which);
-        if (is_dynamic(which)) await_dynamic(dec, AWAITING_TARGET, (uint32_t)(o - dec->code->ops));
+        offset += (int64_t)emu_symbol_address(which);
+        if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_TARGET, (uint32_t)(o - dec->code->ops));
     }
-    if (offset < INT32_MIN || offset > INT32_MAX) refuse(dec, "the offset does not fit shared memory");
+    if (offset < INT32_MIN || offset > INT32_MAX) emu_refuse(dec, "the offset does not fit shared memory");
     o->target = (int32_t)offset;
     if (target->reg == NO_REGISTER) {
-        add_source(o, constant_register(dec, 0, 32));
+        add_source(o, emu_constant_register(dec, 0, 32));
     } else {
         int bits = dec->code->registers[target->reg].bits;
-        if (bits != 32 && bits != 64) refuse(dec, "the register of an address has 32 or 64 bits");
+        if (bits != 32 && bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");
         o->detail = bits == 64;
         add_source(o, (uint16_t)target->reg);
     }
     if (partial) add_source(o, source_bytes);
 }
 
-void decode_copy_commit(decoder *dec, const form_match *match) {
+void emu_decode_copy_commit(decoder *dec, const form_match *match) {
     (void)match;
-    expect_operands(dec, 0, 0);
-    emit(dec, OP_COPY_COMMIT);
+    emu_expect_operands(dec, 0, 0);
+    emu_emit(dec, OP_COPY_COMMIT);
 }
 
-void decode_copy_wait(decoder *dec, const form_match *match) {
-    bool all = chose(match, "wait_all");
-    expect_operands(dec, all ? 0 : 1, all ? 0 : 1);
-    op *o = emit(dec, OP_COPY_WAIT);
+void emu_decode_copy_wait(decoder *dec, const form_match *match) {
+    bool all = emu_chose(match, "wait_all");
+    emu_expect_operands(dec, all ? 0 : 1, all ? 0 : 1);
+    op *o = emu_emit(dec, OP_COPY_WAIT);
     o->immediate = -1;
     if (all) return;
     const operand *groups = operand_at(dec, 0);
     if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > INT32_MAX)
-        refuse(dec, "a number of groups is needed");
+        emu_refuse(dec, "a number of groups is needed");
     o->immediate = groups->value;
 }
 
-void decode_copy_arrive(decoder *dec, const form_match *match) {
-    expect_operands(dec, 1, 1);
-    op *o = emit(dec, OP_COPY_ARRIVE);
-    o->detail = !chose(match, "noinc");
-    add_address(dec, o, operand_at(dec, 0), match->space);
+void emu_decode_copy_arrive(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 1, 1);
+    op *o = emu_emit(dec, OP_COPY_ARRIVE);
+    o->detail = !emu_chose(match, "noinc");
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* ---- barriers ---- */
 
-void decode_barrier(decoder *dec, const form_match *match) {
-    bool red = chose(match, "red"), arrive = chose(match, "arrive"), popcount = chose(match, "popc");
+void emu_decode_barrier(decoder *dec, const form_match *match) {
+    bool red = emu_chose(match, "red"), arrive = emu_chose(match, "arrive"), popcount = emu_chose(match, "popc");
     int first = red ? 1 : 0, last = dec->in->operand_count - (red ? 1 : 0);
-    expect_operands(dec, red ? 3 : arrive ? 2 : 0, red ? 4 : 2);
-    uint16_t id = first < last ? source(dec, operand_at(dec, first), 32, EXACT) : constant_register(dec, 0, 32);
-    int count = first + 1 < last ? source(dec, operand_at(dec, first + 1), 32, EXACT) : -1;
-    op *o = emit(dec, OP_BARRIER);
+    emu_expect_operands(dec, red ? 3 : arrive ? 2 : 0, red ? 4 : 2);
+    uint16_t id = first < last ? emu_source(dec, operand_at(dec, first), 32, EXACT) : emu_constant_register(dec, 0, 32);
+    int count = first + 1 < last ? emu_source(dec, operand_at(dec, first + 1), 32, EXACT) : -1;
+    op *o = emu_emit(dec, OP_BARRIER);
     o->detail = arrive ? BARRIER_ARRIVE : BARRIER_SYNC;
     if (red) {
-        o->detail = popcount ? BARRIER_RED_POPC : chose(match, "and") ? BARRIER_RED_AND : BARRIER_RED_OR;
+        o->detail = popcount ? BARRIER_RED_POPC : emu_chose(match, "and") ? BARRIER_RED_AND : BARRIER_RED_OR;
         if (popcount)
-            add_dest(o, dest(dec, operand_at(dec, 0), 32));
+            add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
         else
-            o->p[0] = predicate(dec, operand_at(dec, 0));
-        o->p[2] = predicate(dec, operand_at(dec, last));
+            o->p[0] = emu_predicate(dec, operand_at(dec, 0));
+        o->p[2] = emu_predicate(dec, operand_at(dec, last));
         if (operand_at(dec, last)->negated) o->flags |= FLAG_PREDICATE_NEGATED;
     }
     add_source(o, id);
     if (count >= 0) add_source(o, (uint16_t)count);
 }
 
-void decode_warp_barrier(decoder *dec, const form_match *match) {
+void emu_decode_warp_barrier(decoder *dec, const form_match *match) {
     (void)match;
-    expect_operands(dec, 1, 1);
-    uint16_t mask = source(dec, operand_at(dec, 0), 32, EXACT);
-    add_source(emit(dec, OP_WARP_BARRIER), mask);
+    emu_expect_operands(dec, 1, 1);
+    uint16_t mask = emu_source(dec, operand_at(dec, 0), 32, EXACT);
+    add_source(emu_emit(dec, OP_WARP_BARRIER), mask);
 }
 
 /* ---- instructions of a warp ---- */
 
-void decode_shuffle(decoder *dec, const form_match *match) {
-    expect_operands(dec, 5, 5);
+void emu_decode_shuffle(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 5, 5);
     uint16_t sources[4];
-    for (int i = 0; i < 4; i++) sources[i] = source(dec, operand_at(dec, i + 1), 32, EXACT);
+    for (int i = 0; i < 4; i++) sources[i] = emu_source(dec, operand_at(dec, i + 1), 32, EXACT);
     const operand *to = operand_at(dec, 0);
-    op *o = emit(dec, OP_SHUFFLE);
-    o->detail = chose(match, "up")     ? SHUFFLE_UP
-                : chose(match, "down") ? SHUFFLE_DOWN
-                : chose(match, "bfly") ? SHUFFLE_BFLY
-                                       : SHUFFLE_IDX;
-    add_dest(o, dest(dec, to, 32));
-    o->p[0] = optional_predicate(dec, to->second);
+    op *o = emu_emit(dec, OP_SHUFFLE);
+    o->detail = emu_chose(match, "up")     ? SHUFFLE_UP
+                : emu_chose(match, "down") ? SHUFFLE_DOWN
+                : emu_chose(match, "bfly") ? SHUFFLE_BFLY
+                                           : SHUFFLE_IDX;
+    add_dest(o, emu_dest(dec, to, 32));
+    o->p[0] = emu_optional_predicate(dec, to->second);
     for (int i = 0; i < 4; i++) add_source(o, sources[i]);
 }
 
-void decode_vote(decoder *dec, const form_match *match) {
-    expect_operands(dec, 3, 3);
-    uint16_t mask = source(dec, operand_at(dec, 2), 32, EXACT);
+void emu_decode_vote(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
+    uint16_t mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
     const operand *from = operand_at(dec, 1);
-    op *o = emit(dec, OP_VOTE);
-    o->detail = chose(match, "any")   ? VOTE_ANY
-                : chose(match, "all") ? VOTE_ALL
-                : chose(match, "uni") ? VOTE_UNI
-                                      : VOTE_BALLOT;
+    op *o = emu_emit(dec, OP_VOTE);
+    o->detail = emu_chose(match, "any")   ? VOTE_ANY
+                : emu_chose(match, "all") ? VOTE_ALL
+                : emu_chose(match, "uni") ? VOTE_UNI
+                                          : VOTE_BALLOT;
     if (o->detail == VOTE_BALLOT)
-        add_dest(o, dest(dec, operand_at(dec, 0), 32));
+        add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
     else
-        o->p[0] = predicate(dec, operand_at(dec, 0));
-    o->p[2] = predicate(dec, from);
-    if (o->p[2] == NO_PREDICATE) refuse(dec, "a predicate is needed");
+        o->p[0] = emu_predicate(dec, operand_at(dec, 0));
+    o->p[2] = emu_predicate(dec, from);
+    if (o->p[2] == NO_PREDICATE) emu_refuse(dec, "a predicate is needed");
     if (from->negated) o->flags |= FLAG_PREDICATE_NEGATED;
     add_source(o, mask);
 }
 
-void decode_active_mask(decoder *dec, const form_match *match) {
+void emu_decode_active_mask(decoder *dec, const form_match *match) {
     (void)match;
-    expect_operands(dec, 1, 1);
-    op *o = emit(dec, OP_ACTIVE_MASK);
-    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    emu_expect_operands(dec, 1, 1);
+    op *o = emu_emit(dec, OP_ACTIVE_MASK);
+    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
 }
 
-void decode_redux(decoder *dec, const form_match *match) {
-    expect_operands(dec, 3, 3);
-    uint16_t value = source(dec, operand_at(dec, 1), 32, EXACT), mask = source(dec, operand_at(dec, 2), 32, EXACT);
+void emu_decode_redux(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
+    uint16_t value = emu_source(dec, operand_at(dec, 1), 32, EXACT),
+             mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
     static const char *const names[] = {"add", "min", "max", "and", "or", "xor"};
-    op *o = emit(dec, OP_REDUX);
+    op *o = emu_emit(dec, OP_REDUX);
     for (uint8_t i = 0; i < 6; i++) {
-        if (chose(match, names[i])) o->detail = i; /* ATOMIC_ADD and so on */
+        if (emu_chose(match, names[i])) o->detail = i; /* ATOMIC_ADD and so on */
     }
     if (match->types[0]->family == 's') o->flags |= FLAG_SIGNED;
-    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
     add_source(o, value);
     add_source(o, mask);
 }
 
-void decode_match(decoder *dec, const form_match *match) {
-    expect_operands(dec, 3, 3);
+void emu_decode_match(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
     int bits = match->types[0]->bits;
-    uint16_t value = source(dec, operand_at(dec, 1), bits, EXACT), mask = source(dec, operand_at(dec, 2), 32, EXACT);
-    op *o = emit(dec, OP_MATCH);
+    uint16_t value = emu_source(dec, operand_at(dec, 1), bits, EXACT),
+             mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
+    op *o = emu_emit(dec, OP_MATCH);
     o->bytes = (uint8_t)(bits / 8);
-    add_dest(o, dest(dec, operand_at(dec, 0), 32));
+    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
     add_source(o, value);
     add_source(o, mask);
 }
 
 /* ---- mbarrier ---- */
 
-void decode_mbarrier_init(decoder *dec, const form_match *match) {
-    expect_operands(dec, 2, 2);
-    uint16_t count = source(dec, operand_at(dec, 1), 32, EXACT);
-    op *o = emit(dec, OP_MBARRIER_INIT);
-    add_address(dec, o, operand_at(dec, 0), match->space);
+void emu_decode_mbarrier_init(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    uint16_t count = emu_source(dec, operand_at(dec, 1), 32, EXACT);
+    op *o = emu_emit(dec, OP_MBARRIER_INIT);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     add_source(o, count);
 }
 
-void decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
-    expect_operands(dec, 1, 1);
-    op *o = emit(dec, OP_MBARRIER_INVALIDATE);
-    add_address(dec, o, operand_at(dec, 0), match->space);
+void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 1, 1);
+    op *o = emu_emit(dec, OP_MBARRIER_INVALIDATE);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
-void decode_mbarrier_arrive(decoder *dec, const form_match *match) {
-    expect_operands(dec, 2, 3);
-    uint16_t count =
-        dec->in->operand_count == 3 ? source(dec, operand_at(dec, 2), 32, EXACT) : constant_register(dec, 1, 32);
-    uint16_t state = dest(dec, operand_at(dec, 0), 64);
-    op *o = emit(dec, OP_MBARRIER_ARRIVE);
+void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 3);
+    uint16_t count = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
+                                                 : emu_constant_register(dec, 1, 32);
+    uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
+    op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
 }
 
-void decode_mbarrier_wait(decoder *dec, const form_match *match) {
-    bool parity = chose(match, "parity"), blocking = chose(match, "try_wait");
-    expect_operands(dec, 3, blocking ? 4 : 3);
-    uint16_t phase = source(dec, operand_at(dec, 2), parity ? 32 : 64, EXACT);
-    op *o = emit(dec, OP_MBARRIER_WAIT);
+void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {
+    bool parity = emu_chose(match, "parity"), blocking = emu_chose(match, "try_wait");
+    emu_expect_operands(dec, 3, blocking ? 4 : 3);
+    uint16_t phase = emu_source(dec, operand_at(dec, 2), parity ? 32 : 64, EXACT);
+    op *o = emu_emit(dec, OP_MBARRIER_WAIT);
     o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
-    o->p[0] = predicate(dec, operand_at(dec, 0));
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    o->p[0] = emu_predicate(dec, operand_at(dec, 0));
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, phase);
 }

@@ -12,15 +12,15 @@ static bool ends_block(const op *o) {
 
 static void find_blocks(flow *f) {
     entry *code = f->code;
-    bool *leader = load_alloc(f->load, code->op_count + 1);
+    bool *leader = emu_load_alloc(f->load, code->op_count + 1);
     leader[0] = true;
     for (size_t i = 0; i < code->op_count; i++) {
         if (code->ops[i].kind == OP_BRANCH) leader[code->ops[i].target] = true;
         if (ends_block(&code->ops[i])) leader[i + 1] = true;
     }
     for (size_t i = 0; i < code->op_count; i++) f->count += leader[i];
-    f->blocks = load_alloc(f->load, (size_t)f->count * sizeof *f->blocks);
-    f->block_of = load_alloc(f->load, code->op_count * sizeof *f->block_of);
+    f->blocks = emu_load_alloc(f->load, (size_t)f->count * sizeof *f->blocks);
+    f->block_of = emu_load_alloc(f->load, code->op_count * sizeof *f->block_of);
     int at = -1;
     for (size_t i = 0; i < code->op_count; i++) {
         if (leader[i]) f->blocks[++at].begin = (uint32_t)i;
@@ -47,8 +47,8 @@ typedef struct graph {
 } graph;
 
 static void link_predecessors(flow *f, graph *g) {
-    g->first_edge = load_alloc(f->load, (size_t)(g->count + 2) * sizeof(int));
-    g->edges = load_alloc(f->load, (size_t)(2 * g->count + 1) * sizeof(int));
+    g->first_edge = emu_load_alloc(f->load, (size_t)(g->count + 2) * sizeof(int));
+    g->edges = emu_load_alloc(f->load, (size_t)(2 * g->count + 1) * sizeof(int));
     for (int n = 0; n < g->count; n++) {
         for (int k = 0; k < 2; k++) {
             if (g->next[n][k] >= 0) g->first_edge[g->next[n][k] + 2]++;
@@ -75,8 +75,8 @@ static int degree(const graph *g, int node, bool reverse) {
 
 /* Nodes in post-order of a depth-first walk from the root; the number of them. */
 static int post_order(flow *f, const graph *g, bool reverse, int *order, int *number) {
-    int *stack = load_alloc(f->load, (size_t)(g->count + 1) * sizeof(int));
-    int *tried = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *stack = emu_load_alloc(f->load, (size_t)(g->count + 1) * sizeof(int));
+    int *tried = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
     int depth = 0, done = 0;
     for (int n = 0; n < g->count; n++) number[n] = -1;
     stack[depth++] = g->root;
@@ -100,9 +100,9 @@ static int post_order(flow *f, const graph *g, bool reverse, int *order, int *nu
 
 /* Immediate dominators, or post-dominators with reverse; -1 for the root and what it does not reach. */
 static int *dominators(flow *f, const graph *g, bool reverse) {
-    int *order = load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int *number = load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int *dominator = load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *order = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *number = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
+    int *dominator = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
     int count = post_order(f, g, reverse, order, number);
     for (int n = 0; n < g->count; n++) dominator[n] = -1;
     dominator[g->root] = g->root;
@@ -157,9 +157,9 @@ static bool reaches_exit(const flow *f, int from, int avoid, int *stack, int *se
 
 static void find_joins(flow *f) {
     graph g = {.count = f->count + 1, .root = f->count};
-    g.next = load_alloc(f->load, (size_t)g.count * sizeof *g.next);
-    int *stack = load_alloc(f->load, (size_t)g.count * sizeof(int)),
-        *seen = load_alloc(f->load, (size_t)g.count * sizeof(int));
+    g.next = emu_load_alloc(f->load, (size_t)g.count * sizeof *g.next);
+    int *stack = emu_load_alloc(f->load, (size_t)g.count * sizeof(int)),
+        *seen = emu_load_alloc(f->load, (size_t)g.count * sizeof(int));
     for (int b = 0; b < f->count; b++) {
         const block *each = &f->blocks[b];
         int next[2] = {each->next[0], each->next[1]};
@@ -199,12 +199,12 @@ static void add_loop_body(flow *f, const graph *g, loop *l, int latch, int *stac
 
 static void find_loops(flow *f) {
     graph g = {.count = f->count, .root = 0};
-    g.next = load_alloc(f->load, (size_t)g.count * sizeof *g.next);
+    g.next = emu_load_alloc(f->load, (size_t)g.count * sizeof *g.next);
     for (int b = 0; b < f->count; b++) memcpy(g.next[b], f->blocks[b].next, sizeof g.next[b]);
     link_predecessors(f, &g);
     int *dominator = dominators(f, &g, false);
-    int *stack = load_alloc(f->load, (size_t)g.count * sizeof(int));
-    f->loops = load_alloc(f->load, (size_t)g.count * sizeof *f->loops);
+    int *stack = emu_load_alloc(f->load, (size_t)g.count * sizeof(int));
+    f->loops = emu_load_alloc(f->load, (size_t)g.count * sizeof *f->loops);
     for (int header = 0; header < f->count; header++) {
         loop *l = NULL;
         for (int k = g.first_edge[header]; k < g.first_edge[header + 1]; k++) {
@@ -213,7 +213,8 @@ static void find_loops(flow *f) {
             if (up != header) continue;
             if (!l) {
                 l = &f->loops[f->loop_count++];
-                *l = (loop){.header = header, .parent = -1, .depth = 1, .body = load_alloc(f->load, (size_t)f->count)};
+                *l = (loop){
+                    .header = header, .parent = -1, .depth = 1, .body = emu_load_alloc(f->load, (size_t)f->count)};
             }
             l->latch_instruction = f->code->ops[f->blocks[latch].end - 1].instruction;
             add_loop_body(f, &g, l, latch, stack);
@@ -241,19 +242,19 @@ static const char *base_name(const char *path) {
 /* Regions: every loop, and the code outside of loops cut at the outermost ones. */
 static void find_regions(flow *f) {
     entry *code = f->code;
-    code->regions = load_alloc(f->load, (size_t)(f->loop_count + 3) * sizeof *code->regions);
+    code->regions = emu_load_alloc(f->load, (size_t)(f->loop_count + 3) * sizeof *code->regions);
     int first_loop = f->count, last_loop = -1;
     for (int b = 0; b < f->count; b++) {
         if (f->blocks[b].loop >= 0 && b < first_loop) first_loop = b;
         if (f->blocks[b].loop >= 0) last_loop = b;
     }
     for (int i = 0; i < f->loop_count; i++) {
-        emu_place place = place_of(code, f->loops[i].latch_instruction);
+        emu_place place = emu_place_of(code, f->loops[i].latch_instruction);
         bool inlined = place.caller_line > 0;
         char name[160];
         snprintf(name, sizeof name, "loop at %.100s:%d", base_name(inlined ? place.caller_file : place.file),
                  inlined ? place.caller_line : place.line);
-        code->regions[i] = (emu_region){load_text(f->load, name, strlen(name)), f->loops[i].depth};
+        code->regions[i] = (emu_region){emu_load_text(f->load, name, strlen(name)), f->loops[i].depth};
     }
     code->region_count = (size_t)f->loop_count;
     const char *names[3] = {f->loop_count ? "before the loops" : "straight code", "between the loops",
@@ -279,15 +280,16 @@ static void find_regions(flow *f) {
 /* Registers become slots; messages know them by name. */
 static void give_slots(const entry *code, op *o, uint16_t names[MAX_OPERANDS]) {
     memcpy(names, o->r, sizeof o->r);
-    if (o->kind == OP_LANES || o->kind == OP_LANES_4) o->bytes = (uint8_t)(4 << slot_class(&code->registers[o->r[0]]));
+    if (o->kind == OP_LANES || o->kind == OP_LANES_4)
+        o->bytes = (uint8_t)(4 << emu_slot_class(&code->registers[o->r[0]]));
     for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
 }
 
 /* The ops move up to make room for a mark at each block where lanes meet: from the last to the first, in place. */
 static void place_joins(flow *f) {
     entry *code = f->code;
-    bool *joins = load_alloc(f->load, (size_t)f->count);
-    int32_t *begin = load_alloc(f->load, ((size_t)f->count + 1) * sizeof *begin);
+    bool *joins = emu_load_alloc(f->load, (size_t)f->count);
+    int32_t *begin = emu_load_alloc(f->load, ((size_t)f->count + 1) * sizeof *begin);
     for (int b = 0; b < f->count; b++) {
         const op *last = &code->ops[f->blocks[b].end - 1];
         bool splits = last->kind == OP_BRANCH && last->guard != NO_PREDICATE && f->blocks[b].join >= 0;
@@ -297,11 +299,11 @@ static void place_joins(flow *f) {
         begin[b + 1] = begin[b] + joins[b] + (int32_t)(f->blocks[b].end - f->blocks[b].begin);
     size_t count = (size_t)begin[f->count];
     if (count > code->op_capacity) {
-        op *more = load_alloc(f->load, count * sizeof *more);
+        op *more = emu_load_alloc(f->load, count * sizeof *more);
         memcpy(more, code->ops, code->op_count * sizeof *more);
         code->ops = more;
     }
-    code->names = load_alloc(f->load, count * sizeof *code->names);
+    code->names = emu_load_alloc(f->load, count * sizeof *code->names);
     for (int b = f->count - 1; b >= 0; b--) {
         const block *each = &f->blocks[b];
         size_t at = (size_t)begin[b + 1];
@@ -325,7 +327,7 @@ static void place_joins(flow *f) {
 }
 
 static void name_predicates(entry *code, loader *load) {
-    code->predicate_names = load_alloc(load, (code->predicate_count + 1) * sizeof *code->predicate_names);
+    code->predicate_names = emu_load_alloc(load, (code->predicate_count + 1) * sizeof *code->predicate_names);
     for (size_t v = 0; v < code->register_count; v++) {
         if (code->registers[v].bits == 1 && code->registers[v].kind == REGISTER_PLAIN) {
             code->predicate_names[code->registers[v].slot] = (uint16_t)v;
@@ -333,17 +335,17 @@ static void name_predicates(entry *code, loader *load) {
     }
 }
 
-void analyse_flow(loader *load, entry *code) {
+void emu_analyse_flow(loader *load, entry *code) {
     flow f = {.load = load, .code = code};
     find_blocks(&f);
     f.variables = code->register_count + code->predicate_count;
     find_joins(&f);
     find_loops(&f);
     find_regions(&f);
-    find_exposed(&f);
-    find_liveness(&f);
-    find_tracked(&f);
-    assign_slots(&f);
+    emu_find_exposed(&f);
+    emu_find_liveness(&f);
+    emu_find_tracked(&f);
+    emu_assign_slots(&f);
     name_predicates(code, load);
     place_joins(&f);
 }

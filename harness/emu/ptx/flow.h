@@ -37,12 +37,12 @@ typedef struct flow {
 } flow;
 
 /* registers.c: in this order, once the blocks are known. */
-void find_exposed(flow *f);
-void find_liveness(flow *f);
+void emu_find_exposed(flow *f);
+void emu_find_liveness(flow *f);
 /* Mark registers that may be read before they are written: they remember at run time which lanes wrote them. */
-void find_tracked(flow *f);
-void assign_slots(flow *f);
+void emu_find_tracked(flow *f);
+void emu_assign_slots(flow *f);
 /* A register takes 2 to the power of its class slots. */
-int slot_class(const virtual_register *reg);
+int emu_slot_class(const virtual_register *reg);
 
 #endif

@@ -9,7 +9,7 @@
 #define D (DIGIT | PART)
 #define P START
 #define L (LETTER | START | PART)
-const uint8_t lexer_classes[256] = {
+const uint8_t emu_lexer_classes[256] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, S, S, S, S, S, 0, 0, /* tab, line feed and their kin */
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /**/
     S, 0, 0, 0, L, P, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* blank $ % */
@@ -33,11 +33,11 @@ static int count_lines(const char *at, const char *end) {
     return lines;
 }
 
-void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes) {
+void emu_lexer_start(lexer *lex, loader *load, const char *text, size_t bytes) {
     *lex = (lexer){.at = text, .end = text + bytes, .line = 1, .load = load};
     if (bytes && (is(text[bytes - 1], START | PART) || text[bytes - 1] == '.'))
-        load_fail(load, 1 + count_lines(text, lex->end), "the text ends within a word");
-    lexer_next(lex);
+        emu_load_fail(load, 1 + count_lines(text, lex->end), "the text ends within a word");
+    emu_lexer_next(lex);
 }
 
 static bool at_comment(const char *at, const char *end) {
@@ -58,7 +58,7 @@ static void skip_comment(lexer *lex) {
             return;
         }
     }
-    load_fail(lex->load, begin_line, "comment without an end");
+    emu_load_fail(lex->load, begin_line, "comment without an end");
 }
 
 /* Past white space and comments, from at. */
@@ -95,7 +95,7 @@ static const char *scan_name(token *tok, const char *at) {
     return at;
 }
 
-void lexer_next(lexer *lex) {
+void emu_lexer_next(lexer *lex) {
     const char *at = lex->at, *end = lex->end;
     token *tok = &lex->now;
     if (at < end && *at == ' ') at++; /* one blank, then a token: nearly always */
@@ -113,11 +113,11 @@ void lexer_next(lexer *lex) {
         at = scan_name(tok, at + 1);
     } else if (is(*at, DIGIT)) {
         lex->at = at;
-        scan_number(lex, tok);
+        emu_scan_number(lex, tok);
         at = lex->at;
     } else if (*at == '"') {
         lex->at = at;
-        scan_string(lex, tok);
+        emu_scan_string(lex, tok);
         return;
     } else if (*at == '.' && is(at[1], START)) { /* no text ends in a dot */
         tok->kind = TOKEN_DIRECTIVE;
@@ -161,7 +161,7 @@ static const char *follow_braces(const char *at, const char *end, int *depth, in
     return at;
 }
 
-bool lexer_skip_braces(lexer *lex) {
+bool emu_lexer_skip_braces(lexer *lex) {
     token string;
     int depth = 1;
     for (;;) {
@@ -170,23 +170,23 @@ bool lexer_skip_braces(lexer *lex) {
         if (at_comment(lex->at, lex->end))
             skip_comment(lex);
         else if (*lex->at == '"')
-            scan_string(lex, &string);
+            emu_scan_string(lex, &string);
         else
             lex->at++; /* a slash alone */
     }
-    lexer_next(lex);
+    emu_lexer_next(lex);
     return !depth;
 }
 
-void lexer_skip_to(lexer *lex, char mark) {
+void emu_lexer_skip_to(lexer *lex, char mark) {
     const char *found = memchr(lex->at, mark, (size_t)(lex->end - lex->at));
     if (!found) found = lex->end;
     lex->line += count_lines(lex->at, found);
     lex->at = found;
-    lexer_next(lex);
+    emu_lexer_next(lex);
 }
 
-void lexer_extend_opcode(lexer *lex) {
+void emu_lexer_extend_opcode(lexer *lex) {
     for (;;) {
         const char *at = lex->at;
         while (is(*at, PART) || *at == '.') at++;
@@ -198,13 +198,13 @@ void lexer_extend_opcode(lexer *lex) {
     lex->now.length = (uint32_t)(lex->at - lex->now.begin);
 }
 
-bool lexer_at_label(const lexer *lex) {
+bool emu_lexer_at_label(const lexer *lex) {
     size_t ahead = 0;
     while (is(peek(lex, ahead), SPACE)) ahead++;
     return peek(lex, ahead) == ':' && peek(lex, ahead + 1) != ':';
 }
 
-bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]) {
+bool emu_lexer_take_numbers(lexer *lex, uint32_t numbers[3]) {
     const char *at = lex->at;
     for (int i = 0; i < 3; i++) {
         while (at < lex->end && (*at == ' ' || *at == '\t')) at++;
@@ -220,7 +220,7 @@ bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]) {
     return true;
 }
 
-bool lexer_take_name(lexer *lex) {
+bool emu_lexer_take_name(lexer *lex) {
     const char *at = lex->at;
     if (at >= lex->end || !is(*at, START)) return false;
     for (at++; is(*at, PART);) at++;
@@ -228,7 +228,7 @@ bool lexer_take_name(lexer *lex) {
     return true;
 }
 
-bool lexer_take(lexer *lex, const char *text, size_t length) {
+bool emu_lexer_take(lexer *lex, const char *text, size_t length) {
     if ((size_t)(lex->end - lex->at) < length || memcmp(lex->at, text, length)) return false;
     lex->at += length;
     return true;

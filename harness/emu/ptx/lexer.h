@@ -1,6 +1,6 @@
 /* lexer.h - what lexer.c and literals.c share: classes of bytes, and tokens that are seldom read.
  *
- * A text ends in no word: lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other
+ * A text ends in no word: emu_lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other
  * end.
  */
 #ifndef FL_EMU_LEXER_H
@@ -16,10 +16,10 @@ enum lexer_class {
     START = 8, /* of a name */
     PART = 16, /* of a name behind its start */
 };
-extern const uint8_t lexer_classes[256];
+extern const uint8_t emu_lexer_classes[256];
 
 static inline bool is(int c, int what) {
-    return (lexer_classes[(uint8_t)c] & what) != 0;
+    return (emu_lexer_classes[(uint8_t)c] & what) != 0;
 }
 
 static inline int peek(const lexer *lex, size_t ahead) {
@@ -27,7 +27,7 @@ static inline int peek(const lexer *lex, size_t ahead) {
 }
 
 /* literals.c: at lex->at, which moves behind it. */
-void scan_number(lexer *lex, token *tok);
-void scan_string(lexer *lex, token *tok);
+void emu_scan_number(lexer *lex, token *tok);
+void emu_scan_string(lexer *lex, token *tok);
 
 #endif

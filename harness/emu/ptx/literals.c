@@ -16,7 +16,7 @@ static int scan_digits(lexer *lex, int base, uint64_t *value) {
     for (*value = 0; digit_value(peek(lex, 0)) < base; lex->at++, digits++) {
         uint64_t digit = (uint64_t)digit_value(peek(lex, 0));
         if (*value > (UINT64_MAX - digit) / (uint64_t)base)
-            load_fail(lex->load, lex->line, "number does not fit 64 bits");
+            emu_load_fail(lex->load, lex->line, "number does not fit 64 bits");
         *value = *value * (uint64_t)base + digit;
     }
     return digits;
@@ -25,7 +25,8 @@ static int scan_digits(lexer *lex, int base, uint64_t *value) {
 static void scan_bits(lexer *lex, token *tok, int digits, token_kind kind) {
     lex->at += 2;
     if (scan_digits(lex, 16, &tok->value) != digits) {
-        load_fail(lex->load, lex->line, "a 0%c literal takes %d hexadecimal digits", digits == 8 ? 'f' : 'd', digits);
+        emu_load_fail(lex->load, lex->line, "a 0%c literal takes %d hexadecimal digits", digits == 8 ? 'f' : 'd',
+                      digits);
     }
     tok->kind = kind;
 }
@@ -42,13 +43,13 @@ static void scan_decimal(lexer *lex, token *tok) {
     copy[length] = 0;
     char *rest;
     double value = strtod(copy, &rest);
-    if (*rest) load_fail(lex->load, lex->line, "malformed number '%s'", copy);
+    if (*rest) emu_load_fail(lex->load, lex->line, "malformed number '%s'", copy);
     memcpy(&tok->value, &value, sizeof value);
     tok->kind = TOKEN_FLOAT64;
     lex->at += length;
 }
 
-void scan_number(lexer *lex, token *tok) {
+void emu_scan_number(lexer *lex, token *tok) {
     int second = peek(lex, 1) | 0x20;
     tok->kind = TOKEN_INTEGER;
     if (peek(lex, 0) == '0' && second == 'f') {
@@ -58,7 +59,7 @@ void scan_number(lexer *lex, token *tok) {
     } else if (peek(lex, 0) == '0' && (second == 'x' || second == 'b')) {
         lex->at += 2;
         if (!scan_digits(lex, second == 'x' ? 16 : 2, &tok->value))
-            load_fail(lex->load, lex->line, "number without digits");
+            emu_load_fail(lex->load, lex->line, "number without digits");
     } else {
         size_t length = 0;
         while (is(peek(lex, length), DIGIT)) length++;
@@ -70,15 +71,15 @@ void scan_number(lexer *lex, token *tok) {
         scan_digits(lex, peek(lex, 0) == '0' && length > 1 ? 8 : 10, &tok->value);
     }
     if (peek(lex, 0) == 'U') lex->at++;
-    if (is(peek(lex, 0), PART)) load_fail(lex->load, lex->line, "malformed number");
+    if (is(peek(lex, 0), PART)) emu_load_fail(lex->load, lex->line, "malformed number");
 }
 
-void scan_string(lexer *lex, token *tok) {
+void emu_scan_string(lexer *lex, token *tok) {
     tok->kind = TOKEN_STRING;
     tok->begin = ++lex->at;
     while (lex->at < lex->end && *lex->at != '"' && *lex->at != '\n')
         lex->at += *lex->at == '\\' && peek(lex, 1) ? 2 : 1;
-    if (lex->at >= lex->end || *lex->at != '"') load_fail(lex->load, lex->line, "string without an end");
+    if (lex->at >= lex->end || *lex->at != '"') emu_load_fail(lex->load, lex->line, "string without an end");
     tok->length = (uint32_t)(lex->at - tok->begin);
     lex->at++;
 }

@@ -17,7 +17,7 @@ static arena_chunk *new_chunk(size_t size) {
     return chunk;
 }
 
-void *arena_alloc(arena *memory, size_t bytes) {
+void *emu_arena_alloc(arena *memory, size_t bytes) {
     bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     arena_chunk *first = memory->chunks;
     if (first && bytes > CHUNK_BYTES / 4 && first->size - memory->used < bytes) {
@@ -40,7 +40,7 @@ void *arena_alloc(arena *memory, size_t bytes) {
     return result;
 }
 
-void arena_free(arena *memory) {
+void emu_arena_free(arena *memory) {
     while (memory->chunks) {
         arena_chunk *next = memory->chunks->next;
         free(memory->chunks);
@@ -48,7 +48,7 @@ void arena_free(arena *memory) {
     }
 }
 
-void load_fail(loader *load, int line, const char *format, ...) {
+void emu_load_fail(loader *load, int line, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     load->error->line = line;
@@ -57,23 +57,23 @@ void load_fail(loader *load, int line, const char *format, ...) {
     longjmp(load->escape, 1);
 }
 
-void *load_alloc(loader *load, size_t bytes) {
-    void *result = arena_alloc(&load->module->memory, bytes);
-    if (!result) load_fail(load, 0, "out of memory");
+void *emu_load_alloc(loader *load, size_t bytes) {
+    void *result = emu_arena_alloc(&load->module->memory, bytes);
+    if (!result) emu_load_fail(load, 0, "out of memory");
     return result;
 }
 
-void *load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes) {
+void *emu_load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes) {
     size_t larger = *capacity ? *capacity * 2 : 64;
     while (larger <= count) larger *= 2; /* the array may come from elsewhere, with a capacity of its own */
-    void *copy = load_alloc(load, larger * element_bytes);
+    void *copy = emu_load_alloc(load, larger * element_bytes);
     if (count) memcpy(copy, array, count * element_bytes);
     *capacity = larger;
     return copy;
 }
 
-char *load_text(loader *load, const char *begin, size_t length) {
-    char *copy = load_alloc(load, length + 1);
+char *emu_load_text(loader *load, const char *begin, size_t length) {
+    char *copy = emu_load_alloc(load, length + 1);
     memcpy(copy, begin, length);
     return copy;
 }
@@ -87,8 +87,8 @@ static bool little_endian(void) {
 
 static bool read_module(loader *load, const char *ptx, size_t bytes) {
     if (setjmp(load->escape)) return false;
-    index_forms(load);
-    parse_module(load, ptx, bytes);
+    emu_index_forms(load);
+    emu_parse_module(load, ptx, bytes);
     return true;
 }
 
@@ -99,7 +99,7 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
         return NULL;
     }
     emu_module *module = calloc(1, sizeof *module);
-    loader *load = module ? arena_alloc(&module->memory, sizeof *load) : NULL;
+    loader *load = module ? emu_arena_alloc(&module->memory, sizeof *load) : NULL;
     if (load && !pthread_mutex_init(&load->lock, NULL)) module->load = load;
     if (!module || !module->load) {
         snprintf(error->text, sizeof error->text, "out of memory");
@@ -115,8 +115,8 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
 
 static bool read_entry(loader *load, entry *code) {
     if (setjmp(load->escape)) return false;
-    parse_entry_body(load, code);
-    analyse_flow(load, code);
+    emu_parse_entry_body(load, code);
+    emu_analyse_flow(load, code);
     return true;
 }
 
@@ -143,7 +143,7 @@ bool emu_decode(const emu_module *module, int index, emu_error *error) {
 void emu_unload(emu_module *module) {
     if (!module) return;
     if (module->load) pthread_mutex_destroy(&module->load->lock);
-    arena_free(&module->memory);
+    emu_arena_free(&module->memory);
     free(module);
 }
 
@@ -155,7 +155,7 @@ const emu_entry_info *emu_entry(const emu_module *module, int index) {
     return index >= 0 && (size_t)index < module->entry_count ? &module->entries[index].info : NULL;
 }
 
-emu_place place_of(const entry *code, uint32_t instruction_index) {
+emu_place emu_place_of(const entry *code, uint32_t instruction_index) {
     emu_place place = {0, "", "", 0, "", 0};
     if (instruction_index >= code->instruction_count) return place;
     const instruction *in = &code->instructions[instruction_index];

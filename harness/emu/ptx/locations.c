@@ -5,15 +5,15 @@
  */
 #include "parser.h"
 
-void parse_file(parser *p) {
-    uint32_t index = expect_small(p, MAX_FILES - 1, "the file number");
-    if (now(p)->kind != TOKEN_STRING) unexpected(p, "a file name");
-    p->files[index] = load_text(p->load, now(p)->begin, now(p)->length);
+void emu_parse_file(parser *p) {
+    uint32_t index = emu_expect_small(p, MAX_FILES - 1, "the file number");
+    if (now(p)->kind != TOKEN_STRING) emu_unexpected(p, "a file name");
+    p->files[index] = emu_load_text(p->load, now(p)->begin, now(p)->length);
     next(p);
-    while (accept(p, ",")) expect_integer(p);
+    while (accept(p, ",")) emu_expect_integer(p);
 }
 
-void forget_locations(parser *p) {
+void emu_forget_locations(parser *p) {
     p->place_count = 0;
     memset(p->place_heads, 0xff, sizeof p->place_heads);
     memset(p->locs, 0, sizeof p->locs);
@@ -54,9 +54,9 @@ static int enter_call(parser *p, int place) {
 }
 
 static void expect_place(parser *p, uint32_t at[3]) {
-    at[0] = expect_small(p, MAX_FILES - 1, "the file number");
-    at[1] = expect_small(p, 1 << 28, "the line");
-    at[2] = expect_small(p, 1 << 28, "the column");
+    at[0] = emu_expect_small(p, MAX_FILES - 1, "the file number");
+    at[1] = emu_expect_small(p, 1 << 28, "the line");
+    at[2] = emu_expect_small(p, 1 << 28, "the column");
 }
 
 /* What follows .loc as nvcc writes it, without making tokens: "1 442 0" or
@@ -64,11 +64,11 @@ static void expect_place(parser *p, uint32_t at[3]) {
 static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inlined) {
     static const char function[] = ", function_name ", call[] = ", inlined_at ";
     const char *begin = lex->at;
-    if (lexer_take_numbers(lex, at) && at[0] < MAX_FILES) {
-        *inlined = lexer_take(lex, function, sizeof function - 1);
+    if (emu_lexer_take_numbers(lex, at) && at[0] < MAX_FILES) {
+        *inlined = emu_lexer_take(lex, function, sizeof function - 1);
         if (!*inlined) return true;
-        if (lexer_take_name(lex) && lexer_take(lex, call, sizeof call - 1) && lexer_take_numbers(lex, caller) &&
-            caller[0] < MAX_FILES)
+        if (emu_lexer_take_name(lex) && emu_lexer_take(lex, call, sizeof call - 1) &&
+            emu_lexer_take_numbers(lex, caller) && caller[0] < MAX_FILES)
             return true;
     }
     lex->at = begin;
@@ -102,7 +102,7 @@ static bool repeat_loc(parser *p, const known_loc *known, const char *text, size
     return true;
 }
 
-void parse_loc(parser *p) {
+void emu_parse_loc(parser *p) {
     uint32_t at[3], caller_at[3];
     bool inlined = false;
     const char *text = p->lex.at;
@@ -117,13 +117,13 @@ void parse_loc(parser *p) {
     while (accept(p, ",")) {
         whole = false;
         if (accept(p, "function_name")) {
-            expect_name(p, "a label");
-            if (accept(p, "+")) expect_integer(p);
+            emu_expect_name(p, "a label");
+            if (accept(p, "+")) emu_expect_integer(p);
         } else if (accept(p, "inlined_at")) {
             expect_place(p, caller_at);
             caller = find_place(p, caller_at);
         } else {
-            unexpected(p, "function_name or inlined_at");
+            emu_unexpected(p, "function_name or inlined_at");
         }
     }
     int parent = caller >= 0 ? enter_call(p, caller) : -1;
@@ -133,7 +133,7 @@ void parse_loc(parser *p) {
     if (known && whole) *known = (known_loc){text, length, p->current_location, place, parent, caller};
 }
 
-void name_files(parser *p) {
+void emu_name_files(parser *p) {
     for (size_t i = 0; i < p->code->location_count; i++) {
         location *at = &p->code->locations[i];
         const char *name = p->files[(uintptr_t)at->file - 1];

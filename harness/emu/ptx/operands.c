@@ -32,7 +32,7 @@ static int64_t parse_offset(parser *p) {
         if (!minus && !is_mark(now(p), '+')) return offset;
         next(p);
         if (!minus) minus = accept(p, "-");
-        uint64_t value = expect_integer(p);
+        uint64_t value = emu_expect_integer(p);
         offset = (int64_t)((uint64_t)offset + (minus ? 0 - value : value));
     }
 }
@@ -40,17 +40,17 @@ static int64_t parse_offset(parser *p) {
 /* The other predicate of "d|%p". */
 static void parse_second(parser *p, operand *out) {
     next(p);
-    token second = expect_name(p, "a predicate");
-    out->second = lookup_register(p, &second);
+    token second = emu_expect_name(p, "a predicate");
+    out->second = emu_lookup_register(p, &second);
     if (token_is(&second, "_") || out->kind == OPERAND_SINK) return;
     if (out->second == NO_REGISTER)
-        load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
+        emu_load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
 }
 
 static void parse_other_name(parser *p, operand *out) {
     token name = *now(p);
     next(p);
-    out->symbol = lookup_symbol(p, &name);
+    out->symbol = emu_lookup_symbol(p, &name);
     if (out->symbol >= 0) {
         out->kind = OPERAND_SYMBOL;
         out->value = parse_offset(p);
@@ -67,7 +67,8 @@ static void parse_other_name(parser *p, operand *out) {
         return;
     }
     if (parse_special(p, &name, out)) return;
-    if (name.begin[0] == '%') load_fail(p->load, name.line, "unknown register '%.*s'", shown_length(&name), name.begin);
+    if (name.begin[0] == '%')
+        emu_load_fail(p->load, name.line, "unknown register '%.*s'", shown_length(&name), name.begin);
     out->kind = OPERAND_LABEL;
     out->name = name.begin;
     out->length = name.length;
@@ -76,8 +77,8 @@ static void parse_other_name(parser *p, operand *out) {
 
 /* Most operands are registers with a comma right behind them: no token is made of that one. */
 static bool parse_named(parser *p, operand *out) {
-    if (now(p)->kind != TOKEN_NAME) unexpected(p, "an operand");
-    out->reg = lookup_register(p, now(p));
+    if (now(p)->kind != TOKEN_NAME) emu_unexpected(p, "an operand");
+    out->reg = emu_lookup_register(p, now(p));
     if (out->reg == NO_REGISTER) {
         parse_other_name(p, out);
         return false;
@@ -91,17 +92,17 @@ static bool parse_named(parser *p, operand *out) {
 
 /* The items lie side by side: none of them may be a list itself. */
 static void parse_items(parser *p, operand *out, char close, int depth) {
-    if (depth) load_fail(p->load, now(p)->line, "operands nested too deep");
+    if (depth) emu_load_fail(p->load, now(p)->line, "operands nested too deep");
     next(p);
     out->items = &p->items[p->item_count];
     for (bool comma = true; !is_mark(now(p), close) || (out->count && comma);) {
-        if (out->count == MAX_ITEMS) load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
+        if (out->count == MAX_ITEMS) emu_load_fail(p->load, now(p)->line, "more than %d elements in a list", MAX_ITEMS);
         if (!comma) {
-            if (!is_mark(now(p), ',')) unexpected_mark(p, close);
+            if (!is_mark(now(p), ',')) emu_unexpected_mark(p, close);
             next(p);
         }
         out->count++;
-        comma = parse_operand(p, &p->items[p->item_count++], depth + 1);
+        comma = emu_parse_operand(p, &p->items[p->item_count++], depth + 1);
     }
     next(p);
 }
@@ -111,22 +112,22 @@ static void parse_address(parser *p, operand *out) {
     next(p);
     if (now(p)->kind == TOKEN_NAME) {
         token name = *now(p);
-        out->reg = lookup_register(p, &name);
+        out->reg = emu_lookup_register(p, &name);
         next(p);
-        if (out->reg == NO_REGISTER) out->symbol = lookup_symbol(p, &name);
+        if (out->reg == NO_REGISTER) out->symbol = emu_lookup_symbol(p, &name);
         if (out->reg == NO_REGISTER && out->symbol < 0) {
-            load_fail(p->load, name.line, "unknown name '%.*s' in an address", shown_length(&name), name.begin);
+            emu_load_fail(p->load, name.line, "unknown name '%.*s' in an address", shown_length(&name), name.begin);
         }
         out->value = parse_offset(p);
     } else {
         bool minus = accept(p, "-");
-        out->value = (int64_t)expect_integer(p);
+        out->value = (int64_t)emu_expect_integer(p);
         if (minus) out->value = -out->value;
     }
     expect_mark(p, ']');
 }
 
-bool parse_operand(parser *p, operand *out, int depth) {
+bool emu_parse_operand(parser *p, operand *out, int depth) {
     *out = (operand){.reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
     const token *tok = now(p);
     bool comma = false;
@@ -147,7 +148,7 @@ bool parse_operand(parser *p, operand *out, int depth) {
     } else {
         bool minus = accept(p, "-");
         if (tok->kind != TOKEN_INTEGER && tok->kind != TOKEN_FLOAT32 && tok->kind != TOKEN_FLOAT64)
-            unexpected(p, "an operand");
+            emu_unexpected(p, "an operand");
         out->kind = tok->kind == TOKEN_INTEGER   ? OPERAND_INTEGER
                     : tok->kind == TOKEN_FLOAT32 ? OPERAND_FLOAT32
                                                  : OPERAND_FLOAT64;
@@ -161,7 +162,7 @@ bool parse_operand(parser *p, operand *out, int depth) {
     return comma;
 }
 
-void register_name(const virtual_register *reg, char *out, size_t bytes) {
+void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
     if (reg->kind == REGISTER_SPECIAL)
         snprintf(out, bytes, "%s", special_names[reg->value]);
     else if (reg->kind == REGISTER_CONSTANT)

@@ -5,41 +5,42 @@
  */
 #include "parser.h"
 
-_Noreturn void unexpected(parser *p, const char *wanted) {
-    if (now(p)->kind == TOKEN_END) load_fail(p->load, now(p)->line, "the text ends where %s was expected", wanted);
-    load_fail(p->load, now(p)->line, "'%.*s' where %s was expected", shown_length(now(p)), now(p)->begin, wanted);
+_Noreturn void emu_unexpected(parser *p, const char *wanted) {
+    if (now(p)->kind == TOKEN_END) emu_load_fail(p->load, now(p)->line, "the text ends where %s was expected", wanted);
+    emu_load_fail(p->load, now(p)->line, "'%.*s' where %s was expected", shown_length(now(p)), now(p)->begin, wanted);
 }
 
-void expect(parser *p, const char *text) {
+void emu_expect(parser *p, const char *text) {
     if (!accept(p, text)) {
         char wanted[32];
         snprintf(wanted, sizeof wanted, "'%s'", text);
-        unexpected(p, wanted);
+        emu_unexpected(p, wanted);
     }
 }
 
-void unexpected_mark(parser *p, char wanted) {
+void emu_unexpected_mark(parser *p, char wanted) {
     const char quoted[] = {'\'', wanted, '\'', 0};
-    unexpected(p, quoted);
+    emu_unexpected(p, quoted);
 }
 
-uint64_t expect_integer(parser *p) {
-    if (now(p)->kind != TOKEN_INTEGER) unexpected(p, "a number");
+uint64_t emu_expect_integer(parser *p) {
+    if (now(p)->kind != TOKEN_INTEGER) emu_unexpected(p, "a number");
     uint64_t value = now(p)->value;
     next(p);
     return value;
 }
 
-uint32_t expect_small(parser *p, uint64_t limit, const char *what) {
+uint32_t emu_expect_small(parser *p, uint64_t limit, const char *what) {
     int line = now(p)->line;
-    uint64_t value = expect_integer(p);
+    uint64_t value = emu_expect_integer(p);
     if (value > limit)
-        load_fail(p->load, line, "%s is %llu, above %llu", what, (unsigned long long)value, (unsigned long long)limit);
+        emu_load_fail(p->load, line, "%s is %llu, above %llu", what, (unsigned long long)value,
+                      (unsigned long long)limit);
     return (uint32_t)value;
 }
 
-token expect_name(parser *p, const char *what) {
-    if (now(p)->kind != TOKEN_NAME) unexpected(p, what);
+token emu_expect_name(parser *p, const char *what) {
+    if (now(p)->kind != TOKEN_NAME) emu_unexpected(p, what);
     token name = *now(p);
     next(p);
     return name;
@@ -49,7 +50,7 @@ token expect_name(parser *p, const char *what) {
 
 /* The text from begin to end with every run of white space as one blank. */
 static const char *tidy_text(parser *p, const char *begin, const char *end) {
-    char *copy = load_alloc(p->load, (size_t)(end - begin) + 1);
+    char *copy = emu_load_alloc(p->load, (size_t)(end - begin) + 1);
     size_t length = 0;
     for (; begin < end; begin++) {
         bool space = *begin == ' ' || (unsigned)(*begin - '\t') < 5; /* isspace() asks the locale */
@@ -65,7 +66,7 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
 
 /* The same where white space needs no care but between head and operands. */
 static const char *join_text(parser *p, const char *head, size_t head_bytes, const char *tail, size_t tail_bytes) {
-    char *copy = load_alloc(p->load, head_bytes + tail_bytes + 2);
+    char *copy = emu_load_alloc(p->load, head_bytes + tail_bytes + 2);
     memcpy(copy, head, head_bytes);
     copy[head_bytes] = ' ';
     memcpy(copy + head_bytes + 1, tail, tail_bytes);
@@ -89,12 +90,12 @@ static opcode *intern_opcode(parser *p, const token *head) {
     for (opcode *known = *chain; known; known = known->next) {
         if (known->length == head->length && !memcmp(known->text, head->begin, head->length)) return known;
     }
-    opcode *added = load_alloc(p->load, sizeof *added);
-    char *text = load_text(p->load, head->begin, head->length);
+    opcode *added = emu_load_alloc(p->load, sizeof *added);
+    char *text = emu_load_text(p->load, head->begin, head->length);
     size_t count = 1;
     for (const char *c = text; *c; c++) count += *c == '.';
-    if (count > MAX_PIECES) load_fail(p->load, head->line, "'%.60s' has too many modifiers", text);
-    added->pieces = load_alloc(p->load, count * sizeof *added->pieces);
+    if (count > MAX_PIECES) emu_load_fail(p->load, head->line, "'%.60s' has too many modifiers", text);
+    added->pieces = emu_load_alloc(p->load, count * sizeof *added->pieces);
     for (char *piece = text; piece;) {
         added->pieces[added->piece_count++] = piece;
         piece = strchr(piece, '.');
@@ -117,19 +118,19 @@ static void keep_instruction(parser *p, const statement *in) {
 static void parse_guard(parser *p, statement *in) {
     next(p);
     in->guard_negated = accept(p, "!");
-    token name = expect_name(p, "a predicate");
-    in->guard = lookup_register(p, &name);
+    token name = emu_expect_name(p, "a predicate");
+    in->guard = emu_lookup_register(p, &name);
     if (in->guard == NO_REGISTER)
-        load_fail(p->load, name.line, "unknown predicate '%.*s'", shown_length(&name), name.begin);
+        emu_load_fail(p->load, name.line, "unknown predicate '%.*s'", shown_length(&name), name.begin);
 }
 
 static void parse_instruction(parser *p) {
     const char *begin = now(p)->begin;
     statement in = {.guard = NO_REGISTER, .operands = p->operands};
     if (is_mark(now(p), '@')) parse_guard(p, &in);
-    if (now(p)->kind != TOKEN_NAME) unexpected(p, "an instruction");
+    if (now(p)->kind != TOKEN_NAME) emu_unexpected(p, "an instruction");
     in.line = now(p)->line;
-    lexer_extend_opcode(&p->lex);
+    emu_lexer_extend_opcode(&p->lex);
     in.opcode = intern_opcode(p, now(p));
     const char *head_end = p->lex.at;
     next(p);
@@ -138,16 +139,16 @@ static void parse_instruction(parser *p) {
     p->item_count = 0;
     for (bool comma = true; !is_mark(now(p), ';') || (in.operand_count && comma);) {
         if (in.operand_count == MAX_STATEMENT_OPERANDS)
-            load_fail(p->load, in.line, "more than %d operands", MAX_STATEMENT_OPERANDS);
+            emu_load_fail(p->load, in.line, "more than %d operands", MAX_STATEMENT_OPERANDS);
         if (!comma) expect_mark(p, ',');
-        comma = parse_operand(p, &p->operands[in.operand_count++], 0);
+        comma = emu_parse_operand(p, &p->operands[in.operand_count++], 0);
     }
     const char *end = now(p)->begin + 1;
     in.text = p->lex.ragged || in.guard != NO_REGISTER || !in.operand_count
                   ? tidy_text(p, begin, end)
                   : join_text(p, begin, (size_t)(head_end - begin), tail, (size_t)(end - tail));
     keep_instruction(p, &in);
-    decode_statement(p->decoder, &in);
+    emu_decode_statement(p->decoder, &in);
     next(p);
 }
 
@@ -159,45 +160,45 @@ static void add_label(parser *p, const token *name) {
 
 static void skip_statement(parser *p) {
     while (now(p)->kind != TOKEN_END && !token_is(now(p), ";")) next(p);
-    expect(p, ";");
+    emu_expect(p, ";");
 }
 
 static void parse_body_directive(parser *p) {
     if (token_is(now(p), ".loc")) {
-        parse_loc(p);
+        emu_parse_loc(p);
         return;
     }
     token head = *now(p);
     next(p);
     if (token_is(&head, ".reg"))
-        parse_reg(p);
+        emu_parse_reg(p);
     else if (token_is(&head, ".pragma"))
         skip_statement(p);
     else if (token_is(&head, ".file"))
-        parse_file(p);
+        emu_parse_file(p);
     else if (token_is(&head, ".shared"))
-        parse_variable(p, SPACE_SHARED, false);
+        emu_parse_variable(p, SPACE_SHARED, false);
     else if (token_is(&head, ".local"))
-        parse_variable(p, SPACE_LOCAL, false);
+        emu_parse_variable(p, SPACE_LOCAL, false);
     else if (token_is(&head, ".param"))
-        parse_variable(p, SPACE_PARAM, false);
+        emu_parse_variable(p, SPACE_PARAM, false);
     else if (token_is(&head, ".global"))
-        parse_variable(p, SPACE_GLOBAL, false);
+        emu_parse_variable(p, SPACE_GLOBAL, false);
     else if (token_is(&head, ".const"))
-        parse_variable(p, SPACE_CONST, false);
+        emu_parse_variable(p, SPACE_CONST, false);
     else
-        load_fail(p->load, head.line, "directive '%.*s' is not supported inside a function", shown_length(&head),
-                  head.begin);
+        emu_load_fail(p->load, head.line, "directive '%.*s' is not supported inside a function", shown_length(&head),
+                      head.begin);
 }
 
 static void parse_body(parser *p) {
     expect_mark(p, '{');
-    open_scope(p);
+    emu_open_scope(p);
     for (int depth = 1; depth;) {
         const token *tok = now(p);
         if (tok->kind == TOKEN_DIRECTIVE) {
             parse_body_directive(p);
-        } else if (tok->kind == TOKEN_NAME && lexer_at_label(&p->lex)) {
+        } else if (tok->kind == TOKEN_NAME && emu_lexer_at_label(&p->lex)) {
             token name = *tok;
             next(p);
             next(p); /* the colon */
@@ -206,13 +207,13 @@ static void parse_body(parser *p) {
             parse_instruction(p);
         } else if (is_mark(tok, '{')) {
             next(p);
-            open_scope(p);
+            emu_open_scope(p);
             depth++;
         } else if (is_mark(tok, '}')) {
-            if (--depth) close_scope(p);
+            if (--depth) emu_close_scope(p);
             next(p);
         } else {
-            unexpected(p, "an instruction or '}'");
+            emu_unexpected(p, "an instruction or '}'");
         }
     }
 }
@@ -225,37 +226,37 @@ static void parse_entry_params(parser *p) {
     int count = 0;
     if (accept(p, "(") && !accept(p, ")")) {
         do {
-            if (count == MAX_PARAMS) load_fail(p->load, now(p)->line, "more than %d parameters", MAX_PARAMS);
-            expect(p, ".param");
+            if (count == MAX_PARAMS) emu_load_fail(p->load, now(p)->line, "more than %d parameters", MAX_PARAMS);
+            emu_expect(p, ".param");
             uint32_t alignment = 0;
-            if (accept(p, ".align")) alignment = expect_small(p, 1 << 16, "the alignment");
-            const type_info *type = expect_type(p);
-            if (type->bits < 8) load_fail(p->load, now(p)->line, "a parameter cannot be of type .pred");
+            if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+            const type_info *type = emu_expect_type(p);
+            if (type->bits < 8) emu_load_fail(p->load, now(p)->line, "a parameter cannot be of type .pred");
             if (accept(p, ".ptr")) {
                 while (now(p)->kind == TOKEN_DIRECTIVE) {
                     bool align = token_is(now(p), ".align");
                     next(p);
-                    if (align) expect_integer(p);
+                    if (align) emu_expect_integer(p);
                 }
             }
-            if (accept(p, ".align")) alignment = expect_small(p, 1 << 16, "the alignment");
-            token name = expect_name(p, "a parameter name");
+            if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+            token name = emu_expect_name(p, "a parameter name");
             uint32_t bytes = type->bits / 8;
             if (!alignment) alignment = bytes;
             if (accept(p, "[")) {
-                bytes *= expect_small(p, 1 << 16, "the size of a parameter");
-                expect(p, "]");
+                bytes *= emu_expect_small(p, 1 << 16, "the size of a parameter");
+                emu_expect(p, "]");
             }
-            used = align_up(used, alignment);
+            used = emu_align_up(used, alignment);
             offsets[count] = used;
             sizes[count++] = bytes;
-            uint32_t index = add_symbol(p, &name, SPACE_PARAM, used, bytes);
+            uint32_t index = emu_add_symbol(p, &name, SPACE_PARAM, used, bytes);
             p->module->symbols[index].entry_param = true;
             used += bytes;
         } while (accept(p, ","));
-        expect(p, ")");
+        emu_expect(p, ")");
     }
-    uint32_t *kept = load_alloc(p->load, (size_t)(count ? count : 1) * 2 * sizeof *kept);
+    uint32_t *kept = emu_load_alloc(p->load, (size_t)(count ? count : 1) * 2 * sizeof *kept);
     if (count) memcpy(kept, offsets, (size_t)count * sizeof *kept);
     if (count) memcpy(kept + count, sizes, (size_t)count * sizeof *kept);
     p->code->info.params = count;
@@ -271,20 +272,20 @@ static void parse_tuning(parser *p) {
         uint32_t sizes[3] = {1, 1, 1};
         if (token_is(&head, ".maxntid") || token_is(&head, ".reqntid")) {
             for (int i = 0; i < 3; i++) {
-                sizes[i] = expect_small(p, 1024, "the number of threads");
+                sizes[i] = emu_expect_small(p, 1024, "the number of threads");
                 if (i < 2 && !accept(p, ",")) break;
             }
             p->code->info.max_threads = sizes[0] * sizes[1] * sizes[2];
             if (token_is(&head, ".reqntid")) memcpy(p->code->required_threads, sizes, sizeof sizes);
         } else if (token_is(&head, ".minnctapersm") || token_is(&head, ".maxnreg") ||
                    token_is(&head, ".maxnctapersm")) {
-            expect_integer(p);
+            emu_expect_integer(p);
         } else if (token_is(&head, ".noreturn")) {
             continue;
         } else if (token_is(&head, ".pragma")) {
             skip_statement(p);
         } else {
-            load_fail(p->load, head.line, "directive '%.*s' is not supported", shown_length(&head), head.begin);
+            emu_load_fail(p->load, head.line, "directive '%.*s' is not supported", shown_length(&head), head.begin);
         }
     }
 }
@@ -292,22 +293,22 @@ static void parse_tuning(parser *p) {
 /* All but the body, which waits until the entry is asked for. */
 static void parse_entry(parser *p) {
     emu_module *module = p->module;
-    token name = expect_name(p, "the name of the entry");
+    token name = emu_expect_name(p, "the name of the entry");
     module->entries =
         load_grow(p->load, module->entries, module->entry_count, &p->entry_capacity, sizeof *module->entries);
     p->code = &module->entries[module->entry_count++];
     size_t visible = p->declaration_count;
-    *p->code = (entry){.info.name = load_text(p->load, name.begin, name.length),
+    *p->code = (entry){.info.name = emu_load_text(p->load, name.begin, name.length),
                        .first_param = module->symbol_count,
                        .visible = visible,
                        .module_shared_bytes = p->module_shared_bytes};
     parse_entry_params(p);
     parse_tuning(p);
-    undeclare(p, visible);
-    if (!token_is(now(p), "{")) unexpected(p, "'{'");
+    emu_undeclare(p, visible);
+    if (!token_is(now(p), "{")) emu_unexpected(p, "'{'");
     p->code->body = p->lex;
     const char *begin = p->lex.at;
-    if (!lexer_skip_braces(&p->lex)) unexpected(p, "an instruction or '}'");
+    if (!emu_lexer_skip_braces(&p->lex)) emu_unexpected(p, "an instruction or '}'");
     p->code->body_bytes = (size_t)(p->lex.at - begin);
     p->code = NULL;
 }
@@ -316,34 +317,34 @@ static void parse_entry(parser *p) {
 static void reserve_instructions(parser *p) {
     entry *code = p->code;
     code->instruction_capacity = code->op_capacity = code->register_capacity = code->body_bytes / 100 + 64;
-    code->instructions = load_alloc(p->load, code->instruction_capacity * sizeof *code->instructions);
-    code->ops = load_alloc(p->load, code->op_capacity * sizeof *code->ops);
-    code->registers = load_alloc(p->load, code->register_capacity * sizeof *code->registers);
+    code->instructions = emu_load_alloc(p->load, code->instruction_capacity * sizeof *code->instructions);
+    code->ops = emu_load_alloc(p->load, code->op_capacity * sizeof *code->ops);
+    code->registers = emu_load_alloc(p->load, code->register_capacity * sizeof *code->registers);
 }
 
 /* The parser may have been left in the middle of another body, which was refused. */
-void parse_entry_body(loader *load, entry *code) {
+void emu_parse_entry_body(loader *load, entry *code) {
     parser *p = load->parser;
-    undeclare(p, p->module_declarations);
+    emu_undeclare(p, p->module_declarations);
     p->code = code;
     p->lex = code->body;
     p->label_capacity = p->scope_capacity = p->location_capacity = 0;
     p->declared_registers = 0;
     p->scope = -1;
     p->scope_depth = 0;
-    forget_locations(p);
-    open_scope(p);
+    emu_forget_locations(p);
+    emu_open_scope(p);
     for (size_t i = code->first_param; i < code->first_param + (size_t)code->info.params; i++) {
         const char *name = p->module->symbols[i].name;
-        declare_symbol(p, name, (uint32_t)strlen(name), (uint32_t)i);
+        emu_declare_symbol(p, name, (uint32_t)strlen(name), (uint32_t)i);
     }
     /* static variables follow those of the module, dynamic shared memory follows all of them */
-    code->shared_bytes = align_up(code->module_shared_bytes, 16);
+    code->shared_bytes = emu_align_up(code->module_shared_bytes, 16);
     reserve_instructions(p);
-    p->decoder = decode_begin(load, code);
+    p->decoder = emu_decode_begin(load, code);
     parse_body(p);
-    decode_end(p->decoder);
-    name_files(p);
+    emu_decode_end(p->decoder);
+    emu_name_files(p);
     code->info.shared_bytes = code->shared_bytes;
     code->variables = p->module->variables;
     code->variable_bytes = p->module->variable_bytes;
@@ -355,20 +356,20 @@ static void parse_function(parser *p) {
     int line = now(p)->line;
     while (now(p)->kind != TOKEN_END && !token_is(now(p), ";") && !token_is(now(p), "{")) next(p);
     if (token_is(now(p), "{"))
-        load_fail(p->load, line, "functions that are not inlined (.func with a body) are not supported");
-    expect(p, ";");
+        emu_load_fail(p->load, line, "functions that are not inlined (.func with a body) are not supported");
+    emu_expect(p, ";");
 }
 
 /* Debug sections hold numbers only: the closing brace is looked for without making tokens of them. */
 static void skip_section(parser *p) {
     if (now(p)->kind == TOKEN_DIRECTIVE) next(p);
-    if (!token_is(now(p), "{")) unexpected(p, "'{'");
-    lexer_skip_to(&p->lex, '}');
+    if (!token_is(now(p), "{")) emu_unexpected(p, "'{'");
+    emu_lexer_skip_to(&p->lex, '}');
     expect_mark(p, '}');
 }
 
 static void parse_version(parser *p) {
-    if (now(p)->kind != TOKEN_FLOAT64 && now(p)->kind != TOKEN_INTEGER) unexpected(p, "a version number");
+    if (now(p)->kind != TOKEN_FLOAT64 && now(p)->kind != TOKEN_INTEGER) emu_unexpected(p, "a version number");
     next(p);
 }
 
@@ -386,37 +387,37 @@ static void parse_top(parser *p) {
     else if (token_is(&head, ".func"))
         parse_function(p);
     else if (token_is(&head, ".global"))
-        parse_variable(p, SPACE_GLOBAL, external);
+        emu_parse_variable(p, SPACE_GLOBAL, external);
     else if (token_is(&head, ".const"))
-        parse_variable(p, SPACE_CONST, external);
+        emu_parse_variable(p, SPACE_CONST, external);
     else if (token_is(&head, ".shared"))
-        parse_variable(p, SPACE_SHARED, external);
+        emu_parse_variable(p, SPACE_SHARED, external);
     else if (token_is(&head, ".file"))
-        parse_file(p);
+        emu_parse_file(p);
     else if (token_is(&head, ".section"))
         skip_section(p);
     else if (token_is(&head, ".version"))
         parse_version(p);
     else if (token_is(&head, ".target")) {
         do {
-            expect_name(p, "a target");
+            emu_expect_name(p, "a target");
         } while (accept(p, ","));
     } else if (token_is(&head, ".address_size")) {
-        if (expect_integer(p) != 64) load_fail(p->load, head.line, "only .address_size 64 is supported");
+        if (emu_expect_integer(p) != 64) emu_load_fail(p->load, head.line, "only .address_size 64 is supported");
     } else {
-        load_fail(p->load, head.line, "'%.*s' is not supported at module scope", shown_length(&head), head.begin);
+        emu_load_fail(p->load, head.line, "'%.*s' is not supported at module scope", shown_length(&head), head.begin);
     }
 }
 
-void parse_module(loader *load, const char *text, size_t bytes) {
-    parser *p = load_alloc(load, sizeof *p);
+void emu_parse_module(loader *load, const char *text, size_t bytes) {
+    parser *p = emu_load_alloc(load, sizeof *p);
     load->parser = p;
     p->load = load;
     p->module = load->module;
     memset(p->heads, 0xff, sizeof p->heads);
-    lexer_start(&p->lex, load, text, bytes);
-    if (now(p)->kind == TOKEN_END) load_fail(load, 1, "the text holds no PTX");
+    emu_lexer_start(&p->lex, load, text, bytes);
+    if (now(p)->kind == TOKEN_END) emu_load_fail(load, 1, "the text holds no PTX");
     while (now(p)->kind != TOKEN_END) parse_top(p);
     p->module_declarations = p->declaration_count;
-    if (!load->module->entry_count) load_fail(load, 0, "the text has no .entry");
+    if (!load->module->entry_count) emu_load_fail(load, 0, "the text has no .entry");
 }

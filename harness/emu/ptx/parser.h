@@ -90,7 +90,7 @@ static inline token *now(parser *p) {
     return &p->lex.now;
 }
 static inline void next(parser *p) {
-    lexer_next(&p->lex);
+    emu_lexer_next(&p->lex);
 }
 static inline bool accept(parser *p, const char *text) {
     if (!token_is(now(p), text)) return false;
@@ -102,42 +102,42 @@ static inline int shown_length(const token *tok) {
 }
 
 /* parser.c */
-_Noreturn void unexpected(parser *p, const char *wanted);
-_Noreturn void unexpected_mark(parser *p, char wanted);
+_Noreturn void emu_unexpected(parser *p, const char *wanted);
+_Noreturn void emu_unexpected_mark(parser *p, char wanted);
 static inline void expect_mark(parser *p, char mark) {
-    if (!is_mark(now(p), mark)) unexpected_mark(p, mark);
+    if (!is_mark(now(p), mark)) emu_unexpected_mark(p, mark);
     next(p);
 }
-void expect(parser *p, const char *text);
-uint64_t expect_integer(parser *p);
+void emu_expect(parser *p, const char *text);
+uint64_t emu_expect_integer(parser *p);
 /* `what` names the number in the refusal of one that is above the limit. */
-uint32_t expect_small(parser *p, uint64_t limit, const char *what);
-token expect_name(parser *p, const char *what);
+uint32_t emu_expect_small(parser *p, uint64_t limit, const char *what);
+token emu_expect_name(parser *p, const char *what);
 
 /* declarations.c */
-int lookup_register(parser *p, const token *name);
-int lookup_symbol(const parser *p, const token *name);
-void open_scope(parser *p);
-void close_scope(parser *p);
+int emu_lookup_register(parser *p, const token *name);
+int emu_lookup_symbol(const parser *p, const token *name);
+void emu_open_scope(parser *p);
+void emu_close_scope(parser *p);
 /* A symbol of the parameter that an entry was declared with. */
-void declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index);
+void emu_declare_symbol(parser *p, const char *name, uint32_t length, uint32_t index);
 /* Forget all but the first declarations. */
-void undeclare(parser *p, size_t first);
-uint32_t align_up(uint32_t value, uint32_t alignment);
-const type_info *expect_type(parser *p);
-uint32_t add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);
-void parse_reg(parser *p);
-void parse_variable(parser *p, state_space space, bool external);
+void emu_undeclare(parser *p, size_t first);
+uint32_t emu_align_up(uint32_t value, uint32_t alignment);
+const type_info *emu_expect_type(parser *p);
+uint32_t emu_add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);
+void emu_parse_reg(parser *p);
+void emu_parse_variable(parser *p, state_space space, bool external);
 
 /* locations.c */
-void parse_file(parser *p);
+void emu_parse_file(parser *p);
 /* From the token .loc itself. */
-void parse_loc(parser *p);
-void forget_locations(parser *p);
+void emu_parse_loc(parser *p);
+void emu_forget_locations(parser *p);
 /* Until its end, the locations of a body hold the numbers of files. */
-void name_files(parser *p);
+void emu_name_files(parser *p);
 
 /* operands.c: depth counts the vectors and lists around it. True where the comma behind the operand was taken too. */
-bool parse_operand(parser *p, operand *out, int depth);
+bool emu_parse_operand(parser *p, operand *out, int depth);
 
 #endif

@@ -51,8 +51,8 @@ typedef struct arena {
 } arena;
 
 /* Zeroed memory, of which only what is written takes pages where much is asked for; NULL when there is none. */
-void *arena_alloc(arena *memory, size_t bytes);
-void arena_free(arena *memory);
+void *emu_arena_alloc(arena *memory, size_t bytes);
+void emu_arena_free(arena *memory);
 
 /* ---- loading: errors leave by longjmp to emu_load or emu_decode ---- */
 
@@ -65,15 +65,15 @@ typedef struct loader {
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 
-_Noreturn void load_fail(loader *load, int line, const char *format, ...);
-void *load_alloc(loader *load, size_t bytes);
+_Noreturn void emu_load_fail(loader *load, int line, const char *format, ...);
+void *emu_load_alloc(loader *load, size_t bytes);
 /* A larger copy of an array; the arena keeps the old one until the end. */
-void *load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes);
+void *emu_load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes);
 /* The same once it is full. */
 static inline void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes) {
-    return count < *capacity ? array : load_larger(load, array, count, capacity, element_bytes);
+    return count < *capacity ? array : emu_load_larger(load, array, count, capacity, element_bytes);
 }
-char *load_text(loader *load, const char *begin, size_t length);
+char *emu_load_text(loader *load, const char *begin, size_t length);
 
 typedef enum token_kind {
     TOKEN_END,
@@ -103,14 +103,14 @@ typedef struct lexer {
     token now;
 } lexer;
 
-void lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
-void lexer_next(lexer *lex);
+void emu_lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
+void emu_lexer_next(lexer *lex);
 /* From the current "{" past the "}" that closes it; false at the end of the text where none does. */
-bool lexer_skip_braces(lexer *lex);
+bool emu_lexer_skip_braces(lexer *lex);
 /* To the next mark of its kind, whatever stands before it, or to the end of the text. */
-void lexer_skip_to(lexer *lex, char mark);
+void emu_lexer_skip_to(lexer *lex, char mark);
 /* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
-void lexer_extend_opcode(lexer *lex);
+void emu_lexer_extend_opcode(lexer *lex);
 /* A comma right behind the current token, which is a name: no text ends in one. */
 static inline bool lexer_take_comma(lexer *lex) {
     if (*lex->at != ',') return false;
@@ -118,12 +118,12 @@ static inline bool lexer_take_comma(lexer *lex) {
     return true;
 }
 /* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
- * where something else stands there. lexer_next() goes on behind them. */
-bool lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
-bool lexer_take_name(lexer *lex);
-bool lexer_take(lexer *lex, const char *text, size_t length);
+ * where something else stands there. emu_lexer_next() goes on behind them. */
+bool emu_lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
+bool emu_lexer_take_name(lexer *lex);
+bool emu_lexer_take(lexer *lex, const char *text, size_t length);
 /* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
-bool lexer_at_label(const lexer *lex);
+bool emu_lexer_at_label(const lexer *lex);
 
 static inline bool is_mark(const token *tok, char mark) {
     return tok->kind == TOKEN_MARK && *tok->begin == mark;
@@ -222,7 +222,7 @@ typedef struct location {
 } location;
 
 /* The space of a modifier such as "shared::cta"; generic where it names none. */
-state_space find_space(const char *modifier);
+state_space emu_find_space(const char *modifier);
 
 /* The type modifiers of PTX. */
 typedef struct type_info {
@@ -231,7 +231,7 @@ typedef struct type_info {
     char family; /* 'b', 'u', 's', 'f', 'p' (predicate), 'h' (f16), 'g' (bf16), 'H', 'G' (x2) */
 } type_info;
 
-const type_info *find_type(const char *name);
+const type_info *emu_find_type(const char *name);
 
 typedef struct form_match {
     const char *chosen[MAX_PIECES]; /* by token of the form's modifiers; NULL where an optional one is absent */
@@ -344,15 +344,15 @@ struct emu_module {
 };
 
 /* All but the bodies of entries. */
-void parse_module(loader *load, const char *text, size_t bytes);
+void emu_parse_module(loader *load, const char *text, size_t bytes);
 /* The body, which is decoded on the way. */
-void parse_entry_body(loader *load, entry *code);
-void analyse_flow(loader *load, entry *code);
-emu_place place_of(const entry *code, uint32_t instruction_index);
+void emu_parse_entry_body(loader *load, entry *code);
+void emu_analyse_flow(loader *load, entry *code);
+emu_place emu_place_of(const entry *code, uint32_t instruction_index);
 /* A new register of an entry; refused by line where there are too many. */
-uint16_t add_register(loader *load, entry *code, int line, virtual_register reg);
+uint16_t emu_add_register(loader *load, entry *code, int line, virtual_register reg);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */
-void register_name(const virtual_register *reg, char *out, size_t bytes);
+void emu_register_name(const virtual_register *reg, char *out, size_t bytes);
 
 /* ---- decoded form ---- */
 
@@ -453,24 +453,25 @@ typedef struct form {
     lane_function *lanes;
 } form;
 
-extern const form form_table[];
-extern const size_t form_count;
-void index_forms(loader *load);
+extern const form emu_form_table[];
+extern const size_t emu_form_count;
+void emu_index_forms(loader *load);
 /* The form of an instruction; leaves by load_fail with a reason when there is none. */
-const form *find_form(loader *load, const statement *in, form_match *match);
+const form *emu_find_form(loader *load, const statement *in, form_match *match);
 
 /* decode_*.c: what the table's rows name */
-decode_function decode_lanes, decode_compare, decode_select, decode_predicate, decode_move, decode_convert, decode_load,
-    decode_store, decode_atomic, decode_reduction, decode_ldmatrix, decode_mma, decode_copy_async, decode_copy_commit,
-    decode_copy_wait, decode_copy_arrive, decode_barrier, decode_warp_barrier, decode_shuffle, decode_vote,
-    decode_active_mask, decode_redux, decode_match, decode_mbarrier_init, decode_mbarrier_arrive, decode_mbarrier_wait,
-    decode_mbarrier_invalidate, decode_branch, decode_exit, decode_trap, decode_call, decode_nothing,
-    decode_address_convert, decode_is_space;
+decode_function emu_decode_lanes, emu_decode_compare, emu_decode_select, emu_decode_predicate, emu_decode_move,
+    emu_decode_convert, emu_decode_load, emu_decode_store, emu_decode_atomic, emu_decode_reduction, emu_decode_ldmatrix,
+    emu_decode_mma, emu_decode_copy_async, emu_decode_copy_commit, emu_decode_copy_wait, emu_decode_copy_arrive,
+    emu_decode_barrier, emu_decode_warp_barrier, emu_decode_shuffle, emu_decode_vote, emu_decode_active_mask,
+    emu_decode_redux, emu_decode_match, emu_decode_mbarrier_init, emu_decode_mbarrier_arrive, emu_decode_mbarrier_wait,
+    emu_decode_mbarrier_invalidate, emu_decode_branch, emu_decode_exit, emu_decode_trap, emu_decode_call,
+    emu_decode_nothing, emu_decode_address_convert, emu_decode_is_space;
 
 /* *wanted: what the function is called with, and what an OP_COMPARE keeps as its immediate. */
-compare_function *find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);
+compare_function *emu_find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);
 
-bool find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
+bool emu_find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
 
 /* alu.c, float.c, half.c: found by name in the table of forms, and used by decode_*.c */
 #include "lanes.h"

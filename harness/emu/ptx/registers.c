@@ -39,9 +39,9 @@ typedef struct accesses {
 } accesses;
 
 static accesses start_accesses(flow *f) {
-    return (accesses){.variables = load_alloc(f->load, f->variables * sizeof(uint32_t)),
+    return (accesses){.variables = emu_load_alloc(f->load, f->variables * sizeof(uint32_t)),
                       .capacity = f->variables,
-                      .ends = load_alloc(f->load, (size_t)f->count * sizeof(size_t))};
+                      .ends = emu_load_alloc(f->load, (size_t)f->count * sizeof(size_t))};
 }
 
 static inline void add_access(flow *f, accesses *to, int variable) {
@@ -51,7 +51,8 @@ static inline void add_access(flow *f, accesses *to, int variable) {
 
 /* A guarded write may leave the old value: it hides nothing from the reads that follow. */
 static void list_accesses(flow *f, accesses *reads, accesses *writes) {
-    uint32_t *writer = load_alloc(f->load, 2 * f->variables * sizeof *writer); /* 1 + the last block that wrote it */
+    uint32_t *writer =
+        emu_load_alloc(f->load, 2 * f->variables * sizeof *writer); /* 1 + the last block that wrote it */
     uint32_t *reader = writer + f->variables;
     for (int b = 0; b < f->count; b++) {
         const uint32_t self = (uint32_t)b + 1;
@@ -78,8 +79,8 @@ static void list_accesses(flow *f, accesses *reads, accesses *writes) {
 }
 
 static void number_exposed(flow *f, const accesses *reads) {
-    f->exposed = load_alloc(f->load, (reads->count + 1) * sizeof *f->exposed);
-    f->exposed_index = load_alloc(f->load, f->variables * sizeof *f->exposed_index);
+    f->exposed = emu_load_alloc(f->load, (reads->count + 1) * sizeof *f->exposed);
+    f->exposed_index = emu_load_alloc(f->load, f->variables * sizeof *f->exposed_index);
     for (size_t i = 0; i < reads->count; i++) {
         uint32_t v = reads->variables[i];
         if (f->exposed_index[v]) continue;
@@ -96,14 +97,14 @@ static void fill_set(const flow *f, const accesses *from, int b, uint64_t *set) 
     }
 }
 
-void find_exposed(flow *f) {
+void emu_find_exposed(flow *f) {
     accesses reads = start_accesses(f), writes = start_accesses(f);
     list_accesses(f, &reads, &writes);
     number_exposed(f, &reads);
     f->words = (f->exposed_count + 63) / 64;
     if ((uint64_t)f->words * (uint64_t)f->count > (1u << 23))
-        load_fail(f->load, 0, "entry '%.100s' is too big", f->code->info.name);
-    uint64_t *sets = load_alloc(f->load, 5 * f->words * (size_t)f->count * sizeof *sets);
+        emu_load_fail(f->load, 0, "entry '%.100s' is too big", f->code->info.name);
+    uint64_t *sets = emu_load_alloc(f->load, 5 * f->words * (size_t)f->count * sizeof *sets);
     for (int b = 0; b < f->count; b++, sets += 5 * f->words) {
         block *each = &f->blocks[b];
         each->live_in = sets;
@@ -118,7 +119,7 @@ void find_exposed(flow *f) {
 
 /* ---- liveness ---- */
 
-void find_liveness(flow *f) {
+void emu_find_liveness(flow *f) {
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = f->count - 1; b >= 0; b--) {
@@ -183,9 +184,9 @@ static void mark_tracked_ops(const flow *f, const bool *tracked) {
     }
 }
 
-void find_tracked(flow *f) {
+void emu_find_tracked(flow *f) {
     entry *code = f->code;
-    bool *tracked = load_alloc(f->load, f->variables * sizeof *tracked);
+    bool *tracked = emu_load_alloc(f->load, f->variables * sizeof *tracked);
     find_unset(f);
     bool any = false;
     for (int b = 0; b < f->count; b++) {
@@ -196,7 +197,7 @@ void find_tracked(flow *f) {
         }
     }
     if (any) spread_tracking(f, tracked);
-    code->predicates_tracked = load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
+    code->predicates_tracked = emu_load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
     for (size_t v = 0; v < f->variables; v++) {
         int index = tracked[v] && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
         if (v < code->register_count)
@@ -231,7 +232,7 @@ static void widen_new(const flow *f, interval *all, uint64_t *seen, const uint64
 
 /* Where a register is first live on entry to a block or exit from one, and where last. */
 static void widen_live(const flow *f, interval *all) {
-    uint64_t *first = load_alloc(f->load, 2 * f->words * sizeof *first), *last = first + f->words;
+    uint64_t *first = emu_load_alloc(f->load, 2 * f->words * sizeof *first), *last = first + f->words;
     for (int b = 0; b < f->count; b++) {
         widen_new(f, all, first, f->blocks[b].live_in, 2 * f->blocks[b].begin);
         widen_new(f, all, first, f->blocks[b].live_out, 2 * f->blocks[b].end);
@@ -244,7 +245,7 @@ static void widen_live(const flow *f, interval *all) {
 
 static interval *find_intervals(flow *f) {
     size_t registers = f->code->register_count;
-    interval *all = load_alloc(f->load, (registers + 1) * sizeof *all);
+    interval *all = emu_load_alloc(f->load, (registers + 1) * sizeof *all);
     for (size_t v = 0; v < registers; v++) all[v] = (interval){UINT32_MAX, 0};
     widen_live(f, all);
     for (uint32_t i = 0; i < f->code->op_count; i++) {
@@ -260,7 +261,7 @@ static inline bool needs_slot(const entry *code, const interval *all, size_t v) 
     return all[v].begin != UINT32_MAX && reg->kind == REGISTER_PLAIN && reg->bits > 1;
 }
 
-int slot_class(const virtual_register *reg) {
+int emu_slot_class(const virtual_register *reg) {
     return reg->bits == 128 ? 2 : reg->bits == 64 ? 1 : 0;
 }
 
@@ -268,8 +269,8 @@ int slot_class(const virtual_register *reg) {
 static uint16_t *sort_registers(flow *f, const interval *all, size_t *count) {
     const entry *code = f->code;
     size_t positions = 2 * code->op_count + 2;
-    uint16_t *start = load_alloc(f->load, (positions + 1) * sizeof *start);
-    uint16_t *sorted = load_alloc(f->load, code->register_count * sizeof *sorted);
+    uint16_t *start = emu_load_alloc(f->load, (positions + 1) * sizeof *start);
+    uint16_t *sorted = emu_load_alloc(f->load, code->register_count * sizeof *sorted);
     *count = 0;
     for (size_t v = 0; v < code->register_count; v++) {
         if (!needs_slot(code, all, v)) continue;
@@ -283,13 +284,13 @@ static uint16_t *sort_registers(flow *f, const interval *all, size_t *count) {
     return sorted;
 }
 
-void assign_slots(flow *f) {
+void emu_assign_slots(flow *f) {
     entry *code = f->code;
     uint32_t next_slot = 0;
     for (size_t v = 0; v < code->register_count; v++) {
         virtual_register *reg = &code->registers[v];
         if (reg->kind == REGISTER_PLAIN) continue;
-        uint32_t width = 1u << slot_class(reg);
+        uint32_t width = 1u << emu_slot_class(reg);
         next_slot = (next_slot + width - 1) / width * width;
         reg->slot = (uint16_t)next_slot;
         next_slot += width;
@@ -299,29 +300,29 @@ void assign_slots(flow *f) {
     size_t count;
     const uint16_t *sorted = sort_registers(f, all, &count);
     /* active intervals end by bucket: a list of registers to free at each position, which 0 ends */
-    uint16_t *ending = load_alloc(f->load, (2 * code->op_count + 2) * sizeof *ending),
-             *link = load_alloc(f->load, code->register_count * sizeof *link);
+    uint16_t *ending = emu_load_alloc(f->load, (2 * code->op_count + 2) * sizeof *ending),
+             *link = emu_load_alloc(f->load, code->register_count * sizeof *link);
     uint16_t *free_slots[3];
     size_t free_count[3] = {0, 0, 0};
-    for (int c = 0; c < 3; c++) free_slots[c] = load_alloc(f->load, (count + 1) * sizeof **free_slots);
+    for (int c = 0; c < 3; c++) free_slots[c] = emu_load_alloc(f->load, (count + 1) * sizeof **free_slots);
     uint32_t position = 0;
     for (size_t i = 0; i < count; i++) {
         const interval *each = &all[sorted[i]];
         for (; position < each->begin; position++) {
             for (uint16_t v = ending[position]; v; v = link[v]) {
-                int freed = slot_class(&code->registers[v]);
+                int freed = emu_slot_class(&code->registers[v]);
                 free_slots[freed][free_count[freed]++] = code->registers[v].slot;
             }
         }
         virtual_register *reg = &code->registers[sorted[i]];
-        int class_ = slot_class(reg);
+        int class_ = emu_slot_class(reg);
         if (free_count[class_]) {
             reg->slot = free_slots[class_][--free_count[class_]];
         } else {
             uint32_t width = 1u << class_;
             next_slot = (next_slot + width - 1) / width * width;
             if (next_slot + width > UINT16_MAX)
-                load_fail(f->load, 0, "entry '%.100s' needs too many registers at once", code->info.name);
+                emu_load_fail(f->load, 0, "entry '%.100s' needs too many registers at once", code->info.name);
             reg->slot = (uint16_t)next_slot;
             next_slot += width;
         }

@@ -28,7 +28,7 @@ typedef struct packed {
     size_t size, alignment;
 } packed;
 
-bool complain(const char *format, ...) {
+bool emu_complain(const char *format, ...) {
     va_list args;
     va_start(args, format);
     fputs("ptxrun: ", stderr);
@@ -40,7 +40,7 @@ bool complain(const char *format, ...) {
 
 /* --- Numbers ------------------------------------------------------------------------------------------------------ */
 
-bool parse_unsigned(const char *text, uint64_t limit, uint64_t *value) {
+bool emu_parse_unsigned(const char *text, uint64_t limit, uint64_t *value) {
     char *end;
     errno = 0;
     *value = strtoull(text, &end, 0);
@@ -153,7 +153,7 @@ static uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
 
 /* --- Files -------------------------------------------------------------------------------------------------------- */
 
-char *read_whole(const char *path, size_t *bytes) {
+char *emu_read_whole(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
     char *text = NULL;
     size_t size = 0, room = 0;
@@ -172,7 +172,7 @@ char *read_whole(const char *path, size_t *bytes) {
         text[size] = 0;
         *bytes = size;
     } else {
-        complain("cannot read %s: %s", path, strerror(errno));
+        emu_complain("cannot read %s: %s", path, strerror(errno));
         free(text);
         text = NULL;
     }
@@ -182,18 +182,18 @@ char *read_whole(const char *path, size_t *bytes) {
     return text;
 }
 
-bool write_whole(const char *path, const void *bytes, size_t size) {
+bool emu_write_whole(const char *path, const void *bytes, size_t size) {
     FILE *file = fopen(path, "wb");
     bool written = file && fwrite(bytes, 1, size, file) == size;
     if (file && fclose(file) != 0) {
         written = false;
     }
-    return written || complain("cannot write %s: %s", path, strerror(errno));
+    return written || emu_complain("cannot write %s: %s", path, strerror(errno));
 }
 
 /* --- Arguments ---------------------------------------------------------------------------------------------------- */
 
-static const number_type *find_type(const char *name, size_t length) {
+static const number_type *emu_find_type(const char *name, size_t length) {
     for (size_t i = 0; i < sizeof number_types / sizeof number_types[0]; i++) {
         if (strlen(number_types[i].name) == length && memcmp(number_types[i].name, name, length) == 0) {
             return &number_types[i];
@@ -206,7 +206,7 @@ static const number_type *find_type(const char *name, size_t length) {
 static bool append(packed *to, const void *bytes, size_t size, size_t alignment, const char *label) {
     size_t at = (to->size + alignment - 1) / alignment * alignment;
     if (at + size > ARGUMENT_BYTES) {
-        return complain("argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
+        return emu_complain("argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
     }
     memcpy(to->bytes + at, bytes, size);
     to->size = at + size;
@@ -219,11 +219,11 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
     uint64_t stream = (uint64_t)(list->buffer_count + 1);
     if (how[0] == '@') {
         size_t size = 0;
-        char *data = read_whole(how + 1, &size);
+        char *data = emu_read_whole(how + 1, &size);
         bool fits = data && size == bytes;
         if (data && !fits) {
-            complain("argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1, size,
-                     buffer->count, buffer->type->name, bytes);
+            emu_complain("argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1, size,
+                         buffer->count, buffer->type->name, bytes);
         } else if (fits) {
             memcpy(to, data, bytes);
         }
@@ -239,8 +239,8 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
     }
     bool ramp = strcmp(how, "ramp") == 0;
     if (!ramp && strcmp(how, "rand") != 0) {
-        return complain("argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
-                        buffer->label, how);
+        return emu_complain("argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
+                            buffer->label, how);
     }
     for (uint64_t i = 0; i < buffer->count; i++, to += step) {
         uint64_t bits = ramp ? i : random_bits(list->seed, stream, i);
@@ -256,9 +256,10 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
 /* TYPE:COUNT[:HOW] of a "buf:" or "out:" argument: makes the buffer and appends its address. */
 static bool pack_buffer(argument_list *list, packed *to, const char *spec, const char *label, emu_buffer_kind kind) {
     const char *count = strchr(spec, ':');
-    const number_type *type = find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
+    const number_type *type = emu_find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
     if (!type) {
-        return complain("argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label, spec);
+        return emu_complain("argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
+                            spec);
     }
     char number[32] = "";
     const char *how = count ? strchr(count + 1, ':') : NULL;
@@ -268,19 +269,19 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     }
     argument_buffer made = {.type = type};
     snprintf(made.label, sizeof made.label, "%s", label);
-    if (!parse_unsigned(number, UINT64_C(1) << 34, &made.count) || made.count == 0) {
-        return complain("argument %s: '%s' is no count of elements; write for example buf:%s:1024", label, number,
-                        type->name);
+    if (!emu_parse_unsigned(number, UINT64_C(1) << 34, &made.count) || made.count == 0) {
+        return emu_complain("argument %s: '%s' is no count of elements; write for example buf:%s:1024", label, number,
+                            type->name);
     }
     if (list->buffer_count == ARGUMENT_BUFFERS) {
-        return complain("argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
+        return emu_complain("argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
     }
     made.bytes = made.count * (uint64_t)type->bytes;
     char name[48];
     snprintf(name, sizeof name, "argument %s", label);
     made.address = emu_alloc(list->device, name, made.bytes, kind);
     if (!made.address) {
-        return complain("argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
+        return emu_complain("argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
     }
     how = how ? how + 1 : kind == EMU_OUTPUT ? "poison" : "zero";
     if (!fill_buffer(list, &made, how, emu_host_bytes(list->device, made.address))) {
@@ -293,9 +294,9 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
 static bool pack_bytes(packed *to, const char *spec, const char *label) {
     size_t size = 0;
     if (spec[0] != '@') {
-        return complain("argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
+        return emu_complain("argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
     }
-    char *data = read_whole(spec + 1, &size);
+    char *data = emu_read_whole(spec + 1, &size);
     bool done = data && append(to, data, size, 1, label);
     free(data);
     return done;
@@ -307,7 +308,7 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
 static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label) {
     size_t length = strlen(spec);
     if (length < 2 || spec[0] != '[' || spec[length - 1] != ']') {
-        return complain("argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
+        return emu_complain("argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
     }
     packed inner = {.alignment = 1};
     const char *member = spec + 1, *last = spec + length - 1;
@@ -316,12 +317,12 @@ static bool pack_struct(argument_list *list, packed *to, const char *spec, const
         char text[512], member_label[32];
         snprintf(member_label, sizeof member_label, "%.20s.%d", label, i);
         if (size >= sizeof text) {
-            return complain("argument %s is too long", member_label);
+            return emu_complain("argument %s is too long", member_label);
         }
         memcpy(text, member, size);
         text[size] = 0;
         if (strncmp(text, "struct:", 7) == 0) {
-            return complain("argument %s: a struct within a struct is written as its members", member_label);
+            return emu_complain("argument %s: a struct within a struct is written as its members", member_label);
         }
         if (!pack(list, &inner, text, member_label)) {
             return false;
@@ -338,12 +339,12 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     const char *colon = strchr(spec, ':');
     size_t length = colon ? (size_t)(colon - spec) : 0;
     const char *rest = colon ? colon + 1 : "";
-    const number_type *type = find_type(spec, length);
+    const number_type *type = emu_find_type(spec, length);
     if (type) {
         unsigned char bytes[8];
         return store_number(type, rest, bytes)
                    ? append(to, bytes, (size_t)type->bytes, (size_t)type->bytes, label)
-                   : complain("argument %s: '%s' is no value of type %s", label, rest, type->name);
+                   : emu_complain("argument %s: '%s' is no value of type %s", label, rest, type->name);
     }
     if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0) {
         return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER);
@@ -354,15 +355,15 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     if (strncmp(spec, "struct:", 7) == 0) {
         return pack_struct(list, to, rest, label);
     }
-    return complain("argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
-                    label, spec);
+    return emu_complain(
+        "argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")", label, spec);
 }
 
-bool arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
-                    unsigned char *block) {
+bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
+                        unsigned char *block) {
     if (count != entry->params) {
-        return complain("%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
-                        entry->name, entry->params, count);
+        return emu_complain("%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
+                            entry->name, entry->params, count);
     }
     for (int i = 0; i < count; i++) {
         packed value = {.alignment = 1};
@@ -372,15 +373,15 @@ bool arguments_pack(argument_list *list, const emu_entry_info *entry, const char
             return false;
         }
         if (value.size != entry->param_sizes[i]) {
-            return complain("argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
-                            value.size, i, entry->name, entry->param_sizes[i]);
+            return emu_complain("argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
+                                value.size, i, entry->name, entry->param_sizes[i]);
         }
         memcpy(block + entry->param_offsets[i], value.bytes, value.size);
     }
     return true;
 }
 
-const argument_buffer *arguments_find(const argument_list *list, const char *label) {
+const argument_buffer *emu_arguments_find(const argument_list *list, const char *label) {
     for (int i = 0; i < list->buffer_count; i++) {
         if (strcmp(list->buffers[i].label, label) == 0) {
             return &list->buffers[i];
@@ -389,7 +390,7 @@ const argument_buffer *arguments_find(const argument_list *list, const char *lab
     return NULL;
 }
 
-void arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count) {
+void emu_arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count) {
     const unsigned char *bytes = emu_host_bytes(list->device, buffer->address);
     count = count < buffer->count ? count : buffer->count;
     printf("argument %s: %" PRIu64 " x %s\n", buffer->label, buffer->count, buffer->type->name);

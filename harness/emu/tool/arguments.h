@@ -35,20 +35,20 @@ typedef struct argument_list {
 } argument_list;
 
 /* Fills the parameter block of an entry: param_bytes bytes, at most ARGUMENT_BYTES. */
-bool arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
-                    unsigned char *block);
+bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
+                        unsigned char *block);
 /* The buffer of an argument or member; NULL without a message. */
-const argument_buffer *arguments_find(const argument_list *list, const char *label);
+const argument_buffer *emu_arguments_find(const argument_list *list, const char *label);
 /* Prints the first elements of a buffer, eight a line. */
-void arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count);
+void emu_arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count);
 
 /* The bytes of a file, owned, with a zero byte after them; NULL with a message on error. */
-char *read_whole(const char *path, size_t *bytes);
-bool write_whole(const char *path, const void *bytes, size_t size);
+char *emu_read_whole(const char *path, size_t *bytes);
+bool emu_write_whole(const char *path, const void *bytes, size_t size);
 /* Text of digits, decimal or 0x..., at most limit. No message. */
-bool parse_unsigned(const char *text, uint64_t limit, uint64_t *value);
+bool emu_parse_unsigned(const char *text, uint64_t limit, uint64_t *value);
 /* Says what is wrong; returns false, so that a caller can return it on. */
-__attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
+__attribute__((format(printf, 1, 2))) bool emu_complain(const char *format, ...);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ static void print_cell(FILE *to, const char *text) {
     fputs(" | ", to);
 }
 
-void print_forms(FILE *to) {
+void emu_print_forms(FILE *to) {
     fputs("| opcode | modifiers | operands | group | note |\n|---|---|---|---|---|\n", to);
     const emu_form *form;
     for (size_t i = 0; (form = emu_form_at(i)); i++) {
@@ -58,7 +58,7 @@ static void print_tally(FILE *to, const emu_tally *tally) {
             tally->sum.executed, tally->sum.wavefronts, tally->sum.ideal, tally->sum.sectors, tally->sum.bytes);
 }
 
-emu_tally *tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count) {
+emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count) {
     emu_tally *tallies = calloc(counters->count + 1, sizeof *tallies);
     *count = 0;
     for (size_t i = 0; tallies && i < counters->count; i++) {
@@ -91,7 +91,7 @@ emu_tally *tally_counters(const emu_counters *counters, emu_tally_key key, size_
 
 static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key key, const char *heading) {
     size_t count;
-    emu_tally *tallies = tally_counters(counters, key, &count);
+    emu_tally *tallies = emu_tally_counters(counters, key, &count);
     if (!tallies) {
         return false;
     }
@@ -104,7 +104,7 @@ static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key 
     return true;
 }
 
-bool print_counters(FILE *to, const emu_counters *counters) {
+bool emu_print_counters(FILE *to, const emu_counters *counters) {
     fputs("PTX instructions executed by warps, modelled shared-memory wavefronts and global 32-byte sectors: counts, "
           "no times.\n\n",
           to);
@@ -116,7 +116,7 @@ bool print_counters(FILE *to, const emu_counters *counters) {
     return done;
 }
 
-void write_counters(FILE *to, const emu_counters *counters) {
+void emu_write_counters(FILE *to, const emu_counters *counters) {
     fputs("ptx_line,file,line,caller_file,caller_line,region,group,executed,lanes,wavefronts,ideal,sectors,requests,"
           "bytes,ptx\n",
           to);
@@ -132,7 +132,7 @@ void write_counters(FILE *to, const emu_counters *counters) {
     }
 }
 
-void print_findings(FILE *to, const emu_device *device) {
+void emu_print_findings(FILE *to, const emu_device *device) {
     size_t count;
     const emu_finding *findings = emu_findings(device, &count);
     for (size_t i = 0; i < count; i++) {

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* The messages of all findings, and a line that counts them; nothing where there are none. */
-void print_findings(FILE *to, const emu_device *device);
+void emu_print_findings(FILE *to, const emu_device *device);
 
 /* Sums of counters under one heading: a line of the source, a region, or a group of instructions. */
 typedef enum emu_tally_key { EMU_BY_LINE, EMU_BY_REGION, EMU_BY_GROUP } emu_tally_key;
@@ -26,13 +26,13 @@ typedef struct emu_tally {
 
 /* Headings under which something was executed: lines in order, regions and groups as they first come. Owned: free().
  * NULL when out of memory. */
-emu_tally *tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
+emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
 /* Tables by source line, by region and by group, and the total. False when out of memory. */
-bool print_counters(FILE *to, const emu_counters *counters);
+bool emu_print_counters(FILE *to, const emu_counters *counters);
 /* CSV with a heading, one row a PTX instruction in program order. */
-void write_counters(FILE *to, const emu_counters *counters);
+void emu_write_counters(FILE *to, const emu_counters *counters);
 /* The table of accepted PTX forms, as Markdown. */
-void print_forms(FILE *to);
+void emu_print_forms(FILE *to);
 
 #ifdef __cplusplus
 }

@@ -48,8 +48,8 @@ static bool parse_extent(const char *name, const char *text, uint32_t extent[3])
             *comma = 0;
         }
         uint64_t value;
-        if (i == 3 || !parse_unsigned(part, UINT32_MAX, &value) || value == 0) {
-            return complain("%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
+        if (i == 3 || !emu_parse_unsigned(part, UINT32_MAX, &value) || value == 0) {
+            return emu_complain("%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
         }
         extent[i] = (uint32_t)value;
     }
@@ -66,7 +66,7 @@ static bool set_block(options *options, const char *text) {
 
 static bool set_arg(options *options, const char *text) {
     if (options->arg_count == MAX_ARGS) {
-        return complain("--arg %s: at most %d arguments", text, MAX_ARGS);
+        return emu_complain("--arg %s: at most %d arguments", text, MAX_ARGS);
     }
     options->args[options->arg_count++] = text;
     return true;
@@ -74,7 +74,7 @@ static bool set_arg(options *options, const char *text) {
 
 static bool add_request(options *options, const char *name, const char *text, const char *split) {
     if (options->request_count == MAX_REQUESTS) {
-        return complain("%s %s: at most %d requests", name, text, MAX_REQUESTS);
+        return emu_complain("%s %s: at most %d requests", name, text, MAX_REQUESTS);
     }
     request *request = &options->requests[options->request_count++];
     size_t length = split ? (size_t)(split - text) : strlen(text);
@@ -86,7 +86,7 @@ static bool add_request(options *options, const char *name, const char *text, co
 static bool set_dump(options *options, const char *text) {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || equals[1] == 0) {
-        return complain("--dump %s: should be N=FILE, with N the number of the argument from 0", text);
+        return emu_complain("--dump %s: should be N=FILE, with N the number of the argument from 0", text);
     }
     bool added = add_request(options, "--dump", text, equals);
     if (added) {
@@ -101,20 +101,20 @@ static bool set_print(options *options, const char *text) {
         return false;
     }
     request *request = &options->requests[options->request_count - 1];
-    return !colon || parse_unsigned(colon + 1, UINT64_MAX, &request->count) ||
-           complain("--print %s: should be N or N:COUNT", text);
+    return !colon || emu_parse_unsigned(colon + 1, UINT64_MAX, &request->count) ||
+           emu_complain("--print %s: should be N or N:COUNT", text);
 }
 
 /* What the text does not name is not restricted. */
 static bool set_trace(options *options, const char *text) {
     emu_error error;
     options->trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
-    return emu_parse_trace(text, &options->trace, &error) || complain("--trace %s: %s", text, error.text);
+    return emu_parse_trace(text, &options->trace, &error) || emu_complain("--trace %s: %s", text, error.text);
 }
 
 static bool set_checks(options *options, const char *text) {
     options->unchecked = strcmp(text, "off") == 0;
-    return options->unchecked || strcmp(text, "on") == 0 || complain("--checks %s: should be on or off", text);
+    return options->unchecked || strcmp(text, "on") == 0 || emu_complain("--checks %s: should be on or off", text);
 }
 
 /* What an option does: it sets a flag, keeps a text or a number in the options, or calls a function. */
@@ -195,8 +195,8 @@ static bool apply_option(options *options, const option *option, const char *val
         *(const char **)member = value;
         return true;
     case NUMBER:
-        return parse_unsigned(value, option->limit, member) ||
-               complain("%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
+        return emu_parse_unsigned(value, option->limit, member) ||
+               emu_complain("%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
     default:
         return option->call(options, value);
     }
@@ -207,7 +207,7 @@ static bool parse_options(options *options, int argc, char **argv) {
         const char *word = argv[i];
         if (word[0] != '-') {
             if (options->ptx_file) {
-                return complain("'%s': there is a PTX file already, '%s'", word, options->ptx_file);
+                return emu_complain("'%s': there is a PTX file already, '%s'", word, options->ptx_file);
             }
             options->ptx_file = word;
             continue;
@@ -215,27 +215,27 @@ static bool parse_options(options *options, int argc, char **argv) {
         size_t length = strcspn(word, "=");
         const option *option = find_option(word, length);
         if (!option) {
-            return complain("no option '%.*s'; --help lists them", (int)length, word);
+            return emu_complain("no option '%.*s'; --help lists them", (int)length, word);
         }
         const char *value = word[length] == '=' ? word + length + 1 : NULL;
         if (option->value && !value) {
             value = ++i < argc ? argv[i] : NULL;
         }
         if (!option->value != !value) {
-            return option->value ? complain("%s needs a value: %s", option->name, option->value)
-                                 : complain("%s takes no value", option->name);
+            return option->value ? emu_complain("%s needs a value: %s", option->name, option->value)
+                                 : emu_complain("%s takes no value", option->name);
         }
         if (!apply_option(options, option, value)) {
             return false;
         }
     }
-    return options->ptx_file || options->help || options->forms || complain("no PTX file; --help shows the usage");
+    return options->ptx_file || options->help || options->forms || emu_complain("no PTX file; --help shows the usage");
 }
 
 /* --- Running ------------------------------------------------------------------------------------------------------ */
 
 static bool complain_of_ptx(const options *options, const emu_error *error) {
-    return complain("%s:%d: %s", options->ptx_file, error->line, error->text);
+    return emu_complain("%s:%d: %s", options->ptx_file, error->line, error->text);
 }
 
 static bool print_entries(const options *options, const emu_module *module) {
@@ -278,13 +278,13 @@ static int choose_entry(const emu_module *module, const char *wanted) {
         return found;
     }
     if (count == 0) {
-        complain("the file has no .entry");
+        emu_complain("the file has no .entry");
     } else if (fitting == 0) {
-        complain("--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
-                 emu_entry(module, 0)->name);
+        emu_complain("--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
+                     emu_entry(module, 0)->name);
     } else {
-        complain("%s%s fits %d entries; name one with --entry, --list shows them", wanted ? "--entry " : "the file",
-                 wanted ? wanted : "", fitting);
+        emu_complain("%s%s fits %d entries; name one with --entry, --list shows them", wanted ? "--entry " : "the file",
+                     wanted ? wanted : "", fitting);
     }
     return -1;
 }
@@ -293,35 +293,36 @@ static int choose_entry(const emu_module *module, const char *wanted) {
 static bool answer(const options *options, const argument_list *list) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
-        const argument_buffer *buffer = arguments_find(list, request->label);
+        const argument_buffer *buffer = emu_arguments_find(list, request->label);
         if (!request->file) {
-            arguments_print(list, buffer, request->count);
-        } else if (!write_whole(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes)) {
+            emu_arguments_print(list, buffer, request->count);
+        } else if (!emu_write_whole(request->file, emu_host_bytes(list->device, buffer->address),
+                                    (size_t)buffer->bytes)) {
             return false;
         }
     }
-    if (options->counters && !print_counters(stdout, emu_counts(list->device))) {
-        return complain("no memory for the counters");
+    if (options->counters && !emu_print_counters(stdout, emu_counts(list->device))) {
+        return emu_complain("no memory for the counters");
     }
     if (options->counters_csv) {
         FILE *file = fopen(options->counters_csv, "w");
         if (file) {
-            write_counters(file, emu_counts(list->device));
+            emu_write_counters(file, emu_counts(list->device));
         }
         if (!file || fclose(file) != 0) {
-            return complain("cannot write %s: %s", options->counters_csv, strerror(errno));
+            return emu_complain("cannot write %s: %s", options->counters_csv, strerror(errno));
         }
     }
-    return fflush(stdout) == 0 || complain("cannot write to stdout: %s", strerror(errno));
+    return fflush(stdout) == 0 || emu_complain("cannot write to stdout: %s", strerror(errno));
 }
 
 /* Every --dump and --print must name an argument with a buffer: said before the launch, not after it. */
 static bool check_requests(const options *options, const argument_list *list) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
-        if (!arguments_find(list, request->label)) {
-            return complain("%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
-                            request->file ? "--dump" : "--print", request->label, request->label);
+        if (!emu_arguments_find(list, request->label)) {
+            return emu_complain("%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
+                                request->file ? "--dump" : "--print", request->label, request->label);
         }
     }
     return true;
@@ -340,11 +341,11 @@ static emu_status run(const options *options, const emu_module *module, argument
     }
     const emu_entry_info *entry = emu_entry(module, index);
     if (entry->param_bytes > sizeof params) {
-        complain("%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
-                 sizeof params);
+        emu_complain("%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
+                     sizeof params);
         return EMU_REFUSED;
     }
-    if (!arguments_pack(list, entry, options->args, options->arg_count, params) || !check_requests(options, list)) {
+    if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params) || !check_requests(options, list)) {
         return EMU_REFUSED;
     }
     emu_launch launch = {.entry = index,
@@ -362,18 +363,18 @@ static emu_status run(const options *options, const emu_module *module, argument
     memcpy(launch.block, options->block, sizeof launch.block);
     emu_status status = emu_run(list->device, module, &launch, &error);
     if (status == EMU_REFUSED) {
-        complain("%s", error.text);
+        emu_complain("%s", error.text);
         return EMU_REFUSED;
     }
     bool answered = answer(options, list);
-    print_findings(stderr, list->device);
+    emu_print_findings(stderr, list->device);
     return answered ? status : EMU_REFUSED;
 }
 
 static emu_status load_and_run(const options *options) {
     size_t bytes = 0;
     emu_error error = {0};
-    char *text = read_whole(options->ptx_file, &bytes);
+    char *text = emu_read_whole(options->ptx_file, &bytes);
     if (!text) {
         return EMU_REFUSED;
     }
@@ -383,7 +384,7 @@ static emu_status load_and_run(const options *options) {
     if (!module) {
         complain_of_ptx(options, &error);
     } else if (!list.device) {
-        complain("no memory");
+        emu_complain("no memory");
     } else if (options->list) {
         status = print_entries(options, module) ? EMU_OK : EMU_REFUSED;
     } else {
@@ -405,7 +406,7 @@ int main(int argc, char **argv) {
         return EMU_OK;
     }
     if (options.forms) {
-        print_forms(stdout);
+        emu_print_forms(stdout);
         return EMU_OK;
     }
     return (int)load_and_run(&options);
