@@ -12,7 +12,7 @@ from pathlib import Path
 
 from analysis.files import root
 
-LINKED = ("Makefile", "requirements.txt", "common", "harness", ".venv")
+LINKED = ("Makefile", "make", "requirements.txt", "common", "harness", ".venv")
 
 
 def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:

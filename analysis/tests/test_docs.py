@@ -66,23 +66,26 @@ def test_commands_are_found() -> None:
 
 
 @cache
+def makefiles() -> str:
+    """The text of the Makefile and of what it includes."""
+    files = [root() / "Makefile", *sorted((root() / "make").glob("*.mk"))]
+    return "\n".join(file.read_text() for file in files).replace("\\\n", " ")
+
+
+@cache
 def goals() -> frozenset[str]:
-    text = (root() / "Makefile").read_text().replace("\\\n", " ")
-    phony = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)
-    assert phony
-    rules = re.findall(r"^([a-z0-9][a-z0-9 ._/-]*):(?!=)", text, re.MULTILINE)
-    return frozenset(" ".join(rules).split()) | frozenset(phony[1].split())
+    phony = re.findall(r"^\.PHONY:(.*)$", makefiles(), re.MULTILINE)
+    rules = re.findall(r"^([a-z0-9][a-z0-9 ._/-]*):(?!=)", makefiles(), re.MULTILINE)
+    return frozenset(" ".join([*phony, *rules]).split())
 
 
 def problems_of_make(command: str) -> list[str]:
-    """Goals and variables of a command line that the Makefile does not know."""
-    makefile = (root() / "Makefile").read_text()
+    """Goals and variables of a command line that make does not know."""
     found = []
     for word in shlex.split(command)[1:]:
         name, assigned, _ = word.partition("=")
-        if assigned and not re.search(
-            rf"\$[({{]{name}[)}}]|^{name} [?:]?=|^export.*\b{name}\b", makefile, re.MULTILINE
-        ):
+        used = rf"\$[({{]{name}[)}}]|^{name} [?:]?=|^export.*\b{name}\b"
+        if assigned and not re.search(used, makefiles(), re.MULTILINE):
             found.append(f"variable {name}")
         if assigned or word.startswith("-"):
             continue

@@ -1,0 +1,34 @@
+# Host code: C11 everywhere outside kernels/.
+#
+#     harness/*.c, harness/emu/*/*.c ─ cc ─► build/harness/*.o, which every version and every test program links
+
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -pthread -I. -MMD -MP -Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) \
+	$(if $(DEBUG),-O0 -g,$(CFLAGS))
+ALL_LDLIBS = -pthread -ldl -lm
+
+$(eval $(call stamp,$(BUILD)/flags/cc,$$(CC) $$(ALL_CFLAGS)))
+$(eval $(call stamp,$(BUILD)/flags/ld,$$(CC) $$(LDFLAGS)))
+$(BUILD)/revision.h: FORCE
+	@mkdir -p $(@D)
+	@{ printf '#define FL_REVISION "%s"\n' "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"; \
+	   printf '#define FL_DIRTY %d\n' $$(test -z "$$(git status --porcelain 2>/dev/null)"; echo $$?); } > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+# about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
+HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
+EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check tool)))
+EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/tool/ptxrun.c,$(EMULATOR_C)))
+OBJECTS := $(HARNESS) $(EMULATOR)
+# Where a run spends its time; the rest is built with -Og, in a third of the time.
+HOT := reference inputs $(addprefix emu/,check/shadow $(addprefix ptx/,lexer parser registers) \
+	$(addprefix machine/,frequent memory mma warp))
+$(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
+$(BUILD)/%.o: %.c $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+bin/ptxrun: $(BUILD)/harness/emu/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+
+-include $(wildcard $(BUILD)/harness/*.d $(BUILD)/harness/emu/*/*.d)

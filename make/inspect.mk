@@ -1,0 +1,50 @@
+# Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
+
+##@ Looking at machine code
+.PHONY: regs sass ptx logs counts loop bound live sass-diff why diff configs check-tools report ladder notebooks accept
+regs_record = $(call record,regs,$(1),$(2),csv)
+regs: $(call each,regs_record)  ## registers, spills and code hash: regs/vNN.sm_XX.csv and a report
+	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),,--folder $(BUILD)/regs$(SET))
+listing = $(call record,sass,$(1),$(2),sass)
+sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
+ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ## the PTX of every version: build/vNN/vNN.ptx
+	@ls -l $^
+demangled = $(basename $(call log,$(1),$(2))).demangled.log
+logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a capture
+	@$(if $(NAME),$(RUN) -m analysis capture --name "$(NAME)",ls $^)
+counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
+	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
+
+# Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it.
+config_option = $(if $(CONFIG),--config '$(call quoted,$(CONFIG))')
+define pair
+	$(call need,A B)
+	@$(RUN) -m analysis pair-config $(A) $(B) $(config_option) | while IFS=$$'\t' read -r version config; do \
+		$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
+endef
+sass-diff:  ## what changed in the machine code, loop first: A= B= [CONFIG=] [ARGS=--text]
+	$(call pair)
+	@$(RUN) -m analysis $@ $(A) $(B) $(config_option) $(ARGS)
+why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B=
+	$(call pair)
+	@$(MAKE) --no-print-directory $(A) $(B)
+	@$(RUN) -m analysis $@ $(A) $(B) $(config_option) $(ARGS)
+diff:  ## what changed in the source, and how many lines: A= B=
+	$(call need,A B)
+	@$(RUN) -m analysis $@ $(A) $(B)
+configs:  ## the members of a set and what a version refuses: KERNELS= [VER=]
+	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'
+check-tools:  ## what the parsers recognise in any log, listing, cubin or executable: FILES=
+	@$(RUN) -m analysis $@ $(FILES)
+
+report: all  ## one page over all versions: build/report.html and build/report.md
+	@$(RUN) -m analysis $@
+ladder: all  ## rewrites the generated tables of the documents
+	@$(RUN) -m analysis traffic --write
+	@$(RUN) -m analysis $@ --write
+notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
+	@$(PY) -m analysis $@ --write
+accept:  ## takes the figures of a version into regs/baseline.csv: VER= WHY=
+	$(if $(WHY),,$(error accept needs WHY="the reason"))
+	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
+	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'

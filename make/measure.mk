@@ -1,0 +1,28 @@
+# Running versions: on a GPU to time them, on either back end to check them.
+
+##@ Measuring
+.PHONY: bench profile gpu-check peers compare autotune race sanitize debug bench-emu
+measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
+bench profile gpu-check: $(CHOSEN)  ## on a GPU, by version: VER= [SEQS=] [BUDGET=] [ARGS=]
+	@$(measured) --versions "$(CHOSEN)"
+peers: $(CHOSEN)  ## PyTorch's attention and cuBLAS beside ours, on a GPU that has PyTorch
+	@$(measured)
+compare: $(A) $(B)  ## SAME, FASTER, SLOWER or UNSURE: A= B=
+	$(call need,A B)
+	@$(measured) $(A) $(B)
+# Its executable goes to a folder of its own: bin/vNN keeps the version's own configuration.
+autotune:  ## the fastest configuration: VER= [KERNELS=tune] [SEQS=]; ranked by counts where there is no GPU
+	$(call need,VER)
+	@$(MAKE) --no-print-directory BIN=bin/tune \
+		KERNELS='$(or $(filter-out default,$(call quoted,$(KERNELS))),tune)' $(VER)
+	@BIN=bin/tune $(measured) --versions "$(VER)"
+race sanitize: $(CHOSEN)  ## races and bad accesses: the emulator's checks, compute-sanitizer on a GPU: VER=
+	@$(PYTHON) -m analysis $@ --versions "$(CHOSEN)" --exit-code $(ARGS)
+debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [SEQ=] [DTYPE=] [DIST=]
+	$(call need,VER)
+	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
+	@$(RUN) -m analysis debug --version $(VER) $(config_option) $(if $(SEQ),--seq $(SEQ)) \
+		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
+TIMED := $(BUILD)/tests/bench_emu.v16 $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
+bench-emu: $(TIMED) $(BIN)/v16 | $(READY)  ## how fast the emulator is on this machine: [ARGS=--write]
+	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS), -O2 where a run spends its time' $(ARGS) $(TIMED)

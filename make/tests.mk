@@ -1,0 +1,60 @@
+# Tests: every C test program twice, plain and under the sanitizers; its output is a file that pytest reads.
+#
+#     harness/tests/test_*.c, harness/emu/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
+#     the same with the sanitizers ─► build/tests-san/test_*.tap          *.tap, test_*.py ─ pytest
+
+SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
+C_TESTS := $(wildcard harness/tests/test_*.c harness/emu/tests/test_*.c)
+TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
+TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
+vpath test_%.c harness/tests harness/emu/tests
+vpath bench_%.c harness/emu/tests
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+$(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
+		$(BUILD)/device/code.o
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+$(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
+	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+$(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+$(BUILD)/tests-san/%.o: %.c $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -c -o $@ $<
+$(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -c -o $@ $<
+# A failing program does not stop make: pytest reads its exit status from the last line.
+%.tap: %
+	$(call say,TEST,$*)./$< >$@ 2>&1 && echo '# exit 0' >>$@ || echo "# exit $$?" >>$@
+
+-include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*/*.d)
+
+##@ Testing
+.PHONY: check check-long fuzz lint format
+check: lint all $(TAPS)  ## every test that needs no GPU
+	@$(MAKE) --no-print-directory DUMP=1 v01
+	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
+check-long: all $(TAPS)  ## the tests that take minutes
+	$(PY) -m pytest -n 2 --dist worksteal -m "long"
+fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
+	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
+
+C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/tests/*.c harness/emu/tests/*.c)
+HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h)
+FORMATTED := $(C_FILES) $(HEADERS) $(wildcard common/*.cuh harness/device/*.cu kernels/*.cu)
+lint: $(READY) $(C_FILES:%.c=build/lint/%.tidy)  ## clang-format, clang-tidy, ruff and mypy
+	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
+	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
+build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
+	@mkdir -p $(@D)
+	$(call say,TIDY,$<)$(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Ibuild -Ibuild/v01 \
+		>$@.log 2>&1 || { cat $@.log >&2; exit 1; }
+	@touch $@
+format: $(READY)  ## rewrites C, CUDA and Python files in the house style
+	$(VENV)/bin/clang-format -i $(FORMATTED)
+	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .
+EDITOR_ENTRY := {"directory": "$(CURDIR)", "file": "&", "command": "cc -std=c11 -D_GNU_SOURCE -I. -c &"}
+compile_commands.json:  ## for clangd and other editors
+	@printf '%s\n' $(C_FILES) | sed 's|.*|$(EDITOR_ENTRY)|' | paste -sd, | sed 's/^/[/; s/$$/]/' >$@

@@ -1,0 +1,98 @@
+# A version, from its kernel file to its executable and its records. Every arrow is one rule below.
+#
+#     kernels/v07_*.cu ─ instances ─► build/v07/instances.cuh, about.h
+#     kernels/v07_*.cu + instances.cuh ─ nvcc ─► build/v07/v07.ptx
+#     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture
+#     v07.ptx + cubins ─ embed ─► build/v07/code.o
+#     about.h ─ cc ─► build/v07/about.o
+#     code.o + about.o + build/harness/*.o ─ cc ─► bin/v07
+#     log + cubin ─ regs ─► regs/v07.sm_80.csv          log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
+#     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
+
+GENERATOR := $(addprefix analysis/,instances.py config.py ladder.py checks.py files.py errors.py)
+
+# The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and
+# toolkits yield stays below build/, so that no set overwrites another.
+OWN := $(if $(SET)$(VARIANT)$(CUDA),,yes)
+folder = $(BUILD)/$(1)$(SET)
+log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
+record = $(if $(OWN),$(1),$(BUILD)/$(1)$(SET))/$(2).sm_$(3).$(4)
+each = $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
+
+# instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
+define instances  # $(1) version, $(2) source, $(3) folder
+$(3)/instances.stamp: $(2) $(GENERATOR)
+	@$(RUN) -m analysis instances $(2) --set '$$(call quoted,$$(KERNELS))' --out $(3)
+	@touch $$@
+$(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:
+endef
+
+define nvcc  # $(1) version, $(2) source, $(3) folder
+$(3)/$(1).ptx: $(2) $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -I$(3) -MMD -MP -MT $$@ -MF $(3)/$(1).d -o $$@ $$<
+endef
+
+# `&:` says that one run makes both files.
+define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
+$(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
+	@mkdir -p $(dir $(4))
+	$$(call say,PTXAS,$(1)/sm_$(3).cubin)$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $(1)/sm_$(3).cubin $$< \
+		> $(4) 2>&1 || { cat $(4) >&2; exit 1; }
+endef
+
+define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table
+$(1): harness/code.S $(2)/$(3) $(ARCHS:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
+	$$(call say,EMBED,$$@)$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
+		-DARCHS=$$$$(echo $(ARCHS) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
+endef
+
+# The stamp set.vNN changes when bin/vNN is to hold another set of instances.
+# make starts jobs in the order of the list: nvcc amid the objects, once it has the instances, and ptxas at the end.
+define link  # $(1) version, $(2) source, $(3) folder
+$(call stamp,$(BUILD)/flags/set.$(1),$(3))
+$(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
+$(BIN)/$(1): $(3)/about.o $(BUILD)/device/code.o $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) \
+		$(3)/code.o $(HARNESS) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
+	@mkdir -p $(BIN)
+	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
+endef
+
+define records  # $(1) version, $(2) architecture, $(3) cubin, $(4) log
+$(basename $(4)).demangled.log: $(4)
+	@$(RUN) -m analysis demangle $$< -o $$@
+$(call record,regs,$(1),$(2),csv): $(3) $(4)
+	@mkdir -p $$(@D)
+	@$(RUN) -m analysis regs --version $(1) --arch sm_$(2) --log $(4) --cubin $(3) --csv -o $$@
+$(call record,sass,$(1),$(2),sass): $(3)
+	@mkdir -p $$(@D)
+	$$(call say,NVDISASM,$$@)$(RUN) -m analysis sass $(1) --arch sm_$(2) \
+		$(if $(SET),--config '$$(call quoted,$$(KERNELS))') -o $$@
+endef
+
+define version  # $(1) version, $(2) source, $(3) folder
+$(call instances,$(1),$(2),$(3))
+$(call nvcc,$(1),$(2),$(3))
+$(foreach a,$(ARCHS),$(eval $(call ptxas,$(3),$(1).ptx,$a,$(call log,$(1),$a))))
+$(call embed,$(3)/code.o,$(3),$(1).ptx,fl_image)
+$(call link,$(1),$(2),$(3))
+$(foreach a,$(ARCHS),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin,$(call log,$(1),$a))))
+-include $(3)/$(1).d $(3)/about.d
+endef
+version_of = $(firstword $(subst _, ,$(notdir $(1))))
+$(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call folder,$(call version_of,$s)))))
+
+# The helper kernels of the harness: clock stamps, peak of mma.sync.
+$(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -MMD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
+$(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
+$(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image))
+-include $(wildcard $(BUILD)/device/*.d)
+
+.PHONY: all cubins $(VERSIONS)
+all: $(VERSIONS) bin/ptxrun  ## every version and ptxrun
+# make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
+$(VERSIONS): %: $(BIN)/%
+cubin = $(call folder,$(1))/sm_$(2).cubin
+cubins: $(call each,cubin)
