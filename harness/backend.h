@@ -1,7 +1,7 @@
 /* backend.h - what runs a kernel: a GPU through the driver, or the emulator.
  *
  *     backend->ops->set_problem(backend, &inputs, &failure);
- *     backend->ops->set_instance(backend, instance, &failure);
+ *     backend->ops->set_instance(backend, instance, &code, &failure);
  *     backend->ops->poison(backend, &failure);
  *     backend->ops->launch(backend, &failure);
  *     backend->ops->read_output(backend, host, &failure);
@@ -42,6 +42,9 @@ struct counts {
     uint64_t findings;                 /* races, unset data, ... */
     const struct emu_counters *tables; /* by instruction, borrowed until the next launch; NULL without --counters */
 };
+
+/* What marks a byte that a kernel has not written: floats and 16-bit elements of such bytes are NaN. */
+enum { POISON_BYTE = 0xff };
 
 struct backend {
     const struct backend_ops *ops;

@@ -10,11 +10,12 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static enum status keep(struct measurement *measurement, size_t *room, struct sample sample, struct failure *failure) {
-    if (!measurement->samples || measurement->count == *room) {
-        *room = *room ? 2 * *room : 256;
-        struct sample *grown = realloc(measurement->samples, *room * sizeof *grown);
-        if (!grown) return fail_memory(failure, *room * sizeof *grown, "samples");
+static enum status keep(struct measurement *measurement, size_t *capacity, struct sample sample,
+                        struct failure *failure) {
+    if (!measurement->samples || measurement->count == *capacity) {
+        *capacity = *capacity ? 2 * *capacity : 256;
+        struct sample *grown = realloc(measurement->samples, *capacity * sizeof *grown);
+        if (!grown) return fail_memory(failure, *capacity * sizeof *grown, "samples");
         measurement->samples = grown;
     }
     measurement->samples[measurement->count++] = sample;
@@ -27,11 +28,11 @@ static enum status summarize_samples(struct measurement *measurement, struct fai
     double *values = calloc(count, sizeof *values);
     if (!values) return fail_memory(failure, count * sizeof *values, "a summary");
     for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].ns;
-    const int failed = summarize(values, count, &measurement->time);
+    const enum status status = summarize(values, count, &measurement->time, failure);
     for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].sm_clock_hz;
     measurement->sm_clock_hz = median(values, count);
     free(values);
-    return failed ? fail_memory(failure, count * sizeof *values, "a summary") : STATUS_OK;
+    return status;
 }
 
 enum status bench_run(struct backend *backend, const struct options *options, struct measurement *measurement,
@@ -43,7 +44,7 @@ enum status bench_run(struct backend *backend, const struct options *options, st
                                        .timeout_s = options->timeout};
     const double start = now_s();
     double time_ns = 0, peak_clock = backend->device.clock_hz, next_look = 0;
-    size_t room = 0;
+    size_t capacity = 0;
     struct sample sample;
     *measurement = (struct measurement){.cold = options->cold};
     for (int64_t i = 0; i < options->warmup; i++) {
@@ -57,7 +58,7 @@ enum status bench_run(struct backend *backend, const struct options *options, st
         if (sample.sm_clock_hz > 0 && sample.sm_clock_hz < options->throttle_threshold / 100 * peak_clock) {
             measurement->discarded++;
         } else {
-            if ((status = keep(measurement, &room, sample, failure))) return status;
+            if ((status = keep(measurement, &capacity, sample, failure))) return status;
             time_ns += sample.ns;
         }
         /* Sorting all samples after each one would cost more than measuring them: look when there are 5 % more. */

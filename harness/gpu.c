@@ -6,12 +6,13 @@
 #include "harness/device/stamp.h"
 #include "harness/stats.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What the host and the helper kernels share, in host memory that the GPU sees. */
 struct shared_memory {
-    clock_stamp before[STAMPS_MOST], after[STAMPS_MOST];
+    clock_stamp before[MAX_STAMPS], after[MAX_STAMPS];
     uint32_t released; /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
 };
 
@@ -185,8 +186,8 @@ static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
     CHECK(cuda->cuMemHostGetDevicePointer_v2(&gpu->shared_address, gpu->shared, 0), "cuMemHostGetDevicePointer");
     gpu->flush_bytes = 2 * gpu->backend.device.l2_bytes;
     if (gpu->flush_bytes < 1 << 24) gpu->flush_bytes = 1 << 24;
-    CHECK(cuda->cuMemAlloc_v2(&gpu->flush, (size_t)gpu->flush_bytes), "cuMemAlloc of %lld bytes to flush the L2",
-          (long long)gpu->flush_bytes);
+    CHECK(cuda->cuMemAlloc_v2(&gpu->flush, (size_t)gpu->flush_bytes), "cuMemAlloc of %" PRId64 " bytes to flush the L2",
+          gpu->flush_bytes);
     gpu->may_hold = true;
     return STATUS_OK;
 }
@@ -201,7 +202,7 @@ static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t
     if ((uint64_t)bytes > available)
         return fail(failure, STATUS_ERROR, "%s needs %.2f GB of GPU memory: %.2f of %.2f GB are free", what,
                     (double)bytes / 1e9, (double)available / 1e9, (double)total / 1e9);
-    CHECK(cuda->cuMemAlloc_v2(address, (size_t)bytes), "cuMemAlloc of %lld bytes for %s", (long long)bytes, what);
+    CHECK(cuda->cuMemAlloc_v2(address, (size_t)bytes), "cuMemAlloc of %" PRId64 " bytes for %s", bytes, what);
     return STATUS_OK;
 }
 
@@ -215,15 +216,16 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
     CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
     if ((uint64_t)bytes > available / N_TENSORS)
         return fail(failure, STATUS_ERROR,
-                    "batch %lld, heads %lld, seq %lld needs 4 x %.2f GB of GPU memory: %.2f of %.2f GB are free",
-                    (long long)gpu->problem.batch, (long long)gpu->problem.heads, (long long)gpu->problem.seq,
-                    (double)bytes / 1e9, (double)available / 1e9, (double)total / 1e9);
+                    "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
+                    " needs 4 x %.2f GB of GPU memory: %.2f of %.2f GB are free",
+                    gpu->problem.batch, gpu->problem.heads, gpu->problem.seq, (double)bytes / 1e9,
+                    (double)available / 1e9, (double)total / 1e9);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum status status = allocate(gpu, &gpu->tensors[t], bytes, "a tensor", failure);
         if (status) return status;
         if (t != TENSOR_O)
             CHECK(cuda->cuMemcpyHtoD_v2(gpu->tensors[t], inputs->tensors[t], (size_t)bytes),
-                  "cuMemcpyHtoD of %lld bytes", (long long)bytes);
+                  "cuMemcpyHtoD of %" PRId64 " bytes", bytes);
     }
     return STATUS_OK;
 }
@@ -282,7 +284,7 @@ static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure
 static enum status gpu_poison(struct backend *backend, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], 0xff, (size_t)problem_bytes(&gpu->problem), gpu->stream),
+    CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], POISON_BYTE, (size_t)problem_bytes(&gpu->problem), gpu->stream),
           "cuMemsetD8Async of the output");
     return synchronize(gpu, "filling the output with NaN", failure);
 }
@@ -297,8 +299,8 @@ static enum status gpu_read_output(struct backend *backend, uint16_t *output, st
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const int64_t bytes = problem_bytes(&gpu->problem);
-    CHECK(cuda->cuMemcpyDtoH_v2(output, gpu->tensors[TENSOR_O], (size_t)bytes), "cuMemcpyDtoH of %lld bytes",
-          (long long)bytes);
+    CHECK(cuda->cuMemcpyDtoH_v2(output, gpu->tensors[TENSOR_O], (size_t)bytes), "cuMemcpyDtoH of %" PRId64 " bytes",
+          bytes);
     return STATUS_OK;
 }
 
@@ -308,7 +310,7 @@ static enum status gpu_set_dump(struct backend *backend, int64_t bytes, struct f
     free_address(gpu, &gpu->dump);
     const enum status status = allocate(gpu, &gpu->dump, bytes, "the dump", failure);
     if (status) return status;
-    CHECK(cuda->cuMemsetD8Async(gpu->dump, 0xff, (size_t)bytes, gpu->stream), "cuMemsetD8Async of the dump");
+    CHECK(cuda->cuMemsetD8Async(gpu->dump, POISON_BYTE, (size_t)bytes, gpu->stream), "cuMemsetD8Async of the dump");
     return synchronize(gpu, "filling the dump with NaN", failure);
 }
 
@@ -346,9 +348,9 @@ static enum status enqueue_stamp(struct gpu *gpu, size_t offset, struct failure 
 
 /* Median over the SMs that wrote both stamps; 0 where none did. */
 static double clock_between_stamps(const struct gpu *gpu) {
-    double clocks[STAMPS_MOST];
+    double clocks[MAX_STAMPS];
     size_t count = 0;
-    for (int i = 0; i < STAMPS_MOST; i++) {
+    for (int i = 0; i < MAX_STAMPS; i++) {
         const clock_stamp *before = &gpu->shared->before[i], *after = &gpu->shared->after[i];
         if (before->epoch == gpu->epoch && after->epoch == gpu->epoch && after->ns > before->ns)
             clocks[count++] = 1e9 * (double)(after->cycles - before->cycles) / (double)(after->ns - before->ns);

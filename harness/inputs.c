@@ -48,11 +48,20 @@ static void portable_turn(double u, double *cosine, double *sine) {
     *sine = quarter % 4 == 0 ? s : quarter % 4 == 1 ? c : quarter % 4 == 2 ? -s : -c;
 }
 
-/* Four values from four random words; normal ones by the method of Box and Muller. */
-static void block_values(enum distribution dist, uint64_t seed, enum tensor tensor, uint64_t block, float values[4]) {
+/* 251 is prime and 256 values are exact in bf16: neighbouring rows, heads and columns differ. */
+static float ramp_value(uint64_t index) {
+    return (float)(index % 251) / 256;
+}
+
+/* Random values are made from four random words at a time; normal ones by the method of Box and Muller. */
+void input_block(enum distribution dist, uint64_t seed, enum tensor tensor, uint64_t block, float values[4]) {
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)tensor, 0};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t words[4];
+    if (dist == DIST_RAMP) {
+        for (int i = 0; i < 4; i++) values[i] = ramp_value(4 * block + (uint64_t)i);
+        return;
+    }
     philox(counter, key, words);
     if (dist == DIST_UNIFORM) { /* 24 bits are exact in a float; rounding to 16 bits may still give 1 */
         for (int i = 0; i < 4; i++) values[i] = (float)(words[i] >> 8) * 0x1p-24f;
@@ -68,18 +77,6 @@ static void block_values(enum distribution dist, uint64_t seed, enum tensor tens
     }
 }
 
-/* 251 is prime and 256 values are exact in bf16: neighbouring rows, heads and columns differ. */
-static float ramp_value(int64_t index) {
-    return (float)(index % 251) / 256;
-}
-
-float input_value(enum distribution dist, uint64_t seed, enum tensor tensor, int64_t index) {
-    float values[4];
-    if (dist == DIST_RAMP) return ramp_value(index);
-    block_values(dist, seed, tensor, (uint64_t)index / 4, values);
-    return values[index % 4];
-}
-
 enum { CHUNK = 1 << 16 }; /* elements of one parallel iteration, a multiple of 4 */
 
 static void fill_chunk(int64_t i, void *context) {
@@ -91,10 +88,7 @@ static void fill_chunk(int64_t i, void *context) {
     uint16_t *out = inputs->tensors[tensor];
     for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of D_HEAD */
         float values[4];
-        if (problem->dist == DIST_RAMP)
-            for (int k = 0; k < 4; k++) values[k] = ramp_value(index + k);
-        else
-            block_values(problem->dist, problem->seed, tensor, (uint64_t)index / 4, values);
+        input_block(problem->dist, problem->seed, tensor, (uint64_t)index / 4, values);
         for (int k = 0; k < 4; k++) out[index + k] = half_from_float(values[k], problem->dtype);
     }
 }
@@ -103,7 +97,7 @@ enum status inputs_generate(struct inputs *inputs, const struct problem *problem
     *inputs = (struct inputs){.problem = *problem};
     for (int t = 0; t < N_INPUTS; t++)
         if (!(inputs->tensors[t] = malloc((size_t)problem_bytes(problem))))
-            return fail_memory(failure, (unsigned long long)problem_bytes(problem), "an input tensor");
+            return fail_memory(failure, (uint64_t)problem_bytes(problem), "an input tensor");
     const int64_t chunks = (problem_elements(problem) + CHUNK - 1) / CHUNK;
     parallel_for(N_INPUTS * chunks, fill_chunk, inputs);
     return STATUS_OK;

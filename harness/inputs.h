@@ -21,10 +21,10 @@ struct inputs {
 /* Philox 4x32 with ten rounds (Salmon et al. 2011): four random words from a counter and a key. */
 void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
 
-/* The element at an index of a tensor, before it is rounded to 16 bits. normal: N(0,1); uniform: [0,1); large:
- * N(0,1)*8, whose scores overflow exp() without the running maximum; ramp: (index mod 251) / 256, exact in both types.
- */
-float input_value(enum distribution dist, uint64_t seed, enum tensor tensor, int64_t index);
+/* Elements 4 * block ... 4 * block + 3 of a tensor, before they are rounded to 16 bits. normal: N(0,1); uniform: [0,1);
+ * large: N(0,1)*8, whose scores overflow exp() without the running maximum; ramp: (index mod 251) / 256, exact in both
+ * types. */
+void input_block(enum distribution dist, uint64_t seed, enum tensor tensor, uint64_t block, float values[4]);
 
 /* Fill all three tensors, on all cores. STATUS_ERROR when out of memory; inputs_free() in any case. */
 enum status inputs_generate(struct inputs *inputs, const struct problem *problem, struct failure *failure);

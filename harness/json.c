@@ -1,5 +1,6 @@
 #include "harness/json.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,15 +8,15 @@
 
 static void add(struct json *json, const char *bytes, size_t count) {
     if (json->failed) return;
-    if (json->room - json->length <= count) {
-        const size_t room = 2 * json->room + count + 256;
-        char *grown = realloc(json->text, room);
+    if (json->capacity - json->length <= count) {
+        const size_t capacity = 2 * json->capacity + count + 256;
+        char *grown = realloc(json->text, capacity);
         if (!grown) {
             json->failed = true;
             return;
         }
         json->text = grown;
-        json->room = room;
+        json->capacity = capacity;
     }
     memcpy(json->text + json->length, bytes, count);
     json->length += count;
@@ -88,7 +89,7 @@ void json_string(struct json *json, const char *name, const char *value) {
 void json_int(struct json *json, const char *name, int64_t value) {
     char text[32];
     begin(json, name);
-    snprintf(text, sizeof text, "%lld", (long long)value);
+    snprintf(text, sizeof text, "%" PRId64, value);
     add_text(json, text);
 }
 

@@ -18,7 +18,7 @@
 
 struct json {
     char *text; /* owned */
-    size_t length, room;
+    size_t length, capacity;
     bool comma; /* the next item needs one before it */
     bool failed;
 };

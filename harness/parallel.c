@@ -11,7 +11,8 @@ struct loop {
     void *context;
 };
 
-int parallel_cores(void) {
+/* Cores this process may use. */
+static int cores(void) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return 1;
     return CPU_COUNT(&allowed);
@@ -24,12 +25,12 @@ static void *run_iterations(void *argument) {
 }
 
 void parallel_for(int64_t count, void (*body)(int64_t i, void *context), void *context) {
-    enum { MOST = 256 };
+    enum { MAX_THREADS = 256 };
     struct loop loop = {.count = count, .body = body, .context = context};
-    pthread_t threads[MOST];
+    pthread_t threads[MAX_THREADS];
     int started = 0;
-    int wanted = parallel_cores();
-    if (wanted > MOST) wanted = MOST;
+    int wanted = cores();
+    if (wanted > MAX_THREADS) wanted = MAX_THREADS;
     if (wanted > count) wanted = (int)count;
     while (started < wanted - 1 && !pthread_create(&threads[started], NULL, run_iterations, &loop)) started++;
     run_iterations(&loop);

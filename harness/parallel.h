@@ -7,9 +7,6 @@
 
 #include <stdint.h>
 
-/* Cores this process may use. */
-int parallel_cores(void);
-
 /* Call body(i, context) for every i in [0, count), each once, in any order and from several threads; returns when all
  * have returned. Runs on fewer threads, at least the caller's, where no more can be started. */
 void parallel_for(int64_t count, void (*body)(int64_t i, void *context), void *context);

@@ -23,9 +23,9 @@ double median(double *values, size_t count) {
     return quantile(values, count, 0.5);
 }
 
-int summarize(const double *values, size_t count, struct summary *summary) {
+enum status summarize(const double *values, size_t count, struct summary *summary, struct failure *failure) {
     double *sorted = malloc(count * sizeof *sorted);
-    if (!sorted) return -1;
+    if (!sorted) return fail_memory(failure, count * sizeof *sorted, "a summary of samples");
     memcpy(sorted, values, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare);
     *summary = (struct summary){.least = sorted[0],
@@ -37,7 +37,7 @@ int summarize(const double *values, size_t count, struct summary *summary) {
     free(sorted);
     if (count >= 3 && summary->median > 0)
         summary->noise = 1.2533 * (summary->q3 - summary->q1) / 1.349 / sqrt((double)count) / summary->median;
-    return 0;
+    return STATUS_OK;
 }
 
 const char *stop_reason_name(enum stop_reason reason) {

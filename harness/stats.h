@@ -1,10 +1,12 @@
 /* stats.h - order statistics of samples and the rule that says when there are enough of them.
  *
  *     struct summary summary;
- *     summarize(samples, count, &summary);
+ *     summarize(samples, count, &summary, &failure);
  */
 #ifndef FL_STATS_H
 #define FL_STATS_H
+
+#include "harness/status.h"
 
 #include <stddef.h>
 
@@ -18,8 +20,8 @@ double median(double *values, size_t count);
 
 /* Summary of count > 0 samples, which stay as they are. The standard error of a median of n samples of a normal
  * distribution is 1.2533 * sigma / sqrt(n); sigma is taken from the interquartile range, IQR / 1.349, which single
- * outliers do not move. Noise is infinite for fewer than 3 samples. Returns 0, or -1 when out of memory. */
-int summarize(const double *values, size_t count, struct summary *summary);
+ * outliers do not move. Noise is infinite for fewer than 3 samples. STATUS_ERROR when out of memory. */
+enum status summarize(const double *values, size_t count, struct summary *summary, struct failure *failure);
 
 /* So many samples are enough however short they are. */
 enum { STOPPING_SAMPLES = 1000 };

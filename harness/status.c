@@ -1,5 +1,6 @@
 #include "harness/status.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -11,6 +12,6 @@ enum status fail(struct failure *failure, enum status status, const char *format
     return status;
 }
 
-enum status fail_memory(struct failure *failure, unsigned long long bytes, const char *what) {
-    return fail(failure, STATUS_ERROR, "out of memory: %llu bytes on the host for %s", bytes, what);
+enum status fail_memory(struct failure *failure, uint64_t bytes, const char *what) {
+    return fail(failure, STATUS_ERROR, "out of memory: %" PRIu64 " bytes on the host for %s", bytes, what);
 }

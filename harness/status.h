@@ -1,12 +1,14 @@
 /* status.h - how functions of the harness say that something went wrong.
  *
- *     return fail(failure, STATUS_USAGE, "--seq %ld: must be positive", seq);
+ *     return fail(failure, STATUS_USAGE, "--device %d: must be below %d", device, count);
  *
  * A function that can fail returns a status and, unless that is STATUS_OK, has written one message. Only main() prints
  * the message and exits; the numbers are the exit statuses of the executable.
  */
 #ifndef FL_STATUS_H
 #define FL_STATUS_H
+
+#include <stdint.h>
 
 enum status {
     STATUS_OK = 0,
@@ -27,6 +29,6 @@ enum status fail(struct failure *failure, enum status status, const char *format
     __attribute__((format(printf, 3, 4)));
 
 /* "out of memory for BYTES bytes of WHAT", STATUS_ERROR. */
-enum status fail_memory(struct failure *failure, unsigned long long bytes, const char *what);
+enum status fail_memory(struct failure *failure, uint64_t bytes, const char *what);
 
 #endif

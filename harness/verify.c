@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void poison_output(uint16_t *output, int64_t elements) {
-    memset(output, HALF_NAN & 0xff, 2 * (size_t)elements);
-}
-
 /* Random number in [0, below) that depends on seed and index alone. */
 static int64_t pick(uint64_t seed, int64_t index, int64_t below) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0xc0ffee, 1};
@@ -137,12 +133,12 @@ enum status verify_output(const struct inputs *inputs, const uint16_t *output, i
     *verdict = (struct verdict){0};
     check.n_rows = choose_rows(&inputs->problem, wanted, &rows);
     check.rows = rows;
-    if (!check.n_rows) return fail_memory(failure, (unsigned long long)wanted * sizeof *rows, "the rows to check");
+    if (!check.n_rows) return fail_memory(failure, (uint64_t)wanted * sizeof *rows, "the rows to check");
     parallel_for((check.n_rows + REFERENCE_ROWS - 1) / REFERENCE_ROWS, check_rows, &check);
     parallel_for((problem_elements(&inputs->problem) + CHUNK - 1) / CHUNK, count_specials, &check);
     free(rows);
     if (check.out_of_memory)
-        return fail_memory(failure, (unsigned long long)inputs->problem.seq * REFERENCE_ROWS * sizeof(double),
+        return fail_memory(failure, (uint64_t)inputs->problem.seq * REFERENCE_ROWS * sizeof(double),
                            "the scores of the reference");
     verdict->pass = !verdict->mismatches && !verdict->specials;
     return STATUS_OK;

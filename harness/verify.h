@@ -32,9 +32,6 @@ struct verdict {
     struct wrong_element first; /* by batch, row, head, column; valid when mismatches > 0 */
 };
 
-/* Fill a tensor with the NaN that marks what was never written. */
-void poison_output(uint16_t *output, int64_t elements);
-
 /* Rows to compare: `wanted` of them (or all: CHECK_ALL of options.h, or a number not below their total) spread over all
  * heads and over the length, chosen by the seed. Returns how many; chosen[i] is (batch * heads + head) * seq + row in
  * rising order, owned by the caller. 0 when out of memory. */

@@ -1,8 +1,10 @@
 /* test_inputs.c - the generator's known answers and moments, and the 16-bit number types. */
 #include "harness/half.h"
 #include "harness/inputs.h"
+#include "harness/tests/element.h"
 #include "harness/tests/tap.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,7 +31,7 @@ static void moments(enum distribution dist, double mean, double variance, double
     enum { COUNT = 200000 };
     double sums[3] = {0};
     for (int64_t i = 0; i < COUNT; i++) {
-        const double x = (double)input_value(dist, 5, TENSOR_Q, i) - mean;
+        const double x = (double)element(dist, 5, TENSOR_Q, i) - mean;
         sums[0] += x / COUNT;
         sums[1] += x * x / COUNT;
         sums[2] += x * x * x * x / COUNT;
@@ -43,22 +45,22 @@ static void values(void) {
     double worst = 0;
     float least = 1, most = 0;
     for (int i = 0; i < 1000; i++) {
-        const float u = input_value(DIST_UNIFORM, 1, TENSOR_V, i);
+        const float u = element(DIST_UNIFORM, 1, TENSOR_V, i);
         if (u < least) least = u;
         if (u > most) most = u;
     }
     ok(least >= 0 && most < 1 && least < 0.01 && most > 0.99, "uniform values fill [0, 1)");
     for (int i = 0; i < 1000; i++) {
-        const double large = input_value(DIST_LARGE, 3, TENSOR_K, i), normal = input_value(DIST_NORMAL, 3, TENSOR_K, i);
+        const double large = element(DIST_LARGE, 3, TENSOR_K, i), normal = element(DIST_NORMAL, 3, TENSOR_K, i);
         if (fabs(large - 8 * normal) > worst) worst = fabs(large - 8 * normal);
     }
     ok(worst < 1e-5, "large is eight times normal");
-    ok(input_value(DIST_RAMP, 1, TENSOR_Q, 0) == 0 && input_value(DIST_RAMP, 9, TENSOR_V, 250) == 250.0f / 256 &&
-           input_value(DIST_RAMP, 1, TENSOR_Q, 251 * 1000 + 17) == 17.0f / 256,
+    ok(element(DIST_RAMP, 1, TENSOR_Q, 0) == 0 && element(DIST_RAMP, 9, TENSOR_V, 250) == 250.0f / 256 &&
+           element(DIST_RAMP, 1, TENSOR_Q, 251 * 1000 + 17) == 17.0f / 256,
        "ramp names the index modulo 251");
-    ok(input_value(DIST_NORMAL, 1, TENSOR_Q, 10) != input_value(DIST_NORMAL, 2, TENSOR_Q, 10), "the seed matters");
-    ok(input_value(DIST_NORMAL, 1, TENSOR_Q, 10) != input_value(DIST_NORMAL, 1, TENSOR_K, 10), "the tensor matters");
-    ok(input_value(DIST_NORMAL, 1, TENSOR_Q, 10) != input_value(DIST_NORMAL, 1ull << 40 | 1, TENSOR_Q, 10),
+    ok(element(DIST_NORMAL, 1, TENSOR_Q, 10) != element(DIST_NORMAL, 2, TENSOR_Q, 10), "the seed matters");
+    ok(element(DIST_NORMAL, 1, TENSOR_Q, 10) != element(DIST_NORMAL, 1, TENSOR_K, 10), "the tensor matters");
+    ok(element(DIST_NORMAL, 1, TENSOR_Q, 10) != element(DIST_NORMAL, 1ull << 40 | 1, TENSOR_Q, 10),
        "all 64 bits of the seed matter");
 }
 
@@ -78,8 +80,8 @@ static void recorded(void) {
         {DIST_UNIFORM, TENSOR_V, 12345, 0x3f01dbeb}, {DIST_LARGE, TENSOR_V, 4294967303, 0x417c6d80},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const uint32_t bits = bits_of_float(input_value(cases[i].dist, 1, cases[i].tensor, cases[i].index));
-        ok(bits == cases[i].bits, "element %lld of tensor %d, %s, is %08x as recorded", (long long)cases[i].index,
+        const uint32_t bits = bits_of_float(element(cases[i].dist, 1, cases[i].tensor, cases[i].index));
+        ok(bits == cases[i].bits, "element %" PRId64 " of tensor %d, %s, is %08x as recorded", cases[i].index,
            cases[i].tensor, distribution_name(cases[i].dist), bits);
     }
 }
@@ -93,8 +95,8 @@ static void tensors(void) {
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "tensors are generated")) return;
     for (int t = 0; t < N_INPUTS; t++)
         for (int64_t i = 0; i < problem_elements(&problem); i += 97)
-            wrong += inputs.tensors[t][i] != half_from_float(input_value(DIST_NORMAL, 11, (enum tensor)t, i), BF16);
-    ok(wrong == 0, "every element is that of its index (%lld are not)", (long long)wrong);
+            wrong += inputs.tensors[t][i] != half_from_float(element(DIST_NORMAL, 11, (enum tensor)t, i), BF16);
+    ok(wrong == 0, "every element is that of its index (%" PRId64 " are not)", wrong);
     inputs_free(&inputs);
 }
 

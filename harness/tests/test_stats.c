@@ -1,6 +1,7 @@
 /* test_stats.c - order statistics and the stopping rule on samples whose answers are known. */
 #include "harness/inputs.h"
 #include "harness/stats.h"
+#include "harness/tests/element.h"
 #include "harness/tests/tap.h"
 
 #include <math.h>
@@ -9,13 +10,14 @@
 static void order(void) {
     double values[] = {5, 1, 4, 2, 3}, even[] = {4, 1, 3, 2}, one[] = {7};
     struct summary summary;
-    ok(!summarize(values, 5, &summary) && summary.least == 1 && summary.q1 == 2 && summary.median == 3 &&
+    struct failure failure;
+    ok(!summarize(values, 5, &summary, &failure) && summary.least == 1 && summary.q1 == 2 && summary.median == 3 &&
            summary.q3 == 4 && summary.most == 5,
        "quartiles of 1 ... 5");
     ok(values[0] == 5 && values[4] == 3, "the samples stay in their order");
-    ok(!summarize(even, 4, &summary) && summary.median == 2.5 && summary.q1 == 1.75 && summary.q3 == 3.25,
+    ok(!summarize(even, 4, &summary, &failure) && summary.median == 2.5 && summary.q1 == 1.75 && summary.q3 == 3.25,
        "quartiles of 1 ... 4 are interpolated");
-    ok(!summarize(one, 1, &summary) && summary.median == 7 && summary.q1 == 7 && summary.q3 == 7 &&
+    ok(!summarize(one, 1, &summary, &failure) && summary.median == 7 && summary.q1 == 7 && summary.q3 == 7 &&
            isinf(summary.noise),
        "one sample has a median and no noise");
     ok(median(values, 5) == 3 && median(even, 4) == 2.5 && median(one, 1) == 7, "medians");
@@ -28,9 +30,10 @@ static void noise(void) {
     for (int r = 0; r < ROUNDS; r++) {
         double values[COUNT];
         struct summary summary;
+        struct failure failure;
         for (int i = 0; i < COUNT; i++)
-            values[i] = 1000 + 10 * (double)input_value(DIST_NORMAL, 77, TENSOR_Q, (int64_t)r * COUNT + i);
-        summarize(values, COUNT, &summary);
+            values[i] = 1000 + 10 * (double)element(DIST_NORMAL, 77, TENSOR_Q, (int64_t)r * COUNT + i);
+        summarize(values, COUNT, &summary, &failure);
         medians[r] = summary.median;
         mean_noise += summary.noise / ROUNDS;
         mean += summary.median / ROUNDS;
@@ -42,14 +45,15 @@ static void noise(void) {
 
     double steady[100], spiky[100];
     struct summary a, b;
+    struct failure failure;
     for (int i = 0; i < 100; i++) spiky[i] = steady[i] = 1000 + i % 7;
     spiky[50] = 1e6;
-    summarize(steady, 100, &a);
-    summarize(spiky, 100, &b);
+    summarize(steady, 100, &a, &failure);
+    summarize(spiky, 100, &b, &failure);
     ok(b.noise < 1.2 * a.noise && fabs(a.median - b.median) <= 1, "one outlier does not raise the noise");
     double drift[100];
     for (int i = 0; i < 100; i++) drift[i] = 1000 + 10 * i;
-    summarize(drift, 100, &b);
+    summarize(drift, 100, &b, &failure);
     ok(b.noise > 20 * a.noise, "a drift does");
 }
 

@@ -1,10 +1,12 @@
 /* test_verify.c - planted errors must be found, counted and named; right outputs must pass. */
+#include "harness/backend.h"
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/reference.h"
 #include "harness/tests/tap.h"
 #include "harness/verify.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -86,12 +88,12 @@ static void planted(enum dtype dtype) {
     verdict = with_element(&fixture, at, fixture.right[at] + 1);
     ok(verdict.pass, "%s: a neighbour of the rounded value passes", name);
 
-    poison_output(fixture.output, problem_elements(&problem));
+    memset(fixture.output, POISON_BYTE, fixture.bytes);
     verdict = verify(&fixture, 1);
     ok(!verdict.pass && verdict.specials == problem_elements(&problem) && verdict.rows == 1,
        "%s: an output that was never written fails, whatever is sampled", name);
     memcpy(fixture.output, fixture.right, fixture.bytes);
-    poison_output(fixture.output + problem_elements(&problem) - 1, 1);
+    memset(fixture.output + problem_elements(&problem) - 1, POISON_BYTE, sizeof *fixture.output);
     verdict = verify(&fixture, 1);
     ok(!verdict.pass && verdict.specials == 1, "%s: so does one element that was not, outside of the rows compared",
        name);
@@ -124,9 +126,9 @@ static void sampling(void) {
             covered += r == 0 || rows[r] / seq != rows[r - 1] / seq;
             rising &= rows[r] >= 0 && rows[r] < heads * seq && (r == 0 || rows[r] > rows[r - 1]);
         }
-        ok(count == expected && rising, "%lld rows: %lld, in rising order", (long long)wanted[i], (long long)count);
-        ok(covered == (expected < heads ? expected : heads), "%lld rows reach %lld heads", (long long)wanted[i],
-           (long long)covered);
+        ok(count == expected && rising, "%" PRId64 " rows: %" PRId64 ", in rising order", wanted[i], count);
+        ok(covered == (expected < heads ? expected : heads), "%" PRId64 " rows reach %" PRId64 " heads", wanted[i],
+           covered);
         free(rows);
     }
     int64_t *first, *again, *other, same = 0, moved = 0;
