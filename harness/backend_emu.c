@@ -42,7 +42,7 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
     for (int t = 0; t < N_TENSORS; t++) {
         emu->tensors[t] = emu_alloc(emu->device, names[t], (uint64_t)bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
-        if (!emu->tensors[t]) return fail_memory(failure, (unsigned long long)bytes, "a tensor of the emulator");
+        if (!emu->tensors[t]) return fail_memory(failure, (uint64_t)bytes, "a tensor of the emulator");
         if (t != TENSOR_O) memcpy(emu_host_bytes(emu->device, emu->tensors[t]), inputs->tensors[t], (size_t)bytes);
     }
     return STATUS_OK;
@@ -71,7 +71,7 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
 static enum status emu_poison(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     (void)failure;
-    memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), 0xff, (size_t)problem_bytes(&emu->problem));
+    memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), POISON_BYTE, (size_t)problem_bytes(&emu->problem));
     return STATUS_OK;
 }
 
@@ -96,7 +96,7 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
                                .dynamic_shared = shape.smem_bytes,
                                .params = &args,
                                .param_bytes = sizeof args,
-                               .checks = emu->options->checks == 0,
+                               .checks = emu->options->checks,
                                .schedule = (uint64_t)emu->options->schedule,
                                .threads = (int)emu->options->threads,
                                .output = stderr,
@@ -124,8 +124,8 @@ static enum status emu_read_output(struct backend *backend, uint16_t *output, st
 static enum status emu_set_dump(struct backend *backend, int64_t bytes, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu->dump = emu_alloc(emu->device, "dump", (uint64_t)bytes, EMU_BUFFER);
-    if (!emu->dump) return fail_memory(failure, (unsigned long long)bytes, "the dump");
-    memset(emu_host_bytes(emu->device, emu->dump), 0xff, (size_t)bytes);
+    if (!emu->dump) return fail_memory(failure, (uint64_t)bytes, "the dump");
+    memset(emu_host_bytes(emu->device, emu->dump), POISON_BYTE, (size_t)bytes);
     return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "harness/sha256.h"
 
 #include <elf.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,8 +217,9 @@ enum status image_kernel_code(const struct code_image *image, const char *symbol
                               struct failure *failure) {
     struct cubin cubin;
     if (!cubin_open(image, &cubin))
-        return fail(failure, STATUS_ERROR, "the embedded %s code (%llu bytes) is no whole cubin: build again with make",
-                    image->kind, (unsigned long long)image->size);
+        return fail(failure, STATUS_ERROR,
+                    "the embedded %s code (%" PRIu64 " bytes) is no whole cubin: build again with make", image->kind,
+                    image->size);
     const Elf64_Shdr *text = section_find(&cubin, ".text.", symbol);
     const int64_t index = symbol_index(&cubin, symbol);
     if (!text || index < 0 || text->sh_type == SHT_NOBITS)

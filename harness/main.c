@@ -10,16 +10,18 @@
 #include "harness/verify.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHOSEN_MOST = 1024 };
+enum { MAX_CHOSEN = 1024 };
 
 /* Everything one run of the program holds. */
 struct session {
     struct options options;
     struct instance_table table;
-    const struct instance *chosen[CHOSEN_MOST];
+    const struct instance *chosen[MAX_CHOSEN];
     size_t n_chosen;
     struct backend *backend;
     struct report report;
@@ -31,8 +33,15 @@ struct session {
     struct failure failure;
 };
 
-static void note(const struct session *session, const char *text) {
-    if (!session->options.quiet) fprintf(stderr, "%s: %s\n", about_version(), text);
+/* A line for people on stderr. */
+static void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void warn(const char *format, ...) {
+    va_list arguments;
+    fprintf(stderr, "%s: ", about_version());
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
 }
 
 /* A wrong result outranks an untrusted time. */
@@ -50,24 +59,23 @@ static enum status open_backend(struct session *session) {
     const struct failure no_gpu = session->failure;
     const enum status emulated = emu_open(&session->backend, options, &session->failure);
     if (emulated) return emulated;
-    char text[sizeof no_gpu.text + 80];
-    snprintf(text, sizeof text, "%s: running on the emulator, which checks and counts but gives no times", no_gpu.text);
-    note(session, text);
+    if (!options->quiet) warn("%s: running on the emulator, which checks and counts but gives no times", no_gpu.text);
     return STATUS_OK;
 }
 
 /* Options that only the other back end acts on are errors, not ignored. */
 static enum status check_options(struct session *session) {
     const struct options *options = &session->options;
-    if (session->backend->ops->sample && options->for_emulator)
-        return fail(&session->failure, STATUS_USAGE, "%s: acts on the emulator only: add --backend emu",
-                    options->for_emulator);
-    if (options->backend == BACKEND_EMU && options->for_gpu)
-        return fail(&session->failure, STATUS_USAGE, "%s: the emulator gives no times; %s needs a GPU",
-                    options->for_gpu, options->for_gpu);
-    if (options->output && (options->check_rows == CHECK_NONE || options->profile))
-        return fail(&session->failure, STATUS_USAGE, "--output %s: is written by the checked launch: drop --%s",
-                    options->output, options->profile ? "profile" : "no-check");
+    const bool gpu = session->backend->ops->sample != NULL;
+    char names[300];
+    const int count = options_only_for(options, gpu ? BACKEND_EMU : BACKEND_GPU, names, sizeof names);
+    if (count && gpu)
+        return fail(&session->failure, STATUS_USAGE, "%s: %s on the emulator only: add --backend emu", names,
+                    count > 1 ? "act" : "acts");
+    if (count && options->backend == BACKEND_EMU)
+        return fail(&session->failure, STATUS_USAGE, "%s: %s on a GPU only; the emulator gives no times", names,
+                    count > 1 ? "act" : "acts");
+    if (count) warn("%s: no effect on the emulator", names);
     if (options->dump && !about_dumps())
         return fail(
             &session->failure, STATUS_USAGE,
@@ -112,13 +120,12 @@ static enum status take_problem(struct session *session, const struct problem *p
     session->output = NULL;
     if (available > 0 && bytes > available / copies)
         return fail(failure, STATUS_ERROR,
-                    "batch %lld, heads %lld, seq %lld needs %lld x %.2f GB of host memory: %.2f GB are available",
-                    (long long)problem->batch, (long long)problem->heads, (long long)problem->seq, (long long)copies,
-                    (double)bytes / 1e9, (double)available / 1e9);
+                    "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 " needs %" PRId64
+                    " x %.2f GB of host memory: %.2f GB are available",
+                    problem->batch, problem->heads, problem->seq, copies, (double)bytes / 1e9, (double)available / 1e9);
     const enum status status = inputs_generate(&session->inputs, problem, failure);
     if (status) return status;
-    if (!(session->output = malloc((size_t)bytes)))
-        return fail_memory(failure, (unsigned long long)bytes, "the output");
+    if (!(session->output = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "the output");
     session->made = *problem;
     return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
 }
@@ -198,16 +205,12 @@ static enum status check_again(struct session *session, struct record *record, b
 }
 
 static void warn_untrusted(const struct session *session, const struct measurement *measurement) {
-    char text[300];
     if (!measurement->count)
-        snprintf(text, sizeof text,
-                 "not measured: all %zu samples ran below %.0f %% of the peak SM clock (--throttle-threshold)",
-                 measurement->discarded, session->options.throttle_threshold);
+        warn("not measured: all %zu samples ran below %.0f %% of the peak SM clock (--throttle-threshold)",
+             measurement->discarded, session->options.throttle_threshold);
     else
-        snprintf(text, sizeof text,
-                 "not converged after %.1f s: noise %.2f %% of the median, %zu samples (--max-noise, --timeout)",
-                 measurement->wall_s, 100 * measurement->time.noise, measurement->count);
-    note(session, text);
+        warn("not converged after %.1f s: noise %.2f %% of the median, %zu samples (--max-noise, --timeout)",
+             measurement->wall_s, 100 * measurement->time.noise, measurement->count);
 }
 
 static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
@@ -284,18 +287,18 @@ static void print_device(const struct session *session) {
     const struct device_info *device = &session->backend->device;
     if (!report_is_text(&session->options) || session->options.profile) return;
     if (session->backend->ops->sample)
-        printf("%s, compute capability %d.%d, %d SMs, driver %s; seed %lld\n", device->name, device->major,
-               device->minor, device->sms, device->driver, (long long)session->options.seed);
+        printf("%s, compute capability %d.%d, %d SMs, driver %s; seed %" PRId64 "\n", device->name, device->major,
+               device->minor, device->sms, device->driver, session->options.seed);
     else
-        printf("%s: runs the PTX on the CPU, gives counts and no times; seed %lld\n", device->name,
-               (long long)session->options.seed);
+        printf("%s: runs the PTX on the CPU, gives counts and no times; seed %" PRId64 "\n", device->name,
+               session->options.seed);
 }
 
 static enum status run(struct session *session, int argc, char **argv) {
     struct failure *failure = &session->failure;
     const struct options *options = &session->options;
     enum status status = options_parse(&session->options, argc, argv, failure);
-    if (status) return status;
+    if (status || (status = options_check(options, failure))) return status;
     if (options->help) {
         options_help(stdout, argv[0]);
         return STATUS_OK;
@@ -308,8 +311,7 @@ static enum status run(struct session *session, int argc, char **argv) {
     if ((status = instance_table_read(&session->table, fl_images, fl_image_count, failure))) return status;
     if (options->info) return report_info(&session->table, failure);
     if (options->list) return report_list(&session->table, failure);
-    if ((status =
-             select_instances(options, &session->table, session->chosen, CHOSEN_MOST, &session->n_chosen, failure)))
+    if ((status = select_instances(options, &session->table, session->chosen, MAX_CHOSEN, &session->n_chosen, failure)))
         return status;
     if ((status = open_backend(session)) || (status = check_options(session))) return status;
     if ((status = for_each_problem(session, check_one))) return status;

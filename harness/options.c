@@ -1,107 +1,119 @@
 #include "harness/options.h"
 #include "harness/emu/emu.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define AT(field) offsetof(struct options, field)
+#define AT(field) .offset = offsetof(struct options, field)
 
-static const struct option TABLE[] = {
-    {"--backend", OPTION_CHOICE, "auto|gpu|emu", AT(backend), 0, 0, "", "auto",
-     "where to run; auto takes the GPU if there is one, else the emulator, and says so", BACKEND_AUTO},
-    {"--device", OPTION_INTEGER, "N", AT(device), 0, 1023, "", "0", "number of the GPU", BACKEND_GPU},
-    {"--batch", OPTION_LIST, "LIST", AT(batch), 0, 0, "", NULL,
-     "sequences; a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)",
-     BACKEND_AUTO},
-    {"--heads", OPTION_LIST, "LIST", AT(heads), 0, 0, "", NULL, "heads of each sequence (GPU: 16; emulator: 2)",
-     BACKEND_AUTO},
-    {"--seq", OPTION_LIST, "LIST", AT(seq), 0, 0, "", NULL,
-     "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)", BACKEND_AUTO},
-    {"--dtype", OPTION_CHOICE, "fp16|bf16", AT(dtype), 0, 0, "", NULL, "element type (that of the version's config)",
-     BACKEND_AUTO},
-    {"--config", OPTION_CONFIGS, "FORM|all", AT(configs), 0, 0, "", NULL,
-     "configuration in its short form, may be repeated; all: every one built (the version's config)", BACKEND_AUTO},
-    {"--list", OPTION_FLAG, "", AT(list), 0, 0, "", NULL, "list the instances: registers, shared memory, symbol",
-     BACKEND_AUTO},
-    {"--seed", OPTION_INTEGER, "N", AT(seed), 0, 9e18, "", "1", "of the inputs, which depend on it and nothing else",
-     BACKEND_AUTO},
-    {"--dist", OPTION_CHOICE, "normal|uniform|large|ramp", AT(dist), 0, 0, "", "normal",
-     "N(0,1); U[0,1); N(0,1)*8, whose scores overflow exp() without the running maximum; values that name their index",
-     BACKEND_AUTO},
-    {"--check", OPTION_ROWS, "ROWS|all", AT(check_rows), 1, 1e15, "", "256",
-     "rows compared with the float64 reference, spread over all heads", BACKEND_AUTO},
-    {"--no-check", OPTION_NO_ROWS, "", AT(check_rows), 0, 0, "", NULL, "compare nothing", BACKEND_AUTO},
-    {"--diff", OPTION_FLAG, "", AT(diff), 0, 0, "", NULL, "count mismatches, name the first wrong element",
-     BACKEND_AUTO},
-    {"--runs", OPTION_INTEGER, "N", AT(runs), 1, 1e6, "", NULL, "exactly N timed launches, no stopping rule",
-     BACKEND_GPU},
-    {"--cold", OPTION_FLAG, "", AT(cold), 0, 0, "", "true", "flush the L2 cache before each timed launch (default)",
-     BACKEND_GPU},
-    {"--hot", OPTION_UNFLAG, "", AT(cold), 0, 0, "", NULL, "do not flush it", BACKEND_GPU},
-    {"--warmup", OPTION_INTEGER, "N", AT(warmup), 0, 1e6, "", "3", "launches before the first timed one", BACKEND_GPU},
-    {"--min-samples", OPTION_INTEGER, "N", AT(min_samples), 1, 1e6, "", "10", "timed launches at the least",
-     BACKEND_GPU},
-    {"--max-noise", OPTION_NUMBER, "PERCENT", AT(max_noise), 0, 100, "%", "0.5",
-     "stop when the relative error of the median is below", BACKEND_GPU},
-    {"--min-time", OPTION_NUMBER, "SECONDS", AT(min_time), 0, 86400, "s", "0.5",
-     "measured time at the least, unless there are 1000 samples", BACKEND_GPU},
-    {"--timeout", OPTION_NUMBER, "SECONDS", AT(timeout), 0, 86400, "s", "15",
-     "stop measuring a problem after this time, converged or not", BACKEND_GPU},
-    {"--throttle-threshold", OPTION_NUMBER, "PERCENT", AT(throttle_threshold), 0, 100, "%", "75",
-     "discard samples during which the SM clock was lower than this share of its peak", BACKEND_GPU},
-    {"--strict", OPTION_FLAG, "", AT(strict), 0, 0, "", NULL, "exit with 4 where a measurement has not converged",
-     BACKEND_GPU},
-    {"--json", OPTION_TEXT, "FILE|-", AT(json), 0, 0, "", NULL, "append one JSON line a problem to FILE, or print it",
-     BACKEND_AUTO},
-    {"--csv", OPTION_FLAG, "", AT(csv), 0, 0, "", NULL, "print comma-separated values", BACKEND_AUTO},
-    {"--quiet", OPTION_FLAG, "", AT(quiet), 0, 0, "", NULL, "print warnings and errors only", BACKEND_AUTO},
-    {"--profile", OPTION_FLAG, "", AT(profile), 0, 0, "", NULL,
-     "one launch and nothing else, for ncu and compute-sanitizer", BACKEND_AUTO},
-    {"--counters", OPTION_FLAG, "", AT(counters), 0, 0, "", NULL, "emulator: what each CUDA source line did",
-     BACKEND_EMU},
-    {"--trace", OPTION_TEXT, "WHAT", AT(trace), 0, 0, "", NULL,
-     "emulator: print executed instructions; WHAT is " EMU_TRACE_FORM, BACKEND_EMU},
-    {"--schedule", OPTION_INTEGER, "SEED", AT(schedule), 0, 9e18, "", "0",
-     "emulator: order of warps, 0 for the plain one", BACKEND_EMU},
-    {"--checks", OPTION_CHOICE, "on|off", AT(checks), 0, 0, "", "on", "emulator: look for races and unset data",
-     BACKEND_EMU},
-    {"--threads", OPTION_INTEGER, "N", AT(threads), 0, 1024, "", "0", "emulator: host threads, 0 for one a core",
-     BACKEND_EMU},
-    {"--output", OPTION_TEXT, "FILE", AT(output), 0, 0, "", NULL,
-     "write O of the checked launch, raw 16-bit elements; of several problems the last stays", BACKEND_AUTO},
-    {"--dump", OPTION_TEXT, "FILE", AT(dump), 0, 0, "", NULL,
-     "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1", BACKEND_AUTO},
-    {"--info", OPTION_FLAG, "", AT(info), 0, 0, "", NULL, "print what this executable holds as JSON; needs no GPU",
-     BACKEND_AUTO},
-    {"--version", OPTION_FLAG, "", AT(version), 0, 0, "", NULL, "print version, revision and toolkit", BACKEND_AUTO},
-    {"--help", OPTION_FLAG, "", AT(help), 0, 0, "", NULL, "print this text", BACKEND_AUTO},
+static const struct choice BACKENDS[] = {{"auto", BACKEND_AUTO}, {"gpu", BACKEND_GPU}, {"emu", BACKEND_EMU}, {NULL, 0}};
+static const struct choice DTYPES[] = {{"fp16", FP16}, {"bf16", BF16}, {NULL, 0}};
+static const struct choice DISTRIBUTIONS[] = {
+    {"normal", DIST_NORMAL}, {"uniform", DIST_UNIFORM}, {"large", DIST_LARGE}, {"ramp", DIST_RAMP}, {NULL, 0}};
+static const struct choice ON_OFF[] = {{"on", true}, {"off", false}, {NULL, 0}};
+
+const struct option fl_options[] = {
+    {"--backend", .kind = OPTION_CHOICE, .choices = BACKENDS, AT(backend), .initial = "auto",
+     .help = "where to run; auto takes the GPU if there is one, else the emulator, and says so"},
+    {"--device", .kind = OPTION_INTEGER, .argument = "N", AT(device), .most = 1023, .initial = "0",
+     .help = "number of the GPU", .only = BACKEND_GPU},
+    {"--batch", .kind = OPTION_LIST, .argument = "LIST", AT(batch),
+     .help = "sequences; a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)"},
+    {"--heads", .kind = OPTION_LIST, .argument = "LIST", AT(heads),
+     .help = "heads of each sequence (GPU: 16; emulator: 2)"},
+    {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
+     .help = "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)"},
+    {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
+     .help = "element type (that of the version's config)"},
+    {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
+     .help = "configuration in its short form, may be repeated; all: every one built (the version's config)"},
+    {"--list", .kind = OPTION_TRUE, AT(list), .help = "list the instances: registers, shared memory, symbol"},
+    {"--seed", .kind = OPTION_INTEGER, .argument = "N", AT(seed), .most = 9e18, .initial = "1",
+     .help = "of the inputs, which depend on it and nothing else"},
+    {"--dist", .kind = OPTION_CHOICE, .choices = DISTRIBUTIONS, AT(dist), .initial = "normal",
+     .help = "N(0,1); U[0,1); N(0,1)*8, whose scores overflow exp() without the running maximum; values that name "
+             "their index"},
+    {"--check", .kind = OPTION_ROWS, .argument = "ROWS|all", AT(check_rows), .least = 1, .most = 1e15, .initial = "256",
+     .help = "rows compared with the float64 reference, spread over all heads"},
+    {"--no-check", .kind = OPTION_NO_ROWS, AT(check_rows), .help = "compare nothing"},
+    {"--diff", .kind = OPTION_TRUE, AT(diff), .help = "count mismatches, name the first wrong element"},
+    {"--runs", .kind = OPTION_INTEGER, .argument = "N", AT(runs), .least = 1, .most = 1e6,
+     .help = "exactly N timed launches, no stopping rule", .only = BACKEND_GPU},
+    {"--cold", .kind = OPTION_TRUE, AT(cold), .initial = "true",
+     .help = "flush the L2 cache before each timed launch (default)", .only = BACKEND_GPU},
+    {"--hot", .kind = OPTION_FALSE, AT(cold), .help = "do not flush it", .only = BACKEND_GPU},
+    {"--warmup", .kind = OPTION_INTEGER, .argument = "N", AT(warmup), .most = 1e6, .initial = "3",
+     .help = "launches before the first timed one", .only = BACKEND_GPU},
+    {"--min-samples", .kind = OPTION_INTEGER, .argument = "N", AT(min_samples), .least = 1, .most = 1e6,
+     .initial = "10", .help = "timed launches at the least", .only = BACKEND_GPU},
+    {"--max-noise", .kind = OPTION_NUMBER, .argument = "PERCENT", AT(max_noise), .most = 100, .unit = "%",
+     .initial = "0.5", .help = "stop when the relative error of the median is below", .only = BACKEND_GPU},
+    {"--min-time", .kind = OPTION_NUMBER, .argument = "SECONDS", AT(min_time), .most = 86400, .unit = "s",
+     .initial = "0.5", .help = "measured time at the least, unless there are 1000 samples", .only = BACKEND_GPU},
+    {"--timeout", .kind = OPTION_NUMBER, .argument = "SECONDS", AT(timeout), .most = 86400, .unit = "s",
+     .initial = "15", .help = "stop measuring a problem after this time, converged or not", .only = BACKEND_GPU},
+    {"--throttle-threshold", .kind = OPTION_NUMBER, .argument = "PERCENT", AT(throttle_threshold), .most = 100,
+     .unit = "%", .initial = "75",
+     .help = "discard samples during which the SM clock was lower than this share of its peak", .only = BACKEND_GPU},
+    {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with 4 where a measurement has not converged",
+     .only = BACKEND_GPU},
+    {"--json", .kind = OPTION_TEXT, .argument = "FILE|-", AT(json),
+     .help = "append one JSON line per problem to FILE, or print it"},
+    {"--csv", .kind = OPTION_TRUE, AT(csv), .help = "print comma-separated values"},
+    {"--quiet", .kind = OPTION_TRUE, AT(quiet), .help = "print warnings and errors only"},
+    {"--profile", .kind = OPTION_TRUE, AT(profile),
+     .help = "one launch and nothing else, for ncu and compute-sanitizer"},
+    {"--counters", .kind = OPTION_TRUE, AT(counters), .help = "emulator: what each CUDA source line did",
+     .only = BACKEND_EMU},
+    {"--trace", .kind = OPTION_TEXT, .argument = "WHAT", AT(trace),
+     .help = "emulator: print executed instructions; WHAT is " EMU_TRACE_FORM, .only = BACKEND_EMU},
+    {"--schedule", .kind = OPTION_INTEGER, .argument = "SEED", AT(schedule), .most = 9e18, .initial = "0",
+     .help = "emulator: order of warps, 0 for the plain one", .only = BACKEND_EMU},
+    {"--checks", .kind = OPTION_SWITCH, .choices = ON_OFF, AT(checks), .initial = "on",
+     .help = "emulator: look for races and unset data", .only = BACKEND_EMU},
+    {"--threads", .kind = OPTION_INTEGER, .argument = "N", AT(threads), .most = 1024, .initial = "0",
+     .help = "emulator: host threads, 0 for one per core", .only = BACKEND_EMU},
+    {"--output", .kind = OPTION_TEXT, .argument = "FILE", AT(output),
+     .help = "write O of the checked launch, raw 16-bit elements; of several problems only the last is kept"},
+    {"--dump", .kind = OPTION_TEXT, .argument = "FILE", AT(dump),
+     .help = "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1"},
+    {"--info", .kind = OPTION_TRUE, AT(info), .help = "print what this executable holds as JSON; needs no GPU"},
+    {"--version", .kind = OPTION_TRUE, AT(version), .help = "print version, revision and toolkit"},
+    {"--help", .letter = "-h", .kind = OPTION_TRUE, AT(help), .help = "print this text"},
 };
-enum { N_OPTIONS = sizeof TABLE / sizeof *TABLE };
+const size_t fl_option_count = sizeof fl_options / sizeof *fl_options;
 
-const struct option *options_table(size_t *count) {
-    *count = N_OPTIONS;
-    return TABLE;
-}
+enum { ARGUMENT_SIZE = 60 }; /* enough for every option_argument() */
+
+static_assert(sizeof fl_options / sizeof *fl_options <= MAX_OPTIONS, "struct options has a `given` for every row");
+static_assert(sizeof(enum backend_choice) == sizeof(int) && sizeof(enum dtype) == sizeof(int) &&
+                  sizeof(enum distribution) == sizeof(int),
+              "a choice is stored as an int");
 
 static bool takes_argument(const struct option *option) {
-    return option->argument[0] != 0;
+    return option->argument || option->choices;
 }
 
-static enum status set_choice(const struct option *option, int *field, const char *value, struct failure *failure) {
-    const size_t length = strlen(value);
-    int position = 0;
-    for (const char *word = option->argument; word; position++) {
-        const char *const bar = strchr(word, '|');
-        const size_t size = bar ? (size_t)(bar - word) : strlen(word);
-        if (size == length && !memcmp(word, value, size)) {
-            *field = position;
+char *option_argument(const struct option *option, char *text, size_t size) {
+    size_t used = (size_t)snprintf(text, size, "%s", option->argument ? option->argument : "");
+    for (const struct choice *choice = option->choices; choice && choice->word && used < size; choice++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "|" : "", choice->word);
+    return text;
+}
+
+/* What one of the words of `choices` stands for. */
+static enum status read_choice(const struct option *option, const char *value, int *number, struct failure *failure) {
+    char words[ARGUMENT_SIZE];
+    for (const struct choice *choice = option->choices; choice->word; choice++)
+        if (!strcmp(choice->word, value)) {
+            *number = choice->value;
             return STATUS_OK;
         }
-        word = bar ? bar + 1 : NULL;
-    }
-    return fail(failure, STATUS_USAGE, "%s '%s': must be one of %s", option->name, value, option->argument);
+    return fail(failure, STATUS_USAGE, "%s '%s': must be one of %s", option->name, value,
+                option_argument(option, words, sizeof words));
 }
 
 static enum status set_integer(const struct option *option, int64_t *field, const char *value,
@@ -122,7 +134,7 @@ static enum status set_integer(const struct option *option, int64_t *field, cons
 static enum status set_number(const struct option *option, double *field, const char *value, struct failure *failure) {
     char *end;
     const double number = strtod(value, &end);
-    if (end != value && !strcmp(end, option->unit)) end += strlen(end);
+    if (end != value && option->unit && !strcmp(end, option->unit)) end += strlen(end);
     if (end == value || *end || value[0] == ' ' || !isfinite(number))
         return fail(failure, STATUS_USAGE, "%s '%s': must be a number in %s", option->name, value,
                     option->unit[0] == '%' ? "percent" : "seconds");
@@ -136,18 +148,25 @@ static enum status set_number(const struct option *option, double *field, const 
 static enum status set_value(struct options *options, const struct option *option, const char *value,
                              struct failure *failure) {
     void *field = (char *)options + option->offset;
+    char expected[ARGUMENT_SIZE];
+    enum status status;
+    int number;
     switch (option->kind) {
-    case OPTION_FLAG:
-        *(bool *)field = true;
-        return STATUS_OK;
-    case OPTION_UNFLAG:
-        *(bool *)field = false;
+    case OPTION_TRUE:
+    case OPTION_FALSE:
+        *(bool *)field = option->kind == OPTION_TRUE;
         return STATUS_OK;
     case OPTION_NO_ROWS:
         *(int64_t *)field = CHECK_NONE;
         return STATUS_OK;
+    case OPTION_SWITCH:
+        if ((status = read_choice(option, value, &number, failure))) return status;
+        *(bool *)field = number != 0;
+        return STATUS_OK;
     case OPTION_CHOICE:
-        return set_choice(option, field, value, failure);
+        if ((status = read_choice(option, value, &number, failure))) return status;
+        memcpy(field, &number, sizeof number);
+        return STATUS_OK;
     case OPTION_ROWS:
         if (!strcmp(value, "all")) {
             *(int64_t *)field = CHECK_ALL;
@@ -162,70 +181,110 @@ static enum status set_value(struct options *options, const struct option *optio
         return number_list_parse(option->name, value, field, failure);
     case OPTION_TEXT:
         if (!*value)
-            return fail(failure, STATUS_USAGE, "%s '': must not be empty; expected %s", option->name, option->argument);
+            return fail(failure, STATUS_USAGE, "%s '': must not be empty; expected %s", option->name,
+                        option_argument(option, expected, sizeof expected));
         *(const char **)field = value;
         return STATUS_OK;
     case OPTION_CONFIGS:
-        if (options->n_configs == CONFIGS_MOST)
-            return fail(failure, STATUS_USAGE, "%s '%s': given more than %d times", option->name, value, CONFIGS_MOST);
+        if (options->n_configs == MAX_CONFIGS)
+            return fail(failure, STATUS_USAGE, "%s '%s': given more than %d times", option->name, value, MAX_CONFIGS);
         options->configs[options->n_configs++] = value;
         return STATUS_OK;
     }
     return STATUS_OK;
 }
 
-/* The option whose name is the first `length` bytes of text. */
-static const struct option *find(const char *text, size_t length) {
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (strlen(TABLE[i].name) == length && !memcmp(TABLE[i].name, text, length)) return &TABLE[i];
-    return NULL;
+/* Row of the table whose name, or letter, is the first `length` bytes of text; fl_option_count where there is none. */
+static size_t find(const char *text, size_t length) {
+    for (size_t i = 0; i < fl_option_count; i++) {
+        const struct option *option = &fl_options[i];
+        if (strlen(option->name) == length && !memcmp(option->name, text, length)) return i;
+        if (option->letter && strlen(option->letter) == length && !memcmp(option->letter, text, length)) return i;
+    }
+    return fl_option_count;
 }
 
-/* The option that begins or is begun by the same letters, for the message about an unknown one. */
+static bool is_given(const struct options *options, const char *name) {
+    return options->given[find(name, strlen(name))];
+}
+
+/* The option with the longest common beginning, for the message about an unknown one. */
 static const char *nearest(const char *text) {
     const char *best = "--help";
     size_t best_length = 2;
-    for (int i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < fl_option_count; i++) {
         size_t same = 0;
-        while (text[same] && text[same] == TABLE[i].name[same]) same++;
+        while (text[same] && text[same] == fl_options[i].name[same]) same++;
         if (same > best_length) {
-            best = TABLE[i].name;
+            best = fl_options[i].name;
             best_length = same;
         }
     }
     return best;
 }
 
-enum status options_parse(struct options *options, int argc, char **argv, struct failure *failure) {
-    *options = (struct options){.dtype = -1};
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (TABLE[i].initial) {
-            const enum status status = set_value(options, &TABLE[i], TABLE[i].initial, failure);
-            if (status) return status;
-        }
-    for (int i = 1; i < argc; i++) {
-        const char *const name = argv[i];
-        const size_t length = strcspn(name, "=");
-        const struct option *option = find(name, length);
-        const char *value = name[length] ? name + length + 1 : NULL;
-        if (!option && name[0] != '-')
-            return fail(failure, STATUS_USAGE, "'%s': not an option; options begin with --, see --help", name);
-        if (!option)
-            return fail(failure, STATUS_USAGE, "%.*s: no such option; did you mean %s? See --help", (int)length, name,
-                        nearest(name));
-        if (!takes_argument(option) && value)
-            return fail(failure, STATUS_USAGE, "%s '%s': takes no value", option->name, value);
-        if (takes_argument(option) && !value) {
-            if (i + 1 == argc)
-                return fail(failure, STATUS_USAGE, "%s: its value is missing; expected %s", option->name,
-                            option->argument);
-            value = argv[++i];
-        }
-        const enum status status = set_value(options, option, value, failure);
-        if (status) return status;
-        if (option->only == BACKEND_GPU) options->for_gpu = option->name;
-        if (option->only == BACKEND_EMU) options->for_emulator = option->name;
+/* Take argv[*i], and argv[*i + 1] where that is its value. */
+static enum status take_word(struct options *options, int argc, char **argv, int *i, struct failure *failure) {
+    const char *const name = argv[*i];
+    const size_t length = strcspn(name, "="), row = find(name, length);
+    const char *value = name[length] ? name + length + 1 : NULL;
+    char expected[ARGUMENT_SIZE];
+    if (row == fl_option_count && name[0] != '-')
+        return fail(failure, STATUS_USAGE, "'%s': not an option; options begin with --, see --help", name);
+    if (row == fl_option_count)
+        return fail(failure, STATUS_USAGE, "%.*s: no such option; did you mean %s? See --help", (int)length, name,
+                    nearest(name));
+    const struct option *const option = &fl_options[row];
+    if (!takes_argument(option) && value)
+        return fail(failure, STATUS_USAGE, "%s '%s': takes no value", option->name, value);
+    if (takes_argument(option) && !value) {
+        if (*i + 1 == argc)
+            return fail(failure, STATUS_USAGE, "%s: its value is missing; expected %s", option->name,
+                        option_argument(option, expected, sizeof expected));
+        value = argv[++*i];
     }
+    options->given[row] = true;
+    return set_value(options, option, value, failure);
+}
+
+enum status options_parse(struct options *options, int argc, char **argv, struct failure *failure) {
+    enum status status = STATUS_OK;
+    *options = (struct options){.dtype = ANY_DTYPE};
+    for (size_t i = 0; i < fl_option_count && !status; i++)
+        if (fl_options[i].initial) status = set_value(options, &fl_options[i], fl_options[i].initial, failure);
+    for (int i = 1; i < argc && !status; i++) status = take_word(options, argc, argv, &i, failure);
+    return status;
+}
+
+int options_only_for(const struct options *options, enum backend_choice backend, char *text, size_t size) {
+    int count = 0;
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < fl_option_count; i++) {
+        if (!options->given[i] || fl_options[i].only != backend) continue;
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", count ? ", " : "", fl_options[i].name);
+        count++;
+    }
+    return count;
+}
+
+enum status options_check(const struct options *options, struct failure *failure) {
+    static const char *const of_the_comparison[] = {"--diff", "--output"};
+    static const char *const of_the_report[] = {"--diff", "--output",   "--dump", "--json",
+                                                "--csv",  "--counters", "--runs"};
+    if (options->check_rows == CHECK_NONE)
+        for (size_t i = 0; i < sizeof of_the_comparison / sizeof *of_the_comparison; i++)
+            if (is_given(options, of_the_comparison[i]))
+                return fail(failure, STATUS_USAGE, "%s: needs the checked launch: drop --no-check",
+                            of_the_comparison[i]);
+    if (options->profile)
+        for (size_t i = 0; i < sizeof of_the_report / sizeof *of_the_report; i++)
+            if (is_given(options, of_the_report[i]))
+                return fail(failure, STATUS_USAGE, "%s: --profile makes one launch and nothing else: drop one of them",
+                            of_the_report[i]);
+    if (options->json && !strcmp(options->json, "-") && options->csv)
+        return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
     return STATUS_OK;
 }
 
@@ -233,15 +292,17 @@ void options_help(FILE *file, const char *program) {
     fprintf(file,
             "usage: %s [options]\n\nChecks and times this version of flash_forward, or runs it on the emulator.\n\n",
             program);
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const struct option *option = &TABLE[i];
-        char left[80];
-        snprintf(left, sizeof left, "%s%s%s", option->name, takes_argument(option) ? " " : "", option->argument);
+    for (size_t i = 0; i < fl_option_count; i++) {
+        const struct option *option = &fl_options[i];
+        char left[100], argument[ARGUMENT_SIZE];
+        snprintf(left, sizeof left, "%s%s%s%s%s", option->name, option->letter ? ", " : "",
+                 option->letter ? option->letter : "", takes_argument(option) ? " " : "",
+                 option_argument(option, argument, sizeof argument));
         fprintf(file, strlen(left) > 24 ? "  %s\n%28s" : "  %-24s  %s", left, "");
         fprintf(file, "%s", option->help);
         if (option->initial && takes_argument(option)) fprintf(file, " [%s]", option->initial);
         fputc('\n', file);
     }
-    fprintf(file, "\nexit status: 0 right, 1 wrong result, 2 usage, 3 CUDA, emulator or system error,\n"
+    fprintf(file, "\nexit status: 0 correct, 1 wrong result, 2 usage, 3 CUDA, emulator or system error,\n"
                   "  4 measured but not trustworthy (--strict), 77 the back end can't run here\n");
 }

@@ -17,18 +17,19 @@
 
 enum backend_choice { BACKEND_AUTO, BACKEND_GPU, BACKEND_EMU };
 
-enum { CHECK_NONE = 0, CHECK_ALL = -1 };
-enum { CONFIGS_MOST = 64 };
+enum { CHECK_NONE = 0, CHECK_ALL = -1 }; /* instead of a number of rows */
+enum { MAX_CONFIGS = 64 };               /* that may be named by --config */
+enum { MAX_OPTIONS = 64 };               /* rows of the table */
 
 struct options {
-    int backend;                          /* enum backend_choice */
+    enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
-    int dtype;                            /* -1: not given, else 0 fp16, 1 bf16 */
-    const char *configs[CONFIGS_MOST];    /* short forms or "all", borrowed from argv */
+    enum dtype dtype;                     /* ANY_DTYPE: that of the configuration */
+    const char *configs[MAX_CONFIGS];     /* short forms or "all", borrowed from argv */
     int n_configs;
     bool list;
     int64_t seed;
-    int dist;           /* enum distribution */
+    enum distribution dist;
     int64_t check_rows; /* or CHECK_NONE, CHECK_ALL */
     bool diff;
     int64_t runs; /* 0: the stopping rule decides */
@@ -42,47 +43,70 @@ struct options {
     bool csv, quiet;
     bool profile;
     bool counters;
-    const char *trace;
+    const char *trace; /* as emu_parse_trace() reads it, or NULL */
     int64_t schedule;
-    int checks;         /* 0 on, 1 off */
+    bool checks;
     int64_t threads;    /* 0: one a core */
-    const char *output; /* file for O */
-    const char *dump;
+    const char *output; /* file for O, or NULL */
+    const char *dump;   /* file, or NULL */
     int64_t device;
     bool info, help, version;
-    const char *for_gpu, *for_emulator; /* an option that was given and acts on one back end only, or NULL */
+    bool given[MAX_OPTIONS]; /* the rows of the table that the command line names */
 };
 
+/* --dtype was not given. */
+#define ANY_DTYPE ((enum dtype)0)
+
 enum option_kind {
-    OPTION_FLAG,    /* no argument: bool becomes true */
-    OPTION_UNFLAG,  /* no argument: bool becomes false */
-    OPTION_CHOICE,  /* one of the words of `argument`, separated by '|': int becomes its position */
+    OPTION_TRUE,    /* no argument: bool becomes true */
+    OPTION_FALSE,   /* no argument: bool becomes false */
+    OPTION_SWITCH,  /* bool: one of the words of `choices` */
+    OPTION_CHOICE,  /* enum: one of the words of `choices` */
     OPTION_INTEGER, /* int64_t in [least, most] */
     OPTION_NUMBER,  /* double in [least, most]; the unit that help names may follow */
     OPTION_TEXT,    /* const char * */
     OPTION_LIST,    /* struct number_list */
     OPTION_CONFIGS, /* appended to configs */
-    OPTION_ROWS,    /* int64_t: a positive number or "all" */
+    OPTION_ROWS,    /* int64_t: a number in [least, most] or "all" */
     OPTION_NO_ROWS  /* no argument: int64_t becomes CHECK_NONE */
 };
 
+/* A word and what it stands for. */
+struct choice {
+    const char *word; /* NULL ends a list */
+    int value;
+};
+
 struct option {
-    const char *name; /* with its dashes */
+    const char *name;   /* with its dashes */
+    const char *letter; /* the short name, such as "-h"; NULL for none */
     enum option_kind kind;
-    const char *argument; /* as help shows it, "" for none */
-    size_t offset;        /* within struct options */
-    double least, most;   /* of numbers */
-    const char *unit;     /* "%" or "s", may follow a number */
-    const char *initial;  /* default, parsed like an argument; NULL: zero, false, none */
+    const char *argument;         /* as help shows it; NULL for none, or where `choices` are */
+    const struct choice *choices; /* NULL where any value goes */
+    size_t offset;                /* within struct options */
+    double least, most;           /* of numbers */
+    const char *unit;             /* "%" or "s", may follow a number; NULL for none */
+    const char *initial;          /* default, parsed like an argument; NULL: zero, false, none */
     const char *help;
     enum backend_choice only; /* the back end that acts on it; BACKEND_AUTO: both */
 };
 
-/* The table, in the order of --help, and the number of its rows. */
-const struct option *options_table(size_t *count);
+/* The table, in the order of --help. */
+extern const struct option fl_options[];
+extern const size_t fl_option_count;
+
+/* What the argument of an option looks like, such as "N" or "fp16|bf16"; "" where it takes none. Returns text. */
+char *option_argument(const struct option *option, char *text, size_t size);
 
 /* Defaults, then argv[1] ... argv[argc - 1]. STATUS_USAGE with a message that names option and value. */
 enum status options_parse(struct options *options, int argc, char **argv, struct failure *failure);
+
+/* Names of the given options that act on one back end alone, "--hot, --runs", cut where they do not fit; their number.
+ */
+int options_only_for(const struct options *options, enum backend_choice backend, char *text, size_t size);
+
+/* STATUS_USAGE where two options are given of which one would have no effect, or both would write to one place. */
+enum status options_check(const struct options *options, struct failure *failure);
 
 /* Print usage and every option. */
 void options_help(FILE *file, const char *program);

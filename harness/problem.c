@@ -3,11 +3,12 @@
 #include "harness/config.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static const int64_t MOST_SIZE = 1 << 30; /* of one dimension */
+static const int64_t MAX_SIZE = 1 << 30; /* of one dimension */
 
 const char *distribution_name(enum distribution dist) {
     static const char *const names[] = {"normal", "uniform", "large", "ramp"};
@@ -55,26 +56,26 @@ forward_args problem_args(const struct problem *problem) {
 }
 
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
-    static const int64_t most_grid = 65535, most_elements = (int64_t)1 << 36;
+    static const int64_t max_grid = 65535, max_elements = (int64_t)1 << 36;
     const struct {
         const char *option;
         int64_t value, most;
-    } sizes[] = {{"--batch", problem->batch, most_grid},
-                 {"--heads", problem->heads, most_grid},
-                 {"--seq", problem->seq, MOST_SIZE}};
+    } sizes[] = {{"--batch", problem->batch, max_grid},
+                 {"--heads", problem->heads, max_grid},
+                 {"--seq", problem->seq, MAX_SIZE}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].value < 1)
-            return fail(failure, STATUS_USAGE, "%s %lld: must be positive", sizes[i].option, (long long)sizes[i].value);
+            return fail(failure, STATUS_USAGE, "%s %" PRId64 ": must be positive", sizes[i].option, sizes[i].value);
         if (sizes[i].value > sizes[i].most)
-            return fail(failure, STATUS_USAGE, "%s %lld: must be at most %lld", sizes[i].option,
-                        (long long)sizes[i].value, (long long)sizes[i].most);
+            return fail(failure, STATUS_USAGE, "%s %" PRId64 ": must be at most %" PRId64, sizes[i].option,
+                        sizes[i].value, sizes[i].most);
     }
     if (problem->d_head != D_HEAD) return fail(failure, STATUS_USAGE, "d_head %d: must be %d", problem->d_head, D_HEAD);
-    if (problem->batch * problem->heads > most_elements / D_HEAD / problem->seq)
+    if (problem->batch * problem->heads > max_elements / D_HEAD / problem->seq)
         return fail(failure, STATUS_USAGE,
-                    "batch %lld x heads %lld x seq %lld x d_head %d: the product must be at most %lld elements",
-                    (long long)problem->batch, (long long)problem->heads, (long long)problem->seq, problem->d_head,
-                    (long long)most_elements);
+                    "batch %" PRId64 " x heads %" PRId64 " x seq %" PRId64
+                    " x d_head %d: the product must be at most %" PRId64 " elements",
+                    problem->batch, problem->heads, problem->seq, problem->d_head, max_elements);
     const struct {
         const char *name;
         int size;
@@ -84,10 +85,10 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
             char text[CONFIG_TEXT_SIZE];
             const int64_t below = problem->seq / blocks[i].size * blocks[i].size;
             return fail(failure, STATUS_USAGE,
-                        "--seq %lld: must be a multiple of %s = %d of %s; the nearest are %lld and %lld",
-                        (long long)problem->seq, blocks[i].name, blocks[i].size, config_format(config, text),
-                        (long long)(below ? below : blocks[i].size),
-                        (long long)(below ? below + blocks[i].size : 2 * blocks[i].size));
+                        "--seq %" PRId64 ": must be a multiple of %s = %d of %s; the nearest are %" PRId64
+                        " and %" PRId64,
+                        problem->seq, blocks[i].name, blocks[i].size, config_format(config, text),
+                        (below ? below : blocks[i].size), (below ? below + blocks[i].size : 2 * blocks[i].size));
         }
     return STATUS_OK;
 }
@@ -111,7 +112,7 @@ static enum status read_number(struct cursor *cursor, int64_t *value) {
     *value = 0;
     if (!isdigit((unsigned char)*start)) return bad_list(cursor, "a positive number");
     for (; isdigit((unsigned char)*cursor->at); cursor->at++)
-        if ((*value = 10 * *value + (*cursor->at - '0')) > MOST_SIZE) {
+        if ((*value = 10 * *value + (*cursor->at - '0')) > MAX_SIZE) {
             cursor->at = start;
             return bad_list(cursor, "a number of at most 1073741824");
         }
@@ -121,9 +122,9 @@ static enum status read_number(struct cursor *cursor, int64_t *value) {
 }
 
 static enum status add_number(const struct cursor *cursor, struct number_list *list, int64_t value) {
-    if (list->count == NUMBER_LIST_MOST)
+    if (list->count == MAX_NUMBERS)
         return fail(cursor->failure, STATUS_USAGE, "%s '%s': more than %d values", cursor->option, cursor->text,
-                    NUMBER_LIST_MOST);
+                    MAX_NUMBERS);
     list->values[list->count++] = value;
     return STATUS_OK;
 }
@@ -134,8 +135,9 @@ static enum status read_range(struct cursor *cursor, int64_t first, struct numbe
     enum status status = read_number(cursor, &last);
     if (status) return status;
     if (last < first)
-        return fail(cursor->failure, STATUS_USAGE, "%s '%s': the range ends at %lld, before it begins at %lld",
-                    cursor->option, cursor->text, (long long)last, (long long)first);
+        return fail(cursor->failure, STATUS_USAGE,
+                    "%s '%s': the range ends at %" PRId64 ", before it begins at %" PRId64, cursor->option,
+                    cursor->text, last, first);
     if (*cursor->at != ':') return bad_list(cursor, "':*factor' or ':+step'");
     cursor->at++;
     const char kind = *cursor->at;

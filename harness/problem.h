@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum { D_HEAD = 128 }; /* elements of a head's row in every version so far */
-enum { NUMBER_LIST_MOST = 256 };
+enum { MAX_NUMBERS = 256 };
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 
@@ -30,7 +30,7 @@ struct problem {
 /* Numbers read from lists such as `512,1024` and ranges such as `512:16384:*2` and `128:1024:+128`. */
 struct number_list {
     int count;
-    int64_t values[NUMBER_LIST_MOST];
+    int64_t values[MAX_NUMBERS];
 };
 
 /* "normal", ... */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,6 @@ enum status report_open(struct report *report, const struct options *options, in
                         struct failure *failure) {
     *report = (struct report){.options = options, .argc = argc, .argv = argv, .json = -1};
     if (!options->json) return STATUS_OK;
-    if (to_stdout(options) && options->csv)
-        return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
     report->json =
         to_stdout(options) ? STDOUT_FILENO : open(options->json, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (report->json < 0)
@@ -275,10 +274,10 @@ static enum status write_csv(struct report *report, const struct record *record,
         puts("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
              "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
     report->csv_header_done = true;
-    printf("%s,\"%s\",%s,\"%s\",%s,%s,%lld,%lld,%lld,%d", about_version(),
+    printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(),
            config_format(&record->instance->config, text), record->backend->ops->name, record->backend->device.name,
-           dtype_name(problem->dtype), distribution_name(problem->dist), (long long)problem->batch,
-           (long long)problem->heads, (long long)problem->seq, problem->d_head);
+           dtype_name(problem->dtype), distribution_name(problem->dist), problem->batch, problem->heads, problem->seq,
+           problem->d_head);
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -299,26 +298,26 @@ static void print_check(const struct record *record) {
     if (!verdict)
         printf("not checked");
     else if (!verdict->pass)
-        printf("WRONG: %lld of %lld elements in %lld rows, %lld NaN or Inf", (long long)verdict->mismatches,
-               (long long)verdict->elements, (long long)verdict->rows, (long long)verdict->specials);
+        printf("WRONG: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
+               verdict->mismatches, verdict->elements, verdict->rows, verdict->specials);
     else if (record->pass_after && !*record->pass_after)
         printf("WRONG after timing");
     else
-        printf("right: %lld rows, error %.2f of the bound", (long long)verdict->rows, verdict->max_over_bound);
+        printf("right: %" PRId64 " rows, error %.2f of the bound", verdict->rows, verdict->max_over_bound);
 }
 
 static void print_first_wrong(const struct verdict *verdict) {
     const struct wrong_element *first = &verdict->first;
-    printf(
-        "  %lld of %lld compared elements differ (%.3f %%), %lld NaN or Inf in the whole output, largest error %.6g, "
-        "%.3f of the bound\n",
-        (long long)verdict->mismatches, (long long)verdict->elements,
-        100.0 * (double)verdict->mismatches / (double)verdict->elements, (long long)verdict->specials,
-        verdict->max_error, verdict->max_over_bound);
+    printf("  %" PRId64 " of %" PRId64 " compared elements differ (%.3f %%), %" PRId64
+           " NaN or Inf in the whole output, largest error %.6g, "
+           "%.3f of the bound\n",
+           verdict->mismatches, verdict->elements, 100.0 * (double)verdict->mismatches / (double)verdict->elements,
+           verdict->specials, verdict->max_error, verdict->max_over_bound);
     if (verdict->mismatches)
-        printf("  first wrong: batch %lld, row %lld, head %lld, column %lld: %.8g, expected %.8g +- %.3g\n",
-               (long long)first->batch, (long long)first->row, (long long)first->head, (long long)first->column,
-               isnan(first->got) ? NAN : first->got, first->expected, first->bound);
+        printf("  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", column %" PRId64
+               ": %.8g, expected %.8g +- %.3g\n",
+               first->batch, first->row, first->head, first->column, isnan(first->got) ? NAN : first->got,
+               first->expected, first->bound);
 }
 
 static void print_counts(const struct counts *counts) {
@@ -333,17 +332,16 @@ static void print_counts(const struct counts *counts) {
                 {"global-memory sectors of 32 bytes", counts->sectors},
                 {"findings", counts->findings}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("  %-36s %12llu\n", rows[i].name, (unsigned long long)rows[i].value);
+        printf("  %-36s %12" PRIu64 "\n", rows[i].name, rows[i].value);
 }
 
 static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
-    printf("%s %s  batch %lld heads %lld seq %lld %s%s%s\n  ", about_version(),
-           config_format(&record->instance->config, text), (long long)problem->batch, (long long)problem->heads,
-           (long long)problem->seq, dtype_name(problem->dtype), problem->dist ? " " : "",
-           problem->dist ? distribution_name(problem->dist) : "");
+    printf("%s %s  batch %" PRId64 " heads %" PRId64 " seq %" PRId64 " %s%s%s\n  ", about_version(),
+           config_format(&record->instance->config, text), problem->batch, problem->heads, problem->seq,
+           dtype_name(problem->dtype), problem->dist ? " " : "", problem->dist ? distribution_name(problem->dist) : "");
     if (m && m->count) {
         printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),
                m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot",

@@ -21,31 +21,29 @@ static enum status not_built(const KernelConfig *config, const struct instance_t
                 text, list, about_version(), text);
 }
 
-static enum status choose(const struct instance *instance, const struct instance **chosen, size_t room, size_t *count,
-                          struct failure *failure) {
+static enum status choose(const struct instance *instance, const struct instance **chosen, size_t capacity,
+                          size_t *count, struct failure *failure) {
     for (size_t i = 0; i < *count; i++)
         if (chosen[i] == instance) return STATUS_OK; /* named twice */
-    if (*count == room) return fail(failure, STATUS_USAGE, "more than %zu configs are chosen", room);
+    if (*count == capacity) return fail(failure, STATUS_USAGE, "more than %zu configs are chosen", capacity);
     chosen[(*count)++] = instance;
     return STATUS_OK;
 }
 
 /* Choose every instance, of one type where --dtype is given. */
 static enum status choose_all(const struct options *options, const struct instance_table *table,
-                              const struct instance **chosen, size_t room, size_t *count, struct failure *failure) {
-    const enum dtype dtype = options->dtype == 1 ? BF16 : FP16;
+                              const struct instance **chosen, size_t capacity, size_t *count, struct failure *failure) {
     for (size_t i = 0; i < table->count; i++) {
-        if (options->dtype >= 0 && table->instances[i].config.dtype != dtype) continue;
-        const enum status status = choose(&table->instances[i], chosen, room, count, failure);
+        if (options->dtype != ANY_DTYPE && table->instances[i].config.dtype != options->dtype) continue;
+        const enum status status = choose(&table->instances[i], chosen, capacity, count, failure);
         if (status) return status;
     }
-    if (!*count) return fail(failure, STATUS_USAGE, "no %s config is built, see --list", dtype_name(dtype));
+    if (!*count) return fail(failure, STATUS_USAGE, "no %s config is built, see --list", dtype_name(options->dtype));
     return STATUS_OK;
 }
 
 enum status select_instances(const struct options *options, const struct instance_table *table,
-                             const struct instance **chosen, size_t room, size_t *count, struct failure *failure) {
-    const enum dtype dtype = options->dtype == 1 ? BF16 : FP16;
+                             const struct instance **chosen, size_t capacity, size_t *count, struct failure *failure) {
     const bool own = options->n_configs == 0;
     *count = 0;
     for (int i = 0; i < (own ? 1 : options->n_configs); i++) {
@@ -53,17 +51,17 @@ enum status select_instances(const struct options *options, const struct instanc
         KernelConfig config;
         enum status status;
         if (!strcmp(text, "all")) {
-            if ((status = choose_all(options, table, chosen, room, count, failure))) return status;
+            if ((status = choose_all(options, table, chosen, capacity, count, failure))) return status;
             continue;
         }
         if ((status = config_parse(text, &config, failure))) return status;
-        if (own && options->dtype >= 0) config.dtype = dtype;
-        if (options->dtype >= 0 && config.dtype != dtype)
+        if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
+        if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
             return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: give one of them", text,
-                        dtype_name(config.dtype), dtype_name(dtype));
+                        dtype_name(config.dtype), dtype_name(options->dtype));
         const struct instance *instance = instance_find(table, &config);
         if (!instance) return not_built(&config, table, failure);
-        if ((status = choose(instance, chosen, room, count, failure))) return status;
+        if ((status = choose(instance, chosen, capacity, count, failure))) return status;
     }
     return STATUS_OK;
 }
@@ -88,6 +86,6 @@ void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype d
                                 .seq = seq,
                                 .d_head = D_HEAD,
                                 .dtype = dtype,
-                                .dist = (enum distribution)options->dist,
+                                .dist = options->dist,
                                 .seed = (uint64_t)options->seed};
 }

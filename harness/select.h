@@ -1,7 +1,8 @@
 /* select.h - which instances and which problems the command line asks for.
  *
- *     select_instances(&options, &table, chosen, &count, &failure);
- *     for (int i = 0; i < problem_count(&options, gpu); i++) problem_at(&options, gpu, i, dtype, &problem);
+ *     const struct instance *chosen[16];
+ *     select_instances(&options, &table, chosen, 16, &count, &failure);
+ *     for (int64_t i = 0; i < problem_count(&options); i++) problem_at(&options, gpu, i, dtype, &problem);
  */
 #ifndef FL_SELECT_H
 #define FL_SELECT_H
@@ -12,10 +13,10 @@
 
 #include <stdbool.h>
 
-/* Write pointers to the chosen instances, at most `room` of them: those of --config, cut to --dtype; without --config
- * the version's own, in the type of --dtype. STATUS_USAGE lists what is built where one is missing. */
+/* Write pointers to the chosen instances, at most `capacity` of them: those of --config, cut to --dtype; without
+ * --config the version's own, in the type of --dtype. STATUS_USAGE lists what is built where one is missing. */
 enum status select_instances(const struct options *options, const struct instance_table *table,
-                             const struct instance **chosen, size_t room, size_t *count, struct failure *failure);
+                             const struct instance **chosen, size_t capacity, size_t *count, struct failure *failure);
 
 /* Number of problems: the product of the lists. */
 int64_t problem_count(const struct options *options);

@@ -26,7 +26,7 @@ extern "C" __global__ void stamp_clocks(clock_stamp *stamps, uint64_t epoch) {
     clock_stamp stamp = {epoch, 0, 0};
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     asm volatile("mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;" : "=l"(stamp.cycles), "=l"(stamp.ns)::"memory");
-    if (sm < STAMPS_MOST) stamps[sm] = stamp;
+    if (sm < MAX_STAMPS) stamps[sm] = stamp;
 }
 
 /* Pairs of 16-bit numbers with random signs and mantissas, 1/2 <= |x| < 1: zeros would cost less power than data. */

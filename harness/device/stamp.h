@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { STAMPS_MOST = 512 }; /* SMs */
+enum { MAX_STAMPS = 512 }; /* SMs */
 
 typedef struct clock_stamp {
     uint64_t epoch;  /* number of the sample */

@@ -64,7 +64,7 @@ def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProce
         (["--trace", "cta=x"], ["cta=x", "cta=0,warp=1"]),
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
         (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
-        (["--backend", "emu", "--hot"], ["--hot", "no times"]),
+        (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
         (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
     ],
@@ -98,6 +98,7 @@ def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
 
 def test_help_version_list() -> None:
     helped = run("--help")
+    assert run("-h").stdout == helped.stdout and run("-h").returncode == 0
     assert helped.returncode == 0 and "--throttle-threshold" in helped.stdout and "77" in helped.stdout
     assert re.fullmatch(r"v01 base \(revision \w+(, changed)?, toolkit [\d.]+\)\n", run("--version").stdout)
     listed = run("--list")
@@ -131,6 +132,13 @@ def test_auto_without_a_gpu_says_so_and_runs_on_the_emulator() -> None:
     assert done.stderr.count("\n") == 1
     assert "batch 1 heads 2 seq 256" in done.stdout and "no times" in done.stdout and "right: 256 rows" in done.stdout
     assert "TFLOP" not in done.stdout
+
+
+def test_auto_without_a_gpu_names_the_options_that_have_no_effect() -> None:
+    done = run("--runs", "3", "--hot", "--device", "2", "--quiet")
+    assert done.returncode == 0 and not done.stdout
+    assert done.stderr == "v01: --device, --runs, --hot: no effect on the emulator\n", "a warning, in spite of --quiet"
+    assert "no effect" not in run("--threads", "1").stderr
 
 
 def test_gpu_without_a_gpu_is_77() -> None:
@@ -279,7 +287,7 @@ def test_what_a_gpu_cannot_do(driver: str, how: str, status: int, words: list[st
 )
 def test_strict_is_4_and_else_a_warning(driver: str, how: str, words: list[str]) -> None:
     strict = on_fake(driver, how, "--timeout", "0.5", "--strict")
-    lax = on_fake(driver, how, "--timeout", "0.5")
+    lax = on_fake(driver, how, "--timeout", "0.5", "--quiet")
     assert strict.returncode == 4 and lax.returncode == 0
     for word in words:
         assert word in strict.stderr and word in lax.stderr

@@ -4,6 +4,7 @@
 #include "harness/sha256.h"
 #include "harness/tests/tap.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define SYMBOL(dtype)                                                                                                  \
@@ -95,8 +96,8 @@ static void embedded(void) {
             const enum status status = image_kernel_code(&fl_images[i], table.instances[k].symbol, &code, &failure);
             ok(!status && code.registers > 100 && code.registers <= 255 && code.code_bytes % 128 == 0 &&
                    strlen(code.hash) == 16,
-               "%s instance %zu: %d registers, %lld bytes, hash %s", fl_images[i].kind, k, code.registers,
-               (long long)code.code_bytes, code.hash);
+               "%s instance %zu: %d registers, %" PRId64 " bytes, hash %s", fl_images[i].kind, k, code.registers,
+               code.code_bytes, code.hash);
         }
         struct kernel_code code;
         ok(image_kernel_code(&fl_images[i], "nothing", &code, &failure) == STATUS_ERROR,

@@ -1,4 +1,5 @@
 /* test_options.c - the option table, defaults, good and bad command lines. */
+#include "harness/config.h"
 #include "harness/options.h"
 #include "harness/tests/tap.h"
 
@@ -20,8 +21,9 @@ static void defaults(void) {
     struct options options;
     struct failure failure;
     ok(parse(&options, "", &failure) == STATUS_OK, "no options");
-    ok(options.backend == BACKEND_AUTO && options.dtype == -1 && options.dist == DIST_NORMAL, "default choices");
-    ok(options.check_rows == 256 && options.seed == 1 && options.cold && !options.runs, "default check, seed and mode");
+    ok(options.backend == BACKEND_AUTO && options.dtype == ANY_DTYPE && options.dist == DIST_NORMAL, "default choices");
+    ok(options.check_rows == 256 && options.seed == 1 && options.cold && !options.runs && options.checks,
+       "default check, seed and mode");
     ok(options.warmup == 3 && options.min_samples == 10 && options.max_noise == 0.5 && options.min_time == 0.5 &&
            options.timeout == 15 && options.throttle_threshold == 75,
        "default limits of the stopping rule");
@@ -48,9 +50,13 @@ static void good_lines(void) {
     ok(!parse(&options, "--config a --config=b", &failure) && options.n_configs == 2 &&
            !strcmp(options.configs[0], "a") && !strcmp(options.configs[1], "b"),
        "--config adds up");
-    ok(!parse(&options, "--dtype bf16 --dist large --backend emu --checks off", &failure) && options.dtype == 1 &&
-           options.dist == DIST_LARGE && options.backend == BACKEND_EMU && options.checks == 1,
+    ok(!parse(&options, "--dtype bf16 --dist large --backend emu --checks off", &failure) && options.dtype == BF16 &&
+           options.dist == DIST_LARGE && options.backend == BACKEND_EMU && !options.checks,
        "words become their numbers");
+    ok(!parse(&options, "--checks off --checks on", &failure) && options.checks, "--checks on after off");
+    ok(!parse(&options, "--dtype fp16", &failure) && options.dtype == FP16, "--dtype fp16");
+    ok(!parse(&options, "-h", &failure) && options.help, "-h is --help");
+    ok(!parse(&options, "--help", &failure) && options.help, "--help");
     ok(!parse(&options, "--seed 9000000000000000000", &failure) && options.seed == 9000000000000000000, "a large seed");
 }
 
@@ -61,7 +67,8 @@ static void bad_lines(void) {
         {"--nope", "--nope"},
         {"--sequence 5", "did you mean --seq?"},
         {"512", "'512': not an option"},
-        {"-h", "-h: no such option"},
+        {"-x", "-x: no such option"},
+        {"-h=1", "--help '1': takes no value"},
         {"--seq", "--seq: its value is missing"},
         {"--seq --csv", "--seq '--csv'"},
         {"--seq 0", "'0'"},
@@ -93,6 +100,8 @@ static void bad_lines(void) {
         {"--csv=1", "takes no value"},
         {"--json=", "must not be empty"},
         {"--device -1", "from 0"},
+        {"--checks 1", "on|off"},
+        {"--dist gauss", "normal|uniform|large|ramp"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options options;
@@ -102,73 +111,127 @@ static void bad_lines(void) {
     }
 }
 
-/* Options of one back end: the other refuses them by the name that is kept here. */
+/* As many configs as there is room for, and one more. */
+static void many_configs(void) {
+    char *argv[2 * (MAX_CONFIGS + 1) + 1] = {"v01"};
+    struct options options;
+    struct failure failure = {""};
+    for (int i = 0; i <= MAX_CONFIGS; i++) {
+        argv[1 + 2 * i] = "--config";
+        argv[2 + 2 * i] = "all";
+    }
+    ok(!options_parse(&options, 2 * MAX_CONFIGS + 1, argv, &failure) && options.n_configs == MAX_CONFIGS,
+       "takes %d configs", MAX_CONFIGS);
+    ok(options_parse(&options, 2 * (MAX_CONFIGS + 1) + 1, argv, &failure) == STATUS_USAGE, "refuses one more");
+    says(failure.text, "more than 64 times", "one config too many");
+}
+
+/* The words that a record writes are those that the command line takes. */
+static void words(void) {
+    for (size_t i = 0; i < fl_option_count; i++)
+        for (const struct choice *choice = fl_options[i].choices; choice && choice->word; choice++) {
+            if (!strcmp(fl_options[i].name, "--dist"))
+                ok(!strcmp(distribution_name((enum distribution)choice->value), choice->word), "--dist %s",
+                   choice->word);
+            if (!strcmp(fl_options[i].name, "--dtype"))
+                ok(!strcmp(dtype_name((enum dtype)choice->value), choice->word), "--dtype %s", choice->word);
+        }
+}
+
+/* Options of one back end: the other names them. */
 static void back_ends(void) {
     static const struct {
         const char *line, *gpu, *emulator;
     } cases[] = {
-        {"--device 1", "--device", NULL},
-        {"--runs 3", "--runs", NULL},
-        {"--cold", "--cold", NULL},
-        {"--hot", "--hot", NULL},
-        {"--warmup 0", "--warmup", NULL},
-        {"--min-samples 3", "--min-samples", NULL},
-        {"--max-noise 1", "--max-noise", NULL},
-        {"--min-time 0", "--min-time", NULL},
-        {"--timeout 1", "--timeout", NULL},
-        {"--throttle-threshold 0", "--throttle-threshold", NULL},
-        {"--strict", "--strict", NULL},
-        {"--counters", NULL, "--counters"},
-        {"--trace cta=0", NULL, "--trace"},
-        {"--schedule 0", NULL, "--schedule"}, /* given, though it is the default */
-        {"--checks on", NULL, "--checks"},
-        {"--threads 2", NULL, "--threads"},
-        {"--backend emu --seq 64 --check all --csv --diff", NULL, NULL},
-        {"--hot --threads 2 --seed 3", "--hot", "--threads"},
+        {"--device 1", "--device", ""},
+        {"--runs 3", "--runs", ""},
+        {"--cold", "--cold", ""},
+        {"--hot", "--hot", ""},
+        {"--warmup 0", "--warmup", ""},
+        {"--min-samples 3", "--min-samples", ""},
+        {"--max-noise 1", "--max-noise", ""},
+        {"--min-time 0", "--min-time", ""},
+        {"--timeout 1", "--timeout", ""},
+        {"--throttle-threshold 0", "--throttle-threshold", ""},
+        {"--strict", "--strict", ""},
+        {"--counters", "", "--counters"},
+        {"--trace cta=0", "", "--trace"},
+        {"--schedule 0", "", "--schedule"}, /* given, though it is the default */
+        {"--checks on", "", "--checks"},
+        {"--threads 2", "", "--threads"},
+        {"--backend emu --seq 64 --check all --csv --diff", "", ""},
+        {"--hot --threads 2 --seed 3 --runs=4 --hot", "--runs, --hot", "--threads"}, /* in the order of the table */
     };
-    size_t count, of_one = 0;
-    const struct option *rows = options_table(&count);
-    for (size_t i = 0; i < count; i++) of_one += rows[i].only != BACKEND_AUTO;
+    size_t of_one = 0;
+    for (size_t i = 0; i < fl_option_count; i++) of_one += fl_options[i].only != BACKEND_AUTO;
     ok(of_one == sizeof cases / sizeof *cases - 2, "%zu options act on one back end: each is tried", of_one);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options options;
         struct failure failure;
-        const char *gpu = cases[i].gpu ? cases[i].gpu : "none",
-                   *emulator = cases[i].emulator ? cases[i].emulator : "none";
-        ok(!parse(&options, cases[i].line, &failure) && !strcmp(options.for_gpu ? options.for_gpu : "none", gpu) &&
-               !strcmp(options.for_emulator ? options.for_emulator : "none", emulator),
-           "%s: for the GPU %s, for the emulator %s", cases[i].line, gpu, emulator);
+        char gpu[100] = "?", emulator[100] = "?", cut[9];
+        const bool parsed = !parse(&options, cases[i].line, &failure);
+        const int count = options_only_for(&options, BACKEND_GPU, gpu, sizeof gpu);
+        options_only_for(&options, BACKEND_EMU, emulator, sizeof emulator);
+        options_only_for(&options, BACKEND_GPU, cut, sizeof cut);
+        ok(parsed && !strcmp(gpu, cases[i].gpu) && !strcmp(emulator, cases[i].emulator) &&
+               (count > 0) == (gpu[0] != 0) && !strncmp(cut, gpu, sizeof cut - 1),
+           "%s: for the GPU '%s', for the emulator '%s'", cases[i].line, gpu, emulator);
+    }
+}
+
+/* Two options of which one would have no effect. */
+static void conflicts(void) {
+    static const struct {
+        const char *line, *word;
+    } cases[] = {
+        {"--diff --no-check", "--diff: needs the checked launch"},
+        {"--output x --no-check", "--output: needs the checked launch"},
+        {"--profile --output x", "--output: --profile makes one launch"},
+        {"--profile --diff", "--diff: --profile makes one launch"},
+        {"--profile --json x", "--json: --profile makes one launch"},
+        {"--profile --csv", "--csv: --profile makes one launch"},
+        {"--profile --dump x", "--dump: --profile makes one launch"},
+        {"--profile --counters", "--counters: --profile makes one launch"},
+        {"--profile --runs 3", "--runs: --profile makes one launch"},
+        {"--json - --csv", "give --json a file"},
+        {"--diff --no-check --check 5", NULL},
+        {"--profile --seq 64 --no-check", NULL},
+        {"--json x --csv --diff", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct options options;
+        struct failure failure;
+        const bool parsed = !parse(&options, cases[i].line, &failure);
+        const enum status status = options_check(&options, &failure);
+        ok(parsed && status == (cases[i].word ? STATUS_USAGE : STATUS_OK), "%s is %s", cases[i].line,
+           cases[i].word ? "refused" : "accepted");
+        if (cases[i].word) says(failure.text, cases[i].word, cases[i].line);
     }
 }
 
 /* Every row of the table: in the help, accepted with a value it names itself, refused without one. */
 static void table(void) {
-    size_t count;
-    const struct option *options_rows = options_table(&count);
     char *help = NULL;
     size_t length = 0;
     FILE *file = open_memstream(&help, &length);
     options_help(file, "bin/v01");
     fclose(file);
-    for (size_t i = 0; i < count; i++) {
-        const struct option *row = &options_rows[i];
-        char line[200], name[100];
+    for (size_t i = 0; i < fl_option_count; i++) {
+        const struct option *row = &fl_options[i];
+        char line[200], name[100], argument[60];
         struct options options;
         struct failure failure;
-        snprintf(name, sizeof name, "  %s", row->name);
+        option_argument(row, argument, sizeof argument);
+        snprintf(name, sizeof name, "  %s%s%s%s%s", row->name, row->letter ? ", " : "", row->letter ? row->letter : "",
+                 argument[0] ? " " : "", argument);
         ok(strstr(help, name) && strstr(help, row->help), "--help explains %s", row->name);
         for (size_t k = 0; k < i; k++)
-            if (!strcmp(options_rows[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
-        const char *value = row->kind == OPTION_CHOICE ? "" : "1";
-        char word[50] = "";
-        if (row->kind == OPTION_CHOICE) {
-            snprintf(word, sizeof word, "%.*s", (int)strcspn(row->argument, "|"), row->argument);
-            value = word;
-        }
-        snprintf(line, sizeof line, "%s %s", row->name, row->argument[0] ? value : "");
-        ok(parse(&options, line, &failure) == STATUS_OK, "accepts %s", line);
-        if (row->argument[0])
-            ok(parse(&options, row->name, &failure) == STATUS_USAGE && strstr(failure.text, row->name),
+            if (!strcmp(fl_options[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
+        snprintf(line, sizeof line, "%s %s", row->name, !argument[0] ? "" : row->choices ? row->choices->word : "1");
+        ok(parse(&options, line, &failure) == STATUS_OK && options.given[i], "accepts %s", line);
+        if (argument[0])
+            ok(parse(&options, row->name, &failure) == STATUS_USAGE && strstr(failure.text, row->name) &&
+                   strstr(failure.text, argument),
                "%s alone is refused by name", row->name);
     }
     free(help);
@@ -177,8 +240,6 @@ static void table(void) {
 /* Random words and values: the parser must end with a status and, if it refuses, with a message. */
 static void fuzz(void) {
     static const char letters[] = "-=,:*+0123456789abcdefghilmnopqrstuvwxyz.% |";
-    size_t count;
-    const struct option *rows = options_table(&count);
     uint64_t state = 99;
     int wrong = 0, accepted = 0;
     for (int round = 0; round < 20000; round++) {
@@ -188,7 +249,8 @@ static void fuzz(void) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             size_t at = 0;
             if (state >> 62)
-                at = (size_t)snprintf(words[w], sizeof words[w], "%.30s", rows[(state >> 40) % count].name);
+                at = (size_t)snprintf(words[w], sizeof words[w], "%.30s",
+                                      fl_options[(state >> 40) % fl_option_count].name);
             const size_t more = (state >> 30) % 6;
             for (size_t k = 0; k < more; k++) {
                 state = state * 6364136223846793005u + 1442695040888963407u;
@@ -210,7 +272,10 @@ int main(void) {
     defaults();
     good_lines();
     bad_lines();
+    many_configs();
+    words();
     back_ends();
+    conflicts();
     table();
     fuzz();
     return tap_done();

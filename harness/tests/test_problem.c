@@ -2,6 +2,8 @@
 #include "harness/problem.h"
 #include "harness/tests/tap.h"
 
+#include <inttypes.h>
+
 static const KernelConfig CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
 
 static void lists(void) {
@@ -22,7 +24,7 @@ static void lists(void) {
     ok(number_list_parse("--seq", " 1", &list, &failure) == STATUS_USAGE, "a blank is refused");
     ok(number_list_parse("--heads", "1:1073741825:*2", &list, &failure) == STATUS_USAGE, "a last value too large");
     says(failure.text, "--heads", "a bad range");
-    ok(!number_list_parse("--seq", "1:256:+1", &list, &failure) && list.count == NUMBER_LIST_MOST, "as many as fit");
+    ok(!number_list_parse("--seq", "1:256:+1", &list, &failure) && list.count == MAX_NUMBERS, "as many as fit");
     ok(number_list_parse("--seq", "1:257:+1", &list, &failure) == STATUS_USAGE, "one more than fits");
 }
 
@@ -64,8 +66,8 @@ static void limits(void) {
             .batch = cases[i].batch, .heads = cases[i].heads, .seq = cases[i].seq, .d_head = 128, .dtype = FP16};
         struct failure failure = {""};
         const enum status status = problem_check(&problem, &CONFIG, &failure);
-        ok(status == (cases[i].word ? STATUS_USAGE : STATUS_OK), "batch %lld heads %lld seq %lld",
-           (long long)cases[i].batch, (long long)cases[i].heads, (long long)cases[i].seq);
+        ok(status == (cases[i].word ? STATUS_USAGE : STATUS_OK), "batch %" PRId64 " heads %" PRId64 " seq %" PRId64,
+           cases[i].batch, cases[i].heads, cases[i].seq);
         if (cases[i].word) says(failure.text, cases[i].word, "the size");
     }
     KernelConfig wide = CONFIG;

@@ -3,6 +3,7 @@
 #include "harness/reference.h"
 #include "harness/tests/tap.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -58,9 +59,9 @@ static void against_plain(struct problem problem) {
                 }
             }
         }
-    ok(worst < 1e-12 * (problem.dist == DIST_LARGE ? 32 : 1), "%s %s, %lld x %lld x %lld: off by %.1e",
-       problem.dtype == FP16 ? "fp16" : "bf16", distribution_name(problem.dist), (long long)problem.batch,
-       (long long)problem.heads, (long long)problem.seq, worst);
+    ok(worst < 1e-12 * (problem.dist == DIST_LARGE ? 32 : 1),
+       "%s %s, %" PRId64 " x %" PRId64 " x %" PRId64 ": off by %.1e", problem.dtype == FP16 ? "fp16" : "bf16",
+       distribution_name(problem.dist), problem.batch, problem.heads, problem.seq, worst);
     reference_scratch_free(scratch);
     inputs_free(&inputs);
 }

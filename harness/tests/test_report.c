@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -267,8 +268,8 @@ static void full_disk(const char *name) {
     ok(status == STATUS_ERROR, "a record that fits in part only is an error");
     says(failure.text, "only 100 of", "a record cut off");
     stat(name, &after);
-    ok(after.st_size == before.st_size, "and leaves whole lines: %lld bytes, %lld before", (long long)after.st_size,
-       (long long)before.st_size);
+    ok(after.st_size == before.st_size, "and leaves whole lines: %" PRId64 " bytes, %" PRId64 " before", after.st_size,
+       before.st_size);
     unlink(name);
 }
 
