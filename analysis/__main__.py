@@ -1,6 +1,6 @@
 """`python3 -m analysis COMMAND`: the table of commands, their arguments and the exit status of each outcome.
 
-A command NAME of module MODULE is two functions of that module: `add_NAME_arguments(parser)` and `run_NAME(args)`,
+A command NAME of PACKAGE.MODULE is two functions of that module: `add_NAME_arguments(parser)` and `run_NAME(args)`,
 which returns the exit status (errors.py). Dashes in a name are underscores there. Modules are imported when needed.
 """
 
@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .errors import DONE, FAILED, REFUSED, AnalysisError
+from analysis.errors import DONE, FAILED, REFUSED, AnalysisError
 
 
 class Command(NamedTuple):
@@ -24,46 +24,48 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("instances", "instances", "write the explicit instantiations and about.h of a version"),
-    Command("configs", "configs", "list a set of configurations and what a version refuses; compare two"),
-    Command("diff", "source_diff", "print the source changes between two versions and count their lines"),
-    Command("sass", "listings", "disassemble kernels with control codes; strip a listing to compare it"),
-    Command("cfg", "listings", "draw the control-flow graph as DOT or SVG"),
-    Command("demangle", "ptxas_log", "demangle the names in a log or any text"),
-    Command("regs", "regs", "write registers, spills and code hash of one build as CSV"),
-    Command("registers", "regs", "report registers and spills over versions, marked against the parent"),
-    Command("capture", "regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),
-    Command("captures", "regs", "compare two kept captures"),
-    Command("gate", "gate", "compare a fresh build with the accepted figures and the committed files"),
-    Command("accept", "gate", "accept the figures of a fresh build, with the reason"),
-    Command("traffic", "traffic", "count the memory traffic of versions on the emulator"),
-    Command("lines", "lines", "count what each source line does on the emulator"),
-    Command("ladder", "readme", "print the table of all versions, or write it into the documents"),
-    Command("report", "report", "write one page over all versions, as Markdown and as HTML"),
-    Command("counts", "counts", "count opcodes by family, whole and by region"),
-    Command("loop", "counts", "count the opcodes of the KV loop; --nest shows all loops"),
-    Command("sass-diff", "diff", "compare the machine code of two versions or files, loop first"),
-    Command("pair-config", "pairs", "say which config each side of a comparison of two versions uses"),
-    Command("bound", "bounds", "lower bounds of the KV loop by pipe; --scoreboard shows what it waits for"),
-    Command("live", "live", "live registers over the loop and the occupancy they allow"),
-    Command("ptx", "ptx", "extract the PTX text or another section of a cubin or executable"),
-    Command("map", "maps", "CUDA source, PTX and SASS side by side"),
-    Command("slice", "maps", "trace a PTX line back to the kernel's entry through data flow"),
-    Command("why", "why", "one sheet on what a version changed and what came of it"),
-    Command("check-tools", "check_tools", "say what the parsers recognise in any log, listing, cubin or executable"),
-    Command("images", "images", "list or extract kernels of an executable, shared object, fatbinary or cubin"),
-    Command("records", "records", "show, list, check or merge files of records"),
-    Command("bench", "bench", "measure versions and peers in rounds, on a GPU"),
-    Command("compare", "compare", "say whether one version or record is faster than another"),
-    Command("autotune", "autotune", "find the fastest configuration, timing each distinct kernel once"),
-    Command("profile", "profile", "read hardware counters with ncu, or from a file it saved"),
-    Command("gpu-check", "gpu_check", "run the checks that need a GPU"),
-    Command("race", "sanitize", "look for races: racecheck on a GPU, else the emulator"),
-    Command("sanitize", "sanitize", "all four tools of compute-sanitizer, else the emulator"),
-    Command("debug", "debug", "compare what a kernel holds after every KV block with NumPy"),
-    Command("notebooks", "notebooks", "run the notebooks; --write keeps their outputs"),
-    Command("plot", "plot", "draw the ladder, the roofline or where the time goes from records"),
-    Command("peers", "peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
+    Command("instances", "ladder.instances", "write the explicit instantiations and about.h of a version"),
+    Command("configs", "ladder.configs", "list a set of configurations and what a version refuses; compare two"),
+    Command("diff", "ladder.source_diff", "print the source changes between two versions and count their lines"),
+    Command("sass", "machine_code.listings", "disassemble kernels with control codes; strip a listing to compare it"),
+    Command("cfg", "machine_code.listings", "draw the control-flow graph as DOT or SVG"),
+    Command("demangle", "machine_code.ptxas_log", "demangle the names in a log or any text"),
+    Command("regs", "machine_code.regs", "write registers, spills and code hash of one build as CSV"),
+    Command("registers", "machine_code.regs", "report registers and spills over versions, marked against the parent"),
+    Command("capture", "machine_code.regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),
+    Command("captures", "machine_code.regs", "compare two kept captures"),
+    Command("gate", "machine_code.gate", "compare a fresh build with the accepted figures and the committed files"),
+    Command("accept", "machine_code.gate", "accept the figures of a fresh build, with the reason"),
+    Command("traffic", "emulate.traffic", "count the memory traffic of versions on the emulator"),
+    Command("lines", "emulate.lines", "count what each source line does on the emulator"),
+    Command("ladder", "publish.readme", "print the table of all versions, or write it into the documents"),
+    Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
+    Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
+    Command("loop", "machine_code.counts", "count the opcodes of the KV loop; --nest shows all loops"),
+    Command("sass-diff", "machine_code.sass_diff", "compare the machine code of two versions or files, loop first"),
+    Command("pair-config", "ladder.pairs", "say which config each side of a comparison of two versions uses"),
+    Command("bound", "machine_code.bounds", "lower bounds of the KV loop by pipe; --scoreboard shows its waits"),
+    Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
+    Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
+    Command("map", "machine_code.maps", "CUDA source, PTX and SASS side by side"),
+    Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
+    Command("why", "publish.why", "one sheet on what a version changed and what came of it"),
+    Command(
+        "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
+    ),
+    Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
+    Command("records", "measure.records", "show, list, check or merge files of records"),
+    Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
+    Command("compare", "measure.compare", "say whether one version or record is faster than another"),
+    Command("autotune", "measure.autotune", "find the fastest configuration, timing each distinct kernel once"),
+    Command("profile", "measure.profile", "read hardware counters with ncu, or from a file it saved"),
+    Command("gpu-check", "measure.gpu_check", "run the checks that need a GPU"),
+    Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
+    Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
+    Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy"),
+    Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs"),
+    Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes from records"),
+    Command("peers", "measure.peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from .errors import AnalysisError
+from analysis.errors import AnalysisError
 
 
 def root() -> Path:

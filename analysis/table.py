@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import AnalysisError
-from .files import write_atomically
+from analysis.errors import AnalysisError
+from analysis.files import write_atomically
 
 Cell = str | int | float | bool | None
 

@@ -2,7 +2,7 @@
  *
  *     launch_shape shape = config_launch_shape(&config, seq, heads, batch, multiprocessors);
  *
- * Included by the kernels (C++20) and by the harness (C11); analysis/config.py mirrors the field order. A field added
+ * Included by the kernels (C++20) and by the harness (C11); analysis/ladder/config.py mirrors the field order. A field added
  * later goes to the end and is zero in older configurations, so that every short form keeps its meaning.
  */
 #ifndef FL_CONFIG_H

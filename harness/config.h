@@ -2,7 +2,7 @@
  *
  *     config_parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", &config, &failure);
  *
- * analysis/config.py does the same in Python; analysis/tests/fixtures/config_cases.txt is a test of both.
+ * analysis/ladder/config.py does the same in Python; analysis/tests/fixtures/config_cases.txt is a test of both.
  */
 #ifndef FL_HARNESS_CONFIG_H
 #define FL_HARNESS_CONFIG_H

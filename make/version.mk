@@ -9,7 +9,8 @@
 #     log + cubin ─ regs ─► regs/v07.sm_80.csv          log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
-GENERATOR := $(addprefix analysis/,instances.py config.py ladder.py checks.py files.py errors.py)
+GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
+	$(addprefix ladder/,__init__.py checks.py config.py headers.py instances.py))
 
 # The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and
 # toolkits yield stays below build/, so that no set overwrites another.

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from analysis.__main__ import main
-from analysis.config import FIELD_TYPES, config_set
 from analysis.files import root
+from analysis.ladder.config import FIELD_TYPES, config_set
 
 PAGE = (root() / "docs/configurations.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)

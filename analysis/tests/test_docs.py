@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import plot, readme
 from analysis.__main__ import COMMANDS, _parser, main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder import kernel_files
-from analysis.overview import Step, read_steps
+from analysis.ladder.headers import kernel_files
+from analysis.publish import plot, readme
+from analysis.publish.overview import Step, read_steps
 
 PAGES = sorted(path for folder in (".", "docs", "kernels", "analysis/data") for path in (root() / folder).glob("*.md"))
 OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "debugging", "performance")] + [
@@ -277,6 +277,6 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
 
 
 def test_a_picture_is_the_same_twice() -> None:
-    from analysis import pictures
+    from analysis.publish import pictures
 
     assert plot.svg(pictures.progress(steps()[:3])) == plot.svg(pictures.progress(steps()[:3]))

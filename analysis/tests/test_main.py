@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from analysis import __main__ as program
-from analysis import configs
 from analysis.__main__ import COMMANDS, main
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder import configs
 
 WRITERS = ("notebooks", "plot")  # what they make is a file of another kind: a notebook, a picture
 

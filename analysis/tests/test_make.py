@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.tests.copies import lend_objects
+from analysis.tests.support.copies import lend_objects
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN_ENV = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KERNELS", "CI")}
@@ -82,10 +82,13 @@ def test_device_header_edit_rebuilds_the_chain_but_no_host_object(tree: Path) ->
 
 
 def test_the_instances_depend_on_every_module_that_writes_them(tree: Path) -> None:
-    script = "import sys, analysis.instances; print(*(m for m in sys.modules if m.startswith('analysis.')))"
+    script = """
+import sys, analysis.ladder.instances
+print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "analysis"), sep="\\n")
+"""
     python = [str(tree / ".venv/bin/python"), "-c", script]
-    modules = subprocess.run(python, cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, check=True).stdout.split()
-    needed = {f"analysis/{module.removeprefix('analysis.')}.py" for module in modules}
+    done = subprocess.run(python, cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, check=True)
+    needed = {str(Path(file).relative_to(tree)) for file in done.stdout.splitlines()}
     database = make(tree, "-pn", "v01")
     (rule,) = (line for line in database.splitlines() if line.startswith("build/v01/instances.stamp:"))
     assert {word for word in rule.split() if word.startswith("analysis/")} == needed

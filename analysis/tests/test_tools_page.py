@@ -5,10 +5,10 @@ import shlex
 import subprocess
 
 import pytest
-from compiled import built
 
 from analysis.__main__ import COMMANDS, main
 from analysis.files import root
+from analysis.tests.support.compiled import built
 
 TOOLS = (root() / "docs/tools.md").read_text(encoding="utf-8")
 READING = (root() / "docs/reading-sass.md").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_commands_of_the_page_exist(name: str) -> None:
 
 def test_control_code_of_the_page() -> None:
     """The line that the page takes apart is written the way listings are."""
-    from analysis.sass import parse_listing
+    from analysis.machine_code.sass import parse_listing
 
     line = next(line for line in READING.splitlines() if line.strip().startswith("/*0a10*/"))
     (listing,) = parse_listing(line)

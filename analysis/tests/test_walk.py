@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
-from analysis.ladder import kernel_files
-from analysis.tests.copies import LINKED, checkout, environment, lend_objects
+from analysis.ladder.headers import kernel_files
+from analysis.tests.support.copies import LINKED, checkout, environment, lend_objects
 
 PAGE = root() / "docs/adding-a-version.md"
 NEEDS_A_GPU = "needs a GPU"

@@ -12,10 +12,11 @@ import os
 import re
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from analysis.machine_code.cubin import Cubin
 
 ROOT = Path(__file__).resolve().parents[2]
 V01 = ROOT / "bin/v01"
@@ -107,9 +108,6 @@ def test_help_version_list() -> None:
 
 def test_info_agrees_with_the_cubins() -> None:
     """Registers and code hashes that the executable finds in itself are those that the analysis finds in the files."""
-    sys.path.insert(0, str(ROOT))
-    from analysis.cubin import Cubin
-
     info = json.loads(run("--info").stdout)
     assert info["schema"] == 1 and info["version"] == "v01" and info["config"] == OWN
     assert info["instances"][0]["smem_bytes"] == 49152

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.emulation import ROOT, entry, ptxrun
 
-from analysis import records
+from analysis.measure import records
 
 SHARED = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[4096];'
 POINTER = ".param .u64 data"

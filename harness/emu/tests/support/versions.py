@@ -18,7 +18,7 @@ import pytest
 from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
-from analysis.config import KernelConfig, parse_symbol
+from analysis.ladder.config import KernelConfig, parse_symbol
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}

@@ -1,0 +1,1 @@
+"""Runs executables on the emulator and reads what it counts and dumps."""

@@ -1,0 +1,102 @@
+"""What each source line does on the emulator: regs/lines.csv, committed for a few versions.
+
+    python3 -m analysis lines v01 v02 --write
+
+Counts are exact and do not depend on the machine; see traffic.py, which keeps the totals of every version.
+"""
+
+import argparse
+import re
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import read_text, root, write_if_changed
+from analysis.ladder.headers import load
+from analysis.measure import executables
+from analysis.table import Table, add_table_arguments, print_table, read_columns
+
+COLUMNS = ("version", "line", "executed", "wavefronts", "ideal", "sectors")
+TITLE = re.compile(r"source line +PTX instr\. +wavefronts +ideal +sectors +bytes")
+ROW = re.compile(r"(?P<file>\S+):(?P<line>\d+) +(?P<numbers>\d+( +\d+){4})")
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, order=True)
+class Line:
+    """One line of a kernel's source. `ideal` is the wavefronts of the same accesses without bank conflicts."""
+
+    version: str
+    line: int
+    executed: int  # PTX instructions, one a warp
+    wavefronts: int  # of shared memory
+    ideal: int
+    sectors: int  # of 32 bytes, global memory
+
+
+def parse_lines(text: str, version: str) -> list[Line]:
+    """The rows of the table that `--counters` prints, those of the kernel's own file."""
+    rows = text.splitlines()
+    starts = [number for number, row in enumerate(rows) if TITLE.fullmatch(row.strip())]
+    if not starts:
+        raise AnalysisError(f"{version}: the emulator printed no table of source lines")
+    found = []
+    for row in rows[starts[0] + 1 :]:
+        if not row.strip():
+            break
+        fields = ROW.fullmatch(row.strip())
+        if not fields:
+            raise AnalysisError(f"{version}: not a row of the table of source lines: {row!r}")
+        if fields["file"].startswith(f"{version}_"):
+            found.append(Line(version, int(fields["line"]), *map(int, fields["numbers"].split()[:4])))
+    return sorted(found)
+
+
+def emulate_lines(version: str) -> list[Line]:
+    """Run a built version on the emulator's default problem and count."""
+    arguments = ["--backend", "emu", "--no-check", "--counters"]
+    outcome = executables.run(executables.find(version), arguments, TIMEOUT)
+    return parse_lines(executables.checked(outcome).stdout, version)
+
+
+def lines_path(folder: Path) -> Path:
+    return folder / "regs/lines.csv"
+
+
+def read_lines(folder: Path) -> dict[str, list[Line]]:
+    """Version to lines from the committed file; empty when there is none."""
+    path = lines_path(folder)
+    found: dict[str, list[Line]] = {}
+    if path.exists():
+        for where, row in read_columns(read_text(path), COLUMNS, str(path)):
+            try:
+                line = Line(row["version"], *(int(row[name]) for name in COLUMNS[1:]))
+            except ValueError as error:
+                raise AnalysisError(f"{where}: {error}") from None
+            found.setdefault(line.version, []).append(line)
+    return found
+
+
+def to_table(lines: list[Line]) -> Table:
+    return Table(COLUMNS, [astuple(line) for line in sorted(lines)])
+
+
+def add_lines_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions; those of regs/lines.csv without")
+    parser.add_argument("--write", action="store_true", help="write regs/lines.csv, which then holds these versions")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/lines.csv says otherwise")
+    add_table_arguments(parser)
+
+
+def run_lines(args: argparse.Namespace) -> int:
+    recorded = read_lines(root())
+    chosen = args.versions or list(recorded)
+    if not chosen:
+        raise AnalysisError("regs/lines.csv is not there: name the versions to emulate, such as v01 v02")
+    fresh = {load(root(), name).version: emulate_lines(name) for name in chosen}
+    table = to_table([line for lines in fresh.values() for line in lines])
+    if args.write:
+        write_if_changed(lines_path(root()), table.csv())
+    else:
+        print_table(table, args)
+    return DIFFERENT if args.exit_code and any(recorded.get(name) != lines for name, lines in fresh.items()) else DONE

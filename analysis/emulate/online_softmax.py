@@ -1,0 +1,153 @@
+"""Online softmax block by block in NumPy, and the dumps of real kernels in the same shape.
+
+    wanted = reference(config, problem, order=range(n_blocks))
+    got = read_dump(path, config, problem)
+
+Both sides are `Blocks`: what FlashAttention-2 (Dao 2023, algorithm 1) holds after each KV block. The reference is in
+float64 from the 16-bit inputs, without the kernel's roundings; `bounds` says how far these may lead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import KernelConfig
+from analysis.measure.inputs import elements
+from analysis.measure.records import Problem
+
+Array = NDArray[np.float64]
+UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+TINY = {"fp16": 2.0**-24, "bf16": 2.0**-125}  # half a step of the smallest numbers with room; fp32 flushed to zero
+FP32 = 2.0**-20  # relative error of sums of a few hundred fp32 products, on tensor cores that truncate
+EXP = 2.0**-20  # of ex2.approx and of the products before it
+MOST_LAG = 8 * np.log(2)  # of the maximum of a lazy kernel behind the true one, times the scale: a factor of 2^8
+SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Float arrays of SHAPE, m and l without the last dimension. KV blocks stand at their place in the sequence."""
+
+    S: Array  # raw scores, [..., B_r, B_c]
+    m: Array  # largest raw score of the row so far, [..., B_r]
+    P: Array  # exponentials, as the second matmul sees them, [..., B_r, B_c]
+    l: Array  # sum of the row's exponentials so far, relative to m, [..., B_r]  # noqa: E741
+    O: Array  # accumulator, not yet divided by l, [..., B_r, d_head]  # noqa: E741
+
+    def items(self) -> list[tuple[str, Array]]:
+        """The arrays in the order in which a kernel computes them."""
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+    def save(self, path: Path) -> None:
+        """Keep the arrays as .npz."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, S=self.S, m=self.m, P=self.P, l=self.l, O=self.O)
+
+
+def rounded(values: Array, dtype: str) -> Array:
+    """The nearest 16-bit numbers, ties to even, widened again: through fp32, as the executables round."""
+    single = values.astype(np.float32)
+    if dtype == "fp16":
+        return single.astype(np.float16).astype(np.float64)
+    bits = single.view(np.uint32).astype(np.int64)
+    bits = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def inputs(problem: Problem, seed: int) -> tuple[Array, Array, Array]:
+    """Q, K and V as [batch, head, seq, d_head], equal to those of the executables."""
+    shape = (problem.batch, problem.seq, problem.heads, problem.d_head)
+    count = int(np.prod(shape))
+
+    def tensor(number: int) -> Array:
+        values = elements(np, problem.dist, seed, number, 0, count)
+        return rounded(np.asarray(values, dtype=np.float64), problem.dtype).reshape(shape).transpose(0, 2, 1, 3)
+
+    return tensor(0), tensor(1), tensor(2)
+
+
+def reference(
+    config: KernelConfig, problem: Problem, seed: int, order: Sequence[int], lagging: Array | None = None
+) -> tuple[Blocks, Blocks]:
+    """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error.
+
+    A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed.
+    """
+    Q, K, V = inputs(problem, seed)
+    B_r, B_c, d = config.B_r, config.B_c, problem.d_head
+    n_Q, n_KV = problem.seq // B_r, problem.seq // B_c
+    heads = (problem.batch, problem.heads)
+    Q = Q.reshape(*heads, n_Q, B_r, d)
+    K, V = K.reshape(*heads, n_KV, B_c, d), V.reshape(*heads, n_KV, B_c, d)
+    scale, unit, tiny = d**-0.5, UNIT_ROUNDOFF[problem.dtype], TINY[problem.dtype]
+    S = np.einsum("bhqrd,bhkcd->bhqkrc", Q, K, optimize=True)
+    S_bound = FP32 * np.einsum("bhqrd,bhkcd->bhqkrc", abs(Q), abs(K), optimize=True) + 1e-30
+    wanted = Blocks(S, *(np.empty(s) for s in (S.shape[:-1], S.shape, S.shape[:-1], (*S.shape[:-1], d))))
+    bound = Blocks(S_bound, *(np.empty_like(array) for _, array in wanted.items()[1:]))
+    rows = (*heads, n_Q, B_r)
+    highest, m, sums, out = np.full(rows, -np.inf), np.full(rows, -np.inf), np.zeros(rows), np.zeros((*rows, d))
+    m_bound, sums_bound, out_bound = np.zeros(rows), np.zeros(rows), np.zeros((*rows, d))
+    for j in order:
+        scores, scores_bound, V_j = S[:, :, :, j], S_bound[:, :, :, j], V[:, :, None, j]
+        highest = np.maximum(highest, scores.max(-1))
+        m_bound = np.maximum(m_bound, scores_bound.max(-1))
+        new = highest
+        if lagging is not None:
+            lag = highest - lagging[:, :, :, j]
+            new = np.where((lag >= -m_bound) & (lag * scale <= MOST_LAG + EXP), lagging[:, :, :, j], highest)
+        factor, m = np.exp((m - new) * scale), new
+        below = scores - m[..., None]
+        P = np.exp(below * scale)
+        slack = EXP * (1 + scale * abs(m)) + scale * m_bound  # relative error of an exponential, from m
+        P_bound = P * (slack[..., None] + scale * scores_bound + EXP * scale * abs(below))
+        sums = sums * factor + P.sum(-1)
+        sums_bound = sums_bound * factor + (P_bound + P * FP32).sum(-1) + sums * slack
+        P_bound += unit * P + tiny
+        out = out * factor[..., None] + P @ V_j
+        out_bound = out_bound * factor[..., None] + (P_bound + P * FP32) @ abs(V_j)
+        out_bound += abs(out) * (slack[..., None] + FP32)
+        for name, value, error in (
+            ("m", m, m_bound + FP32 * abs(m)),
+            ("P", P, P_bound),
+            ("l", sums, sums_bound),
+            ("O", out, out_bound),
+        ):
+            getattr(wanted, name)[:, :, :, j], getattr(bound, name)[:, :, :, j] = value, error
+    return wanted, bound
+
+
+def read_dump(path: Path, config: KernelConfig, problem: Problem) -> Blocks:
+    """The file that `bin/dump/vNN --dump` writes; common/debug_layout.h says how it is laid out."""
+    B_r, B_c, d = config.B_r, config.B_c, problem.d_head
+    n_Q, n_KV = problem.seq // B_r, problem.seq // B_c
+    parts = {"S": (B_r, B_c), "m": (B_r,), "P": (B_r, B_c), "l": (B_r,), "O": (B_r, d)}
+    record = sum(int(np.prod(shape)) for shape in parts.values())
+    values = np.fromfile(path, dtype="<f4")
+    grid = (problem.batch, problem.heads, n_Q, n_KV)
+    if values.size != record * int(np.prod(grid)):
+        raise AnalysisError(f"{path}: holds {values.size} floats, {record} for each of {grid} blocks were expected")
+    values = values.reshape(*grid, record)
+    arrays, at = [], 0
+    for shape in parts.values():
+        size = int(np.prod(shape))
+        arrays.append(values[..., at : at + size].reshape(*grid, *shape).astype(np.float64))
+        at += size
+    return Blocks(*arrays)
+
+
+def order_of(dump: Blocks) -> list[int]:
+    """The order in which the kernel took the KV blocks: forwards or backwards.
+
+    After the first block that it takes, m is the largest score of that block, whatever else is wrong.
+    """
+    n = dump.S.shape[3]
+
+    def misses(first: int) -> float:
+        wanted = dump.S[:, :, :, first].max(-1)
+        return float(np.mean(~(abs(dump.m[:, :, :, first] - wanted) <= 1e-5 * abs(wanted) + 1e-30)))
+
+    return list(range(n - 1, -1, -1)) if misses(n - 1) < misses(0) else list(range(n))

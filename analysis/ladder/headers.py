@@ -1,0 +1,199 @@
+"""The ladder: the header block of every kernels/vNN_name.cu, and how much source changed between parent and child.
+
+    version = load(root(), "v10")
+    version.idea, version.config, version.parent
+
+Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.files import read_text
+from analysis.ladder.checks import Check, parse_checks
+from analysis.ladder.config import ConfigError, KernelConfig, parse_short_form
+
+REQUIRED_KEYS = ("parent", "idea", "config", "arch")
+OPTIONAL_KEYS = ("predict", "measured")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header block of a kernel file."""
+
+    version: str  # "v10"
+    title: str  # "peel the first KV block"
+    parent: str  # "v09", "" for the first version
+    idea: str
+    predict: str  # "" when the header has none
+    measured: str
+    config: KernelConfig
+    arch: str  # "sm_80"
+    lines: int  # lines of the file that the block takes
+
+
+@dataclass(frozen=True)
+class Version:
+    """A kernel file: its path, header and source text."""
+
+    path: Path
+    name: str  # "autotune" for v07_autotune.cu
+    header: Header
+    source: str
+
+    @property
+    def version(self) -> str:
+        return self.header.version
+
+    def checks(self) -> list[Check]:
+        """What the source refuses at compile time."""
+        return parse_checks(self.source, str(self.path))
+
+    def body(self) -> list[str]:
+        """The source lines below the header block."""
+        return self.source.splitlines()[self.header.lines :]
+
+
+def parse_header(source: str, name: str) -> Header:
+    """Read the comment a kernel file begins with; `name` is the file's, for messages."""
+    lines = source.splitlines()
+    first = re.fullmatch(r"/\* (v[0-9]{2}) - (\S.*)", lines[0].rstrip()) if lines else None
+    if not first:
+        raise AnalysisError(f"{name}:1: expected '/* vNN - title', found {lines[0] if lines else ''!r}")
+    values: dict[str, str] = {}
+    keys: dict[str, int] = {}
+    key, end = "", 0
+    for number, line in enumerate(lines[1:], start=2):
+        if line.strip() == "*/":
+            end = number
+            break
+        if line.rstrip() == " *":
+            continue
+        entry = re.fullmatch(r" \* ([a-z]+)(  +)(\S.*)", line.rstrip())
+        more = re.fullmatch(r" \* ( +)(\S.*)", line.rstrip())
+        if entry:
+            key = entry[1]
+            if key not in REQUIRED_KEYS + OPTIONAL_KEYS:
+                known = ", ".join(REQUIRED_KEYS + OPTIONAL_KEYS)
+                raise AnalysisError(f"{name}:{number}: unknown key {key!r}: expected one of {known}")
+            if key in values:
+                raise AnalysisError(f"{name}:{number}: key {key!r} is repeated (first on line {keys[key]})")
+            values[key], keys[key] = entry[3], number
+        elif more and key:
+            values[key] += " " + more[2]
+        else:
+            raise AnalysisError(
+                f"{name}:{number}: expected 'key  value' with two or more spaces between, found {line!r}"
+            )
+    if not end:
+        raise AnalysisError(f"{name}: the header block is not closed by a line ' */'")
+    missing = [key for key in REQUIRED_KEYS if key not in values]
+    if missing:
+        raise AnalysisError(f"{name}: the header block lacks {', '.join(missing)}")
+    return _checked_header(first[1], first[2], values, keys, end, name)
+
+
+def _checked_header(
+    version: str, title: str, values: dict[str, str], keys: dict[str, int], end: int, name: str
+) -> Header:
+    parent = "" if values["parent"] == "none" else values["parent"]
+    if parent and not re.fullmatch(r"v[0-9]{2}", parent):
+        raise AnalysisError(f"{name}:{keys['parent']}: parent must be a version such as v09 or none, found {parent!r}")
+    if parent == version:
+        raise AnalysisError(f"{name}:{keys['parent']}: {version} is its own parent")
+    if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
+        raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
+    try:
+        config = parse_short_form(values["config"])
+    except ConfigError as error:
+        raise AnalysisError(f"{name}:{keys['config']}: {error}") from error
+    return Header(
+        version,
+        title,
+        parent,
+        values["idea"],
+        values.get("predict", ""),
+        values.get("measured", ""),
+        config,
+        values["arch"],
+        end,
+    )
+
+
+def read_version(path: Path) -> Version:
+    """Read one kernel file; its name and its header must agree on the version."""
+    name = re.fullmatch(r"(v[0-9]{2})_([a-z0-9_]+)\.cu", path.name)
+    if not name:
+        raise AnalysisError(f"{path}: the name of a kernel file has the form vNN_name.cu")
+    source = read_text(path)
+    header = parse_header(source, str(path))
+    if header.version != name[1]:
+        raise AnalysisError(f"{path}:1: the header says {header.version}, the file name {name[1]}")
+    return Version(path, name[2], header, source)
+
+
+def kernel_files(root: Path) -> dict[str, Path]:
+    """Version to file of every kernels/vNN_name.cu, in order; two files of one version are an error."""
+    files: dict[str, Path] = {}
+    for path in sorted((root / "kernels").glob("v[0-9][0-9]_*.cu")):
+        version = path.name[:3]
+        if version in files:
+            raise AnalysisError(f"{files[version].name} and {path.name} are both {version}")
+        files[version] = path
+    if not files:
+        raise AnalysisError(f"{root / 'kernels'}: no file of the form vNN_name.cu")
+    return files
+
+
+def load(root: Path, version: str) -> Version:
+    """One version by its number, such as "v10"."""
+    files = kernel_files(root)
+    if version not in files:
+        raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
+    return read_version(files[version])
+
+
+def load_all(root: Path) -> dict[str, Version]:
+    """Every version in order."""
+    return {version: read_version(path) for version, path in kernel_files(root).items()}
+
+
+def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
+    """The versions of a list such as "v09 v10", all of them when it is empty."""
+    words = (chosen or "").replace(",", " ").split()
+    return {version: load(root, version) for version in words} if words else load_all(root)
+
+
+def refusals(version: Version, config: KernelConfig) -> list[str]:
+    """The sentences of the checks that a configuration fails; empty when the version supports it."""
+    return [check.sentence for check in version.checks() if not check.holds(config)]
+
+
+# ---- source changes --------------------------------------------------------------------------------------------------
+
+
+def source_diff(a: Version, b: Version) -> list[str]:
+    """The unified diff of two kernel sources without their header blocks; line numbers are those of the files."""
+    old, new = a.body(), b.body()
+    lines = [f"--- kernels/{a.path.name}", f"+++ kernels/{b.path.name}"]
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
+        spans = (group[0][1], group[-1][2], group[0][3], group[-1][4])
+        lines.append(
+            f"@@ -{a.header.lines + spans[0] + 1},{spans[1] - spans[0]} "
+            f"+{b.header.lines + spans[2] + 1},{spans[3] - spans[2]} @@"
+        )
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                lines += [f" {line}" for line in old[old_from:old_to]]
+            else:
+                lines += [f"-{line}" for line in old[old_from:old_to]]
+                lines += [f"+{line}" for line in new[new_from:new_to]]
+    return lines if len(lines) > 2 else []
+
+
+def changed_lines(a: Version, b: Version) -> int:
+    """Lines added plus lines removed between two sources, header blocks not counted."""
+    return sum(line[0] in "+-" for line in source_diff(a, b)[2:])

@@ -1,0 +1,163 @@
+"""Opcode counts of a kernel and of its regions, whole and for each matrix instruction.
+
+    table = count(split(disassemble(cubin)))
+    print(format_counts(table))
+
+Predicated instructions count like all others. Dummies predicated with a constant false are counted in rows of their own
+("LDS !PT"), so that they neither hide nor look like work. NOP padding and the closing branch to itself are left out.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis.errors import DONE
+from analysis.machine_code.opcodes import MATRIX, family
+from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split
+from analysis.machine_code.sass import Instruction
+from analysis.machine_code.subjects import add_subject_arguments, start, subject_of, subjects_of
+from analysis.table import Cell, Table, add_table_arguments, print_table
+
+WHOLE = "whole"
+TOTAL, PREDICATED, NEVER = "TOTAL", "predicated", "never executed"
+SUMMARY_ROWS = (TOTAL, NEVER, PREDICATED)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts by family, or by opcode with modifiers, of one stretch of code."""
+
+    region: str
+    total: int
+    matrix: int
+    never: int  # dummies that are never executed, part of the total
+    predicated: int  # part of the total, dummies included
+    by_name: dict[str, int]
+
+    def row(self, name: str) -> int:
+        if name in SUMMARY_ROWS:
+            return {TOTAL: self.total, NEVER: self.never, PREDICATED: self.predicated}[name]
+        return self.by_name.get(name, 0)
+
+    def per_matrix(self, name: str) -> float | None:
+        """Instructions for each matrix instruction of the region; None where there is none."""
+        return self.row(name) / self.matrix if self.matrix else None
+
+
+def count_instructions(region: str, code: Sequence[Instruction], modifiers: bool = False) -> Counts:
+    names = Counter(_row_name(at, modifiers) for at in code)
+    return Counts(
+        region=region,
+        total=len(code),
+        matrix=sum(at.base in MATRIX for at in code),
+        never=sum(at.never for at in code),
+        predicated=sum(bool(at.predicate) for at in code),
+        by_name=dict(names),
+    )
+
+
+def _row_name(at: Instruction, modifiers: bool) -> str:
+    name = at.opcode if modifiers else family(at.opcode)
+    return f"{at.base} {at.predicate[1:]}" if at.never else name
+
+
+def count(parts: Parts, modifiers: bool = False) -> list[Counts]:
+    """The whole kernel first, then its regions in order."""
+    return [
+        count_instructions(WHOLE, parts.listing.body, modifiers),
+        *(count_instructions(name, code, modifiers) for name, code in parts.regions.items()),
+    ]
+
+
+def row_names(columns: Iterable[Counts]) -> list[str]:
+    """Totals first, then by falling count over all columns, then by name."""
+    sums: Counter[str] = Counter()
+    for column in columns:
+        sums.update(column.by_name)
+    return [*SUMMARY_ROWS, *sorted(sums, key=lambda name: (-sums[name], name))]
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def counts_table(columns: Sequence[tuple[str, Counts]], per_matrix: bool) -> Table:
+    """One row a family, one column for each named count; divided by the column's matrix instructions on request."""
+    names = row_names(column for _, column in columns)
+    rows: list[list[Cell]] = [
+        [name, *(column.per_matrix(name) if per_matrix else column.row(name) for _, column in columns)]
+        for name in names
+    ]
+    return Table(("opcode", *(title for title, _ in columns)), rows)
+
+
+def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subject_arguments(parser, many=True)
+    parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
+    parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the region")
+    add_table_arguments(parser)
+
+
+def run_counts(args: argparse.Namespace) -> int:
+    """All regions of one subject, or the whole kernel of several side by side."""
+    return _print_counts(args, loop_only=False)
+
+
+def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
+    add_counts_arguments(parser)
+    parser.add_argument("--nest", action="store_true", help="the loop nest by level instead of opcode counts")
+
+
+def run_loop(args: argparse.Namespace) -> int:
+    """Opcode counts of the KV loop, of one or several subjects side by side, or the loop nest."""
+    if args.nest:
+        subject = subject_of(args)
+        print_table(nest_table(Graph(start(subject).listing())), args)
+        return DONE
+    return _print_counts(args, loop_only=True)
+
+
+def _print_counts(args: argparse.Namespace, loop_only: bool) -> int:
+    subjects = subjects_of(args)
+    columns: list[tuple[str, Counts]] = []
+    for subject, pending in zip(subjects, [start(subject) for subject in subjects], strict=True):
+        listing = pending.listing()
+        graph = Graph(listing)
+        if loop_only:
+            title = f"{subject.name} loop" if len(subjects) > 1 else "loop"
+            columns.append((title, count_instructions("loop", split(listing).loop, args.modifiers)))
+        elif len(subjects) > 1 or not graph.nest:
+            columns.append((subject.name, count_instructions(WHOLE, listing.body, args.modifiers)))
+        else:
+            columns += [(counts.region, counts) for counts in count(split(listing), args.modifiers)]
+        if not (args.json or args.csv):
+            print(f"{subject.name}: {listing.label} {listing.arch}", file=sys.stderr)
+    print_table(counts_table(columns, args.per_hmma), args)
+    return DONE
+
+
+def nest_table(graph: Graph) -> Table:
+    """One row a loop, an outer one before the loops inside it, with the instructions of its own."""
+    rows: list[list[Cell]] = []
+    kv = find_kv_loop(graph)
+
+    def add(loops: Iterable[Loop], level: int) -> None:
+        for loop in loops:
+            own = graph.instructions(loop.own_blocks())
+            everything = graph.instructions(loop.blocks)
+            rows.append(
+                [
+                    level,
+                    f"{loop.header:04x}",
+                    f"{everything[-1].address:04x}",
+                    len(everything),
+                    len(own),
+                    matrix_count(own),
+                    "KV loop" if loop is kv else "",
+                ]
+            )
+            add(loop.children, level + 1)
+
+    add(graph.nest, 1)
+    return Table(("level", "first", "last", "instructions", "own", "matrix", "is"), rows)

@@ -1,0 +1,277 @@
+"""Reads cubins: sections, kernels, code bytes and what can be told from them without a disassembler.
+
+    for kernel in Cubin.read(Path("build/v07/sm_80.cubin")).kernels: print(kernel.symbol, kernel.registers)
+
+A cubin is a little-endian ELF64 file of machine 190. Registers, stack and barriers come from the .nv.info attributes;
+code is the bytes of the function symbol in its .text section, 16 bytes an instruction.
+"""
+
+import hashlib
+import re
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import ConfigError, KernelConfig, kernel_label, parse_config
+
+EM_CUDA = 190
+SHT_NOBITS, SHT_SYMTAB = 8, 2
+STT_FUNC = 2
+STO_CUDA_ENTRY = 0x10
+WORD_BYTES = 16
+
+# .nv.info attributes with one value for each function symbol, and the per-kernel one-byte attribute of barriers.
+REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
+# Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
+LDL, STL, NOP, BRA = 0x983, 0x387, 0x918, 0x947
+OPCODE_MASK = 0xFFF
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    kind: int
+    flags: int
+    info: int
+    link: int
+    size: int
+    data: bytes  # empty for NOBITS
+
+
+@dataclass(frozen=True)
+class Symbol:
+    index: int
+    name: str
+    kind: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel or device function of a cubin."""
+
+    symbol: str
+    index: int  # of the symbol, as nvdisasm -fun takes it
+    entry: bool  # a kernel, not a device function
+    code: bytes
+    constants: bytes  # constant banks of this function without its parameters
+    registers: int | None
+    stack: int | None  # bytes of frame a thread
+    static_smem: int
+    barriers: int | None
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        return tuple(
+            int.from_bytes(self.code[at : at + WORD_BYTES], "little") for at in range(0, len(self.code), WORD_BYTES)
+        )
+
+    @cached_property
+    def code_hash(self) -> str:
+        """Sixteen hexadecimal digits over the code bytes and constants; names and line information play no part."""
+        return hashlib.sha256(self.code + self.constants).hexdigest()[:16]
+
+    def count(self, opcode: int) -> int:
+        return sum(word & OPCODE_MASK == opcode for word in self.words)
+
+    @property
+    def ldl(self) -> int:
+        """Loads from local memory: spills, or arrays that are not in registers."""
+        return self.count(LDL)
+
+    @property
+    def stl(self) -> int:
+        return self.count(STL)
+
+
+@dataclass(frozen=True)
+class CodeSummary:
+    """What the register reports and the gate need of one kernel."""
+
+    symbol: str
+    config: KernelConfig | None  # None for a kernel that is not ours
+    label: str  # short form, or what the name of a foreign kernel says
+    code_hash: str
+    ldl: int
+    stl: int
+    registers: int | None
+    stack: int | None
+    static_smem: int
+    barriers: int | None
+
+
+def _text(table: bytes, at: int) -> str:
+    end = table.find(b"\0", at)
+    if at >= len(table) or end < 0:
+        raise AnalysisError(f"string {at} lies outside its table of {len(table)} bytes")
+    return table[at:end].decode("utf-8", "replace")
+
+
+class Cubin:
+    """A parsed cubin. Errors are AnalysisError and begin with the file's name."""
+
+    def __init__(self, data: bytes, name: str = "cubin") -> None:
+        self.name = name
+        try:
+            self._parse(data)
+        except (struct.error, IndexError) as error:
+            raise AnalysisError(f"{name}: truncated or damaged cubin ({len(data)} bytes): {error}") from error
+        except AnalysisError as error:
+            raise AnalysisError(f"{name}: {error}") from error
+
+    @classmethod
+    def read(cls, path: Path) -> "Cubin":
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise AnalysisError(f"{path}: {error.strerror}") from error
+        return cls(data, str(path))
+
+    def _parse(self, data: bytes) -> None:
+        if data[:4] != b"\x7fELF":
+            raise AnalysisError("not a cubin: no ELF header")
+        ident, _, machine, _, _, phoff, shoff, flags, _, _, phnum, _, shnum, shstrndx = struct.unpack_from(
+            "<16sHHIQQQIHHHHHH", data
+        )
+        if machine != EM_CUDA:
+            raise AnalysisError(f"not a cubin: ELF machine {machine}, a cubin has {EM_CUDA}")
+        if ident[4] != 2 or ident[5] != 1:
+            raise AnalysisError("not a cubin of a known kind: 64-bit little-endian ELF expected")
+        if phoff + 56 * phnum > len(data):
+            raise AnalysisError(f"truncated: program headers end at byte {phoff + 56 * phnum} of {len(data)}")
+        headers = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + 64 * i) for i in range(shnum)]
+        raw = []
+        for _, kind, _, _, offset, size, *_ in headers:
+            if kind != SHT_NOBITS and offset + size > len(data):
+                raise AnalysisError(f"truncated: a section ends at byte {offset + size} of {len(data)}")
+            raw.append(b"" if kind == SHT_NOBITS else data[offset : offset + size])
+        self.sections = [
+            Section(_text(raw[shstrndx], header[0]), header[1], header[2], header[7], header[6], header[5], body)
+            for header, body in zip(headers, raw, strict=True)
+        ]
+        self.flags = flags
+        self.abi = ident[8]
+        self.symbols = self._read_symbols()
+        self._attributes = self._read_info(".nv.info")
+
+    def _read_symbols(self) -> list[Symbol]:
+        table = next((s for s in self.sections if s.kind == SHT_SYMTAB), None)
+        if table is None:
+            raise AnalysisError("no symbol table")
+        names = self.sections[table.link].data
+        symbols = []
+        for index, at in enumerate(range(0, len(table.data), 24)):
+            name, info, other, section, value, size = struct.unpack_from("<IBBHQQ", table.data, at)
+            symbols.append(Symbol(index, _text(names, name), info & 15, other, section, value, size))
+        return symbols
+
+    def _read_info(self, section_name: str) -> dict[tuple[int, int], int]:
+        """(attribute, symbol index or -1) to value. Each attribute: format, number, then a 16-bit value or length."""
+        data = next((s.data for s in self.sections if s.name == section_name), b"")
+        values = {}
+        at = 0
+        while at + 4 <= len(data):
+            form, attribute, value = struct.unpack_from("<BBH", data, at)
+            at += 4
+            if form == 4:
+                if value == 8:
+                    symbol, number = struct.unpack_from("<II", data, at)
+                    values[attribute, symbol] = number
+                at += value
+            else:
+                values[attribute, -1] = value
+        return values
+
+    def section(self, name: str) -> Section | None:
+        return next((s for s in self.sections if s.name == name), None)
+
+    @cached_property
+    def arch(self) -> str:
+        """sm_80, sm_90a, ...: from the tool note, which keeps the suffix, else from the ELF flags."""
+        note = self.section(".note.nv.tkinfo")
+        named = re.search(rb"-arch[ =](sm_\d+[af]?)", note.data) if note else None
+        if named:
+            return named[1].decode()
+        return f"sm_{self.flags >> 8 & 0xFF if self.abi >= 8 else self.flags & 0xFF}"
+
+    @cached_property
+    def kernels(self) -> list[Kernel]:
+        """Functions in the order of their code, kernels and device functions."""
+        found = []
+        for symbol in self.symbols:
+            if symbol.kind != STT_FUNC or not 0 < symbol.section < len(self.sections) or not symbol.size:
+                continue
+            section = self.sections[symbol.section]
+            code = section.data[symbol.value : symbol.value + symbol.size]
+            entry = bool(symbol.other & STO_CUDA_ENTRY)
+            if len(code) != symbol.size or symbol.size % WORD_BYTES:
+                raise AnalysisError(
+                    f"{self.name}: {symbol.name}: {symbol.size} bytes of code at {symbol.value} do not fit "
+                    f"{section.name} of {len(section.data)} bytes"
+                )
+            if entry and symbol.value == 0:
+                code = section.data  # with the subroutines behind the kernel, which belong to it alone
+            suffix = section.name.removeprefix(".text")
+            banks = sorted(
+                (s.name, s.data)
+                for s in self.sections
+                if re.fullmatch(r"\.nv\.constant[1-9]\d*" + re.escape(suffix), s.name)
+            )
+            shared = self.section(".nv.shared" + suffix)
+            info = self._read_info(".nv.info" + suffix)
+            barriers = info.get((NUM_BARRIERS, -1))
+            registers = self._attributes.get((REGCOUNT, symbol.index))
+            found.append(
+                Kernel(
+                    symbol=symbol.name,
+                    index=symbol.index,
+                    entry=entry,
+                    code=code,
+                    constants=b"".join(data for _, data in banks),
+                    registers=registers if registers is not None else section.info >> 24 or None,
+                    stack=self._attributes.get((FRAME_SIZE, symbol.index)),
+                    static_smem=shared.size if shared else 0,
+                    barriers=barriers & 0xFF if barriers is not None else section.flags >> 20 & 0x7F,
+                )
+            )
+        return sorted(found, key=lambda kernel: kernel.index)
+
+    @property
+    def entries(self) -> list[Kernel]:
+        """Kernels without device functions."""
+        return [kernel for kernel in self.kernels if kernel.entry]
+
+
+def config_of(symbol: str) -> KernelConfig | None:
+    """The configuration that a kernel's symbol spells, None when the kernel is not ours."""
+    try:
+        return parse_config(symbol)
+    except ConfigError:
+        return None
+
+
+def code_summary(path: Path) -> dict[str, CodeSummary]:
+    """Figures of each kernel of a cubin by symbol; device functions are left out."""
+    cubin = Cubin.read(path)
+    summaries = {}
+    for kernel in cubin.entries:
+        summaries[kernel.symbol] = CodeSummary(
+            symbol=kernel.symbol,
+            config=config_of(kernel.symbol),
+            label=kernel_label(kernel.symbol),
+            code_hash=kernel.code_hash,
+            ldl=kernel.ldl,
+            stl=kernel.stl,
+            registers=kernel.registers,
+            stack=kernel.stack,
+            static_smem=kernel.static_smem,
+            barriers=kernel.barriers,
+        )
+    if not summaries:
+        raise AnalysisError(f"{path}: no kernel in this cubin")
+    return summaries

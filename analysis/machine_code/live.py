@@ -1,0 +1,215 @@
+"""Live registers over the KV loop, as nvdisasm's data-flow analysis counts them, and what they allow on an SM.
+
+    table = live_registers(text_of_lrm)      # address to the number of live registers of each kind
+
+The register file is 64 K registers an SM, given to warps in units of 256, so that occupancy falls in steps.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analysis.errors import DONE, AnalysisError
+from analysis.ladder.config import KernelConfig
+from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.sass import parse_listing, with_control
+from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
+from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+
+REGISTERS_PER_SM = 65536
+REGISTER_UNIT = 256  # registers a warp is given at a time
+WARP_LIMIT = {"sm_80": 64, "sm_86": 48, "sm_89": 48, "sm_90": 64, "sm_100": 64, "sm_120": 48}
+# Shared memory an SM can give its CTAs, in bytes, and what each CTA takes beside its own ("Compute Capabilities" in the
+# CUDA C++ Programming Guide).
+SMEM_PER_SM = {"sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_100": 228, "sm_120": 100}
+SMEM_RESERVED = 1024
+LARGEST = 255
+LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers beside each instruction
+
+_COLUMNS = re.compile(r"//\s*\|((?:\s*[A-Z]+\s*\|)+)\s*$")
+_CELLS = re.compile(r"/\*([0-9a-f]{4,})\*/.*//\s*\|((?:[^|]*\|)+)\s*$")
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """CTAs of one kernel that fit on an SM."""
+
+    arch: str
+    registers: int
+    threads: int
+    smem_bytes: int
+    by_registers: int
+    by_smem: int
+    by_warps: int
+
+    @property
+    def ctas(self) -> int:
+        return min(self.by_registers, self.by_smem, self.by_warps)
+
+    @property
+    def limit(self) -> str:
+        limits = {"registers": self.by_registers, "shared memory": self.by_smem, "warps": self.by_warps}
+        return min(limits, key=lambda name: limits[name])
+
+
+def ctas_by_registers(registers: int, warps: int) -> int:
+    """CTAs that the registers of an SM hold: each of its four sub-partitions gives whole warps their registers."""
+    per_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    return REGISTERS_PER_SM // 4 // per_warp * 4 // warps
+
+
+def occupancy(arch: str, registers: int, threads: int, smem_bytes: int) -> Occupancy:
+    base = arch.rstrip("af")
+    if base not in WARP_LIMIT:
+        raise AnalysisError(f"{arch}: occupancy is known for {', '.join(WARP_LIMIT)}")
+    warps = -(-threads // 32)
+    smem = smem_bytes + SMEM_RESERVED
+    return Occupancy(
+        arch,
+        registers,
+        threads,
+        smem_bytes,
+        ctas_by_registers(registers, warps),
+        SMEM_PER_SM[base] * 1024 // smem,
+        WARP_LIMIT[base] // warps,
+    )
+
+
+def occupancy_of(arch: str, registers: int, config: KernelConfig) -> Occupancy:
+    return occupancy(arch, registers, config.threads(), config.smem_bytes())
+
+
+def register_steps(threads: int) -> list[tuple[int, int]]:
+    """(CTAs an SM, most registers a thread) where one register more would cost a CTA, most CTAs first."""
+    warps = -(-threads // 32)
+    steps: dict[int, int] = {}
+    for registers in range(8, LARGEST + 1):
+        steps[ctas_by_registers(registers, warps)] = registers
+    return sorted(((ctas, most) for ctas, most in steps.items() if ctas), reverse=True)
+
+
+def live_registers(text: str, name: str) -> dict[int, dict[str, int]]:
+    """Address to live registers by file (GPR, PRED, UGPR, ...) from a listing with `-lrm count`."""
+    columns: list[str] = []
+    live: dict[int, dict[str, int]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _COLUMNS.search(line)
+        if header:
+            columns = [word.strip() for word in header[1].strip().strip("|").split("|")]
+            continue
+        found = _CELLS.search(line)
+        if found and columns:
+            cells = [cell.strip() for cell in found[2].rstrip("|").split("|")]
+            if len(cells) != len(columns) or not all(cell.isdecimal() or not cell for cell in cells):
+                raise AnalysisError(f"{name}:{number}: live registers not understood: {line.strip()[-60:]!r}")
+            live[int(found[1], 16)] = {c: int(cell) if cell else 0 for c, cell in zip(columns, cells, strict=True)}
+    if not live:
+        raise AnalysisError(f"{name}: no column of live registers: nvdisasm gave up its data-flow analysis")
+    return live
+
+
+@dataclass(frozen=True)
+class LiveLoop:
+    parts: Parts
+    registers: int | None  # allocated by ptxas
+    live: dict[int, dict[str, int]]
+
+    def most(self, kind: str = "GPR") -> tuple[int, int]:
+        """Most live registers in the loop and the address where."""
+        return max((self.live[at.address].get(kind, 0), -at.address) for at in self.parts.loop)
+
+    def record(self) -> dict[str, object]:
+        most, at = self.most()
+        entry = self.live[self.parts.loop[0].address].get("GPR", 0)
+        return {"at_entry": entry, "most": most, "at": f"{-at:04x}", "allocated": self.registers}
+
+
+def read_live(pending: Pending) -> LiveLoop:
+    """The KV loop of a subject that was started with LIVE_OPTIONS."""
+    subject = pending.subject
+    cubin, kernel = subject.cubin_or_refuse("live registers")
+    assert pending.job is not None
+    text = pending.job.text()
+    name = f"nvdisasm of {subject.name}"
+    listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
+    parts = split(with_control(replace(listing, arch=cubin.arch), kernel))
+    return LiveLoop(parts, kernel.registers, live_registers(text, name))
+
+
+def live_table(loop: LiveLoop, every: bool) -> Table:
+    """The loop cut in sixteen stretches with the most live registers of each, or every instruction."""
+    code = loop.parts.loop
+    step = 1 if every else max(1, -(-len(code) // 16))
+    rows: list[list[Cell]] = []
+    for first in range(0, len(code), step):
+        stretch = code[first : first + step]
+        peak = max(stretch, key=lambda at: loop.live[at.address].get("GPR", 0))
+        counts = loop.live[peak.address]
+        rows.append(
+            [
+                f"{stretch[0].address:04x}",
+                len(stretch),
+                counts.get("GPR", 0),
+                counts.get("UGPR", 0),
+                counts.get("PRED", 0),
+                peak.text[:60],
+            ]
+        )
+    return Table(("from", "instructions", "live", "uniform", "predicates", "at most at"), rows)
+
+
+def occupancy_lines(loop: LiveLoop, config: KernelConfig | None) -> list[str]:
+    arch = loop.parts.listing.arch
+    most, at = loop.most()
+    lines = [f"most live registers in the loop: {most} at {-at:04x}; allocated: {loop.registers}"]
+    if config is not None and loop.registers:
+        now = occupancy_of(arch, loop.registers, config)
+        lines.append(f"{now.ctas} CTAs an SM on {arch}, limited by {now.limit}")
+        for ctas, registers in register_steps(config.threads()):
+            mark = " <- here" if ctas == now.by_registers else ""
+            if ctas <= now.by_registers + 2:
+                lines.append(f"  up to {registers} registers: {ctas} CTAs{mark}")
+    return lines
+
+
+def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Table:
+    """One row a subject."""
+    rows: list[list[Cell]] = []
+    for subject, loop in zip(subjects, loops, strict=True):
+        config = subject.config
+        resident = occupancy_of(subject.arch, loop.registers, config) if config and loop.registers else None
+        ctas, limit = (resident.ctas, resident.limit) if resident else (None, None)
+        rows.append([subject.name, subject.arch, loop.most()[0], loop.registers, ctas, limit])
+    return Table(("subject", "arch", "most live", "allocated", "CTAs an SM", "limited by"), rows)
+
+
+def add_live_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subject_arguments(parser, many=True)
+    parser.add_argument("--every", action="store_true", help="every instruction of the loop")
+    add_table_arguments(parser)
+
+
+def run_live(args: argparse.Namespace) -> int:
+    subjects = subjects_of(args)
+    for subject in subjects:
+        subject.cubin_or_refuse("live registers")
+    loops = [read_live(pending) for pending in [start(subject, LIVE_OPTIONS) for subject in subjects]]
+    if len(subjects) > 1:
+        print_table(summary_table(subjects, loops), args)
+        return DONE
+    loop, config = loops[0], subjects[0].config
+    if args.json:
+        steps = register_steps(config.threads()) if config else []
+        record = {
+            **loop.record(),
+            "steps": [{"ctas": ctas, "registers": most} for ctas, most in steps],
+            "loop": [{"address": f"{at.address:04x}", **loop.live[at.address]} for at in loop.parts.loop],
+        }
+        emit(json.dumps(record, indent=1) + "\n", args.output)
+        return DONE
+    print_table(live_table(loop, args.every), args)
+    if not args.csv:
+        emit("\n" + "\n".join(occupancy_lines(loop, config)) + "\n", None)
+    return DONE

@@ -1,0 +1,258 @@
+"""CUDA source, PTX and SASS beside each other, and slices of the PTX back to the kernel's entry.
+
+    for row in source_map(subject): print(row.source, row.ptx_lines, row.instruction.text)
+    lines = {at.line for at in backward_slice(function, 397)}
+
+The maps come from nvdisasm: -gi names the source line of an instruction with the calls it was inlined through, -gp the
+line of the PTX. PTX line numbers are those of the file that ptxas read.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DONE, AnalysisError
+from analysis.files import root
+from analysis.ladder.config import kernel_label
+from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, embedded_ptx, find_ptx, parse_ptx
+from analysis.machine_code.sass import Instruction, Listing, select
+from analysis.machine_code.subjects import Subject, add_subject_arguments, normal_arch, start, subject_of
+from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+
+
+@dataclass(frozen=True)
+class MapRow:
+    instruction: Instruction
+    source: tuple[str, ...]  # "file:line", innermost first, then where that was inlined
+    ptx_line: int | None
+
+
+def source_map(subject: Subject) -> tuple[Listing, list[MapRow]]:
+    """Every instruction of a kernel with its source lines and PTX line."""
+    subject.cubin_or_refuse("a map")
+    by_source, by_ptx = start(subject, ["-gi"]), start(subject, ["-gp"])
+    listing, ptx_listing = by_source.listing(), by_ptx.listing()
+    ptx_lines = {at.address: _ptx_line(at.source) for at in ptx_listing.instructions}
+    if not any(at.source for at in listing.instructions):
+        raise AnalysisError(f"{subject.name}: no line information: build with -lineinfo and --generate-line-info")
+    rows = [
+        MapRow(at, tuple(short_path(place) for place in at.source), ptx_lines.get(at.address)) for at in listing.body
+    ]
+    return listing, rows
+
+
+def _ptx_line(source: Iterable[str]) -> int | None:
+    for place in source:
+        file, _, line = place.rpartition(":")
+        if file == EMBEDDED:
+            return int(line)
+    return None
+
+
+def short_path(place: str) -> str:
+    """`file:line` with the file relative to the checkout, or its name alone where it lies elsewhere."""
+    file, _, line = place.rpartition(":")
+    path = Path(file)
+    try:
+        return f"{path.relative_to(root())}:{line}"
+    except ValueError:
+        return f"{path.name if path.is_absolute() else path}:{line}"
+
+
+# ---- slices ----------------------------------------------------------------------------------------------------------
+
+
+class Flow:
+    """Which statement may run after which, and which definitions reach a use."""
+
+    def __init__(self, function: Function) -> None:
+        self.statements = function.statements
+        self.by_label = {label: at for at, each in enumerate(self.statements) for label in each.label}
+        self.before: list[list[int]] = [[] for _ in self.statements]
+        for at, each in enumerate(self.statements):
+            for successor in self._successors(at, each):
+                self.before[successor].append(at)
+
+    def _successors(self, at: int, statement: Statement) -> list[int]:
+        following = [at + 1] if at + 1 < len(self.statements) else []
+        if statement.target:
+            if statement.target not in self.by_label:
+                raise AnalysisError(f"line {statement.line}: no label {statement.target}")
+            jump = [self.by_label[statement.target]]
+            return jump + following if statement.predicate else jump
+        if statement.opcode.split(".")[0] in ("ret", "exit") and not statement.predicate:
+            return []
+        if statement.opcode.startswith("brx"):
+            return sorted(set(self.by_label.values()))
+        return following
+
+    def definitions(self, at: int, register: str) -> set[int]:
+        """Statements whose value of a register may reach statement `at`. A guarded one lets older values through."""
+        found: set[int] = set()
+        seen: set[int] = set()
+        work = list(self.before[at])
+        while work:
+            place = work.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            statement = self.statements[place]
+            if register in statement.defines:
+                found.add(place)
+                if not statement.predicate:
+                    continue
+            work += self.before[place]
+        return found
+
+
+def backward_slice(function: Function, line: int) -> list[Statement]:
+    """The statements that the values used at a line come from, that of the line included, in text order."""
+    at_line = [at for at, each in enumerate(function.statements) if each.line == line]
+    if not at_line:
+        near = min((each.line for each in function.statements), key=lambda each: abs(each - line), default=None)
+        raise AnalysisError(f"line {line} holds no instruction of {function.name}; the nearest is line {near}")
+    flow = Flow(function)
+    kept: set[int] = set()
+    work = list(at_line)
+    while work:
+        at = work.pop()
+        if at in kept:
+            continue
+        kept.add(at)
+        for register in function.statements[at].uses:
+            work += flow.definitions(at, register)
+    return [function.statements[at] for at in sorted(kept)]
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def map_table(listing: Listing, rows: list[MapRow], ptx: str | None) -> Table:
+    texts = ptx.splitlines() if ptx else []
+    cells: list[list[Cell]] = []
+    last: tuple[object, ...] = ()
+    for row in rows:
+        source = " < ".join(row.source)
+        text = texts[row.ptx_line - 1].strip() if row.ptx_line and row.ptx_line <= len(texts) else ""
+        here = (source, row.ptx_line)
+        repeated = here == last
+        last = here
+        cells.append(
+            [
+                "" if repeated else source,
+                None if repeated else row.ptx_line,
+                "" if repeated else " ".join(text.split())[:70],
+                f"{row.instruction.address:04x}",
+                row.instruction.text,
+            ]
+        )
+    return Table(("source", "ptx line", "ptx", "address", "sass"), cells)
+
+
+def add_map_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subject_arguments(parser)
+    parser.add_argument("--line", metavar="FILE:LINE", help="only what comes from this source line, or from LINE alone")
+    parser.add_argument("--ptx-line", type=int, metavar="LINE", help="only what comes from this PTX line")
+    add_table_arguments(parser)
+
+
+def run_map(args: argparse.Namespace) -> int:
+    subject = subject_of(args)
+    cubin, _ = subject.cubin_or_refuse("a map")
+    listing, rows = source_map(subject)
+    if args.line:
+        rows = [row for row in rows if any(_is_line(place, args.line) for place in row.source)]
+        if not rows:
+            raise AnalysisError(f"{subject.name}: no instruction comes from {args.line}")
+    if args.ptx_line:
+        rows = [row for row in rows if row.ptx_line == args.ptx_line]
+        if not rows:
+            raise AnalysisError(f"{subject.name}: no instruction comes from PTX line {args.ptx_line}")
+    if args.json:
+        records = [
+            {
+                "address": row.instruction.address,
+                "sass": row.instruction.text,
+                "ptx_line": row.ptx_line,
+                "source": list(row.source),
+            }
+            for row in rows
+        ]
+        emit(json.dumps(records, indent=1) + "\n", args.output)
+        return DONE
+    ptx = embedded_ptx(cubin) if cubin.section(EMBEDDED) else None
+    print_table(map_table(listing, rows, ptx), args)
+    return DONE
+
+
+def _is_line(place: str, wanted: str) -> bool:
+    return place == wanted or place.endswith("/" + wanted) or (wanted.isdecimal() and place.endswith(":" + wanted))
+
+
+def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subject_arguments(parser)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--line", type=int, metavar="LINE", help="1-based line of the PTX text")
+    where.add_argument("--last", metavar="OPCODE", help="the last instruction of the kernel that begins like this")
+    parser.add_argument("--show", choices=("ptx", "sass", "both"), default="ptx", help="what is printed (ptx)")
+    parser.add_argument("--numbers", action="store_true", help="PTX line numbers and SASS addresses")
+    add_table_arguments(parser)
+
+
+def run_slice(args: argparse.Namespace) -> int:
+    name = args.cubin or args.subject
+    if not name:
+        raise AnalysisError("name a version (v07), a cubin, an executable or a PTX file")
+    module = parse_ptx(find_ptx(name, normal_arch(args.arch)), name)
+    function, line = _slice_start(module, args, name)
+    kept = backward_slice(function, line)
+    sass: dict[int, list[Instruction]] = {}
+    if args.show != "ptx":
+        args.config = function.name
+        _, rows = source_map(subject_of(args))
+        for row in rows:
+            if row.ptx_line is not None:
+                sass.setdefault(row.ptx_line, []).append(row.instruction)
+    print_table(slice_table(kept, sass, args), args)
+    return DONE
+
+
+def _slice_start(module: Module, args: argparse.Namespace, name: str) -> tuple[Function, int]:
+    """The function and line where the slice begins."""
+    if args.last is not None:
+        chosen = select([each for each in module.functions if each.entry], args.config, name)
+        lines = [at.line for at in chosen.statements if at.opcode.startswith(args.last)]
+        if not lines:
+            raise AnalysisError(f"{name}: no instruction of {kernel_label(chosen.name)} begins with {args.last}")
+        return chosen, lines[-1]
+    function = module.function_at(args.line)
+    if function is None:
+        bodies = ", ".join(f"{each.line}-{each.statements[-1].line}" for each in module.functions if each.statements)
+        raise AnalysisError(f"{name}: line {args.line} lies in no function; their lines are {bodies}")
+    return function, args.line
+
+
+def slice_table(kept: list[Statement], sass: dict[int, list[Instruction]], args: argparse.Namespace) -> Table:
+    show, numbers = args.show, args.numbers or args.json
+    columns = [
+        *(["line"] if numbers and show != "sass" else []),
+        *(["ptx"] if show != "sass" else []),
+        *(["address"] if numbers and show != "ptx" else []),
+        *(["sass"] if show != "ptx" else []),
+    ]
+    rows: list[list[Cell]] = []
+    for statement in kept:
+        instructions: list[Instruction | None] = [*sass.get(statement.line, [])]
+        if show == "sass" and not instructions:
+            continue
+        for place, at in enumerate(instructions or [None]):
+            row: dict[str, Cell] = {
+                "line": statement.line if place == 0 else None,
+                "ptx": statement.text if place == 0 else "",
+                "address": f"{at.address:04x}" if at else "",
+                "sass": at.text if at else "",
+            }
+            rows.append([row[column] for column in columns])
+    return Table(columns, rows)

@@ -1,0 +1,415 @@
+"""PTX text: where to find it, and its one grammar in Python.
+
+    module = parse_ptx(text, "v07.ptx")
+    for at in module.functions[0].statements: print(at.line, at.opcode, at.defines, at.uses)
+
+The grammar covers what compilers write and what inline assembly adds: nested scopes with registers of their own, vector
+operands, several statements on a line. A statement knows the registers it defines and uses; a store defines none.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DONE, AnalysisError
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.images import is_cubin, read_bytes, read_images
+from analysis.machine_code.subjects import VERSION, cubins_of_version, normal_arch
+from analysis.table import add_output_arguments, emit
+
+EMBEDDED = ".nv_debug_ptx_txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One instruction of a function. Registers of an inner scope carry the scope's number: `p#3`."""
+
+    line: int  # 1-based, of its first character
+    label: tuple[str, ...]  # labels that stand before it
+    predicate: str  # register of the guard, "" without
+    negated: bool
+    opcode: str  # with modifiers
+    operands: tuple[str, ...]
+    defines: tuple[str, ...]
+    uses: tuple[str, ...]  # guard included
+    target: str  # label of a branch, else ""
+    location: str  # "file:line" of the last .loc, "" without
+
+    @property
+    def text(self) -> str:
+        guard = f"@{'!' if self.negated else ''}{self.predicate.split('#')[0]} " if self.predicate else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)}".rstrip() + ";"
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    entry: bool  # a kernel
+    line: int
+    statements: tuple[Statement, ...]
+
+    @property
+    def symbol(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Module:
+    version: str
+    target: str
+    functions: tuple[Function, ...]
+
+    def function_at(self, line: int) -> Function | None:
+        """The function whose body holds a line."""
+        found = None
+        for function in self.functions:
+            if function.statements and function.line <= line <= function.statements[-1].line:
+                found = function
+        return found
+
+
+# Opcodes without a destination, by their first word or words.
+_NO_RESULT = re.compile(
+    r"(st|stmatrix|red|prefetch|prefetchu|membar|fence|bar|barrier|bra|brx|ret|exit|trap|brkpt|pmevent|nanosleep|"
+    r"cp\.async|cp\.reduce|discard|applypriority|setmaxnreg|griddepcontrol|wgmma\.(fence|commit_group|wait_group)|"
+    r"mbarrier\.(init|inval|expect_tx|complete_tx)|sust|sured|multimem\.(st|red)|tcgen05\.(st|cp|commit|dealloc|fence|"
+    r"wait|mma|shift|relinquish_alloc_permit|alloc)|st_async|clusterlaunchcontrol\.try_cancel|createpolicy_none)"
+    r"(?=\.|$)"
+)
+# These read their destination too: the accumulator of warp-group matrix instructions.
+_READS_RESULT = re.compile(r"wgmma\.mma_async")
+_BRANCH = re.compile(r"bra(\.|$)")
+_NAME = re.compile(r"[%$A-Za-z_][\w$]*")
+_REG = re.compile(r"\.reg\s+(?:\.\w+\s*)+\s*(.*)", re.DOTALL)
+_LINE_DIRECTIVES = re.compile(r"\.(loc|file|version|target|address_size)\b")
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
+_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+
+
+def parse_ptx(text: str, name: str = "PTX") -> Module:
+    """The functions of a PTX text; AnalysisError with file and line where the text is not understood."""
+    return _Parser(text, name).module()
+
+
+class _Parser:
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.text = _without_comments(text)
+        self.line = 1
+        self.at = 0
+        self.files: dict[str, str] = {}
+        self.location = ""
+
+    def error(self, problem: str, line: int | None = None) -> AnalysisError:
+        return AnalysisError(f"{self.name}:{line or self.line}: {problem}")
+
+    def module(self) -> Module:
+        version = re.search(r"\.version\s+(\d+\.\d+)", self.text)
+        target = re.search(r"\.target\s+(\w+)", self.text)
+        if not version or not target:
+            raise self.error("not PTX: .version or .target is missing", 1)
+        functions = []
+        while self._skip_space():
+            line = self.line
+            head = self._chunk()
+            declared = re.search(r"(?:^|\s)\.(entry|func)\b", head)
+            if declared and self._here() == "{":
+                named = re.search(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)", head)
+                if not named:
+                    raise self.error("a function without a name", line)
+                functions.append(Function(named[1], declared[1] == "entry", line, tuple(self._body())))
+            elif self._here() == "{":
+                self._braces()
+            elif self._here() == "}":
+                raise self.error("a '}' without its '{'")
+        if not functions:
+            raise self.error("no function", 1)
+        return Module(version[1], target[1], tuple(functions))
+
+    # Reading characters; self.line follows self.at.
+
+    def _here(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def _move(self, to: int) -> None:
+        self.line += self.text.count("\n", self.at, to)
+        self.at = to
+
+    def _skip_space(self) -> bool:
+        found = re.compile(r"\s*").match(self.text, self.at)
+        self._move(found.end() if found else self.at)
+        return self.at < len(self.text)
+
+    def _chunk(self) -> str:
+        """Text up to ';' (taken) or up to a scope's '{' or '}' (left), or a directive that ends with its line."""
+        start = self.at
+        if _LINE_DIRECTIVES.match(self.text, start):
+            end = self.text.find("\n", start)
+            self._move(len(self.text) if end < 0 else end)
+            return self.text[start : self.at]
+        depth, quoted = 0, False
+        directive = self._here() == "."
+        for position in range(start, len(self.text)):
+            mark = self.text[position]
+            if mark == '"':
+                quoted = not quoted
+            elif quoted:
+                continue
+            elif mark == ";" and depth == 0:
+                self._move(position + 1)
+                return self.text[start:position]
+            elif mark == "{":
+                opens_scope = directive and "=" not in self.text[start:position]
+                if depth == 0 and (opens_scope or position == start):
+                    self._move(position)
+                    return self.text[start:position]
+                depth += 1
+            elif mark == "}":
+                if depth == 0:
+                    self._move(position)
+                    return self.text[start:position]
+                depth -= 1
+        if self.text[start:].strip():
+            raise self.error(f"the text ends inside {self.text[start:].strip()[:60]!r}")
+        self._move(len(self.text))
+        return ""
+
+    def _braces(self) -> None:
+        """Skip a section's block."""
+        depth = 0
+        while self.at < len(self.text):
+            mark = self._here()
+            depth += {"{": 1, "}": -1}.get(mark, 0)
+            self._move(self.at + 1)
+            if depth == 0:
+                return
+        raise self.error("a '{' is never closed")
+
+    def _body(self) -> Iterator[Statement]:
+        """Statements of a function, from its '{' to the matching '}'."""
+        scopes: list[dict[str, str]] = []
+        number = 0
+        labels: list[str] = []
+        while True:
+            if not self._skip_space():
+                raise self.error("the text ends inside a function")
+            mark = self._here()
+            if mark == "{":
+                number += 1
+                scopes.append({})
+                self._move(self.at + 1)
+                continue
+            if mark == "}":
+                scopes.pop()
+                self._move(self.at + 1)
+                if not scopes:
+                    if labels:
+                        yield Statement(self.line, tuple(labels), "", False, "ret", (), (), (), "", self.location)
+                    return
+                continue
+            label = re.compile(r"([%$A-Za-z_][\w$]*)\s*:(?!:)").match(self.text, self.at)
+            if label:
+                scopes[-1].setdefault(label[1], label[1] if len(scopes) == 1 else f"{label[1]}#{number}")
+                labels.append(self._resolve(label[1], scopes))
+                self._move(label.end())
+                continue
+            line = self.line
+            chunk = self._chunk().strip()
+            if chunk.startswith("."):
+                self._directive(chunk, scopes, number)
+            elif chunk:
+                self._forward_labels(scopes, number)
+                yield self._instruction(chunk, line, tuple(labels), scopes)
+                labels = []
+
+    def _forward_labels(self, scopes: list[dict[str, str]], number: int) -> None:
+        """Labels that stand later in an inner scope, so that a branch forward to them resolves."""
+        if len(scopes) < 2:
+            return
+        end = self.text.find("}", self.at)
+        for found in re.finditer(r"(?:^|[;{\n])\s*([%$A-Za-z_][\w$]*)\s*:(?!:)", self.text[self.at : end]):
+            scopes[-1].setdefault(found[1], f"{found[1]}#{number}")
+
+    def _directive(self, chunk: str, scopes: list[dict[str, str]], number: int) -> None:
+        registers = _REG.match(chunk)
+        loc, file = _LOC.match(chunk), _FILE.match(chunk)
+        if registers:
+            for part in registers[1].split(","):
+                declared = part.strip()
+                scopes[-1][declared] = declared if len(scopes) == 1 else f"{declared}#{number}"
+        elif loc:
+            self.location = f"{self._file(loc[1])}:{loc[2]}"
+        elif file:
+            self.files[file[1]] = file[2]
+
+    def _file(self, number: str) -> str:
+        if not self.files:
+            self.files = dict(_FILE.findall(self.text))
+        return self.files.get(number, f"file {number}")
+
+    def _resolve(self, name: str, scopes: list[dict[str, str]]) -> str:
+        for scope in reversed(scopes):
+            if name in scope:
+                return scope[name]
+        return name
+
+    def _is_register(self, name: str, scopes: list[dict[str, str]]) -> bool:
+        stem = re.sub(r"\d+$", "", name)
+        return any(name in scope or any(key.startswith(f"{stem}<") for key in scope) for scope in scopes)
+
+    def _instruction(self, chunk: str, line: int, labels: tuple[str, ...], scopes: list[dict[str, str]]) -> Statement:
+        found = re.fullmatch(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", chunk, re.DOTALL)
+        if not found:
+            raise self.error(f"not an instruction: {' '.join(chunk.split())[:80]!r}", line)
+        negated, guard, opcode, rest = found.groups()
+        operands = _split_operands(rest)
+        if operands is None:
+            raise self.error(f"unbalanced operands: {' '.join(chunk.split())[:80]!r}", line)
+
+        def registers(text: str) -> list[str]:
+            names = [name for name in _NAME.findall(re.sub(r"%\w+\.[xyzw]\b", " ", text))]
+            return [self._resolve(name, scopes) for name in names if self._is_register(name, scopes)]
+
+        branch = _BRANCH.match(opcode) is not None
+        target = self._resolve(operands[-1], scopes) if branch and operands else ""
+        results = [] if branch or _NO_RESULT.match(opcode) or not operands else [operands[0]]
+        if opcode.startswith("call"):
+            results = [operands[0]] if operands and operands[0].startswith("(") and len(operands) > 1 else []
+        if results and results[0].startswith("["):
+            results = []
+        sources = operands[len(results) :] if not branch else operands[:-1]
+        if results and _READS_RESULT.match(opcode):
+            sources = operands
+        guard_name = self._resolve(guard, scopes) if guard else ""
+        return Statement(
+            line=line,
+            label=labels,
+            predicate=guard_name,
+            negated=bool(negated),
+            opcode=opcode,
+            operands=tuple(operands),
+            defines=tuple(dict.fromkeys(register for text in results for register in registers(text))),
+            uses=tuple(
+                dict.fromkeys([*([guard_name] if guard else []), *(r for text in sources for r in registers(text))])
+            ),
+            target=target,
+            location=self.location,
+        )
+
+
+def _without_comments(text: str) -> str:
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
+
+
+def _split_operands(text: str) -> list[str] | None:
+    """Operands separated by commas outside brackets; None when brackets do not balance."""
+    operands, depth, current = [], 0, ""
+    for mark in text.strip():
+        depth += 1 if mark in "{[(" else -1 if mark in "}])" else 0
+        if depth < 0:
+            return None
+        if mark == "," and depth == 0:
+            operands.append(" ".join(current.split()))
+            current = ""
+        else:
+            current += mark
+    if depth:
+        return None
+    return [*operands, " ".join(current.split())] if current.strip() else operands
+
+
+# ---- where PTX is found ----------------------------------------------------------------------------------------------
+
+
+def embedded_ptx(cubin: Cubin) -> str:
+    """The PTX that ptxas keeps in a cubin with line information: the lines of its input, without .loc and comments."""
+    section = cubin.section(EMBEDDED)
+    if section is None:
+        raise AnalysisError(f"{cubin.name}: no {EMBEDDED}: ptxas needs --generate-line-info to keep it")
+    return section.data.decode("utf-8", "replace").replace("\0", "\n")
+
+
+def section_text(cubin: Cubin, name: str) -> str:
+    """Any section: the PTX as text, strings one a line, others as hexadecimal lines of 16 bytes."""
+    if name == EMBEDDED:
+        return embedded_ptx(cubin)
+    section = cubin.section(name)
+    if section is None:
+        raise AnalysisError(
+            f"{cubin.name}: no section {name}; there are {', '.join(s.name for s in cubin.sections[1:])}"
+        )
+    if name.endswith("strtab"):
+        return section.data.decode("utf-8", "replace").strip("\0").replace("\0", "\n") + "\n"
+    rows = (section.data[at : at + 16].hex(" ", 4) for at in range(0, len(section.data), 16))
+    return "".join(f"{16 * index:06x}  {row}\n" for index, row in enumerate(rows))
+
+
+def find_ptx(name: str, arch: str) -> str:
+    """The PTX of a version, cubin, executable or PTX file."""
+    path = Path(name)
+    if VERSION.fullmatch(name):
+        paths = cubins_of_version(name, arch)
+        if not paths:
+            raise AnalysisError(f"{name} is not built for {arch}: run `make {name}`")
+        return embedded_ptx(Cubin.read(paths[0]))
+    data = read_bytes(path)
+    if is_cubin(data):
+        return embedded_ptx(Cubin(data, name))
+    if data.startswith(b"\x7fELF") or b"\0" in data[:4096]:
+        texts = [image for image in read_images(path) if image.kind == "ptx"]
+        if not texts:
+            raise AnalysisError(f"{name}: holds machine code but no PTX")
+        return texts[0].data.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace")
+
+
+# ---- command ---------------------------------------------------------------------------------------------------------
+
+
+def add_ptx_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", metavar="SUBJECT", help="version (v07), cubin, executable or PTX file")
+    parser.add_argument("--arch", default="sm_80", help="cubin of a version: sm_80, sm_90")
+    parser.add_argument("--section", metavar="NAME", help="another section of the cubin, by name")
+    parser.add_argument("--sections", action="store_true", help="list the sections of the cubin")
+    add_output_arguments(parser)
+
+
+def run_ptx(args: argparse.Namespace) -> int:
+    arch = normal_arch(args.arch)
+    if args.section or args.sections:
+        cubin = _cubin_of(args.subject, arch)
+        if args.sections:
+            names = [section.name for section in cubin.sections if section.name]
+            emit(json.dumps(names) + "\n" if args.json else "\n".join(names) + "\n", args.output)
+        else:
+            text = section_text(cubin, args.section)
+            emit(json.dumps({"section": args.section, "text": text}) + "\n" if args.json else text, args.output)
+        return DONE
+    text = find_ptx(args.subject, arch)
+    module = parse_ptx(text, args.subject)
+    record = {
+        "version": module.version,
+        "target": module.target,
+        "functions": [{"name": f.name, "entry": f.entry, "statements": len(f.statements)} for f in module.functions],
+        "text": text,
+    }
+    emit(json.dumps(record) + "\n" if args.json else text, args.output)
+    return DONE
+
+
+def _cubin_of(name: str, arch: str) -> Cubin:
+    if VERSION.fullmatch(name):
+        paths = cubins_of_version(name, arch)
+        if not paths:
+            raise AnalysisError(f"{name} is not built for {arch}: run `make {name}`")
+        return Cubin.read(paths[0])
+    return next(
+        (image.cubin(name) for image in read_images(Path(name)) if image.kind == "cubin" and image.arch == arch),
+        None,
+    ) or Cubin.read(Path(name))

@@ -1,0 +1,392 @@
+"""Control flow of a kernel: basic blocks, the loop nest, and the parts that versions are compared by.
+
+    parts = split(listing)
+    print(parts.kv.first, len(parts.regions["loop"]))
+
+The KV loop is the innermost loop with the most matrix instructions. What stands before it is prologue, and peeled
+block from the barrier before the first matrix instruction on; what follows it is remainder block up to the last matrix
+instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out of line".
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from analysis.errors import AnalysisError
+from analysis.machine_code.opcodes import MATRIX
+from analysis.machine_code.sass import Instruction, Listing
+
+REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line")
+_SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
+_INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
+_BRANCHES = _INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
+_LEAVING = _INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
+
+
+@dataclass
+class Block:
+    """Instructions that run one after another."""
+
+    first: int  # address
+    instructions: list[Instruction]
+    successors: list[int] = field(default_factory=list)  # addresses of blocks
+
+    @property
+    def last(self) -> Instruction:
+        return self.instructions[-1]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A natural loop: every path into it goes through the block at `header`."""
+
+    header: int
+    blocks: frozenset[int]
+    latches: tuple[int, ...]  # addresses of the blocks that branch back
+    children: tuple["Loop", ...] = ()
+
+    def own_blocks(self) -> frozenset[int]:
+        inner: frozenset[int] = frozenset().union(*(child.blocks for child in self.children))
+        return self.blocks - inner
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A kernel split into regions. The instructions of a region stand in address order."""
+
+    listing: Listing
+    nest: tuple[Loop, ...]  # outermost loops with their children
+    kv: Loop
+    regions: dict[str, tuple[Instruction, ...]]  # those of REGIONS that exist, in that order
+    every_pass: tuple[Instruction, ...]  # of the KV loop: what no pass with its matrix instructions leaves out
+
+    @property
+    def loop(self) -> tuple[Instruction, ...]:
+        """The KV loop without what the compiler moved out of line."""
+        return self.regions["loop"]
+
+    @cached_property
+    def matrix_count(self) -> int:
+        return sum(at.base in MATRIX for at in self.loop)
+
+
+class Graph:
+    """The control-flow graph of one kernel with its subroutines."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+        self.code = list(listing.code)
+        if not self.code:
+            raise AnalysisError(f"{listing.label}: the kernel is empty")
+        self.blocks = self._blocks()
+        self._link()
+
+    # Where a branch goes. BSYNC continues where the BSSY of its barrier register said; see _link.
+
+    def _targets(self, at: Instruction) -> list[int]:
+        if at.base not in _BRANCHES:
+            return []
+        target = self.listing.target(at)
+        if at.base in ("BRA", "JMP", "CALL") and target is None and not self._is_call(at):
+            raise AnalysisError(f"{self.listing.label}: the target of {at.text!r} at {at.address:04x} is unknown")
+        if at.base in ("BRA", "JMP") or (at.base in ("CALL", "WARPSYNC") and target is not None):
+            return [] if target is None or self._is_call(at) else [target]
+        if at.base in _INDIRECT:
+            return [target] if target is not None else []
+        return []
+
+    def _is_call(self, at: Instruction) -> bool:
+        """A call that comes back, in contrast to the CALL.REL.NOINC to a label that stands for a far branch."""
+        named = re.search(r"`\(([^)]+)\)", at.operands)
+        return at.base == "CALL" and (named is None or not named[1].startswith(".L"))
+
+    @staticmethod
+    def _falls_through(at: Instruction) -> bool:
+        if at.base not in _LEAVING:
+            return True
+        conditional = bool(at.predicate) or re.match(r"!?U?P[0-9]", at.operands) is not None or ".DIV" in at.opcode
+        if at.base == "CALL":
+            return conditional or not re.search(r"`\(\.L", at.operands)
+        return conditional
+
+    def _blocks(self) -> dict[int, Block]:
+        starts = {self.code[0].address}
+        inside = {at.address for at in self.code}
+        for position, at in enumerate(self.code):
+            targets = self._targets(at)
+            ends = bool(targets) or not self._falls_through(at) or at.base in ("BSYNC", "EXIT", "RET")
+            if at.base == "BSSY":
+                target = self.listing.target(at)
+                targets = [] if target is None else [target]
+            starts.update(target for target in targets if target in inside)
+            if ends and position + 1 < len(self.code):
+                starts.add(self.code[position + 1].address)
+        blocks: dict[int, Block] = {}
+        for at in self.code:
+            if at.address in starts:
+                block = blocks.setdefault(at.address, Block(at.address, []))
+            block.instructions.append(at)
+        return blocks
+
+    def _link(self) -> None:
+        """Fill in successors. The targets of BSYNC come from the BSSY that reach it, found by iteration."""
+        order = sorted(self.blocks)
+        next_block = dict(pairwise(order))
+        state: dict[int, dict[str, frozenset[int]]] = {first: {} for first in order}
+        work = list(order)
+        while work:
+            first = work.pop(0)
+            block = self.blocks[first]
+            barriers = dict(state[first])
+            for at in block.instructions:
+                register = re.match(r"B\d+", at.operands)
+                if at.base == "BSSY" and register:
+                    target = self.listing.target(at)
+                    barriers[register[0]] = frozenset() if target is None else frozenset({target})
+            successors = [target for target in self._targets(block.last) if target in self.blocks]
+            register = re.match(r"B\d+", block.last.operands)
+            reconverges = sorted(barriers.get(register[0], ())) if block.last.base == "BSYNC" and register else []
+            successors += [target for target in reconverges if target in self.blocks]
+            # After a BSYNC a warp stands at the target of its BSSY; without a known one it goes on.
+            moves = block.last.base == "BSYNC" and reconverges and not block.last.predicate
+            if self._falls_through(block.last) and not moves and first in next_block:
+                successors.append(next_block[first])
+            block.successors = sorted(set(successors))
+            for successor in block.successors:
+                merged = dict(state[successor])
+                for name, targets in barriers.items():
+                    merged[name] = merged.get(name, frozenset()) | targets
+                if merged != state[successor]:
+                    state[successor] = merged
+                    if successor not in work:
+                        work.append(successor)
+
+    @cached_property
+    def predecessors(self) -> dict[int, list[int]]:
+        before: dict[int, list[int]] = {first: [] for first in self.blocks}
+        for first, block in self.blocks.items():
+            for successor in block.successors:
+                before[successor].append(first)
+        return before
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Blocks that the entry reaches, in reverse postorder."""
+        entry = self.code[0].address
+        seen, finished = {entry}, []
+        stack = [(entry, iter(self.blocks[entry].successors))]
+        while stack:
+            first, rest = stack[-1]
+            following = next((each for each in rest if each not in seen), None)
+            if following is None:
+                stack.pop()
+                finished.append(first)
+            else:
+                seen.add(following)
+                stack.append((following, iter(self.blocks[following].successors)))
+        return finished[::-1]
+
+    @cached_property
+    def dominators(self) -> dict[int, int]:
+        """Immediate dominator of each reached block (Cooper, Harvey and Kennedy's iteration); the entry's is itself."""
+        position = {first: at for at, first in enumerate(self.order)}
+        entry = self.order[0]
+        found = {entry: entry}
+        changed = True
+        while changed:
+            changed = False
+            for first in self.order[1:]:
+                known = [before for before in self.predecessors[first] if before in found]
+                new = known[0]
+                for other in known[1:]:
+                    while other != new:
+                        while position[other] > position[new]:
+                            other = found[other]
+                        while position[new] > position[other]:
+                            new = found[new]
+                if found.get(first) != new:
+                    found[first] = new
+                    changed = True
+        return found
+
+    def dominates(self, above: int, below: int) -> bool:
+        while below != above:
+            up = self.dominators[below]
+            if up == below:
+                return False
+            below = up
+        return True
+
+    @cached_property
+    def nest(self) -> tuple[Loop, ...]:
+        """The outermost loops in address order; each holds its children."""
+        latches: dict[int, list[int]] = {}
+        for first in self.order:
+            for successor in self.blocks[first].successors:
+                if self.dominates(successor, first):
+                    latches.setdefault(successor, []).append(first)
+        bodies = {header: self._body(header, ends) for header, ends in latches.items()}
+
+        def build(headers: Iterable[int]) -> tuple[Loop, ...]:
+            remaining = sorted(headers, key=lambda header: (-len(bodies[header]), header))
+            loops = []
+            while remaining:
+                outer = remaining.pop(0)
+                inner = [header for header in remaining if header in bodies[outer]]
+                remaining = [header for header in remaining if header not in bodies[outer]]
+                loops.append(Loop(outer, bodies[outer], tuple(sorted(latches[outer])), build(inner)))
+            return tuple(sorted(loops, key=lambda loop: loop.header))
+
+        return build(bodies)
+
+    def _body(self, header: int, latches: list[int]) -> frozenset[int]:
+        body, work = {header}, list(latches)
+        while work:
+            first = work.pop()
+            if first not in body:
+                body.add(first)
+                work += self.predecessors[first]
+        return frozenset(body)
+
+    def loops(self) -> list[Loop]:
+        """All loops, an outer one before its children."""
+        found: list[Loop] = []
+        work = list(self.nest)
+        while work:
+            loop = work.pop(0)
+            found.append(loop)
+            work = [*loop.children, *work]
+        return found
+
+    def instructions(self, blocks: Iterable[int]) -> list[Instruction]:
+        """The instructions of blocks in address order, without NOPs."""
+        return [at for first in sorted(blocks) for at in self.blocks[first].instructions if at.base != "NOP"]
+
+
+def matrix_count(instructions: Iterable[Instruction]) -> int:
+    return sum(at.base in MATRIX for at in instructions)
+
+
+def in_line(graph: Graph, loop: Loop) -> list[int]:
+    """The blocks of a loop that stand together around its header; the others were moved out of line."""
+    order = sorted(graph.blocks)
+    position = {first: at for at, first in enumerate(order)}
+    found = [loop.header]
+    for step in (1, -1):
+        at = position[loop.header] + step
+        while 0 <= at < len(order) and order[at] in loop.blocks:
+            found.append(order[at])
+            at += step
+    return sorted(found)
+
+
+def find_kv_loop(graph: Graph) -> Loop:
+    """The innermost loop with matrix instructions, that with the most; without any, the longest innermost loop.
+
+    A spin on a barrier inside it holds no matrix instructions, so it does not hide the loop around it.
+    """
+    loops = graph.loops()
+    if not loops:
+        raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
+
+    def matrix(loop: Loop) -> int:
+        return matrix_count(graph.instructions(loop.blocks))
+
+    inner = [loop for loop in loops if matrix(loop) and not any(matrix(child) for child in loop.children)]
+    if inner:
+        return max(inner, key=lambda loop: (matrix(loop), -loop.header))
+    return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
+
+
+def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
+    """Of these blocks of a loop, those that every way round it goes through that runs its matrix instructions."""
+    heart = max(near, key=lambda first: matrix_count(graph.blocks[first].instructions))
+
+    def leads_back(avoided: int) -> bool:
+        work, seen = [heart], {avoided}
+        while work:
+            for successor in graph.blocks[work.pop()].successors:
+                if successor == loop.header and successor not in seen:
+                    return True
+                if successor in loop.blocks and successor not in seen:
+                    seen.add(successor)
+                    work.append(successor)
+        return False
+
+    return [block for block in near if graph.dominates(block, heart) or not leads_back(block)]
+
+
+def split(listing: Listing) -> Parts:
+    """The regions of a kernel; AnalysisError when it has no loop."""
+    graph = Graph(listing)
+    kv = find_kv_loop(graph)
+    near = in_line(graph, kv)
+    loop = graph.instructions(near)
+    first, last = loop[0].address, loop[-1].address
+    body = listing.body
+    before = [at for at in body if at.address < first]
+    main_end = next((at.address for at in body if at.address > last and _ends(at)), body[-1].address)
+    after = [at for at in body if last < at.address <= main_end]
+    cut = _start_of_peeled_block(before)
+    rest = max((at + 1 for at, each in enumerate(after) if each.base in MATRIX), default=0)
+    parts = dict(
+        zip(
+            REGIONS,
+            (
+                before[:cut],
+                before[cut:],
+                loop,
+                after[:rest],
+                after[rest:],
+                [at for at in body if at.address > main_end],
+            ),
+            strict=True,
+        )
+    )
+    always = every_pass(graph, kv, near)
+    regions = {name: tuple(part) for name, part in parts.items() if part}
+    return Parts(listing, graph.nest, kv, regions, tuple(graph.instructions(always)))
+
+
+def _ends(at: Instruction) -> bool:
+    return at.base == "EXIT" and not at.predicate
+
+
+def _start_of_peeled_block(before: list[Instruction]) -> int:
+    """Position of the barrier before the first matrix instruction, with the waits that lead to it."""
+    matrix = next((position for position, at in enumerate(before) if at.base in MATRIX), None)
+    if matrix is None:
+        return len(before)
+    cut = matrix
+    while cut > 0 and before[cut - 1].base not in _SYNCHRONISING:
+        cut -= 1
+    if cut == 0:
+        return matrix
+    while cut > 0 and before[cut - 1].base in _SYNCHRONISING:
+        cut -= 1
+    return cut
+
+
+def to_dot(graph: Graph) -> str:
+    """The control-flow graph in the language of Graphviz; loop headers are drawn bold."""
+    headers = {loop.header for loop in graph.loops()}
+    kv = find_kv_loop(graph).blocks if headers else frozenset()
+    lines = [
+        "digraph kernel {",
+        f"    label = {_quoted(graph.listing.label)};",
+        '    node [shape=box, fontname="monospace"];',
+    ]
+    for first, block in sorted(graph.blocks.items()):
+        matrix = matrix_count(block.instructions)
+        title = f"{first:04x}: {len(block.instructions)} instructions" + (f", {matrix} matrix" if matrix else "")
+        style = (["bold"] if first in headers else []) + (["filled"] if first in kv else [])
+        extra = f', style="{",".join(style)}"' if style else ""
+        lines.append(f"    b{first:x} [label={_quoted(title + chr(10) + block.last.text)}{extra}];")
+        lines += [f"    b{first:x} -> b{successor:x};" for successor in block.successors]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

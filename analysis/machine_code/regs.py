@@ -1,0 +1,359 @@
+"""Registers, spills and memory of every instance: the CSV of one build, the report over versions, kept captures.
+
+    python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C --csv -o regs/v07.sm_80.csv
+    python3 -m analysis registers                  # the report, over what lies in regs/
+    python3 -m analysis capture --name before      # keep the logs of a whole build under a name
+    python3 -m analysis captures before after      # compare two
+
+Sizes are bytes. "0 bytes spill" does not mean no local memory, so LDL and STL are counted in the machine code. A figure
+that the input can't hold is written n/a.
+"""
+
+import argparse
+import datetime
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import read_text, root, write_atomically
+from analysis.ladder.config import kernel_label
+from analysis.ladder.headers import load_all
+from analysis.machine_code.cubin import CodeSummary, code_summary
+from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
+from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
+
+NOT_APPLICABLE = "n/a"
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """One kernel in a register CSV; the fields are its columns in order. None is written n/a."""
+
+    config: str  # short form; of a kernel that is not ours its label or demangled name
+    arch: str
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    static_smem: int
+    barriers: int | None
+    cmem: str  # "424[0]", several banks joined by "+"; n/a where ptxas does not print it
+    code_hash: str | None
+    ldl: int | None
+    stl: int | None
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "barriers", "ldl", "stl")
+
+
+def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
+    """A row for each kernel of a log, joined with its machine code by symbol; sorted."""
+    rows = [_row(usage, code) for usage in log.entries]
+    if code is not None:
+        unseen = code.keys() - {usage.name for usage in log.entries}
+        if unseen:
+            raise AnalysisError(f"the log lacks {len(unseen)} kernels of the cubin, the first: {min(unseen)}")
+    return sorted(rows, key=_order)
+
+
+def _order(row: Row) -> tuple[str, str]:
+    return (row.config, row.arch)
+
+
+def _row(usage: Usage, code: dict[str, CodeSummary] | None) -> Row:
+    summary = None if code is None else code.get(usage.name)
+    if code is not None and summary is None:
+        raise AnalysisError(f"the cubin lacks the kernel {usage.name!r} of the log")
+    if summary is not None and summary.registers not in (None, usage.registers):
+        raise AnalysisError(
+            f"{usage.name}: {usage.registers} registers in the log, {summary.registers} in the cubin: not of one build"
+        )
+    return Row(
+        config=kernel_label(usage.name),
+        arch=usage.arch,
+        registers=_known(usage.registers),
+        stack=_known(usage.stack),
+        spill_stores=_known(usage.spill_stores),
+        spill_loads=_known(usage.spill_loads),
+        static_smem=_known(usage.static_smem),
+        barriers=usage.barriers,
+        cmem="+".join(f"{size}[{bank}]" for bank, size in usage.cmem) or NOT_APPLICABLE,
+        code_hash=None if summary is None else summary.code_hash,
+        ldl=None if summary is None else summary.ldl,
+        stl=None if summary is None else summary.stl,
+    )
+
+
+def _known(figure: int | None) -> int:
+    assert figure is not None, "parse_log refuses an entry function without its figures"
+    return figure
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def to_csv(rows: Iterable[Row]) -> str:
+    """The text of a register CSV."""
+    return Table(COLUMNS, [cells(row) for row in rows]).csv()
+
+
+def cells(row: Row) -> list[Cell]:
+    """The values of a row, n/a for what is not known."""
+    values: list[Cell] = [getattr(row, name) for name in COLUMNS]
+    return [NOT_APPLICABLE if value is None else value for value in values]
+
+
+def parse_csv(text: str, name: str) -> list[Row]:
+    """Read a register CSV back; a column or a value that does not belong is an error naming the line."""
+    rows = [_parse_row(values, where) for where, values in read_columns(text, COLUMNS, name)]
+    if not rows:
+        raise AnalysisError(f"{name}: no kernel in this file")
+    return rows
+
+
+def _parse_row(values: dict[str, str], where: str) -> Row:
+    def number(column: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", values[column]):
+            raise AnalysisError(f"{where}: {column} = {values[column]!r}: not a number")
+        return int(values[column])
+
+    def number_or_none(column: str) -> int | None:
+        return None if values[column] == NOT_APPLICABLE else number(column)
+
+    return Row(
+        values["config"],
+        values["arch"],
+        number("registers"),
+        number("stack"),
+        number("spill_stores"),
+        number("spill_loads"),
+        number("static_smem"),
+        number_or_none("barriers"),
+        values["cmem"],
+        None if values["code_hash"] == NOT_APPLICABLE else values["code_hash"],
+        number_or_none("ldl"),
+        number_or_none("stl"),
+    )
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The rows of a register CSV file."""
+    return parse_csv(read_text(path), str(path))
+
+
+def read_folder(folder: Path) -> dict[str, list[Row]]:
+    """Version to rows of every vNN.sm_XX.csv in a folder."""
+    versions: dict[str, list[Row]] = {}
+    for path in sorted(folder.glob("v[0-9][0-9].sm_*.csv")):
+        versions.setdefault(path.name[:3], []).extend(read_csv(path))
+    if not versions:
+        raise AnalysisError(f"{folder}: no register CSV there: run `make regs`")
+    return versions
+
+
+def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel must then be ours")
+    parser.add_argument("--arch", metavar="ARCH", help="architecture that every kernel must be for, such as sm_80")
+    parser.add_argument("--log", type=Path, required=True, metavar="LOG", help="what ptxas -v printed")
+    parser.add_argument("--cubin", type=Path, metavar="CUBIN", help="machine code of the same build: hash, LDL, STL")
+    add_table_arguments(parser)
+
+
+def run_regs(args: argparse.Namespace) -> int:
+    log = read_log(args.log)
+    rows = rows_of(log, code_summary(args.cubin) if args.cubin else None)
+    for row in rows:
+        if args.arch and row.arch != args.arch:
+            raise AnalysisError(f"{args.log}: {row.config} is compiled for {row.arch}, not {args.arch}")
+        if args.version and not row.config.startswith("("):
+            raise AnalysisError(f"{args.log}: {row.config!r} is not a kernel of {args.version}")
+    for note in log.notes:
+        print(f"{args.log}:{note.line}: {f'{note.code}: ' if note.code else ''}{note.text}", file=sys.stderr)
+    print_table(Table(COLUMNS, [cells(row) for row in rows]), args)
+    return DONE
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+JUMP = 8  # registers more or fewer than the parent's that are worth a mark: the allocation granularity of a warp
+
+
+def report_table(versions: dict[str, list[Row]], parents: dict[str, str]) -> Table:
+    """Every kernel of every version, the most registers and spills first, with what stands out against the parent."""
+    table = []
+    for version, rows in versions.items():
+        parent_rows = versions.get(parents.get(version, ""), [])
+        for row in rows:
+            parent = counterpart(row, parent_rows)
+            change = row.registers - parent.registers if parent else None
+            table.append((version, row, change, marks(row, parent)))
+    table.sort(key=lambda line: (-(line[1].spill_stores + line[1].spill_loads), -line[1].registers, line[0]))
+    columns = ("version", "arch", "config", "registers", "change", "stack", "stores", "loads", "LDL", "STL", "note")
+    return Table(
+        columns,
+        [
+            (
+                version,
+                row.arch,
+                row.config,
+                row.registers,
+                change,
+                row.stack,
+                row.spill_stores,
+                row.spill_loads,
+                row.ldl,
+                row.stl,
+                note,
+            )
+            for version, row, change, note in table
+        ],
+    )
+
+
+def counterpart(row: Row, parent_rows: list[Row]) -> Row | None:
+    """The parent's kernel to compare with: of the same config, else its only one of the same dtype."""
+    same = [each for each in parent_rows if _order(each) == _order(row)]
+    if same:
+        return same[0]
+    dtype = row.config.split(",")[0]
+    near = [each for each in parent_rows if each.arch == row.arch and each.config.split(",")[0] == dtype]
+    return near[0] if len(near) == 1 else None
+
+
+def marks(row: Row, parent: Row | None) -> str:
+    """What stands out: spills, local memory without spills, a jump in registers against the parent."""
+    found = []
+    if row.spill_stores or row.spill_loads:
+        found.append("SPILLS")
+    elif row.ldl or row.stl or row.stack:
+        found.append("LOCAL MEMORY")
+    if parent and (parent.spill_stores or parent.spill_loads) and "SPILLS" not in found:
+        found.append("spills gone")
+    if parent and abs(row.registers - parent.registers) >= JUMP:
+        found.append("MORE REGISTERS" if row.registers > parent.registers else "fewer registers")
+    return ", ".join(found)
+
+
+def add_registers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", metavar="VER", help='versions to show, such as "v09 v10"; all without it')
+    parser.add_argument("--arch", metavar="ARCH", help="one architecture, such as sm_80")
+    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="folder of the CSVs; regs/ without it")
+    add_table_arguments(parser)
+
+
+def run_registers(args: argparse.Namespace) -> int:
+    versions = read_folder(args.folder or root() / "regs")
+    parents = {name: version.header.parent for name, version in load_all(root()).items()}
+    table = report_table(versions, parents)
+    chosen = (args.version or "").replace(",", " ").split()
+    unknown = [name for name in chosen if name not in versions]
+    if unknown:
+        raise AnalysisError(f"no register CSV of {unknown[0]}; there are: {' '.join(versions)}")
+    rows = [row for row in table.rows if (not chosen or row[0] in chosen) and (not args.arch or row[1] == args.arch)]
+    print_table(Table(table.columns, rows), args)
+    return DONE
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+def captures_folder() -> Path:
+    """Where captures are kept; git ignores it, for logs hold times."""
+    return root() / "logs" / "build"
+
+
+def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", metavar="NAME", help="name of the capture; a time stamp without it")
+    parser.add_argument("--logs", type=Path, nargs="*", metavar="LOG", help="logs to keep; logs/ptxas/ without it")
+    parser.add_argument("--force", action="store_true", help="replace a capture of this name")
+    parser.add_argument("--json", action="store_true", help="print the files written as JSON")
+
+
+def run_capture(args: argparse.Namespace) -> int:
+    name = args.name or datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise AnalysisError(f"--name {name}: letters, digits, '.', '_' and '-' only")
+    logs = args.logs or sorted(
+        path for path in (root() / "logs/ptxas").glob("v[0-9][0-9].sm_*.log") if ".demangled." not in path.name
+    )
+    if not logs:
+        raise AnalysisError("no ptxas log in logs/ptxas: run `make all`")
+    folder = captures_folder()
+    target = folder / f"{name}.log"
+    if target.exists() and args.name and not args.force:
+        raise AnalysisError(f"{target} is there already: choose another name, or --force")
+    text = "".join(f"# {path.name}\n{read_text(path)}" for path in logs)
+    texts = {"log": text, "demangled.log": demangle(text), "csv": capture_csv(text, str(target))}
+    for suffix, content in texts.items():
+        write_atomically(folder / f"{name}.{suffix}", content)
+    if args.json:
+        print(json.dumps([str(folder / f"{name}.{suffix}") for suffix in texts]))
+    else:
+        print(f"kept as {target.relative_to(root())}, .demangled.log and .csv ({len(logs)} logs)")
+    return DONE
+
+
+def capture_csv(text: str, name: str) -> str:
+    """The CSV of a captured build: the log each kernel stood in, then the columns of a register CSV."""
+    rows: list[list[Cell]] = []
+    for part in re.split(r"^# (?=\S+\.log$)", text, flags=re.MULTILINE)[1:]:
+        source, _, body = part.partition("\n")
+        log = parse_log(body, f"{name}, {source}")
+        stem = re.fullmatch(r"(v[0-9]{2})\.(sm_\w+)\.log", source)
+        cubin = root() / "build" / stem[1] / f"{stem[2]}.cubin" if stem else None
+        code = code_summary(cubin) if cubin and cubin.exists() else None
+        rows += [[source.removesuffix(".log"), *cells(row)] for row in rows_of(log, code)]
+    return Table(("source", *COLUMNS), rows).csv()
+
+
+def read_capture(name: str) -> dict[tuple[str, str, str], Row]:
+    """(source, config, arch) to row of a capture, by its name."""
+    path = captures_folder() / f"{name}.csv"
+    if not path.exists():
+        there = sorted(each.name.removesuffix(".csv") for each in captures_folder().glob("*.csv"))
+        raise AnalysisError(f"no capture {name!r}; there are: {' '.join(there) or 'none'}")
+    lines = read_text(path).splitlines()
+    if not lines or not lines[0].startswith("source,"):
+        raise AnalysisError(f"{path}:1: not the CSV of a capture")
+    sources = [line.split(",", 1)[0] for line in lines[1:]]
+    rest = "\n".join(line.split(",", 1)[1] for line in lines)
+    return {
+        (source, row.config, row.arch): row for source, row in zip(sources, parse_csv(rest, str(path)), strict=True)
+    }
+
+
+def capture_changes(
+    before: dict[tuple[str, str, str], Row], after: dict[tuple[str, str, str], Row]
+) -> list[Sequence[Cell]]:
+    """(source, config, arch, figure, before, after) of all that differs between two captures."""
+    changes: list[Sequence[Cell]] = []
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None:
+            changes.append((*key, "kernel", "there" if old else "absent", "there" if new else "absent"))
+            continue
+        for name in (*FIGURES, "cmem", "code_hash"):
+            if getattr(old, name) != getattr(new, name):
+                changes.append((*key, name, getattr(old, name), getattr(new, name)))
+    return changes
+
+
+def add_captures_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="BEFORE", help="name of a capture")
+    parser.add_argument("after", metavar="AFTER", help="name of another")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 when they differ")
+    add_table_arguments(parser)
+
+
+def run_captures(args: argparse.Namespace) -> int:
+    changes = capture_changes(read_capture(args.before), read_capture(args.after))
+    if not changes and not (args.json or args.csv):
+        print(f"{args.before} and {args.after} are equal")
+    else:
+        print_table(Table(("source", "config", "arch", "figure", args.before, args.after), changes), args)
+    return DIFFERENT if changes and args.exit_code else DONE

@@ -1,0 +1,369 @@
+"""Machine code as records: listings parsed and joined with the control codes of the instruction words.
+
+    listing = disassemble(Path("build/v07/sm_80.cubin"), config)
+    for at in listing.instructions: print(at.control, at.opcode, at.operands)
+
+The text comes from `nvdisasm -c`; parse_listing also reads `cuobjdump -sass` and the files of sass/. Opcodes are
+always the text's. nvdisasm does not print how an instruction waits and stalls, so that comes from bits 105 to 125 of
+its 128-bit word.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import KernelConfig, kernel_label
+from analysis.machine_code.cubin import NOP, OPCODE_MASK, WORD_BYTES, Cubin, Kernel, config_of
+from analysis.machine_code.opcodes import KNOWN
+from analysis.machine_code.toolkit import finish, start
+
+NO_BARRIER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the scheduler reads of an instruction: `B0-2---:R0:W1:Y:S07`."""
+
+    stall: int  # cycles until this warp's next instruction may issue
+    yields: bool  # Y: the scheduler prefers another warp next
+    write: int  # scoreboard released when the result is written; 7 is none
+    read: int  # scoreboard released when the operands are read; 7 is none
+    wait: int  # bit mask of the scoreboards this instruction waits for
+    reuse: int  # bit mask of the operands kept in the reuse cache
+
+    @classmethod
+    def of_word(cls, word: int) -> "Control":
+        """Bits 105-108 stall, 109 yield (0 yields), 110-112 write, 113-115 read, 116-121 wait, 122-125 reuse."""
+        bits = word >> 105
+        return cls(bits & 15, not bits >> 4 & 1, bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63, bits >> 17 & 15)
+
+    def __str__(self) -> str:
+        wait = "".join(str(i) if self.wait >> i & 1 else "-" for i in range(6))
+        read, write = ("-" if b == NO_BARRIER else str(b) for b in (self.read, self.write))
+        return f"B{wait}:R{read}:W{write}:{'Y' if self.yields else '-'}:S{self.stall:02d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    address: int
+    predicate: str  # "", "@P0", "@!UPT", ...
+    opcode: str  # with modifiers
+    operands: str
+    control: Control | None = None
+    source: tuple[str, ...] = ()  # "file:line" of -g, innermost first, when the listing holds it
+
+    @property
+    def base(self) -> str:
+        """The opcode without modifiers."""
+        return self.opcode.split(".", 1)[0]
+
+    @property
+    def never(self) -> bool:
+        """Predicated with a constant false: a dummy that ptxas inserted, never executed."""
+        return self.predicate in ("@!PT", "@!UPT")
+
+    @property
+    def text(self) -> str:
+        return " ".join(part for part in (self.predicate, self.opcode, self.operands) if part)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One kernel with the subroutines that follow it in its section."""
+
+    symbol: str  # or the short form that stands for it in our own listings; "" where the text names no kernel
+    arch: str  # "" where the text does not say
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int] = field(default_factory=dict)  # name to address
+
+    @property
+    def label(self) -> str:
+        """Short form or the name of a foreign kernel."""
+        return kernel_label(self.symbol) if self.symbol else "unnamed kernel"
+
+    @property
+    def config(self) -> KernelConfig | None:
+        return config_of(self.symbol)
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """Address to position in instructions."""
+        return {at.address: position for position, at in enumerate(self.instructions)}
+
+    @cached_property
+    def code(self) -> tuple[Instruction, ...]:
+        """Without the NOP padding at the end and the branch to itself that closes the code."""
+        end = len(self.instructions)
+        while end and self.instructions[end - 1].base == "NOP":
+            end -= 1
+        return tuple(at for at in self.instructions[:end] if not self.closes(at))
+
+    @cached_property
+    def body(self) -> tuple[Instruction, ...]:
+        """What counts as an instruction: the code without NOPs."""
+        return tuple(at for at in self.code if at.base != "NOP")
+
+    def closes(self, at: Instruction) -> bool:
+        return at.base == "BRA" and not at.predicate and self.target(at) == at.address
+
+    def target(self, at: Instruction) -> int | None:
+        """Address that the operands name, None when they name none or one outside this code."""
+        named = re.search(r"`\(([^)]+)\)", at.operands)
+        if named:
+            return self.labels.get(named[1])
+        number = re.search(r"(?:^|[\s,])(0x[0-9a-f]+)$", at.operands)
+        if number and int(number[1], 16) in self.index:
+            return int(number[1], 16)
+        return None
+
+
+CONTROL = r"B[-0-5]{6}:R[-0-5]:W[-0-5]:[-Y]:S\d\d"
+_INSTRUCTION = re.compile(
+    rf"\s*/\*([0-9a-f]{{4,}})\*/\s+(?:({CONTROL})\s+)?(?:(@!?U?P[T0-9]+)\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*(.*)$"
+)
+_LABEL = re.compile(r"([.$\w]+):\s*(?://.*)?$")
+_SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ kernel (\S.*?) -+$")
+_ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
+_SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line (\d+)( inlined at .*)?$")
+_ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
+_SKIPPED = re.compile(
+    r"\s*(//.*|\.(section|sectioninfo|sectionflags|align|global|weak|type|size|other|elftype|headerflags|target|dword|"
+    r"byte|zero|word|string|nv|local|common|short|quad|reloc|loc|file)\b.*|\.{3,}|#.*|Fatbin.*|=+|arch =.*|"
+    r"code version =.*|host =.*|compile_size =.*|compressed|producer =.*|identifier:.*|code for.*|Function :.*|"
+    r"/\*[0-9a-f]+\*/\s*[{}]?|[{}]|-+)?\s*$"
+)
+
+
+@cache  # a listing of thousands of lines has some hundred codes
+def _control_of_text(text: str) -> Control:
+    wait, read, write, yields, stall = text.split(":")
+    mask = sum(1 << i for i, mark in enumerate(wait[1:]) if mark != "-")
+    write_barrier, read_barrier = (NO_BARRIER if part[1] == "-" else int(part[1]) for part in (write, read))
+    return Control(int(stall[1:]), yields == "Y", write_barrier, read_barrier, mask, 0)
+
+
+def parse_listing(text: str, name: str = "listing") -> list[Listing]:
+    """The kernels of a listing in its order. An unknown opcode or line is an AnalysisError that names the place."""
+    listings: list[Listing] = []
+    state = _Reader(name)
+    for number, line in enumerate(text.splitlines(), start=1):
+        finished = state.line(number, line)
+        if finished:
+            listings.append(finished)
+    last = state.finish()
+    if last:
+        listings.append(last)
+    if not listings:
+        raise AnalysisError(f"{name}: no instruction recognised in {len(text.splitlines())} lines")
+    return listings
+
+
+class _Reader:
+    """Collects one kernel after another from the lines of a listing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.arch = ""
+        self.symbol = ""
+        self.instructions: list[Instruction] = []
+        self.pending: list[str] = []  # labels before the next instruction
+        self.labels: dict[str, int] = {}
+        self.source: list[str] = []
+        self.fresh_source = False
+
+    def finish(self) -> Listing | None:
+        if not self.instructions:
+            return None
+        end = self.instructions[-1].address + WORD_BYTES
+        self.labels |= dict.fromkeys(self.pending, end)
+        listing = Listing(self.symbol, self.arch, tuple(self.instructions), self.labels)
+        self.instructions, self.labels, self.pending, self.symbol, self.source = [], {}, [], "", []
+        return listing
+
+    def line(self, number: int, line: str) -> Listing | None:
+        found = _INSTRUCTION.match(line)
+        if found:
+            return self._instruction(number, line, found)
+        section = _SECTION.match(line)
+        if section:
+            finished = self.finish()
+            self.symbol = section[1] or section[2] or section[3]
+            return finished
+        label = _LABEL.match(line)
+        source = _SOURCE.match(line)
+        arch = _ARCH.match(line)
+        encoding = _ENCODING.search(line)
+        if source:
+            if not self.fresh_source:
+                self.source = []
+            self.source.append(f"{source[1]}:{source[2]}")
+            self.fresh_source = True
+        elif label:
+            self.pending.append(label[1])
+        elif arch:
+            self.arch = arch[1]
+        elif encoding and self.instructions:
+            last = self.instructions[-1]
+            self.instructions[-1] = replace(last, control=Control.of_word(int(encoding[1], 16) << 64))
+        elif not _SKIPPED.match(line):
+            raise AnalysisError(f"{self.name}:{number}: line not understood: {line.strip()[:100]!r}")
+        return None
+
+    def _instruction(self, number: int, line: str, found: re.Match[str]) -> Listing | None:
+        address, control, predicate, opcode, rest = found.groups()
+        base = opcode.split(".", 1)[0]
+        if base not in KNOWN:
+            raise AnalysisError(f"{self.name}:{number}: unknown opcode {opcode!r}: {line.strip()[:100]!r}")
+        finished = None
+        at = int(address, 16)
+        if self.instructions and at <= self.instructions[-1].address:
+            if at:
+                before = self.instructions[-1].address
+                raise AnalysisError(f"{self.name}:{number}: address {address} after {before:04x}")
+            finished = self.finish()
+        operands = re.sub(r"\s*(;.*|//.*|/\*.*)$", "", rest).rstrip()
+        self.labels |= dict.fromkeys(self.pending, at)
+        self.pending = []
+        decoded = _control_of_text(control) if control else None
+        self.instructions.append(Instruction(at, predicate or "", opcode, operands, decoded, tuple(self.source)))
+        self.fresh_source = False
+        return finished
+
+
+# ---- cubins ----------------------------------------------------------------------------------------------------------
+
+
+class Named(Protocol):
+    """A kernel of a cubin or of a listing."""
+
+    @property
+    def symbol(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def select(kernels: Sequence[N], choice: KernelConfig | str | None, name: str) -> N:
+    """The kernel that a config, short form, symbol or index from 0 chooses.
+
+    Without a choice: the only one, or the lowest config of ours. Two that fit are an error that names both.
+    """
+    if not kernels:
+        raise AnalysisError(f"{name}: no kernel in this file")
+    configs = [config_of(kernel.symbol) for kernel in kernels]
+    there = "; ".join(f"{position}: {kernel_label(kernel.symbol)}" for position, kernel in enumerate(kernels))
+    if choice is None:
+        if len(kernels) == 1:
+            return kernels[0]
+        choice = min((config for config in configs if config), default=None)
+        if choice is None:
+            raise AnalysisError(f"{name}: {len(kernels)} kernels, choose one with --config: {there}")
+    if isinstance(choice, str) and choice.isdecimal():
+        if int(choice) >= len(kernels):
+            raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
+        return kernels[int(choice)]
+    wanted = choice if isinstance(choice, KernelConfig) else config_of(choice)
+    chosen = [
+        kernel
+        for kernel, config in zip(kernels, configs, strict=True)
+        if kernel.symbol == choice or (wanted is not None and config == wanted)
+    ]
+    if not chosen:
+        raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
+    if len(chosen) > 1:
+        symbols = ", ".join(kernel.symbol for kernel in chosen)
+        raise AnalysisError(f"{name}: {len(chosen)} kernels of the config {choice}, choose one by symbol: {symbols}")
+    return chosen[0]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A disassembly under way; several run side by side."""
+
+    cubin: Cubin
+    kernel: Kernel
+    process: "subprocess.Popen[str]"
+
+    def text(self) -> str:
+        """What nvdisasm printed."""
+        return finish(self.process)
+
+    def listing(self) -> Listing:
+        found = parse_listing(self.text(), f"nvdisasm of {self.cubin.name}")
+        mine = [each for each in found if each.symbol == self.kernel.symbol]
+        if len(mine) != 1:
+            raise AnalysisError(f"{self.cubin.name}: nvdisasm printed {len(mine)} listings of {self.kernel.symbol}")
+        return with_control(replace(mine[0], arch=self.cubin.arch), self.kernel)
+
+
+def start_job(cubin: Cubin, kernel: Kernel, path: Path, options: Sequence[str] = ()) -> Job:
+    """Begin to disassemble one kernel of the cubin at `path`, with more nvdisasm options."""
+    return Job(cubin, kernel, start("nvdisasm", ["-c", "-fun", str(kernel.index), *options, str(path)]))
+
+
+def disassemble(path: Path, choice: KernelConfig | str | None = None) -> Listing:
+    """The listing of one kernel of a cubin, with control codes."""
+    cubin = Cubin.read(path)
+    kernel = select(cubin.entries, choice, str(path))
+    return start_job(cubin, kernel, path).listing()
+
+
+def with_control(listing: Listing, kernel: Kernel) -> Listing:
+    """Join each instruction with its word. Only padding may be missing from the text."""
+    words = dict(enumerate(kernel.words))
+    joined = []
+    for at in listing.instructions:
+        word = words.pop(at.address // WORD_BYTES, None)
+        if word is None or at.address % WORD_BYTES:
+            raise AnalysisError(f"{kernel.symbol}: no code at {at.address:04x}, where the listing has {at.text!r}")
+        joined.append(replace(at, control=Control.of_word(word)))
+    left = [place for place, word in words.items() if word & OPCODE_MASK != NOP]
+    if left:
+        raise AnalysisError(
+            f"{kernel.symbol}: {len(left)} instructions are not in the listing, the first at {left[0] * WORD_BYTES:04x}"
+        )
+    return replace(listing, instructions=tuple(joined))
+
+
+# ---- printing --------------------------------------------------------------------------------------------------------
+
+
+def format_listing(listing: Listing) -> str:
+    """A listing with control codes; names are short forms, so that only machine code differs between two listings."""
+    return "\n".join(_listing_lines(listing)) + "\n"
+
+
+def _listing_lines(listing: Listing) -> Iterator[str]:
+    at_address: dict[int, list[str]] = {}
+    for name, address in listing.labels.items():
+        if listing.symbol not in name or not listing.symbol:
+            at_address.setdefault(address, []).append(name)
+    if listing.arch:
+        yield f"\t.target\t{listing.arch}"
+    if listing.symbol:
+        name = listing.config.short_form() if listing.config else listing.symbol
+        yield f"//--------------------- kernel {name} ---------------------"
+    for at in listing.code:
+        for name in at_address.get(at.address, []):
+            yield f"{name}:"
+        control = f"{at.control}  " if at.control else ""
+        yield f"        /*{at.address:04x}*/  {control}{at.predicate:>6} {at.opcode} {at.operands}".rstrip() + " ;"
+
+
+def bare(text: str) -> str:
+    """Any listing without addresses, encodings and control codes: what diff(1) can compare."""
+    lines = []
+    for line in text.splitlines():
+        found = _INSTRUCTION.match(line)
+        if found:
+            _, _, predicate, opcode, rest = found.groups()
+            operands = re.sub(r"\s*(;.*|//.*|/\*.*)$", "", rest).rstrip()
+            lines.append("        " + " ".join(part for part in (predicate, opcode, operands) if part) + " ;")
+        elif not _ENCODING.search(line):
+            lines.append(line.rstrip())
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,318 @@
+"""What changed in the machine code between two kernels, loop first: `python3 -m analysis sass-diff v10 v11`.
+
+    change = compare(split(before), split(after))
+    print(change.verdict)
+
+Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
+differ, counts are divided by them. The aligned text diff can rename registers away, so that moves of a value to another
+register do not show.
+"""
+
+import argparse
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import root
+from analysis.ladder.config import KernelConfig, parse_config
+from analysis.ladder.headers import load
+from analysis.ladder.pairs import pair_configs
+from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
+from analysis.machine_code.regions import REGIONS, Parts, split
+from analysis.machine_code.sass import Instruction, Listing
+from analysis.machine_code.subjects import DEFAULT_ARCH, Subject, normal_arch, resolve, start
+from analysis.table import Cell, Table, add_table_arguments, emit
+
+IDENTICAL, RENAMED, REORDERED, DIFFERS = "identical", "other registers", "same counts, other order", "different"
+REGISTER = re.compile(r"\b(UR|UP|R|P|B)(?:\d+)\b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instruction family in one region; values are per matrix instruction when the change is normalised."""
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def delta(self) -> float:
+        return self.after - self.before
+
+    @property
+    def relative(self) -> float | None:
+        return self.delta / self.before if self.before else None
+
+
+@dataclass(frozen=True)
+class RegionChange:
+    region: str
+    likeness: str  # IDENTICAL, RENAMED, REORDERED or DIFFERS
+    rows: tuple[Row, ...]  # totals first, then by |delta|; rows that did not change are last
+
+
+@dataclass(frozen=True)
+class Change:
+    normalised: bool
+    regions: tuple[RegionChange, ...]
+
+    def region(self, name: str) -> RegionChange | None:
+        return next((each for each in self.regions if each.region == name), None)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        loop = self.region("loop")
+        likeness = loop.likeness if loop else DIFFERS
+        elsewhere = [each.region for each in self.regions if each.region != "loop" and each.likeness != IDENTICAL]
+        if likeness == IDENTICAL:
+            if not elsewhere:
+                return "identical machine code"
+            return f"identical loop, elsewhere: {', '.join(elsewhere)}"
+        if likeness == RENAMED:
+            return "the loop differs in registers only"
+        if likeness == REORDERED:
+            return "the loop has the same opcode counts in another order"
+        total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
+        if total is None or total.delta == 0:
+            return "the loop has other instructions, as many as before"
+        unit = " instructions a matrix instruction" if self.normalised else " instructions"
+        return f"loop {_number(total.before)} -> {_number(total.after)}{unit}"
+
+
+def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bool = False) -> Change:
+    normalised = per_matrix or before.matrix_count != after.matrix_count
+    regions = []
+    for name in REGIONS:
+        a, b = before.regions.get(name, ()), after.regions.get(name, ())
+        if a or b:
+            regions.append(_compare_region(name, a, b, before, after, modifiers, normalised))
+    order = sorted(regions, key=lambda each: each.region != "loop")
+    return Change(normalised, tuple(order))
+
+
+def _compare_region(
+    name: str,
+    a: Sequence[Instruction],
+    b: Sequence[Instruction],
+    before: Parts,
+    after: Parts,
+    modifiers: bool,
+    normalised: bool,
+) -> RegionChange:
+    counts_a, counts_b = (count_instructions(name, code, modifiers) for code in (a, b))
+    rows = count_rows(
+        counts_a, counts_b, before.matrix_count if normalised else 1, after.matrix_count if normalised else 1
+    )
+    return RegionChange(name, likeness(a, b, before.listing, after.listing), rows)
+
+
+def count_rows(a: Counts, b: Counts, divide_a: int = 1, divide_b: int = 1) -> tuple[Row, ...]:
+    rows = [Row(name, a.row(name) / (divide_a or 1), b.row(name) / (divide_b or 1)) for name in row_names((a, b))]
+    totals, others = rows[: len(SUMMARY_ROWS)], rows[len(SUMMARY_ROWS) :]
+    return (*totals, *sorted(others, key=lambda row: (-abs(row.delta), row.name)))
+
+
+def likeness(a: Sequence[Instruction], b: Sequence[Instruction], of_a: Listing, of_b: Listing) -> str:
+    exact_a, exact_b = relative_text(a, of_a), relative_text(b, of_b)
+    if exact_a == exact_b:
+        return IDENTICAL
+    renamed_a, renamed_b = [without_registers(text) for text in exact_a], [without_registers(text) for text in exact_b]
+    if renamed_a == renamed_b:
+        return RENAMED
+    if sorted(at.opcode for at in a) == sorted(at.opcode for at in b):
+        return REORDERED
+    return DIFFERS
+
+
+def relative_text(code: Sequence[Instruction], listing: Listing) -> list[str]:
+    """Instructions with branch targets as distances, so that moved code compares equal."""
+    lines = []
+    for at in code:
+        target = listing.target(at) if "(" in at.operands or at.base in ("BRA", "CALL", "BSSY") else None
+        text = at.text
+        if target is not None:
+            inside = code[0].address <= target <= code[-1].address + 16
+            where = f"{(target - at.address) // 16:+d}" if inside else "outside"
+            text = re.sub(r"`\([^)]+\)|0x[0-9a-f]+$", f"<{where}>", text)
+        lines.append(text)
+    return lines
+
+
+def without_registers(text: str) -> str:
+    return REGISTER.sub(lambda found: found[1], text).replace(".reuse", "")
+
+
+def text_diff(before: Parts, after: Parts, rename: bool) -> Iterator[str]:
+    """Aligned lines of each region that differs, with ' ', '-' and '+' in front."""
+    for name in sorted(REGIONS, key=lambda each: each != "loop"):
+        a, b = before.regions.get(name, ()), after.regions.get(name, ())
+        lines_a, lines_b = relative_text(a, before.listing), relative_text(b, after.listing)
+        if rename:
+            lines_a, lines_b = [without_registers(text) for text in lines_a], [without_registers(t) for t in lines_b]
+        if lines_a == lines_b:
+            continue
+        yield f"@@ {name}: {len(a)} -> {len(b)} instructions @@"
+        matcher = difflib.SequenceMatcher(None, lines_a, lines_b, autojunk=False)
+        for kind, a_first, a_last, b_first, b_last in matcher.get_opcodes():
+            if kind == "equal":
+                yield from (f"  {text}" for text in _middle_cut(lines_a[a_first:a_last]))
+            else:
+                yield from (f"- {text}" for text in lines_a[a_first:a_last])
+                yield from (f"+ {text}" for text in lines_b[b_first:b_last])
+
+
+def _middle_cut(lines: list[str], context: int = 3) -> list[str]:
+    if len(lines) <= 2 * context + 1:
+        return lines
+    return [*lines[:context], f"... {len(lines) - 2 * context} equal", *lines[-context:]]
+
+
+# ---- printing --------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.3f}"
+
+
+def change_table(change: Change, unchanged: bool) -> Table:
+    rows: list[list[Cell]] = []
+    for region in change.regions:
+        for row in region.rows:
+            if unchanged or row.delta or row.name == TOTAL:
+                relative = None if row.relative is None else f"{100 * row.relative:+.1f} %"
+                rows.append([region.region, row.name, _cell(row.before), _cell(row.after), _cell(row.delta), relative])
+    return Table(("region", "instruction", "before", "after", "delta", "relative"), rows)
+
+
+def _cell(value: float) -> Cell:
+    return int(value) if value == int(value) else round(value, 4)
+
+
+@dataclass(frozen=True)
+class Side:
+    subject: Subject
+    parts: Parts
+
+    def record(self) -> dict[str, object]:
+        kernel = self.subject.kernel
+        return {
+            "name": self.subject.name,
+            "config": self.subject.label,
+            "arch": self.subject.arch,
+            "registers": kernel.registers if kernel else None,
+            "code_hash": kernel.code_hash if kernel else None,
+        }
+
+
+def read_sides(a: Subject, b: Subject) -> tuple[Side, Side]:
+    """Both sides, disassembled side by side."""
+    pending = [start(a), start(b)]
+    one, other = (Side(each.subject, split(each.listing())) for each in pending)
+    return one, other
+
+
+def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
+    """The two kernels to compare and the sentence that says which configs they have."""
+    arch = normal_arch(args.arch)
+    a_name, b_name = args.a_cubin or args.a, args.b_cubin or args.b
+    if not a_name or not b_name:
+        raise AnalysisError("name two versions or files, for example: sass-diff v10 v11")
+    override = parse_config(args.config) if args.config else None
+    choice_a: KernelConfig | str | None = override
+    choice_b: KernelConfig | str | None = override
+    rule = "both sides: the config asked for" if override else ""
+    if re.fullmatch(r"v\d\d", args.a or "") and re.fullmatch(r"v\d\d", args.b or ""):
+        pair = pair_configs(load(root(), args.a), load(root(), args.b), override)
+        choice_a, choice_b, rule = pair.a, pair.b, pair.rule
+    choice_a, choice_b = args.a_config or choice_a, args.b_config or choice_b
+    a, b = resolve(a_name, arch, choice_a), resolve(b_name, arch, choice_b)
+    if not rule:
+        rule = "both sides: one config" if a.config == b.config else "the sides differ in their configs"
+    return a, b, rule
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", nargs="?", metavar="A", help="version or file before")
+    parser.add_argument("b", nargs="?", metavar="B", help="version or file after")
+    parser.add_argument("--a-cubin", metavar="FILE", help="the cubin of A")
+    parser.add_argument("--b-cubin", metavar="FILE", help="the cubin of B")
+    parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
+    parser.add_argument("--a-config", metavar="CONFIG", help="short form, symbol or index used for A")
+    parser.add_argument("--b-config", metavar="CONFIG", help="short form, symbol or index used for B")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="sm_80, sm_90, ...")
+
+
+def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
+    add_pair_arguments(parser)
+    parser.add_argument("--text", action="store_true", help="also the aligned text diff")
+    parser.add_argument("--rename", action="store_true", help="with --text: rename registers away")
+    parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
+    parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the loop")
+    parser.add_argument("--all", action="store_true", help="also what did not change")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 when the machine code differs")
+    add_table_arguments(parser)
+
+
+def run_sass_diff(args: argparse.Namespace) -> int:
+    a, b, rule = resolve_pair(args)
+    before, after = read_sides(a, b)
+    change = compare(before.parts, after.parts, args.modifiers, args.per_hmma)
+    emit(_report(args, before, after, change, rule), args.output)
+    same = change.verdict == "identical machine code"
+    return DIFFERENT if args.exit_code and not same else DONE
+
+
+def _report(args: argparse.Namespace, before: Side, after: Side, change: Change, rule: str) -> str:
+    table = change_table(change, args.all)
+    if args.sort:
+        table = table.sorted_by(args.sort)
+    if args.json:
+        record = {
+            "before": before.record(),
+            "after": after.record(),
+            "rule": rule,
+            "verdict": change.verdict,
+            "per_matrix": change.normalised,
+            "regions": [
+                {
+                    "region": each.region,
+                    "likeness": each.likeness,
+                    "rows": [
+                        {"instruction": row.name, "before": row.before, "after": row.after, "delta": row.delta}
+                        for row in each.rows
+                    ],
+                }
+                for each in change.regions
+            ],
+        }
+        return json.dumps(record, indent=1) + "\n"
+    if args.csv:
+        return table.csv()
+    parts = [_heading(args, before, after, change, rule)]
+    for region in change.regions:
+        rows = [row[1:] for row in table.rows if row[0] == region.region]
+        parts.append(f"{'## ' if args.markdown else ''}{region.region}: {region.likeness}\n")
+        shown = Table(table.columns[1:], rows)
+        if region.likeness != IDENTICAL or args.all:
+            parts.append(shown.markdown() if args.markdown else shown.text())
+    if args.text:
+        lines = [*text_diff(before.parts, after.parts, args.rename)]
+        body = "\n".join(lines) + "\n"
+        parts.append(f"```diff\n{body}```\n" if args.markdown else body)
+    return "\n".join(parts)
+
+
+def _heading(args: argparse.Namespace, before: Side, after: Side, change: Change, rule: str) -> str:
+    lines = [f"{'# ' if args.markdown else ''}{before.subject.name} -> {after.subject.name}: {change.verdict}", ""]
+    for side in (before, after):
+        kernel = side.subject.kernel
+        registers = f", {kernel.registers} registers" if kernel else ""
+        lines.append(f"{side.subject.name}: {side.subject.label} {side.subject.arch}{registers}")
+    lines.append(f"config: {rule}")
+    if change.normalised:
+        lines.append("counts are for each matrix instruction of the loop")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,183 @@
+"""What commands about machine code are asked about: a version, a cubin, an executable or a listing.
+
+    listing = start(resolve("v07", "sm_80")).listing()
+
+Two started subjects are disassembled side by side. A version means the cubin that was built for it and the config of
+its header, unless another config is chosen; instances of other sets are found in their own build folders.
+"""
+
+import argparse
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import KernelConfig, kernel_label, parse_short_form
+from analysis.ladder.headers import load
+from analysis.machine_code.cubin import Cubin, Kernel, config_of
+from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
+from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
+
+VERSION = re.compile(r"v\d\d")
+DEFAULT_ARCH = "sm_80"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel that was chosen: one of a cubin, or an already parsed one of a listing."""
+
+    name: str  # what the user typed
+    path: Path  # of the cubin or listing
+    arch: str
+    kernel: Kernel | None
+    cubin: Cubin | None
+    parsed: Listing | None
+    folder: "tempfile.TemporaryDirectory[str] | None" = None  # holds an unpacked cubin while this lives
+
+    @property
+    def symbol(self) -> str:
+        if self.kernel is not None:
+            return self.kernel.symbol
+        return self.parsed.symbol if self.parsed else ""
+
+    @property
+    def config(self) -> KernelConfig | None:
+        return config_of(self.symbol) if self.symbol else None
+
+    @property
+    def label(self) -> str:
+        return kernel_label(self.symbol) if self.symbol else "unnamed kernel"
+
+    @property
+    def is_version(self) -> bool:
+        return VERSION.fullmatch(self.name) is not None
+
+    def cubin_or_refuse(self, purpose: str) -> tuple[Cubin, Kernel]:
+        if self.cubin is None or self.kernel is None:
+            raise AnalysisError(f"{self.name}: {purpose} needs a cubin, this is a listing")
+        return self.cubin, self.kernel
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A subject whose listing is on its way."""
+
+    subject: Subject
+    job: Job | None
+
+    def listing(self) -> Listing:
+        if self.job is not None:
+            return self.job.listing()
+        assert self.subject.parsed is not None
+        return self.subject.parsed
+
+
+def start(subject: Subject, options: Sequence[str] = ()) -> Pending:
+    if subject.cubin is None or subject.kernel is None:
+        return Pending(subject, None)
+    return Pending(subject, start_job(subject.cubin, subject.kernel, subject.path, options))
+
+
+def resolve(name: str, arch: str = DEFAULT_ARCH, choice: KernelConfig | str | None = None) -> Subject:
+    """The kernel that a version's name or a file means."""
+    if VERSION.fullmatch(name):
+        return _of_version(name, arch, choice)
+    path = Path(name)
+    data = read_bytes(path)
+    if is_cubin(data):
+        return _of_cubin(name, path, Cubin(data, name), choice)
+    if data.startswith((b"\x7fELF", FATBIN_MAGIC)):
+        return _of_executable(name, path, arch, choice)
+    if b"\0" in data[:4096]:
+        raise AnalysisError(f"{name}: neither a cubin, an executable nor a listing")
+    parsed = select(parse_listing(data.decode("utf-8", "replace"), name), choice, name)
+    return Subject(name, path, parsed.arch, None, None, parsed)
+
+
+def cubins_of_version(version: str, arch: str) -> list[Path]:
+    """The cubins built for a version: the default set's first, then those of other sets."""
+    build = root() / "build"
+    return [
+        path
+        for path in (build / version / f"{arch}.cubin", *sorted(build.glob(f"{version}.*/{arch}.cubin")))
+        if path.exists()
+    ]
+
+
+def _of_version(name: str, arch: str, choice: KernelConfig | str | None) -> Subject:
+    version = load(root(), name)
+    paths = cubins_of_version(name, arch)
+    if not paths:
+        raise AnalysisError(f"{name} is not built for {arch}: run `make {name} ARCHS={arch.removeprefix('sm_')}`")
+    wanted = version.header.config if choice is None else choice
+    if isinstance(wanted, str) and wanted.startswith("("):
+        wanted = parse_short_form(wanted)
+    if isinstance(wanted, KernelConfig):
+        for path in paths:
+            cubin = Cubin.read(path)
+            if any(config_of(kernel.symbol) == wanted for kernel in cubin.entries):
+                return _of_cubin(name, path, cubin, wanted)
+        raise AnalysisError(f"{name} is not built with {wanted}: run `make {name} KERNELS='{wanted}'`")
+    return _of_cubin(name, paths[0], Cubin.read(paths[0]), wanted)
+
+
+def _of_cubin(name: str, path: Path, cubin: Cubin, choice: KernelConfig | str | None) -> Subject:
+    return Subject(name, path, cubin.arch, select(cubin.entries, choice, name), cubin, None)
+
+
+def _of_executable(name: str, path: Path, arch: str, choice: KernelConfig | str | None) -> Subject:
+    """A kernel of a cubin inside another file, which is unpacked for as long as the subject lives."""
+    images = [image for image in read_images(path) if image.kind == "cubin"]
+    fitting = [image for image in images if image.arch == arch] or images
+    if not fitting:
+        raise AnalysisError(f"{name}: holds PTX but no machine code")
+    owners = [(image, kernel) for image in fitting for kernel in image.cubin(name).entries]
+    kernel = select([kernel for _, kernel in owners], choice, name)
+    image = next(image for image, each in owners if each is kernel)
+    folder = tempfile.TemporaryDirectory(prefix="flashladder.")
+    unpacked = Path(folder.name) / f"{path.stem}.{image.arch}.cubin"
+    unpacked.write_bytes(image.data)
+    return Subject(name, unpacked, image.arch, kernel, image.cubin(name), None, folder)
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="architecture of versions and executables: sm_80, sm_90")
+    parser.add_argument("--config", metavar="CONFIG", help="short form, symbol or index of the kernel; also of files")
+
+
+def add_subject_arguments(parser: argparse.ArgumentParser, many: bool = False) -> None:
+    """One subject, or with `many` several: versions or files, also as --cubin FILE."""
+    what = "version (v07), cubin, executable or listing"
+    parser.add_argument("subjects" if many else "subject", nargs="*" if many else "?", metavar="SUBJECT", help=what)
+    parser.add_argument("--cubin", metavar="FILE", help="the subject, as an option")
+    add_choice_arguments(parser)
+
+
+def subjects_of(args: argparse.Namespace) -> list[Subject]:
+    """The subjects that the arguments name, at least one."""
+    names = [*getattr(args, "subjects", [])] or [name for name in [getattr(args, "subject", None)] if name]
+    names += [args.cubin] if args.cubin else []
+    if not names:
+        raise AnalysisError("name a version (v07), a cubin, an executable or a listing")
+    return [resolve(name, normal_arch(args.arch), args.config) for name in names]
+
+
+def subject_of(args: argparse.Namespace) -> Subject:
+    found = subjects_of(args)
+    if len(found) > 1:
+        raise AnalysisError("one version or file at a time")
+    return found[0]
+
+
+def normal_arch(text: str) -> str:
+    """sm_80 from 80 or sm_80."""
+    arch = text if text.startswith("sm_") else f"sm_{text}"
+    if not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise AnalysisError(f"--arch {text}: expected sm_80, sm_90 or another architecture")
+    return arch

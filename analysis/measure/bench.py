@@ -1,0 +1,386 @@
+"""Measures versions and peers in rounds and appends the records to logs/bench/GPU.jsonl.
+
+    python3 -m analysis bench --versions v09,v10 --seqs 512:16384:*2 --dtypes fp16,bf16 --rounds 5 --budget 300 --peers
+
+A round runs everything once, briefly: each executable and each peer once a dtype, over all lengths. The next round goes
+through them in reverse. So slow changes of clock and heat fall on all alike, and each round gives one ratio for
+every pair. All records of a run carry its id and round number. With --resume an unfinished run with the same plan goes
+on: its broken round is measured again under a new number, so that a round never spans a pause.
+"""
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.measure import executables, records, summary
+from analysis.measure.executables import CANNOT_RUN, RIGHT, UNTRUSTED, WRONG
+from analysis.measure.records import Problem
+from analysis.table import add_table_arguments, emit
+
+if TYPE_CHECKING:
+    from analysis.measure.peers import Peers
+
+SAMPLES_KEPT = 64
+STARTUP_SECONDS = 60.0  # a run may take this much longer than its timed part: driver, inputs, reference
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The stopping rule of one short run, as the options of the executables name it.
+
+    A power-limited GPU boosts for the first tens of milliseconds of work, then settles: an H200 goes from 1.80 to
+    1.68 GHz within 0.1 s. min_time is long enough for the median to lie in the settled part.
+    """
+
+    warmup: int = 3
+    min_samples: int = 10
+    max_noise: float = 0.5  # percent
+    min_time: float = 0.25  # seconds
+    timeout: float = 3.0  # seconds
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one process, or one request to the peers, measures: a subject over the lengths of one dtype."""
+
+    subject: str
+    is_peer: bool
+    dtype: str
+    label: str = ""  # tells two series of one subject apart; "" otherwise
+
+    def __str__(self) -> str:
+        return f"{self.subject}{self.label and ' ' + self.label} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides what a run measures."""
+
+    units: tuple[Unit, ...]
+    seqs: tuple[int, ...]
+    batch: int | None  # None: the published protocol's batch for each length
+    heads: int
+    dist: str
+    seed: int
+    check_rows: int
+    timing: Timing
+
+    def name(self) -> str:
+        """Equal for equal plans; kept in the records so that a run can be resumed."""
+        return records.fingerprint(asdict(self))
+
+    def problems(self, dtype: str) -> list[Problem]:
+        return [
+            Problem("attention", dtype, self.batch or executables.standard_batch(seq), self.heads, seq, 128, self.dist)
+            for seq in self.seqs
+        ]
+
+
+def new_run_id() -> str:
+    """Sorts by time; the end makes runs started in the same second on several machines differ."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+# ---- one unit --------------------------------------------------------------------------------------------------------
+
+
+def executable_arguments(plan: Plan, unit: Unit) -> list[str]:
+    """The command line of an executable for one unit, without the program."""
+    timing = plan.timing
+    longest_first = sorted(plan.seqs, reverse=True)  # an executable draws its inputs once, for the largest problem
+    arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, longest_first))]
+    if plan.batch is not None:
+        arguments += ["--batch", str(plan.batch)]
+    arguments += ["--heads", str(plan.heads), "--dist", plan.dist, "--seed", str(plan.seed)]
+    arguments += ["--check", str(plan.check_rows)] if plan.check_rows else ["--no-check"]
+    arguments += ["--warmup", str(timing.warmup), "--min-samples", str(timing.min_samples)]
+    arguments += ["--max-noise", f"{timing.max_noise:g}", "--min-time", f"{timing.min_time:g}"]
+    return [*arguments, "--timeout", f"{timing.timeout:g}", "--quiet", "--json", "-"]
+
+
+def measure_executable(plan: Plan, unit: Unit) -> tuple[list[dict[str, Any]], str]:
+    """The records of one executable, and what to tell about it ("" when all went well)."""
+    timeout = STARTUP_SECONDS + len(plan.seqs) * (plan.timing.timeout + 20)
+    outcome = executables.run(executables.find(unit.subject), executable_arguments(plan, unit), timeout)
+    if outcome.status == CANNOT_RUN:
+        executables.checked(outcome)
+    found = outcome.records if outcome.status in (RIGHT, WRONG, UNTRUSTED) else []
+    return found, outcome.problem()
+
+
+def measure_peer(plan: Plan, unit: Unit, peers: "Peers") -> tuple[list[dict[str, Any]], str]:
+    """The same for a peer."""
+    from analysis.measure.peers import yardstick
+
+    problems = [yardstick(unit.dtype)] if unit.subject == "cublas" else plan.problems(unit.dtype)
+    found, notes = [], []
+    for problem in problems:
+        try:
+            found.append(peers.measure(unit.subject, problem, plan.seed, plan.timing, min(plan.check_rows, 64)))
+        except AnalysisError as error:
+            notes.append(str(error))
+    return found, "; ".join(notes)
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Progress:
+    """Which units are done, how long they take, and what is left."""
+
+    rounds: int
+    units: int
+    budget: float | None  # seconds
+    start: float
+    done: int = 0
+    total_seconds: float = 0.0
+
+    def mean(self) -> float:
+        """Seconds of one unit so far."""
+        return self.total_seconds / self.done if self.done else 0.0
+
+    def left(self) -> float | None:
+        """Seconds that the remaining units will take."""
+        return self.mean() * (self.rounds * self.units - self.done) if self.done else None
+
+    def room_for(self, expected: float) -> bool:
+        """Whether something that takes this long ends within the budget."""
+        return self.budget is None or time.monotonic() - self.start + expected <= self.budget
+
+    def line(self, round_number: int, unit: Unit) -> str:
+        left = self.left()
+        end = "" if left is None else f" · {clock_text(left)} left"
+        if left is not None and self.budget is not None:
+            rest = max(0.0, self.budget - (time.monotonic() - self.start))
+            end += f" ({clock_text(rest)} of the budget)"
+        return f"round {round_number} · {unit} · {self.done + 1} of {self.rounds * self.units}{end}"
+
+
+def clock_text(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def order(units: Sequence[Unit], round_number: int) -> Sequence[Unit]:
+    """Odd rounds forward, even rounds backward: a steady drift cancels over two rounds."""
+    return units if round_number % 2 else units[::-1]
+
+
+def resumed(path: Path, plan: Plan) -> tuple[str, int, int]:
+    """(run id, rounds done, last round number used) of the newest run with this plan; ("", 0, 0) without one."""
+    if not path.exists():
+        return "", 0, 0
+    mine = [record for record in records.read(path).records if record.raw["run"].get("plan") == plan.name()]
+    if not mine:
+        return "", 0, 0
+    run = max(record.run_id for record in mine)
+    done: dict[int, set[Unit]] = {}
+    for record in mine:
+        if record.run_id == run:
+            label = str(record.raw["run"].get("label", ""))
+            unit = Unit(record.subject, record.is_peer, record.problem.dtype, label)
+            done.setdefault(record.round, set()).add(unit)
+    refused = {Unit(**unit) for record in mine for unit in record.raw["run"].get("refused", [])}
+    whole = [number for number, units in done.items() if set(plan.units) <= units | refused]
+    return run, len(whole), max(done)
+
+
+def rounds_of(
+    plan: Plan,
+    rounds: int,
+    budget: float | None,
+    peers: "Peers | None",
+    output: Path | None,
+    resume: bool,
+    quiet: bool = False,
+) -> tuple[Path, str]:
+    """Measure up to `rounds` rounds of the plan within the budget; the file and the id of the run.
+
+    Every unit's records are appended as soon as they are there. A unit that the executable or library refuses is told
+    once and left out of later rounds.
+    """
+    path, run_id, first, last = output, "", 0, 0
+    if path is None and peers is not None:
+        path = records.bench_path(peers.device["name"])
+    if path is None:
+        path = records.bench_path(gpu_name(plan.units[0].subject))
+    if resume:
+        run_id, first, last = resumed(path, plan)
+        _say(f"resuming {run_id} after {first} rounds" if run_id else "nothing to resume: a new run", quiet)
+    run_id = run_id or new_run_id()
+    seconds: dict[Unit, float] = {}
+    refused: list[Unit] = []
+    progress = Progress(rounds - first, len(plan.units), budget, time.monotonic())
+    for number in range(last + 1, last + 1 + max(0, rounds - first)):
+        for unit in order(plan.units, number):
+            if unit in refused:
+                progress.done += 1
+                continue
+            if not progress.room_for(seconds.get(unit, progress.mean())):
+                _say(f"budget of {budget:g} s used in round {number}; --resume goes on", quiet)
+                return path, run_id
+            _say(progress.line(number, unit), quiet)
+            begin = time.monotonic()
+            found, note = measure_peer(plan, unit, peers) if unit.is_peer and peers else measure_executable(plan, unit)
+            seconds[unit] = time.monotonic() - begin
+            progress.total_seconds += seconds[unit]
+            progress.done += 1
+            if note:
+                _say(f"{unit}: {note}", False)
+            if not found:
+                refused.append(unit)
+                continue
+            about = {"id": run_id, "round": number, "plan": plan.name()}
+            about |= {"label": unit.label} if unit.label else {}
+            about |= {"refused": [asdict(one) for one in refused]} if refused else {}
+            for raw in found:
+                records.parse(raw, str(unit))
+            records.append(path, [kept(raw) | {"run": about} for raw in found])
+    return path, run_id
+
+
+def kept(raw: dict[str, Any]) -> dict[str, Any]:
+    """The record as it is kept: the program's name without the folders of this machine, and not too many samples."""
+    argv = raw.get("argv")
+    return thinned(raw) | ({"argv": [f"bin/{Path(argv[0]).name}", *argv[1:]]} if argv else {})
+
+
+def thinned(raw: dict[str, Any]) -> dict[str, Any]:
+    """The record with at most SAMPLES_KEPT samples, evenly chosen; `kept_every` says how many each stands for.
+
+    Short kernels give thousands of samples a round. Median and quartiles in the record are those of all samples.
+    """
+    timing = raw.get("timing")
+    if not timing or len(timing["samples_ns"]) <= SAMPLES_KEPT:
+        return raw
+    step = -(-len(timing["samples_ns"]) // SAMPLES_KEPT)
+    some = {name: timing[name][::step] for name in ("samples_ns", "sm_clock_hz")}
+    return raw | {"timing": timing | some | {"kept_every": step}}
+
+
+def gpu_name(version: str) -> str:
+    """The device that an executable finds; NoGpu without one. One launch of the smallest standard problem tells."""
+    arguments = ["--backend", "gpu", "--seq", "512", "--batch", "1", "--heads", "1", "--no-check", "--runs", "1"]
+    outcome = executables.run(executables.find(version), [*arguments, "--quiet", "--json", "-"], STARTUP_SECONDS)
+    executables.checked(outcome)
+    if not outcome.records:
+        raise AnalysisError(f"bin/{version} printed no record")
+    return records.device_name(outcome.records[0])
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Options that bench, compare and autotune share."""
+    parser.add_argument("--seqs", default="4096", metavar="LIST", help="lengths: 512,1024 or 512:16384:*2 (4096)")
+    parser.add_argument("--dtypes", default="fp16", metavar="LIST", help="fp16,bf16 (fp16)")
+    parser.add_argument("--batch", type=int, metavar="N", help="16, but 8 at 8192 and 4 at 16384 without it")
+    parser.add_argument("--heads", type=int, default=16, metavar="N", help="heads (16)")
+    parser.add_argument("--dist", default="normal", help="distribution of the inputs (normal)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (1)")
+    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"rounds ({rounds})")
+    parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
+    parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows checked a run, 0 for none (64)")
+    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N", help="samples a round")
+    parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds a run")
+    parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT", help="noise to stop at")
+    parser.add_argument("--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds a run")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE, not to the one in logs/")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
+    """The plan that the options describe."""
+    if args.rounds < 1:
+        raise AnalysisError(f"--rounds {args.rounds}: must be at least 1")
+    timing = Timing(3, args.min_samples, args.max_noise, args.min_time, args.sample_timeout)
+    seqs = tuple(executables.numbers(args.seqs, "--seqs"))
+    return Plan(tuple(units), seqs, args.batch, args.heads, args.dist, args.seed, args.check, timing)
+
+
+def dtypes_of(args: argparse.Namespace) -> list[str]:
+    """fp16 and bf16 as asked for."""
+    names = [name.strip().lower() for name in args.dtypes.split(",")]
+    for name in names:
+        if name not in ("fp16", "bf16"):
+            raise AnalysisError(f"--dtypes {name!r}: expected fp16 or bf16")
+    return names
+
+
+def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
+    parser.add_argument(
+        "--peers",
+        nargs="?",
+        const="all",
+        default="",
+        metavar="LIST",
+        help="also fa2, cudnn, efficient, fa3, cublas, or all of them without a list",
+    )
+    parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
+    parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
+    parser.add_argument("--resume", action="store_true", help="go on with the newest unfinished run of the same plan")
+    parser.add_argument("--wide", action="store_true", help="one row a subject, one column a problem")
+    add_measuring_arguments(parser, rounds=5)
+    add_table_arguments(parser)
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    """Measure and print the table of the run. Status 77 without a GPU, 1 when a result was wrong."""
+    from analysis.measure.peers import Peers, chosen
+
+    versions = executables.chosen_versions(args.versions)
+    names = chosen(args.peers) if args.peers else []
+    units = [Unit(version, False, dtype) for dtype in dtypes_of(args) for version in versions]
+    try:
+        peers = Peers.start(args.python) if names else None
+        try:
+            for name in [name for name in names if peers and name in peers.missing]:
+                _say(f"{name} is left out: {peers.missing[name] if peers else ''}", args.quiet)
+                names.remove(name)
+            units = interleave(units, [Unit(name, True, dtype) for dtype in dtypes_of(args) for name in names])
+            path, run = rounds_of(
+                plan_of(args, units), args.rounds, args.budget, peers, args.records, args.resume, args.quiet
+            )
+        finally:
+            if peers:
+                peers.close()
+    except executables.NoGpu as error:
+        print(f"bench measures on a GPU, and there is none: {error}", file=sys.stderr)
+        return CANNOT_RUN
+    found = [record for record in records.read(path).records if record.run_id == run]
+    emit(summary.render(found, args), args.output)
+    _say(f"run {run} in {path}", args.quiet)
+    return DIFFERENT if any(record.passed is False for record in found) else DONE
+
+
+def interleave(versions: Sequence[Unit], peers: Sequence[Unit]) -> list[Unit]:
+    """Peers spread evenly among the versions of their dtype, so that each stands near some version in time."""
+    units: list[Unit] = []
+    for dtype in dict.fromkeys(unit.dtype for unit in (*versions, *peers)):
+        ours = [unit for unit in versions if unit.dtype == dtype]
+        theirs = [unit for unit in peers if unit.dtype == dtype]
+        places = list(_spread(len(theirs), len(ours)))
+        for index, unit in enumerate(ours):
+            units += [theirs[peer] for peer, place in enumerate(places) if place == index]
+            units.append(unit)
+        units += [theirs[peer] for peer, place in enumerate(places) if place >= len(ours)]
+    return units
+
+
+def _spread(count: int, among: int) -> Iterator[int]:
+    for index in range(count):
+        yield (2 * index + 1) * (among + 1) // (2 * count)

@@ -1,0 +1,150 @@
+"""Is B faster than A? SAME, FASTER, SLOWER or UNSURE, from samples and clocks.
+
+    python3 -m analysis compare v09 v10 --exit-code           # measures both now, in rounds, where there is a GPU
+    python3 -m analysis compare v09 v10 --from h200           # from the newest recorded run that holds both
+    python3 -m analysis compare before.jsonl after.jsonl      # two files, subject by subject
+
+The verdict is about B. With --exit-code the status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the
+worst counts: SLOWER, then UNSURE, then FASTER.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DONE
+from analysis.measure import bench, executables, records, stats, summary
+from analysis.measure.executables import CANNOT_RUN
+from analysis.measure.records import Problem, Record, RecordError
+from analysis.measure.stats import Verdict
+from analysis.table import Cell, Table, add_table_arguments, print_table
+
+STATUS = {"SAME": 0, "FASTER": 10, "SLOWER": 11, "UNSURE": 12}
+WORST_FIRST = ("SLOWER", "UNSURE", "FASTER", "SAME")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The verdict on one problem."""
+
+    first: str
+    second: str
+    problem: Problem
+    verdict: Verdict
+
+
+def comparisons(
+    first: Sequence[Record], second: Sequence[Record], same_within: float, across_devices: bool = False
+) -> list[Comparison]:
+    """One verdict for each problem that both sides have. Records of different devices are refused unless asked for."""
+    if not across_devices:
+        records.one_device([*first, *second])
+    sides = [summary.series(side) for side in (first, second)]
+    names = [{name for name, _ in side} for side in sides]
+    pairs = [(name, name) for name in sorted(names[0] & names[1])]
+    if not pairs and all(len(side) == 1 for side in names):
+        pairs = [(min(names[0]), min(names[1]))]
+    found = [
+        Comparison(a, b, problem, stats.compare(sides[0][a, problem], sides[1][b, problem], same_within))
+        for a, b in pairs
+        for problem in sorted({problem for _, problem in sides[0]})
+        if (a, problem) in sides[0] and (b, problem) in sides[1]
+    ]
+    if not found:
+        raise RecordError("the two sides have no problem in common, or only wrong results")
+    return found
+
+
+def table(found: Sequence[Comparison]) -> Table:
+    """One row a problem."""
+    lines: list[Sequence[Cell]] = []
+    for one in found:
+        verdict = one.verdict
+        subject = one.first if one.first == one.second else f"{one.first} -> {one.second}"
+        clock = None if verdict.clock_ratio is None else round(verdict.clock_ratio, 4)
+        lines.append(
+            (
+                subject,
+                str(one.problem),
+                verdict.word,
+                round(verdict.speedup.mid, 4),
+                round(verdict.speedup.low, 4),
+                round(verdict.speedup.high, 4),
+                clock,
+                verdict.reason,
+            )
+        )
+    return Table(("subject", "problem", "verdict", "speedup", "low", "high", "clock ratio", "because"), lines)
+
+
+def worst(found: Sequence[Comparison]) -> str:
+    """The word that decides the exit status."""
+    return min((one.verdict.word for one in found), key=WORST_FIRST.index)
+
+
+def measure(first: str, second: str, args: argparse.Namespace) -> tuple[list[Record], list[Record]]:
+    """Both versions side by side in rounds, now; a version against itself is measured as two series."""
+    labels = ("A", "B") if first == second else ("", "")
+    units = [
+        bench.Unit(subject, False, dtype, label)
+        for dtype in bench.dtypes_of(args)
+        for subject, label in zip((first, second), labels, strict=True)
+    ]
+    plan = bench.plan_of(args, units)
+    path, run = bench.rounds_of(plan, args.rounds, args.budget, None, args.records, False, args.quiet)
+    mine = [record for record in records.read(path).records if record.run_id == run]
+    sides = [
+        [record for record in mine if summary.subject_name(record) == name]
+        for name in (f"{first} {labels[0]}".strip(), f"{second} {labels[1]}".strip())
+    ]
+    return sides[0], sides[1]
+
+
+def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[Record]]:
+    """Both from the newest run in which both were measured, else each from its own newest run."""
+    found = records.read(records.for_gpu(source)).records
+    try:
+        runs = [records.latest_run(found, (first, second))] * 2
+    except RecordError:
+        runs = [records.latest_run(found, (name,)) for name in (first, second)]
+    sides = [
+        [record for record in found if record.run_id == run and summary.subject_name(record) == name]
+        for run, name in zip(runs, (first, second), strict=True)
+    ]
+    return sides[0], sides[1]
+
+
+def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("A", help="a version, a peer's name, or a file of records")
+    parser.add_argument("B", help="what is judged against A")
+    parser.add_argument("--from", dest="source", metavar="GPU|FILE", help="use recorded runs and measure nothing")
+    parser.add_argument(
+        "--same-within",
+        type=float,
+        default=100 * stats.SAME_WITHIN,
+        metavar="PERCENT",
+        help="ratios this near to 1 are the same (1)",
+    )
+    parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
+    parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
+    bench.add_measuring_arguments(parser, rounds=6)
+    add_table_arguments(parser)
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Measure or read both sides and print the verdicts."""
+    try:
+        if args.A.endswith(".jsonl") and args.B.endswith(".jsonl"):
+            first, second = (list(records.read(Path(name)).records) for name in (args.A, args.B))
+        elif args.source:
+            first, second = recorded(args.A, args.B, args.source)
+        else:
+            first, second = measure(args.A, args.B, args)
+    except executables.NoGpu as error:
+        print(f"compare measures on a GPU, and there is none (--from reads records): {error}", file=sys.stderr)
+        return CANNOT_RUN
+    found = comparisons(first, second, args.same_within / 100, args.across_gpus)
+    print_table(table(found), args)
+    return STATUS[worst(found)] if args.exit_code else DONE

@@ -1,0 +1,216 @@
+"""Runs the versions' executables, bin/vNN: finding them, calling them with a time limit, reading what they print.
+
+    outcome = run(find("v07"), ["--backend", "gpu", "--seq", "512,1024", "--json", "-"], timeout=60)
+    for raw in outcome.records: ...
+
+$LAUNCH is put before every run, as in make ("srun -G1"). Exit statuses are those of the harness (docs/measuring.md).
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import AnalysisError
+from analysis.files import root
+
+RIGHT, WRONG, USAGE, SYSTEM, UNTRUSTED, CANNOT_RUN = 0, 1, 2, 3, 4, 77
+MEANING = {
+    WRONG: "wrong result",
+    USAGE: "usage refused",
+    SYSTEM: "CUDA, emulator or system error",
+    UNTRUSTED: "measured but not trustworthy",
+    CANNOT_RUN: "the back end can't run here",
+}
+TIMED_OUT = -1
+
+
+def cuda_program(name: str, otherwise: str) -> str:
+    """A program of the CUDA toolkit, from the PATH or from the usual places; the message ends with `otherwise`."""
+    folders = [os.environ.get(variable, "") for variable in ("CUDA", "CUDA_HOME")] + ["/usr/local/cuda"]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{folder}/bin" for folder in folders if folder)])
+    found = shutil.which(name, path=path)
+    if not found:
+        raise AnalysisError(f"{name} is not on the PATH nor in /usr/local/cuda/bin; {otherwise}")
+    return found
+
+
+class NoGpu(AnalysisError):
+    """There is no GPU here; commands that need one end with status 77."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run. `status` is TIMED_OUT when it was stopped at its time limit."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The JSON records among the lines of the output; a line that only looks like one is an error."""
+        found = []
+        for line in self.stdout.splitlines():
+            if line.startswith("{"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError as error:
+                    raise AnalysisError(f"{self.argv[0]}: printed no JSON: {error}: {line[:80]}") from None
+        return found
+
+    def problem(self) -> str:
+        """What went wrong, in one sentence with the last line of the message; "" for status 0."""
+        if self.status == RIGHT:
+            return ""
+        if self.status == TIMED_OUT:
+            return f"stopped after {self.seconds:.0f} s"
+        if self.status < 0:
+            meaning = f"killed by {signal.Signals(-self.status).name}"
+        else:
+            meaning = f"exit {self.status}, {MEANING.get(self.status, 'not a status of the harness')}"
+        text = self.stderr if self.stderr.strip() else self.stdout
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]
+        return f"{meaning}: {lines[-1].strip()}" if lines else meaning
+
+
+def bin_folder() -> Path:
+    """The folder of the executables: $BIN, else bin/ of the checkout."""
+    return Path(os.environ.get("BIN") or root() / "bin")
+
+
+def built_versions(folder: Path | None = None) -> list[str]:
+    """The versions with an executable, in order."""
+    folder = folder or bin_folder()
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name for name in names if re.fullmatch(r"v[0-9]+", name))
+
+
+def find(version: str, folder: Path | None = None) -> Path:
+    """The executable of a version."""
+    folder = folder or bin_folder()
+    path = folder / version
+    if not os.access(path, os.X_OK):
+        there = ", ".join(built_versions(folder)) or "none"
+        raise AnalysisError(f"{path} is not there: `make {version}` builds it; built are: {there}")
+    return path
+
+
+def chosen_versions(text: str | None) -> list[str]:
+    """Versions from a list separated by commas or blanks; all that are built without one."""
+    names = re.split(r"[,\s]+", text.strip()) if text and text.strip() else built_versions()
+    if not names:
+        raise AnalysisError(f"no version is built in {bin_folder()}: run make")
+    for name in names:
+        find(name)
+    return names
+
+
+def run(
+    executable: Path, arguments: Sequence[str], timeout: float, environment: dict[str, str] | None = None
+) -> Outcome:
+    """Run to the end or to the time limit, with $LAUNCH in front. Never raises for what the program does.
+
+    The environment is set behind $LAUNCH, which may set some of it itself or start the program on another machine.
+    """
+    settings = [f"{name}={value}" for name, value in (environment or {}).items()]
+    launch = shlex.split(os.environ.get("LAUNCH", "")) + (["env", *settings] if settings else [])
+    return run_command([*launch, str(executable), *arguments], timeout)
+
+
+def run_command(argv: Sequence[str], timeout: float) -> Outcome:
+    """The same for any command line. On the time limit the whole process group is ended."""
+    start = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise AnalysisError(f"{argv[0]}: {error.strerror}") from error
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+        status = process.returncode
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        status = TIMED_OUT
+    return Outcome(tuple(argv), status, stdout, stderr, time.monotonic() - start)
+
+
+def checked(outcome: Outcome, allowed: Sequence[int] = (RIGHT,)) -> Outcome:
+    """The outcome when its status is allowed; NoGpu for 77; AnalysisError otherwise."""
+    if outcome.status in allowed:
+        return outcome
+    if outcome.status == CANNOT_RUN:
+        raise NoGpu(f"{outcome.argv[0]}: {outcome.problem()}")
+    raise AnalysisError(f"{shlex.join(outcome.argv)}: {outcome.problem()}")
+
+
+def numbers(text: str, name: str) -> list[int]:
+    """A list such as 512,1024 or the doubling range 512:16384:*2, as the executables take them."""
+    values: list[int] = []
+    for part in (part.strip() for part in text.split(",")):
+        steps = re.fullmatch(r"([0-9]+):([0-9]+):([*+])([0-9]+)", part)
+        if steps:
+            value, last, step = int(steps[1]), int(steps[2]), int(steps[4])
+            if step < (2 if steps[3] == "*" else 1) or value < 1:
+                raise AnalysisError(f"{name} {part!r}: the range never ends")
+            while value <= last:
+                values.append(value)
+                value = value * step if steps[3] == "*" else value + step
+        elif re.fullmatch(r"[0-9]+", part) and int(part) > 0:
+            values.append(int(part))
+        else:
+            raise AnalysisError(f"{name} {part!r}: expected positive numbers such as 512,1024 or 512:16384:*2")
+    return values
+
+
+def standard_batch(seq: int) -> int:
+    """The batch of the published protocol: 16 up to 4096, 8 at 8192, 4 beyond; the executables' own default."""
+    return 16 if seq <= 4096 else 8 if seq <= 8192 else 4
+
+
+def stream(executable: Path, arguments: Sequence[str], timeout: float) -> Iterator[dict[str, Any]]:
+    """The JSON records of a run as they are printed. At the end the status is checked: see `checked`; 1 and 4 pass."""
+    argv = [*shlex.split(os.environ.get("LAUNCH", "")), str(executable), *arguments]
+    start = time.monotonic()
+    with tempfile.TemporaryFile("w+") as messages:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, text=True, start_new_session=True
+        )
+        stopper = threading.Timer(timeout, os.killpg, (process.pid, signal.SIGKILL))
+        stopper.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+            status = process.wait()
+        finally:
+            stopper.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        messages.seek(0)
+        outcome = Outcome(tuple(argv), status, "", messages.read(), time.monotonic() - start)
+    checked(outcome, (RIGHT, WRONG, UNTRUSTED))

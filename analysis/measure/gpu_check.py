@@ -1,0 +1,360 @@
+"""The checks that need a GPU: results over shapes, types, inputs and instances; sanitizers; exit statuses.
+
+    python3 -m analysis gpu-check --versions v09,v10 --budget 300      # --quick: one short round over everything
+
+What matters most comes first for every version, then the next group, so that a budget cuts the least. Every result is
+compared with the float64 reference by the executable itself, on a poisoned output. Exit status: 0 all passed, 1 some
+failed, 4 all that ran passed but the budget ended it, 77 no GPU here.
+"""
+
+import argparse
+import math
+import re
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.ladder.config import KernelConfig, parse_config
+from analysis.measure import executables, records, sanitize
+from analysis.measure.bench import clock_text
+from analysis.measure.executables import CANNOT_RUN, RIGHT, SYSTEM, UNTRUSTED, USAGE, NoGpu, Outcome
+from analysis.table import Cell, Table, add_table_arguments, print_table
+
+TIMEOUT = 240.0
+DTYPES = ("fp16", "bf16")
+HEADS = "1,2,3,16,17,32"
+D_HEAD = 128  # elements of a row of O
+
+
+@dataclass(frozen=True)
+class Check:
+    """One call. `verdict` returns "" for a pass, else what was wrong; `records` in the note come from the outcome."""
+
+    group: str
+    version: str
+    name: str
+    run: Callable[[], tuple[str, str]]  # (what was wrong, a note such as the largest error)
+
+
+@dataclass(frozen=True)
+class Result:
+    check: Check
+    wrong: str
+    note: str
+    seconds: float
+
+
+# ---- groups of checks ------------------------------------------------------------------------------------------------
+
+
+def right(version: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """The executable must find every result of the sweep right. The note is the number of problems and worst error."""
+    fixed = ["--backend", "gpu", "--runs", "1", "--warmup", "0", "--quiet", "--json", "-"]
+    outcome = executables.run(executables.find(version), [*fixed, *arguments], TIMEOUT)
+    found = [records.parse(raw, version) for raw in outcome.records]
+    worst = max((record.error_over_bound or 0.0 for record in found), default=0.0)
+    note = f"{len(found)} results, error/bound {worst:.2f}"
+    if outcome.status != RIGHT:
+        failing = [f"{record.config} {record.problem}" for record in found if record.passed is False]
+        return "; ".join([outcome.problem(), *failing[:3]]), note
+    if not found or not all(record.passed for record in found):
+        return "exit 0, but not every record says that its result was checked and right", note
+    return "", note
+
+
+def shapes(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
+    """Lengths from one KV block on, batch and heads, inputs."""
+    least = math.lcm(config.B_r, config.B_c)
+    sizes = [least, 128, 256, 384, 512, 1024] + ([] if quick else [2048, 4096])
+    lengths = ",".join(str(size) for size in dict.fromkeys(sizes) if size % least == 0)
+    sweeps = {
+        f"seq {lengths}": ["--batch", "1", "--heads", "2", "--seq", lengths],
+        f"heads {HEADS}": ["--batch", "1,3", "--heads", HEADS, "--seq", "256"],
+        "large inputs": ["--dist", "large", "--batch", "2", "--heads", "3", "--seq", f"{least},512,1024"],
+    }
+    if not quick:
+        sweeps |= {
+            "batch 16": ["--batch", "16", "--heads", "1,17", "--seq", f"{least},512"],
+            "uniform inputs": ["--dist", "uniform", "--batch", "2", "--heads", "3", "--seq", "512"],
+            "ramp inputs": ["--dist", "ramp", "--batch", "2", "--heads", "3", "--seq", "512"],
+            "other seeds": ["--seed", "77", "--batch", "2", "--heads", "3", "--seq", "256"],
+            "every row": ["--check", "all", "--batch", "2", "--heads", "3", "--seq", "256"],
+        }
+    for dtype in DTYPES:
+        for name, arguments in sweeps.items():
+            yield _right("shapes", version, f"{dtype} {name}", ["--dtype", dtype, *arguments])
+
+
+def big(version: str) -> Iterator[Check]:
+    """The problems that bench times."""
+    for dtype in DTYPES:
+        yield _right("big", version, f"{dtype} standard problems", ["--dtype", dtype, "--seq", "4096,8192,16384"])
+
+
+def instances(version: str) -> Iterator[Check]:
+    """Every configuration that is in the executable."""
+    arguments = ["--config", "all", "--batch", "2", "--heads", "3"]
+    yield _right("instances", version, "every instance", [*arguments, "--seq", "256,512"])
+    yield _right("instances", version, "every instance, large inputs", [*arguments, "--seq", "256", "--dist", "large"])
+
+
+def _right(group: str, version: str, name: str, arguments: Sequence[str]) -> Check:
+    return Check(group, version, name, partial(right, version, arguments))
+
+
+def sanitizers(version: str) -> Iterator[Check]:
+    """The four tools of compute-sanitizer over one launch."""
+    for tool in sanitize.TOOLS:
+        for dtype in DTYPES:
+            yield Check("sanitizers", version, f"{dtype} {tool}", partial(_sanitized, version, dtype, tool))
+
+
+def _sanitized(version: str, dtype: str, tool: str) -> tuple[str, str]:
+    finding = sanitize.on_gpu(version, dtype, tool, timeout=TIMEOUT)
+    return finding.found, ""
+
+
+def statuses(version: str) -> Iterator[Check]:
+    """Exit statuses other than 0; they are the harness's own and the same in every version."""
+    small = ["--backend", "gpu", "--batch", "1", "--heads", "1", "--seq", "512"]
+    unstable = [
+        "--strict",
+        "--no-check",
+        "--max-noise",
+        "0",
+        "--min-samples",
+        "3",
+        "--min-time",
+        "0",
+        "--timeout",
+        "0.2",
+    ]
+    unbuilt = "(FP16, 128, 16, 16, 1): load_0_0_0_tiles"
+    cases: list[tuple[str, int, list[str], dict[str, str]]] = [
+        ("an unknown option is 2", USAGE, ["--no-such-option"], {}),
+        ("seq 100 is 2", USAGE, [*small[:-1], "100"], {}),
+        ("a config that is not built is 2", USAGE, [*small, "--config", unbuilt], {}),
+        ("a full disk is 3", SYSTEM, [*small, "--runs", "1", "--json", "/dev/full"], {}),
+        ("an unstable time with --strict is 4", UNTRUSTED, [*small, *unstable], {}),
+        ("no visible GPU is 77", CANNOT_RUN, small, {"CUDA_VISIBLE_DEVICES": ""}),
+    ]
+    for name, expected, arguments, environment in cases:
+        yield Check("statuses", version, name, partial(_status, version, expected, arguments, environment))
+
+
+def _status(version: str, expected: int, arguments: list[str], environment: dict[str, str]) -> tuple[str, str]:
+    outcome = executables.run(executables.find(version), arguments, TIMEOUT, environment)
+    if outcome.status == expected:
+        return ("", "") if outcome.stderr.strip() else ("no message", "")
+    return f"exit {outcome.status} instead of {expected}: {outcome.problem()}", ""
+
+
+def emulator(version: str) -> Iterator[Check]:
+    """The GPU's output beside the emulator's, for the same inputs."""
+    for dtype in DTYPES:
+        yield Check("emulator", version, f"{dtype} output as the emulator's", partial(same_output, version, dtype))
+
+
+COMPARED = ("--seed 1", "--seed 2", "--seed 3", "--dist uniform", "--dist large")
+
+
+def same_output(version: str, dtype: str) -> tuple[str, str]:
+    """At most one rounding step between the two back ends in every element, for several inputs."""
+    notes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for inputs in COMPARED:
+            outputs = []
+            for backend in ("gpu", "emu"):
+                path = Path(folder) / backend
+                arguments = ["--backend", backend, "--dtype", dtype, *sanitize.SMALL, *inputs.split()]
+                arguments += ["--output", str(path), *(["--runs", "1"] if backend == "gpu" else [])]
+                outcome = executables.run(executables.find(version), arguments, TIMEOUT)
+                if outcome.status != RIGHT:
+                    return f"{inputs}, {backend}: {outcome.problem()}", ""
+                outputs.append(path.read_bytes())
+            wrong, note = compare_outputs(outputs[0], outputs[1], dtype)
+            if wrong:
+                return f"{inputs}: {wrong}", note
+            notes.append(note)
+    return "", "; ".join(notes)
+
+
+def compare_outputs(ours: bytes, theirs: bytes, dtype: str) -> tuple[str, str]:
+    """Elements that differ, and those that differ by more than a rounding step.
+
+    P and the fp32 sums round differently on the two, so an element's error is a step of the size of what was summed,
+    not of a result that happens to be near 0: the step is taken at the larger of the element and the mean magnitude.
+    """
+    if len(ours) != len(theirs) or not ours:
+        return f"{len(ours)} bytes and {len(theirs)}", ""
+    mantissa = 11 if dtype == "fp16" else 8
+    a, b = halves(ours, dtype), halves(theirs, dtype)
+    if not all(map(math.isfinite, (*a, *b))):
+        return "not every element is finite", ""
+    mean = sum(map(abs, b)) / len(b)
+    differing, worst, far = 0, 0.0, list[int]()
+    for index, (x, y) in enumerate(zip(a, b, strict=True)):
+        if x != y:
+            differing += 1
+            step = math.ldexp(1.0, math.frexp(max(abs(x), abs(y), mean))[1] - mantissa)
+            far += [index // D_HEAD] if abs(x - y) > step else []
+            worst = max(worst, abs(x - y) / step)
+    rows = len(set(far))
+    note = f"{100 * differing / len(a):.2f} % differ, by at most {worst:.2f} steps"
+    note += f", {len(far)} by more than one in {rows} of {len(a) // D_HEAD} rows" if far else ""
+    return ("" if worst <= 1 else f"an element differs by {worst:.2f} rounding steps"), note
+
+
+def halves(data: bytes, dtype: str) -> list[float]:
+    """16-bit elements as numbers."""
+    count = len(data) // 2
+    if dtype == "fp16":
+        return list(struct.unpack(f"<{count}e", data))
+    return list(struct.unpack(f"<{count}f", b"".join(b"\0\0" + data[i : i + 2] for i in range(0, 2 * count, 2))))
+
+
+def steady(version: str) -> Iterator[Check]:
+    """A version measured against itself is the same."""
+    yield Check("steady", version, "two runs of one version are SAME", partial(_steady, version))
+
+
+def _steady(version: str) -> tuple[str, str]:
+    from analysis.__main__ import _parser
+    from analysis.measure import compare
+
+    with tempfile.TemporaryDirectory() as folder:
+        args = _parser("compare").parse_args(
+            ["compare", version, version, "--quiet", "--rounds", "5", "--records", f"{folder}/records.jsonl"]
+        )
+        first, second = compare.measure(version, version, args)
+    (one,) = compare.comparisons(first, second, args.same_within / 100)
+    return ("" if one.verdict.word == "SAME" else f"{one.verdict.word}: {one.verdict.reason}"), str(one.verdict.speedup)
+
+
+# ---- running them ----------------------------------------------------------------------------------------------------
+
+
+def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool, groups: Sequence[str]) -> list[Check]:
+    """Every check, group by group over all versions."""
+    first = versions[0]
+    by_group: dict[str, list[Check]] = {
+        "shapes": [check for version in versions for check in shapes(version, configs[version], quick)],
+        "statuses": list(statuses(first)),
+        "instances": [check for version in versions for check in instances(version)],
+        "sanitizers": [check for version in versions for check in sanitizers(version)],
+        "emulator": [check for version in versions for check in emulator(version)],
+        "big": [] if quick else [check for version in versions for check in big(version)],
+        "steady": [] if quick else list(steady(versions[-1])),
+    }
+    return [check for group in groups for check in by_group[group]]
+
+
+TIMED = ("statuses", "steady")  # groups with a check that depends on the time it takes
+GROUPS = ("shapes", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
+
+
+def run_checks(checks: Sequence[Check], budget: float | None, jobs: int, quiet: bool) -> tuple[list[Result], int]:
+    """Results in the order of the checks, and how many the budget left out.
+
+    Several run at a time, since most of a check is the start of a process; what is timed runs alone at the end.
+    """
+    begin = time.monotonic()
+    results: dict[int, Result] = {}
+    for alone in (False, True):
+        waiting = [index for index, check in enumerate(checks) if (check.group in TIMED) == alone]
+        with ThreadPoolExecutor(1 if alone else jobs) as pool:
+            for index, result in pool.map(partial(_run_one, checks, results, begin, budget), waiting):
+                if result is None:
+                    continue
+                results[index] = result
+                if not quiet:
+                    _tell(result, len(results), len(checks), time.monotonic() - begin)
+    return [results[index] for index in sorted(results)], len(checks) - len(results)
+
+
+def _run_one(
+    checks: Sequence[Check], results: dict[int, Result], begin: float, budget: float | None, index: int
+) -> tuple[int, Result | None]:
+    """One check; None when it is not expected to end within the budget."""
+    check, start = checks[index], time.monotonic()
+    alike = [result.seconds for result in list(results.values()) if result.check.group == check.group]
+    if budget is not None and start - begin + max(alike, default=0.0) > budget:
+        return index, None
+    try:
+        wrong, note = check.run()
+    except NoGpu:
+        raise
+    except AnalysisError as error:
+        wrong, note = str(error), ""
+    return index, Result(check, wrong, note, time.monotonic() - start)
+
+
+def _tell(result: Result, done: int, count: int, seconds: float) -> None:
+    word = f"FAILED: {result.wrong}" if result.wrong else f"ok {result.note}"
+    where = f"{clock_text(seconds)} {done}/{count} {result.check.version} {result.check.name}"
+    print(f"{where}: {word}", file=sys.stderr, flush=True)
+
+
+def table(results: Sequence[Result], versions: Sequence[str], groups: Sequence[str]) -> Table:
+    """One row a version, one column a group: passed of all."""
+    lines: list[Sequence[Cell]] = []
+    for version in versions:
+        cells: list[Cell] = []
+        for group in groups:
+            mine = [r for r in results if r.check.version == version and r.check.group == group]
+            cells.append(f"{sum(not r.wrong for r in mine)}/{len(mine)}" if mine else None)
+        seconds = sum(r.seconds for r in results if r.check.version == version)
+        lines.append((version, *cells, round(seconds, 1)))
+    return Table(("version", *groups, "seconds"), lines)
+
+
+def own_config(version: str) -> tuple[str, KernelConfig]:
+    """Device and the version's own configuration, from one run on the GPU. NoGpu without one."""
+    arguments = ["--backend", "gpu", "--batch", "1", "--heads", "1", "--seq", "512", "--runs", "1", "--no-check"]
+    outcome: Outcome = executables.run(executables.find(version), [*arguments, "--quiet", "--json", "-"], TIMEOUT)
+    executables.checked(outcome)
+    if not outcome.records:
+        raise AnalysisError(f"bin/{version} printed no record")
+    record = records.parse(outcome.records[0], version)
+    return record.device, parse_config(record.config)
+
+
+def add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
+    parser.add_argument("--groups", default=",".join(GROUPS), metavar="LIST", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes, no big problems")
+    parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
+    parser.add_argument("--jobs", type=int, default=6, metavar="N", help="checks run at a time (6)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_table_arguments(parser)
+
+
+def run_gpu_check(args: argparse.Namespace) -> int:
+    """Run the checks and print the table."""
+    versions = executables.chosen_versions(args.versions)
+    groups = [name for name in re.split(r"[,\s]+", args.groups) if name]
+    if unknown := [name for name in groups if name not in GROUPS]:
+        raise AnalysisError(f"--groups {unknown[0]!r}: there are {', '.join(GROUPS)}")
+    try:
+        probed = {version: own_config(version) for version in versions}
+        device = probed[versions[0]][0]
+        checks = plan(versions, {name: config for name, (_, config) in probed.items()}, args.quick, groups)
+        results, left_out = run_checks(checks, args.budget, args.jobs, args.quiet)
+    except NoGpu as error:
+        print(f"no GPU: gpu-check needs one ({error})", file=sys.stderr)
+        return CANNOT_RUN
+    print_table(table(results, versions, groups), args)
+    failed = [result for result in results if result.wrong]
+    for result in failed:
+        print(f"FAILED {result.check.version} {result.check.name}: {result.wrong}", file=sys.stderr)
+    print(
+        f"{device}: {len(results) - len(failed)} of {len(results)} checks passed, {left_out} not run", file=sys.stderr
+    )
+    return DIFFERENT if failed else UNTRUSTED if left_out else DONE

@@ -1,0 +1,241 @@
+"""The process that runs the peers: PyTorch's attention back ends, FlashAttention-3's wheel and cuBLAS.
+
+    python3 -m analysis.measure.peers_worker       # reads one JSON request a line, answers one JSON line each
+
+It stays alive for a whole bench, so that peers interleave with the executables without paying for PyTorch's start.
+Its first line says what is here. A request is {"peer", "problem", "seed", "timing", "check_rows"}, an answer a record
+(records.py) or {"error": sentence}. Inputs are the executables' own, value for value
+(inputs.py); each library reads them in place, as strided views.
+
+Each sample: overwrite a buffer larger than L2, record an event, run the peer, record an event. The overwrite also keeps
+the GPU busy while the launch is queued, so the time between the events holds no time of the host.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from analysis.measure import inputs, stats
+
+SDPA = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+FLUSH_BYTES = 256 << 20
+CHUNK = 1 << 24  # elements drawn at once; a multiple of 4
+UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+
+
+def driver_version() -> str:
+    """The driver's version through NVML, which comes with it; "" where it can't be had."""
+    text = ctypes.create_string_buffer(96)
+    with contextlib.suppress(OSError):
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() == 0 and library.nvmlSystemGetDriverVersion(text, 96) == 0:
+            return text.value.decode()
+    return ""
+
+
+class Worker:
+    """PyTorch on the first GPU, with the inputs of the last problem kept."""
+
+    def __init__(self) -> None:
+        self.torch: Any = importlib.import_module("torch")
+        if not self.torch.cuda.is_available():
+            raise RuntimeError("PyTorch finds no GPU")
+        self.properties = self.torch.cuda.get_device_properties(0)
+        self.driver = driver_version()
+        l2 = int(getattr(self.properties, "L2_cache_size", 0))
+        self.flush = self.torch.empty(max(FLUSH_BYTES, 2 * l2), dtype=self.torch.uint8, device="cuda")
+        self.key: tuple[Any, ...] = ()
+        self.inputs: tuple[Any, Any, Any] = (None, None, None)
+
+    def device(self) -> dict[str, Any]:
+        """The device as records describe it."""
+        return {
+            "name": self.properties.name,
+            "cc": f"{self.properties.major}.{self.properties.minor}",
+            "sms": self.properties.multi_processor_count,
+            "l2_bytes": int(getattr(self.properties, "L2_cache_size", 0)),
+            "driver": self.driver,
+        }
+
+    def hello(self) -> dict[str, Any]:
+        """What is here: device, library, and for each peer why it can't be used, "" when it can."""
+        missing = {name: "" for name in (*SDPA, "cublas")}
+        missing["fa3"] = "" if self._fa3() else "the module flash_attn_interface is not installed"
+        return {"library": f"PyTorch {self.torch.__version__}", "device": self.device(), "peers": missing}
+
+    @staticmethod
+    def _fa3() -> Any:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module("flash_attn_interface")
+        return None
+
+    def tensors(self, problem: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
+        """Q, K and V as (batch, seq, heads, d); for the matmul two square matrices and nothing."""
+        key = (*sorted(problem.items()), seed)
+        if key != self.key:
+            torch = self.torch
+            self.inputs = (None, None, None)
+            dtype = torch.float16 if problem["dtype"] == "fp16" else torch.bfloat16
+            if problem["kind"] == "matmul":
+                shape: tuple[int, ...] = (problem["seq"], problem["seq"])
+            else:
+                shape = (problem["batch"], problem["seq"], problem["heads"], problem["d_head"])
+            q, k, v = (self.tensor(problem["dist"], seed, which, shape, dtype) for which in range(3))
+            self.key, self.inputs = key, (q, k, v)
+        return self.inputs
+
+    def tensor(self, dist: str, seed: int, which: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The very values that the executables draw, rounded as they round them."""
+        torch = self.torch
+        flat = torch.empty(math.prod(shape), dtype=dtype, device="cuda")
+        with torch.device("cuda"):
+            for first in range(0, flat.numel(), CHUNK):
+                count = min(CHUNK, flat.numel() - first)
+                values = inputs.elements(torch, dist, seed, which, first, count)
+                flat[first : first + count] = values.to(torch.float32).to(dtype)
+        return flat.reshape(shape)
+
+    @contextlib.contextmanager
+    def launcher(self, peer: str, problem: dict[str, Any], seed: int) -> Iterator[Callable[[], Any]]:
+        """A function that runs the peer once and returns its output as (batch, seq, heads, d)."""
+        torch = self.torch
+        q, k, v = self.tensors(problem, seed)
+        if peer == "cublas":
+            yield lambda: torch.matmul(q, k)
+        elif peer == "fa3":
+            module = self._fa3()
+            if module is None:
+                raise RuntimeError("the module flash_attn_interface is not installed")
+
+            def run_fa3() -> Any:
+                out = module.flash_attn_func(q, k, v)
+                return out[0] if isinstance(out, tuple) else out
+
+            yield run_fa3
+        else:
+            attention = importlib.import_module("torch.nn.attention")
+            views = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+            run = torch.nn.functional.scaled_dot_product_attention
+            with attention.sdpa_kernel(getattr(attention.SDPBackend, SDPA[peer])):
+                yield lambda: run(*views).transpose(1, 2)
+
+    def measure(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One record."""
+        peer, problem, seed = request["peer"], request["problem"], int(request["seed"])
+        with self.torch.inference_mode(), self.launcher(peer, problem, seed) as launch:
+            output = launch()
+            self.torch.cuda.synchronize()
+            rows = int(request["check_rows"])
+            check = self.check(output, problem, rows) if rows else None
+            del output
+            timing = self.time(launch, request["timing"])
+        flop = 2 * problem["seq"] ** 3
+        if problem["kind"] == "attention":
+            flop = 4 * problem["batch"] * problem["heads"] * problem["seq"] ** 2 * problem["d_head"]
+        return {
+            "schema": 1,
+            "peer": peer,
+            "library": f"PyTorch {self.torch.__version__}",
+            "device": self.device(),
+            "problem": problem | {"seed": seed},
+            "check": check,
+            "timing": timing,
+            "derived": {"tflops": flop / timing["median"] / 1e3},
+        }
+
+    def time(self, launch: Callable[[], Any], rule: dict[str, Any]) -> dict[str, Any]:
+        """Samples until the median is known well enough, with the stopping rule of the executables."""
+        torch = self.torch
+        for _ in range(int(rule["warmup"])):
+            launch()
+        samples: list[float] = []
+        begin, timed = time.monotonic(), 0.0
+        reason, look = "", 0.0
+        while not reason:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.flush.zero_()
+            start.record()
+            launch()
+            end.record()
+            end.synchronize()
+            samples.append(start.elapsed_time(end) * 1e6)
+            timed += samples[-1] / 1e9
+            enough = len(samples) >= rule["min_samples"] and timed >= rule["min_time"]
+            if enough and len(samples) >= look:
+                look = 1.05 * len(samples)  # sorting all samples after each one would cost more than they do
+                reason = "converged" if stats.noise(samples) <= rule["max_noise"] / 100 else ""
+            if not reason and time.monotonic() - begin > rule["timeout"]:
+                reason = "timeout"
+        return {
+            "mode": "cold",
+            "samples_ns": samples,
+            "sm_clock_hz": [],  # NVML's clock lags and differs from that of the running kernel: none is better
+            "discarded": 0,
+            "stop_reason": reason,
+            "median": stats.median(samples),
+            "q1": stats.quantile(samples, 0.25),
+            "q3": stats.quantile(samples, 0.75),
+            "min": min(samples),
+        }
+
+    def check(self, output: Any, problem: dict[str, Any], rows: int) -> dict[str, Any]:
+        """Sampled output rows against float64, with the executables' bound on each element."""
+        torch = self.torch
+        q, k, v = self.inputs
+        unit = UNIT_ROUNDOFF[problem["dtype"]]
+        draw = torch.Generator().manual_seed(1)
+        worst, bad = 0.0, False
+        for _ in range(rows):
+            if problem["kind"] == "matmul":
+                row = int(torch.randint(problem["seq"], (1,), generator=draw))
+                weights, values, got = q[row].double(), k.double(), output[row].double()
+                # cuBLAS sums in fp32 in an order of its own
+                slack = 1e-6 * (weights.abs() @ values.abs())
+                reference = weights @ values
+                bound = unit * reference.abs() * 1.05 + slack
+            else:
+                batch, row, head = (
+                    int(torch.randint(problem[name], (1,), generator=draw)) for name in ("batch", "seq", "heads")
+                )
+                scores = k[batch, :, head].double() @ q[batch, row, head].double() / math.sqrt(problem["d_head"])
+                weights, values = torch.softmax(scores, 0), v[batch, :, head].double()
+                got = output[batch, row, head].double()
+                reference = weights @ values
+                bound = unit * (weights @ values.abs() + reference.abs()) * 1.05 + 1e-6
+            share = float(((got - reference).abs() / bound).max())
+            bad = bad or not math.isfinite(share)
+            worst = max(worst, share) if math.isfinite(share) else worst
+        return {"rows": rows, "max_error_over_bound": worst, "nan": bad, "pass": not bad and worst <= 1.0}
+
+
+def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request; a failure of the library is an answer too."""
+    try:
+        return worker.measure(request)
+    except RuntimeError as error:
+        worker.torch.cuda.empty_cache()
+        return {"error": str(error).strip().splitlines()[0]}
+
+
+def main() -> int:
+    """Answer requests until the input ends."""
+    try:
+        worker = Worker()
+    except (ImportError, RuntimeError) as error:
+        sentence = str(error).strip().splitlines()[0]
+        print(json.dumps({"error": sentence, "no_gpu": isinstance(error, RuntimeError)}), flush=True)
+        return 0
+    print(json.dumps(worker.hello()), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(worker, json.loads(line))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

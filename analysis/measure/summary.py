@@ -1,0 +1,177 @@
+"""Tables drawn from records: speed and ratio by subject and problem, from the rounds of one run.
+
+print(render(records, args))       # args from add_table_arguments(), with `wide` and `against`
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.errors import AnalysisError
+from analysis.measure import stats
+from analysis.measure.records import Problem, Record, one_device
+from analysis.measure.stats import Interval, Round, Series
+from analysis.table import Cell, Table
+from analysis.table import render as render_table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One subject on one problem. `ratio` is its speed over the reference's, from rounds that both took part in."""
+
+    subject: str
+    problem: Problem
+    rounds: int
+    samples: int
+    tflops: float  # from the median over the rounds' median times
+    sm_ghz: float | None
+    ratio: Interval | None
+    error_over_bound: float | None
+    passed: bool | None
+    discarded: int
+
+
+def subject_name(record: Record) -> str:
+    """The subject, with the label that tells two series of it apart."""
+    label = str((record.raw.get("run") or {}).get("label", ""))
+    return f"{record.subject} {label}" if label else record.subject
+
+
+def series(records: Iterable[Record]) -> dict[tuple[str, Problem], dict[tuple[str, int], Round]]:
+    """Rounds by subject and problem. Records of wrong results are left out: they are no speed."""
+    table: dict[tuple[str, Problem], dict[tuple[str, int], Round]] = {}
+    for record in records:
+        if record.passed is not False and record.samples_ns:
+            one = Round(record.samples_ns, record.sm_clock_hz, record.discarded)
+            table.setdefault((subject_name(record), record.problem), {})[record.run_id, record.round] = one
+    return table
+
+
+def reference_of(subjects: Sequence[str], against: str | None) -> str:
+    """The subject that ratios are taken to: the one asked for, else fa2, else the first."""
+    if against is not None and against not in subjects:
+        raise AnalysisError(f"--against {against}: not in these records; there are {', '.join(subjects)}")
+    return against or ("fa2" if "fa2" in subjects else subjects[0])
+
+
+def rows(records: Sequence[Record], against: str | None = None) -> tuple[list[Row], str]:
+    """A row for each subject and problem, in order of problem and name, and the name of the reference."""
+    one_device(records)
+    rounds = series(records)
+    subjects = sorted({subject_name(record) for record in records}, key=subject_order(records))
+    reference = reference_of(subjects, against)
+    found = []
+    problems = sorted({record.problem for record in records}, key=lambda p: (p.kind, p.dtype != "fp16", p))
+    for problem in problems:
+        base: Series = rounds.get((reference, problem), {})
+        for subject in subjects:
+            mine = [r for r in records if r.problem == problem and subject_name(r) == subject]
+            if mine:
+                found.append(_row(subject, problem, mine, rounds.get((subject, problem), {}), base))
+    return found, reference
+
+
+def _row(subject: str, problem: Problem, records: Sequence[Record], rounds: Series, base: Series) -> Row:
+    time = stats.median([one.median_ns() for one in rounds.values()]) if rounds else None
+    clocks = [hz for one in rounds.values() for hz in one.sm_clock_hz]
+    measured = stats.ratio(base, rounds) if base and rounds and base is not rounds else None
+    errors = [record.error_over_bound for record in records if record.error_over_bound is not None]
+    verdicts = {record.passed for record in records}
+    return Row(
+        subject=subject,
+        problem=problem,
+        rounds=len(rounds),
+        samples=sum(len(one.samples_ns) for one in rounds.values()),
+        tflops=problem.flop() / time / 1e3 if time else 0.0,
+        sm_ghz=stats.median(clocks) / 1e9 if clocks else None,
+        ratio=measured[0] if measured else None,
+        error_over_bound=max(errors) if errors else None,
+        passed=False if False in verdicts else (True if True in verdicts else None),
+        discarded=sum(record.discarded for record in records),
+    )
+
+
+def subject_order(records: Iterable[Record]) -> Any:
+    """Versions by number, then peers by name."""
+    peers = {subject_name(record) for record in records if record.is_peer}
+    return lambda name: (name in peers, name)
+
+
+def long_table(found: Sequence[Row], reference: str) -> Table:
+    """One row a subject and problem, with everything."""
+    columns = (
+        "subject",
+        "dtype",
+        "batch",
+        "heads",
+        "seq",
+        "TFLOP/s",
+        f"ratio to {reference}",
+        "low",
+        "high",
+        "rounds",
+        "samples",
+        "SM GHz",
+        "error/bound",
+        "check",
+    )
+    lines: list[Sequence[Cell]] = []
+    for row in found:
+        p = row.problem
+        kind = "" if p.kind == "attention" else f" {p.kind}"
+        ends = (row.ratio.mid, row.ratio.low, row.ratio.high) if row.ratio else (None, None, None)
+        lines.append(
+            (
+                row.subject + kind,
+                p.dtype,
+                p.batch,
+                p.heads,
+                p.seq,
+                round(row.tflops, 1) if row.tflops else None,
+                *(None if end is None else round(end, 4) for end in ends),
+                row.rounds,
+                row.samples,
+                None if row.sm_ghz is None else round(row.sm_ghz, 3),
+                None if row.error_over_bound is None else round(row.error_over_bound, 3),
+                {True: "pass", False: "WRONG", None: "not checked"}[row.passed],
+            )
+        )
+    return Table(columns, lines)
+
+
+def wide_table(found: Sequence[Row], reference: str) -> Table:
+    """One row a subject, one column a problem: TFLOP/s and in brackets the ratio."""
+    problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
+    problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq))
+    columns = ["subject", *(f"{problem.dtype} {problem.seq}" for problem in problems)]
+    cells: dict[str, dict[Problem, str]] = {}
+    for row in found:
+        text = "WRONG" if row.passed is False else f"{row.tflops:.1f}"
+        text += f" ({row.ratio.mid:.3f})" if row.ratio and row.subject != reference else ""
+        cells.setdefault(row.subject, {})[row.problem] = text
+    lines = [(subject, *(mine.get(problem) for problem in problems)) for subject, mine in cells.items()]
+    return Table(columns, [line for line in lines if any(line[1:])])
+
+
+def render(records: Sequence[Record], args: argparse.Namespace) -> str:
+    """The table of a run in the form that the options ask for."""
+    if not records:
+        return "nothing was measured\n"
+    found, reference = rows(records, args.against)
+    if not args.wide:
+        return render_table(long_table(found, reference), args)
+    text = render_table(wide_table(found, reference), args)
+    return text if args.json or args.csv else f"TFLOP/s (ratio to {reference}), {one_device(records)}\n{text}"
+
+
+def runs_table(records: Sequence[Record]) -> Table:
+    """One row a run: when, on what, which subjects, rounds and records."""
+    lines: list[Sequence[Cell]] = []
+    for run in sorted({record.run_id for record in records}):
+        mine = [record for record in records if record.run_id == run]
+        subjects = sorted({subject_name(record) for record in mine}, key=subject_order(mine))
+        revisions = sorted({str(record.raw.get("revision")) for record in mine if not record.is_peer})
+        rounds = len({record.round for record in mine})
+        lines.append((run or "(none)", one_device(mine), " ".join(revisions), rounds, len(mine), " ".join(subjects)))
+    return Table(("run", "device", "revision", "rounds", "records", "subjects"), lines)

@@ -1,0 +1,1 @@
+"""Tables, pictures, documents and notebooks from everything below."""

@@ -1,0 +1,169 @@
+"""`make check-tools FILES="..."`: what the parsers make of any files, so that users can try their own.
+
+Each file is recognised by its content: cubin, executable or fatbinary, listing, PTX, ptxas log, record of measurements,
+kernel source. A file that no parser recognises, or that one refuses, is named with the reason, and the status is 2.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DONE, REFUSED, AnalysisError
+from analysis.ladder.config import kernel_label
+from analysis.ladder.headers import read_version
+from analysis.machine_code.control import inconsistencies
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
+from analysis.machine_code.ptx import parse_ptx
+from analysis.machine_code.ptxas_log import parse_log
+from analysis.machine_code.regions import Graph, split
+from analysis.machine_code.sass import parse_listing, start_job
+from analysis.measure.records import parse as parse_record
+from analysis.table import Cell, Table, add_table_arguments, print_table
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing recognised in a file, or the reason why nothing was."""
+
+    kind: str
+    what: str
+    detail: str
+    bad: bool = False
+
+
+def check_file(path: Path) -> list[Finding]:
+    """Everything recognised in a file; a single bad finding when it is none of the known kinds."""
+    try:
+        data = read_bytes(path)
+        if is_cubin(data):
+            return _cubin(Cubin(data, str(path)), path)
+        if data.startswith((b"\x7fELF", FATBIN_MAGIC)):
+            return _executable(path)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return [Finding("unknown", "", f"binary, but neither ELF nor a fatbinary ({len(data)} bytes)", True)]
+    except AnalysisError as error:
+        return [Finding("refused", "", str(error), True)]
+    refused = []
+    for kind, looks_like, read in _TEXTS:
+        if looks_like(text):
+            try:
+                return read(text, path)
+            except AnalysisError as error:
+                refused.append(Finding(f"refused {kind}", "", str(error), True))
+    return refused or [Finding("unknown", "", f"none of: {', '.join(kind for kind, _, _ in _TEXTS)}", True)]
+
+
+def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
+    """Every kernel of a cubin: disassembled, joined with its bytes, split into regions."""
+    found = []
+    for kernel in cubin.entries:
+        try:
+            listing = start_job(cubin, kernel, path).listing()
+            graph = Graph(listing)
+            nest = f"{len(graph.loops())} loops" if graph.nest else "no loop"
+            loop = f", KV loop of {len(split(listing).loop)}" if graph.nest else ""
+            detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}"
+            found.append(Finding(f"kernel {cubin.arch}", kernel_label(kernel.symbol), detail))
+            strange = inconsistencies(listing)
+            found += [Finding("control codes", kernel_label(kernel.symbol), strange[0], True)] if strange else []
+        except AnalysisError as error:
+            found.append(Finding(f"refused kernel {cubin.arch}", kernel_label(kernel.symbol), str(error), True))
+    return found or [Finding("cubin", "", "no kernel", True)]
+
+
+def _executable(path: Path) -> list[Finding]:
+    found = []
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+        for number, image in enumerate(read_images(path)):
+            if image.kind == "ptx":
+                found += _ptx(image.data.decode("utf-8", "replace"), path)
+                continue
+            unpacked = Path(folder) / f"{number}.cubin"
+            unpacked.write_bytes(image.data)
+            found += _cubin(image.cubin(str(path)), unpacked)
+    return found
+
+
+def _listing(text: str, path: Path) -> list[Finding]:
+    return [
+        Finding(
+            "listing",
+            listing.label,
+            f"{len(listing.body)} instructions"
+            + (", control codes" if listing.instructions[0].control else "")
+            + (f", {len(Graph(listing).loops())} loops" if listing.labels else ""),
+        )
+        for listing in parse_listing(text, str(path))
+    ]
+
+
+def _ptx(text: str, path: Path) -> list[Finding]:
+    module = parse_ptx(text, str(path))
+    return [
+        Finding(f"PTX {module.version} {module.target}", kernel_label(each.name), f"{len(each.statements)} statements")
+        for each in module.functions
+    ]
+
+
+def _log(text: str, path: Path) -> list[Finding]:
+    log = parse_log(text, str(path))
+    found = [
+        Finding(
+            f"log {usage.arch}", kernel_label(usage.name), f"{usage.registers} registers, {usage.stack} bytes stack"
+        )
+        for usage in log.functions
+    ]
+    return found + [Finding("log note", note.code, note.text) for note in log.notes]
+
+
+def _records(text: str, path: Path) -> list[Finding]:
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                raw = json.loads(line)
+            except ValueError as error:
+                raise AnalysisError(f"{path}:{number}: not a JSON line: {error}") from error
+            record = parse_record(raw, f"{path}:{number}")
+            detail = f"{record.problem}, {len(record.samples_ns)} samples"
+            found.append(Finding("record", f"{record.subject} {record.device}", detail))
+    return found
+
+
+def _source(text: str, path: Path) -> list[Finding]:
+    version = read_version(path)
+    return [Finding("kernel source", version.version, f"{version.header.config}; {len(version.checks())} checks")]
+
+
+# Kinds of text in the order in which they are tried: name, what such a text holds, and the parser.
+_TEXTS: tuple[tuple[str, Callable[[str], bool], Callable[[str, Path], list[Finding]]], ...] = (
+    ("record", lambda text: text.lstrip().startswith("{"), _records),
+    ("ptxas log", lambda text: "ptxas info" in text or "ptxas warning" in text, _log),
+    ("PTX", lambda text: "\n.version" in "\n" + text and ".target" in text, _ptx),
+    ("listing", lambda text: "/*0000*/" in text, _listing),
+    ("kernel source", lambda text: "__global__" in text, _source),
+)
+
+
+def add_check_tools_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="logs, cubins, executables, listings, PTX")
+    add_table_arguments(parser)
+
+
+def run_check_tools(args: argparse.Namespace) -> int:
+    rows: list[list[Cell]] = []
+    bad = 0
+    for path in args.files:
+        for finding in check_file(path):
+            bad += finding.bad
+            rows.append([str(path), finding.kind, finding.what, finding.detail])
+    print_table(Table(("file", "kind", "what", "detail"), rows), args)
+    if bad:
+        print(f"analysis check-tools: {bad} not recognised", file=sys.stderr)
+    return REFUSED if bad else DONE

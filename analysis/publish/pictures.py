@@ -1,0 +1,414 @@
+"""The pictures of the notebooks, the README and the report, each a function from what is known to a figure.
+
+    figure = progress(read_steps(root()))
+    write_if_changed(path, plot.svg(figure))
+
+Colours are those of Okabe and Ito, which readers with any kind of colour vision tell apart. What is not recorded yet
+is left out, and where nothing is left the picture says so.
+"""
+
+import html
+import importlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.emulate.lines import Line
+from analysis.ladder.config import KernelConfig
+from analysis.machine_code.bounds import waits_of
+from analysis.machine_code.regions import REGIONS
+from analysis.machine_code.sass import Instruction
+from analysis.publish import banks, predictions
+from analysis.publish.overview import Step
+from analysis.publish.published import percent_on_h200, speeds
+
+BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, BLACK = (
+    "#0072b2",
+    "#56b4e9",
+    "#009e73",
+    "#e69f00",
+    "#d55e00",
+    "#cc79a7",
+    "#f0e442",
+    "#000000",
+)
+GREY = "#8c8c8c"
+WIDE = 9.0  # inches
+
+# What the instructions of a loop are for, in the order in which bars are stacked.
+KINDS = {
+    "matrix": BLUE,
+    "shared memory to registers": SKY,
+    "copies and barriers": GREEN,
+    "softmax": ORANGE,
+    "integer": RED,
+    "moves": PINK,
+    "local memory": BLACK,
+    "control": GREY,
+}
+_KIND_OF = {
+    "matrix": "HMMA",
+    "shared memory to registers": "LDSM LDS",
+    "copies and barriers": "LDGSTS LDGDEPBAR DEPBAR BAR STG STS LDG UTMALDG SYNCS CCTL",
+    "softmax": "FADD FMUL FFMA FMNMX MUFU SHFL F2F F2FP FSETP FSEL HADD2 HMUL2 HFMA2 I2FP F2I FRND",
+    "moves": "MOV CS2R PRMT UMOV",
+    "local memory": "LDL STL",
+    "control": "BRA CALL RET EXIT WARPSYNC NOP BSSY BSYNC S2R S2UR VOTE VOTEU R2UR",
+}
+_KIND = {opcode: kind for kind, opcodes in _KIND_OF.items() for opcode in opcodes.split()}
+
+
+def kind_of(at: Instruction) -> str:
+    """What an instruction is for; address arithmetic, logic and compares are "integer"."""
+    if at.opcode.startswith("IMAD.MOV"):
+        return "moves"
+    return _KIND.get(at.base, "integer")
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def _figure(width: float, height: float, **options: Any) -> tuple[Any, Any]:
+    matplotlib = importlib.import_module("matplotlib")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "flashladder", "font.size": 9})
+    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(
+        figsize=(width, height), layout="constrained", **options
+    )
+    for one in figure.axes:
+        for side in ("top", "right"):
+            one.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _nothing(text: str) -> Any:
+    figure, axes = _figure(WIDE, 0.8)
+    axes.axis("off")
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    return figure
+
+
+def _legend(axes: Any, columns: int) -> None:
+    axes.legend(frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)
+
+
+def progress(steps: Sequence[Step]) -> Any:
+    """Percent of FlashAttention-2's speed by version: ours where measured, and the published ladder's."""
+    figure, axes = _figure(WIDE, 3.8)
+    published = speeds()
+    there = [step for step in steps if int(step.name[1:]) in published]
+    places = {step.name: place for place, step in enumerate(steps)}
+    lines: list[tuple[str, str, dict[str, float], str, float]] = [
+        ("published code, A100", SKY, {s.name: published[int(s.name[1:])].a100_4096 for s in there}, "v", 1.0),
+        ("published code, RTX 3090", GREEN, {s.name: published[int(s.name[1:])].rtx3090_4096 for s in there}, "^", 1.0),
+        ("published code, H200", GREY, {s.name: percent_on_h200()[int(s.name[1:])] for s in there}, "s", 1.0),
+    ]
+    for gpu, color in zip(sorted({gpu for step in steps for gpu in step.speeds}), (BLUE, RED, ORANGE), strict=False):
+        mine = {step.name: 100 * speed.ratio.mid for step in steps if (speed := step.speeds.get(gpu)) and speed.ratio}
+        lines.append((f"this ladder, {gpu.upper()}", color, mine, "o", 2.2))
+    for name, color, values, marker, width in lines:
+        axes.plot(
+            [places[version] for version in values],
+            list(values.values()),
+            color=color,
+            marker=marker,
+            markersize=2 + 2 * width,
+            linewidth=width,
+            label=name,
+        )
+    axes.axhline(100, color=BLACK, linewidth=0.8, linestyle="--")
+    axes.annotate("FlashAttention-2", (-0.4, 100), va="bottom", fontsize=8)
+    axes.set_xticks(range(len(steps)), [step.name for step in steps])
+    axes.set_ylabel("% of FlashAttention-2, seq 4096")
+    axes.set_ylim(0, None)
+    axes.grid(axis="y", alpha=0.25)
+    _legend(axes, 4)
+    return figure
+
+
+def figures_by_version(steps: Sequence[Step]) -> Any:
+    """Instructions of the loop for each HMMA, registers and source lines changed, side by side."""
+    there = [step for step in steps if step.parts]
+    if not there:
+        return _nothing("no listing in sass/ yet")
+    figure, axes = _figure(WIDE, 4.6, nrows=3, sharex=True)
+    names = [step.name for step in steps]
+    for arch, color, offset in (("sm_80", BLUE, -0.2), ("sm_90", ORANGE, 0.2)):
+        places = [place + offset for place in range(len(steps))]
+        axes[0].bar(places, [step.loop_per_matrix(arch) or 0 for step in steps], 0.4, color=color, label=arch)
+        axes[1].bar(places, [step.registers(arch) or 0 for step in steps], 0.4, color=color)
+        spilled = [
+            (place, step.rows[arch].registers)
+            for place, step in zip(places, steps, strict=True)
+            if arch in step.rows and (step.rows[arch].ldl or step.rows[arch].stl)
+        ]
+        axes[1].scatter(
+            [p for p, _ in spilled],
+            [y + 10 for _, y in spilled],
+            marker="v",
+            s=14,
+            color=BLACK,
+            label="local memory in use" if arch == "sm_80" else None,
+        )
+    axes[2].bar(range(len(steps)), [step.changed or 0 for step in steps], 0.6, color=GREEN)
+    axes[0].axhline(1, color=BLACK, linewidth=0.8, linestyle="--")
+    axes[0].set_ylabel("loop\ninstr. / HMMA")
+    axes[1].set_ylabel("registers")
+    axes[1].set_ylim(0, 285)
+    axes[2].set_ylabel("source lines\nchanged")
+    axes[2].set_xticks(range(len(steps)), names)
+    _legend(axes[0], 2)
+    if any(row.ldl or row.stl for step in steps for row in step.rows.values()):
+        axes[1].legend(frameon=False, loc="lower right", fontsize=7)
+    return figure
+
+
+def loop_strips(steps: Sequence[Step], arch: str) -> Any:
+    """The KV loop of each version from left to right, an instruction a stroke, coloured by what it is for."""
+    there = [step for step in steps if arch in step.parts]
+    if not there:
+        return _nothing(f"no listing for {arch} in sass/ yet")
+    figure, axes = _figure(WIDE, 0.8 + 0.42 * len(there))
+    for row, step in enumerate(there):
+        code = step.parts[arch].loop
+        for kind, color in KINDS.items():
+            spans = [
+                (place / step.parts[arch].matrix_count, 1 / step.parts[arch].matrix_count)
+                for place, at in enumerate(code)
+                if kind_of(at) == kind
+            ]
+            axes.broken_barh(spans, (row - 0.38, 0.76), color=color, linewidth=0)
+    axes.set_yticks(range(len(there)), [step.name for step in there])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"one pass through the KV loop, {arch}: instructions for each HMMA")
+    _kinds_legend(axes)
+    return figure
+
+
+def loop_mix(steps: Sequence[Step], arch: str) -> Any:
+    """Instructions of the loop for each HMMA by what they are for, stacked."""
+    there = [step for step in steps if arch in step.parts]
+    if not there:
+        return _nothing(f"no listing for {arch} in sass/ yet")
+    figure, axes = _figure(WIDE, 3.6)
+    bottom = [0.0] * len(there)
+    for kind, color in KINDS.items():
+        heights = [
+            sum(kind_of(at) == kind and not at.never for at in step.parts[arch].loop) / step.parts[arch].matrix_count
+            for step in there
+        ]
+        axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
+        bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
+    for place, top in enumerate(bottom):
+        axes.annotate(f"{top:.2f}", (place, top), ha="center", va="bottom", fontsize=8)
+    axes.set_xticks(range(len(there)), [step.name for step in there])
+    axes.set_ylabel(f"instructions / HMMA, {arch}")
+    _kinds_legend(axes)
+    return figure
+
+
+def stall_mix(steps: Sequence[Step], arch: str) -> Any:
+    """Stall counts of the loop for each HMMA by what the stalling instruction is for: one warp's issue time."""
+    there = [step for step in steps if arch in step.parts]
+    if not there:
+        return _nothing(f"no listing for {arch} in sass/ yet")
+    figure, axes = _figure(WIDE, 3.2)
+    bottom = [0.0] * len(there)
+    for kind, color in KINDS.items():
+        heights = [
+            sum(max(1, at.control.stall) for at in step.parts[arch].loop if at.control and kind_of(at) == kind)
+            / step.parts[arch].matrix_count
+            for step in there
+        ]
+        axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
+        bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
+    axes.set_xticks(range(len(there)), [step.name for step in there])
+    axes.set_ylabel(f"least issue cycles of one warp\nfor each HMMA, {arch}")
+    _kinds_legend(axes)
+    return figure
+
+
+def _kinds_legend(axes: Any) -> None:
+    patch = importlib.import_module("matplotlib.patches").Patch
+    handles = [patch(color=color, label=kind) for kind, color in KINDS.items()]
+    axes.legend(handles=handles, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)
+
+
+def region_sizes(steps: Sequence[Step], arch: str) -> Any:
+    """Instructions of the whole kernel by region."""
+    there = [step for step in steps if arch in step.parts]
+    if not there:
+        return _nothing(f"no listing for {arch} in sass/ yet")
+    figure, axes = _figure(WIDE, 3.4)
+    bottom = [0] * len(there)
+    for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY), strict=True):
+        heights = [len(step.parts[arch].regions.get(name, ())) for step in there]
+        if any(heights):
+            axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color, label=name)
+        bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
+    axes.set_xticks(range(len(there)), [step.name for step in there])
+    axes.set_ylabel(f"instructions, {arch}")
+    _legend(axes, 6)
+    return figure
+
+
+def bank_maps() -> Any:
+    """Which group of banks holds each chunk of eight rows, as kept plainly and swizzled; one column is outlined."""
+    figure, axes = _figure(WIDE, 3.2, ncols=2, sharey=True)
+    rectangle = importlib.import_module("matplotlib.patches").Rectangle
+    colors = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
+    for one, swizzled in zip(axes, (False, True), strict=True):
+        for row in range(8):
+            for chunk in range(banks.CHUNKS_IN_ROW):
+                place = banks.place_of(row, chunk, swizzled)
+                group = banks.bank_group(row, chunk, swizzled)
+                one.add_patch(rectangle((place, row), 1, 1, facecolor=colors[group], alpha=0.85, edgecolor="white"))
+                one.text(place + 0.5, row + 0.5, str(chunk), ha="center", va="center", fontsize=7)
+                if chunk == 3:
+                    one.add_patch(rectangle((place, row), 1, 1, fill=False, edgecolor=BLACK, linewidth=2, zorder=3))
+        ways = banks.ldmatrix_ways(3, swizzled)
+        name = "swizzled: chunk XOR (row mod 8)" if swizzled else "plain"
+        one.set_title(f"{name}\nchunk 3 of eight rows: {ways} wavefront{'s' if ways > 1 else ''}", fontsize=9)
+        one.set_xlim(0, banks.CHUNKS_IN_ROW)
+        one.set_ylim(8, 0)
+        one.set_xticks([0, 8, 16], ["0", "128", "256 B"])
+        one.set_yticks([row + 0.5 for row in range(8)], [str(row) for row in range(8)])
+    axes[0].set_ylabel("row")
+    return figure
+
+
+def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str, Sequence[str]]) -> Any:
+    """Wavefronts of every source line that touches shared memory, beside those without conflicts."""
+    if not lines:
+        return _nothing("regs/lines.csv is not there: python3 -m analysis lines v01 v02 --write")
+    figure, axes = _figure(
+        WIDE,
+        1.0 + 0.26 * sum(bool(line.wavefronts) for found in lines.values() for line in found),
+        nrows=len(lines),
+        sharex=True,
+        squeeze=False,
+    )
+    for one, (version, found) in zip(axes[:, 0], lines.items(), strict=True):
+        busy = [line for line in found if line.wavefronts]
+        names = [" ".join(sources[version][line.line - 1].split())[:44] for line in busy]
+        one.barh(
+            [p - 0.2 for p in range(len(busy))], [line.wavefronts for line in busy], 0.4, color=RED, label="modelled"
+        )
+        one.barh(
+            [p + 0.2 for p in range(len(busy))],
+            [line.ideal for line in busy],
+            0.4,
+            color=SKY,
+            label="the same accesses without conflicts",
+        )
+        one.set_yticks(
+            range(len(busy)),
+            [f"{line.line}: {name}" for line, name in zip(busy, names, strict=True)],
+            family="monospace",
+            fontsize=7,
+        )
+        one.invert_yaxis()
+        one.set_xscale("log")
+        one.set_title(version, loc="left", fontsize=10)
+    axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem")
+    axes[0, 0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8)
+    return figure
+
+
+def load_distances(steps: Sequence[Step], arch: str) -> Any:
+    """For every wait on a load from shared memory, how many HMMAs were issued since: the room to hide it in."""
+    there = [step for step in steps if arch in step.parts]
+    if not there:
+        return _nothing(f"no listing for {arch} in sass/ yet")
+    figure, axes = _figure(WIDE, 0.9 + 0.42 * len(there))
+    for row, step in enumerate(there):
+        found = [
+            wait
+            for wait in waits_of(step.parts[arch])
+            if wait.setter is not None and wait.setter.base == "LDSM" and wait.kind == "result"
+        ]
+        spread = [row + 0.28 * ((place % 7) / 3 - 1) for place in range(len(found))]
+        axes.scatter([wait.matrix for wait in found], spread, s=12, color=BLUE, alpha=0.6)
+    axes.set_yticks(range(len(there)), [step.name for step in there])
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.25)
+    axes.set_xlabel(f"HMMAs between an LDSM and the instruction that waits for it, {arch}; a dot a wait")
+    return figure
+
+
+def config_space(classes: Sequence[tuple[str, Sequence[KernelConfig]]], winner: KernelConfig | None) -> Any:
+    """Configurations as dots by tile and options; those joined by a colour are one machine code."""
+    if not classes:
+        return _nothing("no machine code of a search is recorded yet")
+    figure, axes = _figure(WIDE, 3.4)
+    tiles = sorted({(config.B_r, config.B_c) for _, members in classes for config in members})
+    options = sorted({_options(config) for _, members in classes for config in members})
+    palette = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
+    for number, (_, members) in enumerate(classes):
+        color = palette[number % len(palette)] if len(members) > 1 else "white"
+        for config in members:
+            place = (options.index(_options(config)), tiles.index((config.B_r, config.B_c)))
+            axes.scatter(*place, s=90, color=color, edgecolor=BLACK, linewidth=0.6, zorder=2)
+            if config == winner:
+                axes.scatter(*place, s=260, marker="*", color=BLACK, zorder=3)
+    axes.set_xticks(range(len(options)), options, rotation=60, ha="right", fontsize=7)
+    axes.set_yticks(range(len(tiles)), [f"{a} × {b}" for a, b in tiles])
+    axes.set_ylabel("B_r × B_c")
+    axes.margins(0.08, 0.3)
+    return figure
+
+
+def _options(config: KernelConfig) -> str:
+    text = f"{config.Q_mma_load_K_tiles}_{config.K_mma_load_K_tiles}_{config.V_mma_load_K_tiles}"
+    text += "+buffer" if config.mma_double_buffer_loads else ""
+    return text + ("+opt" if config.optimized_softmax else "")
+
+
+def predicted_and_came(claims: Sequence[predictions.Claim]) -> Any:
+    """Every scored claim as how far it came from the middle of its prediction, in percent of the prediction."""
+    judged = [claim for claim in claims if claim.came is not None and claim.middle]
+    if not judged:
+        return _nothing("nothing is recorded yet that a prediction could be held against")
+    figure, axes = _figure(WIDE, 0.9 + 0.22 * len(judged))
+    colors = {predictions.HIT: GREEN, predictions.NEAR: ORANGE, predictions.MISS: RED}
+    for row, claim in enumerate(judged):
+        off = 100 * ((claim.came or 0.0) - claim.middle) / abs(claim.middle)
+        shown = max(-60.0, min(60.0, off))
+        axes.plot([0, shown], [row, row], color=colors[claim.score], linewidth=1.5)
+        axes.scatter(
+            [shown],
+            [row],
+            color=colors[claim.score],
+            s=28,
+            marker={predictions.HIT: "o", predictions.NEAR: "D", predictions.MISS: "X"}[claim.score],
+        )
+    axes.axvline(0, color=BLACK, linewidth=0.8)
+    axes.set_yticks(range(len(judged)), [f"{claim.version}: {claim.text}" for claim in judged], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlim(-65, 65)
+    axes.set_xlabel("came out above or below the prediction, % (cut at 60): ● hit, ◆ near, ✖ miss")
+    return figure
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def inline_svg(figure: Any, name: str, alt: str) -> str:
+    """The figure as an SVG element for a page: black follows the text's colour, the back is left out.
+
+    `name` keeps the names of its parts apart from those of other figures on the page.
+    """
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = name
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    pyplot.close(figure)
+    text = re.sub(r"<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    text = re.sub(r' id="[a-zA-Z0-9.]+_[0-9_]+"', "", text[text.index("<svg") :])
+    text = text.replace("#000000", "currentColor").replace("xlink:href", "href")
+    alt = html.escape(alt, quote=True)
+    size = re.search(r'viewBox="[^"]*"', text)
+    assert size is not None
+    head = f'<svg role="img" aria-label="{alt}" {size[0]}>\n<title>{alt}</title>'
+    text = head + text[text.index(">", size.end()) + 1 :]
+    return "\n".join(line.strip() for line in text.splitlines()) + "\n"

@@ -1,0 +1,385 @@
+"""One page over all versions, as Markdown and as one HTML file without anything outside it.
+
+    python3 -m analysis report            # build/report.html; build/report.md with its pictures in build/report/
+
+The page is made from committed files: header blocks, regs/, sass/, logs/bench/ and the published figures. A section
+whose files are not there says so.
+"""
+
+import argparse
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import DONE
+from analysis.files import root, write_if_changed
+from analysis.machine_code.bounds import loop_bound
+from analysis.machine_code.counts import count_instructions, counts_table
+from analysis.machine_code.gate import read_baseline
+from analysis.machine_code.live import occupancy_of
+from analysis.machine_code.sass_diff import compare
+from analysis.measure.records import Record, RecordError, latest_run, read
+from analysis.measure.summary import rows as summary_rows
+from analysis.measure.summary import wide_table
+from analysis.publish import pictures, plot, predictions
+from analysis.publish.overview import ARCHS, PEER, Step, read_steps
+from analysis.publish.readme import MISSING, ladder_record, ladder_table, published_speed_table, published_table, shown
+from analysis.publish.why import MODELLED
+from analysis.table import Cell, Table
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Horizontal bars. `alt` says in words what the picture shows."""
+
+    title: str
+    alt: str
+    bars: Sequence[tuple[str, float, str]]  # label, value, value as text
+    mark: float | None = None  # a value to draw a line at
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of pictures.py. `name` is that of its file beside the Markdown page."""
+
+    name: str
+    title: str
+    alt: str
+    figure: Any
+
+
+Block = Table | Chart | Picture
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, what to know before reading, and tables and pictures."""
+
+    title: str
+    text: str
+    blocks: Sequence[Block]
+
+
+# ---- what the page holds ---------------------------------------------------------------------------------------------
+
+
+def sections(folder: Path) -> list[Section]:
+    """The whole page in order."""
+    steps = read_steps(folder)
+    page = [
+        Section(
+            "Versions",
+            "Each version at its own config. Wavefronts are modelled by the emulator, not measured; "
+            "of FA2 is the speed over FlashAttention-2's in the same run, fp16, batch 16, 16 heads, seq 4096.",
+            [progress_picture(steps), ladder_table(steps, links=False), *speed_charts(steps)],
+        )
+    ]
+    page += [speed_section(path.stem, read(path).records) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
+    page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in ARCHS)]
+    page += [bounds_section(steps), traffic_section(steps), predictions_section(steps), published_section(steps)]
+    page += [accepted_section(folder)]
+    return page
+
+
+def progress_picture(steps: Sequence[Step]) -> Picture:
+    """The ladder as lines, ours beside the published ones."""
+    ours = [
+        f"{step.name} {100 * speed.ratio.mid:.0f} % on {gpu}"
+        for step in steps
+        for gpu, speed in sorted(step.speeds.items())
+        if speed.ratio
+    ]
+    alt = "Percent of FlashAttention-2's speed by version: " + (
+        ", ".join(ours) or "none of this ladder is measured yet"
+    )
+    return Picture(
+        "progress", "Speed of every version", f"{alt}; beside it the published ladder.", pictures.progress(steps)
+    )
+
+
+def speed_charts(steps: Sequence[Step]) -> list[Block]:
+    """The ladder as bars, one chart a GPU."""
+    charts: list[Block] = []
+    for gpu in sorted({gpu for step in steps for gpu in step.speeds}):
+        bars = [
+            (step.name, speed.ratio.mid, f"{speed.ratio.mid:.3f}")
+            for step in steps
+            if (speed := step.speeds.get(gpu)) and speed.ratio
+        ]
+        alt = f"Speed over FlashAttention-2 on {gpu}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
+        charts.append(Chart(f"Speed over FlashAttention-2, {gpu}", alt, bars, mark=1.0))
+    return charts
+
+
+def speed_section(gpu: str, records: tuple[Record, ...]) -> Section:
+    """Every problem of the newest run on one GPU."""
+    title = f"Speed on {gpu}"
+    try:
+        run = latest_run(records, [PEER] if any(record.subject == PEER for record in records) else [])
+    except RecordError:
+        return Section(title, "No run is recorded.", [])
+    mine = [record for record in records if record.run_id == run]
+    found, reference = summary_rows(mine)
+    return Section(title, f"TFLOP/s and ratio to {reference}, run {run}.", [wide_table(found, reference)])
+
+
+def resource_section(steps: Sequence[Step]) -> Section:
+    """Registers, local memory, shared memory and what they leave of an SM."""
+    columns = ("version", "arch", "config", "registers", "stack", "spill B", "LDL", "STL", "smem B", "CTAs an SM")
+    rows: list[list[Cell]] = []
+    for step in steps:
+        config = step.version.header.config
+        for arch, row in step.rows.items():
+            rows.append([step.name, arch, str(config), row.registers, row.stack, row.spill_stores + row.spill_loads])
+            rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
+            rows[-1].append(occupancy_of(arch, row.registers, config).ctas)
+    text = "Of each version's own config. LDL and STL are counted in the code: no spills is not yet no local memory."
+    known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
+    alt = "Loop instructions for each HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
+    picture = Picture("figures", "Loop, registers and source lines", alt, pictures.figures_by_version(steps))
+    return Section("Registers and memory", text, [*([picture] if known else []), Table(columns, rows)])
+
+
+def steps_section(steps: Sequence[Step]) -> Section:
+    """What each version changed against its parent, in source and machine code."""
+    by_name = {step.name: step for step in steps}
+    rows: list[list[Cell]] = []
+    for step in steps:
+        parent = by_name.get(step.version.header.parent)
+        if parent is None:
+            continue
+        row: list[Cell] = [f"{parent.name} -> {step.name}", step.version.header.title, step.changed]
+        for arch in ARCHS:
+            both = arch in step.parts and arch in parent.parts
+            row.append(compare(parent.parts[arch], step.parts[arch]).verdict if both else MISSING)
+        rows.append(row)
+    text = "Source lines added and removed, and what became of the KV loop, each version at its own config."
+    return Section("Steps", text, [Table(("step", "idea", "lines changed", *ARCHS), rows)])
+
+
+def loop_section(steps: Sequence[Step], arch: str) -> Section:
+    """Opcode families of the KV loop, one column a version."""
+    there = [step for step in steps if arch in step.parts]
+    bars = [(step.name, value, f"{value:.2f}") for step in there if (value := step.loop_per_matrix(arch))]
+    alt = f"Instructions of the KV loop for each HMMA, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
+    counts = [(step.name, count_instructions("loop", step.parts[arch].loop)) for step in there]
+    table = counts_table(counts, per_matrix=False) if counts else Table(("opcode",), [])
+    text = "Instructions by family. !PT marks dummies that are never executed."
+    mix: Block = Picture(f"loop-{arch}", "Instructions for each HMMA by purpose", alt, pictures.loop_mix(there, arch))
+    return Section(f"KV loop, {arch}", text, [mix, table] if there else [table])
+
+
+def bounds_section(steps: Sequence[Step]) -> Section:
+    """Lower bounds of one pass through the loop."""
+    columns = ("version", "arch", "one warp alone", "binding pipe", "pipe cycles", "cycles / HMMA")
+    rows: list[list[Cell]] = []
+    for step in steps:
+        for arch, parts in step.parts.items():
+            bound = loop_bound(parts)
+            cycles = bound.binding.cycles or 0
+            rows.append([step.name, arch, bound.issue_cycles, bound.binding.pipe, round(cycles, 1)])
+            rows[-1].append(shown(cycles / parts.matrix_count, 2))
+    text = (
+        "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, "
+        "in cycles of one pass through the loop by one warp."
+    )
+    return Section("Bounds", text, [Table(columns, rows)])
+
+
+def traffic_section(steps: Sequence[Step]) -> Section:
+    """What the emulator counts."""
+    columns = ("version", "PTX instructions", "shared wavefronts", "without conflicts", "global sectors")
+    rows: list[list[Cell]] = [
+        [step.name, step.traffic.executed, step.traffic.wavefronts, step.traffic.ideal, step.traffic.sectors]
+        for step in steps
+        if step.traffic
+    ]
+    text = f"Modelled on {MODELLED}; exact counts of the model, no times."
+    return Section("Memory traffic", text, [Table(columns, rows)])
+
+
+def predictions_section(steps: Sequence[Step]) -> Section:
+    """Every claim of a header block that has a number, with its score."""
+    claims = predictions.judge(steps)
+    text = (
+        "Claims of the header blocks, written before measuring. A hit lies within the range given, near within about "
+        "twice that; machine code is judged on sm_80, time on the H200."
+    )
+    return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
+
+
+def published_section(steps: Sequence[Step]) -> Section:
+    """Our loops and speeds beside those of the ladder that this one follows."""
+    text = (
+        "KV loops for sm_80 beside the published listing whose config is nearest, opcodes that differ as "
+        "ours/published; then percent of FlashAttention-2 at seq 4096. Sources: analysis/data/README.md."
+    )
+    return Section("Beside the published ladder", text, [published_table(steps), published_speed_table(steps)])
+
+
+def accepted_section(folder: Path) -> Section:
+    """The reasons in the baseline."""
+    reasons = dict.fromkeys((line.figures.version, line.why) for line in read_baseline(folder).values())
+    rows = [list(reason) for reason in reasons]
+    return Section(
+        "Accepted figures", "Why the figures in regs/baseline.csv are accepted.", [Table(("version", "why"), rows)]
+    )
+
+
+# ---- Markdown --------------------------------------------------------------------------------------------------------
+
+TITLE = "flashladder: all versions"
+NOTHING = "Nothing is recorded yet."
+LONG = 18  # characters of a cell that gets a column of some width, on a phone too
+
+
+def to_markdown(page: Sequence[Section]) -> str:
+    """The page as Markdown. Bars are left out: their figures stand in the tables."""
+    parts = [f"# {TITLE}\n"]
+    for section in page:
+        parts.append(f"## {section.title}\n\n{section.text}\n")
+        for block in section.blocks:
+            if isinstance(block, Picture):
+                parts.append(f"![{block.alt}](report/{block.name}.svg)\n")
+        tables = [block for block in section.blocks if isinstance(block, Table)]
+        parts += [table.markdown() for table in tables if table.rows] or ([f"{NOTHING}\n"] if tables else [])
+    return "\n".join(parts)
+
+
+# ---- HTML ------------------------------------------------------------------------------------------------------------
+
+STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1c1e21; --soft: #5c636b; --line: #d8dce0; --bar: #2f6db5; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #15181b; --text: #e4e6e8; --soft: #9aa2aa; --line: #363c42; --bar: #6aa5e8; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 80rem; background: var(--back); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+nav a { margin-right: 1rem; white-space: nowrap; } a { color: var(--bar); }
+p { max-width: 45rem; color: var(--soft); }
+.wide { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { white-space: nowrap; } td.number { text-align: right; } td.long { min-width: 13rem; }
+thead th { position: sticky; top: 0; background: var(--back); }
+tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
+figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-weight: 600; }
+svg { width: 100%; max-width: 40rem; height: auto; font: 12px system-ui, sans-serif; }
+.drawn svg { max-width: 60rem; min-width: 34rem; color: var(--text); } svg text { fill: var(--text); }
+.bars rect { fill: var(--bar); } .bars line { stroke: var(--soft); stroke-dasharray: 4 3; }
+""".strip()
+
+
+def to_html(page: Sequence[Section]) -> str:
+    """The page as one HTML file: no script, nothing fetched, light and dark, readable on a phone."""
+    links = "\n".join(f'<a href="#s{i}">{html.escape(section.title)}</a>' for i, section in enumerate(page))
+    body = "\n".join(_html_section(i, section) for i, section in enumerate(page))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(TITLE)}</title>
+<style>
+{STYLE}
+</style>
+</head>
+<body>
+<h1>{html.escape(TITLE)}</h1>
+<nav>
+{links}
+</nav>
+{body}
+</body>
+</html>
+"""
+
+
+def _html_section(index: int, section: Section) -> str:
+    parts = [
+        f'<section id="s{index}">',
+        f"<h2>{html.escape(section.title)}</h2>",
+        f"<p>{html.escape(section.text)}</p>",
+    ]
+    blocks = [text for block in section.blocks if (text := _html_block(block))]
+    if section.blocks and not blocks:
+        parts.append(f"<p>{NOTHING}</p>")
+    return "\n".join([*parts, *blocks, "</section>"])
+
+
+def _html_block(block: Block) -> str:
+    """Nothing for a table without rows and a chart without bars."""
+    if isinstance(block, Picture):
+        drawn = pictures.inline_svg(block.figure, block.name, block.alt)
+        return f'<figure class="drawn"><figcaption>{html.escape(block.title)}</figcaption>\n{drawn}</figure>'
+    if isinstance(block, Chart):
+        return _svg(block) if block.bars else ""
+    return _html_table(block) if block.rows else ""
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
+    rows = "\n".join(f"<tr>{''.join(_html_cell(cell) for cell in row)}</tr>" for row in table.rows)
+    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+
+
+def _html_cell(cell: Cell) -> str:
+    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+        return f'<td class="number">{cell if isinstance(cell, int) else f"{cell:.4g}"}</td>'
+    text = "" if cell is None else str(cell)
+    kind = ' class="long"' if len(text) > LONG else ""
+    return f"<td{kind}>{html.escape(text)}</td>"
+
+
+BAR_HEIGHT, LABEL_WIDTH, BAR_WIDTH, VALUE_WIDTH = 22, 60, 480, 70
+
+
+def _svg(chart: Chart) -> str:
+    """Bars from zero, each with its label and its value in figures."""
+    most = max([value for _, value, _ in chart.bars] + ([chart.mark] if chart.mark else []))
+    height = BAR_HEIGHT * len(chart.bars)
+    width = LABEL_WIDTH + BAR_WIDTH + VALUE_WIDTH
+    shapes = []
+    for row, (label, value, text) in enumerate(chart.bars):
+        length, y = BAR_WIDTH * value / most, row * BAR_HEIGHT
+        shapes.append(f'<text x="{LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>')
+        shapes.append(f'<rect x="{LABEL_WIDTH}" y="{y + 3}" width="{length:.1f}" height="{BAR_HEIGHT - 6}"/>')
+        shapes.append(f'<text x="{LABEL_WIDTH + length + 6:.1f}" y="{y + 15}">{html.escape(text)}</text>')
+    if chart.mark:
+        x = LABEL_WIDTH + BAR_WIDTH * chart.mark / most
+        shapes.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>')
+    alt = html.escape(chart.alt, quote=True)
+    svg = f'<svg role="img" aria-label="{alt}" viewBox="0 0 {width} {height}">\n<title>{alt}</title>\n'
+    caption = f"<figcaption>{html.escape(chart.title)}</figcaption>"
+    return f'<figure class="bars">{caption}\n{svg}' + "\n".join(shapes) + "\n</svg></figure>"
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for report.md and report.html; build/ without it"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of writing the page")
+
+
+def run_report(args: argparse.Namespace) -> int:
+    folder = root()
+    if args.json:
+        print(json.dumps(ladder_record(read_steps(folder)), indent=1))
+        return DONE
+    out = args.out or folder / "build"
+    page = sections(folder)
+    drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
+    for picture in drawn:
+        write_if_changed(out / "report" / f"{picture.name}.svg", plot.svg(picture.figure))
+    for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
+        write_if_changed(out / name, text)
+        print(out / name)
+    return DONE

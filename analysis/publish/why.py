@@ -1,0 +1,309 @@
+"""One sheet on a step of the ladder: what it meant to do, what changed in the machine code, what came of it.
+
+    python3 -m analysis why v09 v10
+
+Figures that do not exist, because nothing was measured or built, are said to be missing and never guessed. The verdict
+is one of VERDICTS: it sets what the machine code lets expect beside what was measured.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.errors import DONE, AnalysisError
+from analysis.files import root
+from analysis.ladder.config import parse_config
+from analysis.ladder.headers import Version, changed_lines, load
+from analysis.ladder.pairs import Pair, pair_configs
+from analysis.machine_code.bounds import Bound, loop_bound
+from analysis.machine_code.counts import count_instructions
+from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
+from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
+from analysis.machine_code.subjects import Pending, Subject, normal_arch, resolve, start
+from analysis.measure.records import Problem
+from analysis.table import Cell, Table, add_output_arguments, emit
+
+if TYPE_CHECKING:
+    from analysis.measure.records import Record
+    from analysis.measure.stats import Verdict
+
+# What the loop lets expect, by what was measured ("" where nothing was, or nothing sure).
+VERDICTS = {
+    ("identical", ""): "identical machine code",
+    ("identical", "SAME"): "identical machine code",
+    ("identical", "FASTER"): "identical machine code, other time: measure again",
+    ("identical", "SLOWER"): "identical machine code, other time: measure again",
+    ("elsewhere", ""): "same loop, elsewhere",
+    ("elsewhere", "SAME"): "same loop, elsewhere; no difference in time",
+    ("elsewhere", "FASTER"): "same loop, elsewhere; run faster",
+    ("elsewhere", "SLOWER"): "same loop, elsewhere; run slower",
+    ("shorter", ""): "loop shorter",
+    ("shorter", "SAME"): "loop shorter, no difference in time",
+    ("shorter", "FASTER"): "loop shorter, run faster",
+    ("shorter", "SLOWER"): "static says faster, run says slower: explain",
+    ("longer", ""): "loop longer",
+    ("longer", "SAME"): "loop longer, no difference in time",
+    ("longer", "FASTER"): "static says slower, run says faster: explain",
+    ("longer", "SLOWER"): "loop longer, run slower",
+    ("rearranged", ""): "loop rearranged, as long as before",
+    ("rearranged", "SAME"): "loop rearranged, no difference in time",
+    ("rearranged", "FASTER"): "loop rearranged, run faster",
+    ("rearranged", "SLOWER"): "loop rearranged, run slower",
+}
+SHORTER_BY = 0.005  # a loop is called shorter or longer from this share of its instructions on
+
+
+@dataclass(frozen=True)
+class Side:
+    """One version as the sheet sees it."""
+
+    version: Version
+    subject: Subject
+    loop: LiveLoop
+    bound: Bound
+    occupancy: Occupancy | None
+    traffic: dict[str, int] | None  # totals of the emulator's counters
+
+    def work(self) -> float:
+        """Executed instructions of the loop for each matrix instruction; dummies are not executed."""
+        counts = count_instructions("loop", self.loop.parts.loop)
+        return (counts.total - counts.never) / max(1, counts.matrix)
+
+    def local_memory(self) -> int:
+        return sum(at.base in ("LDL", "STL") for at in self.loop.parts.loop)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    a: Side
+    b: Side
+    pair: Pair
+    source_lines: int
+    change: Change
+    measured: "list[tuple[str, Verdict]]"  # problem and verdict
+
+    @property
+    def expectation(self) -> str:
+        loop = self.change.region("loop")
+        if self.change.verdict == "identical machine code":
+            return "identical"
+        if loop is not None and loop.likeness in (IDENTICAL, RENAMED):
+            return "elsewhere"
+        before, after = self.a.work(), self.b.work()
+        if abs(after - before) < SHORTER_BY * before:
+            return "rearranged"
+        return "shorter" if after < before else "longer"
+
+    @property
+    def outcome(self) -> str:
+        """The measured verdict when the problems agree: SAME counts with either, a contradiction is no outcome."""
+        words = {verdict.word for _, verdict in self.measured} - {"SAME", "UNSURE"}
+        if len(words) == 1:
+            return words.pop()
+        return "SAME" if not words and any(verdict.word == "SAME" for _, verdict in self.measured) else ""
+
+    @property
+    def verdict(self) -> str:
+        return VERDICTS[self.expectation, self.outcome]
+
+
+def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True) -> Sheet:
+    a, b = load(root(), a_name), load(root(), b_name)
+    pair = pair_configs(a, b, parse_config(config) if config else None)
+    found, device_arch = _measured(a_name, b_name, pair)
+    wanted = normal_arch(arch) if arch else device_arch or "sm_80"
+    subjects = [resolve(a_name, wanted, pair.a), resolve(b_name, wanted, pair.b)]
+    pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
+    sides = [_side(version, each, emulate) for version, each in zip((a, b), pending, strict=True)]
+    change = compare(sides[0].loop.parts, sides[1].loop.parts)
+    return Sheet(sides[0], sides[1], pair, changed_lines(a, b), change, found)
+
+
+def _side(version: Version, pending: Pending, emulate: bool) -> Side:
+    subject = pending.subject
+    cubin, kernel = subject.cubin_or_refuse("why")
+    loop = read_live(pending)
+    config = subject.config
+    resident = occupancy_of(cubin.arch, kernel.registers, config) if config and kernel.registers else None
+    traffic = modelled_traffic(subject) if emulate else None
+    return Side(version, subject, loop, loop_bound(loop.parts), resident, traffic)
+
+
+# ---- figures from elsewhere ------------------------------------------------------------------------------------------
+
+TRAFFIC = ("executed", "wavefronts", "ideal", "sectors")
+_TRAFFIC_TITLES = ("instructions", "shared wavefronts", "... without conflict", "global sectors")
+
+
+# Fills the emulator's 16 multiprocessors with CTAs of 256 rows, so that a split tail has nothing to split.
+MODELLED = Problem("attention", "fp16", 1, 8, 512, 128, "normal")
+
+
+def modelled_traffic(subject: Subject) -> dict[str, int] | None:
+    """Totals of the emulator's counters for MODELLED; None where the executable is not built."""
+    from analysis.measure import executables
+
+    path = root() / "bin" / subject.name
+    if not path.exists() or subject.config is None:
+        return None
+    arguments = ["--backend", "emu", "--checks", "off", "--no-check", "--counters", "--json", "-"]
+    arguments += ["--config", str(subject.config)]
+    arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
+    outcome = executables.run_command([str(path), *arguments], 60)
+    if outcome.status:
+        return None
+    return traffic_of(outcome.stdout)
+
+
+def traffic_of(text: str) -> dict[str, int] | None:
+    """The totals in an emulator record; None where the record holds no counters."""
+    try:
+        record = json.loads(text.strip().splitlines()[-1])
+        total = record["counters"]["total"]
+        return {name: int(total[name]) for name in TRAFFIC}
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+def _measured(a: str, b: str, pair: Pair) -> "tuple[list[tuple[str, Verdict]], str | None]":
+    """Verdicts by problem from logs/bench, and the architecture of the device they were measured on."""
+    from analysis.measure import records
+    from analysis.measure.compare import comparisons
+    from analysis.measure.stats import SAME_WITHIN
+
+    found: list[tuple[str, Verdict]] = []
+    arch = None
+    for path in sorted((root() / "logs" / "bench").glob("*.jsonl")):
+        log = records.read(path)
+        first = [each for each in log.records if each.subject == a and each.config in ("", str(pair.a))]
+        second = [each for each in log.records if each.subject == b and each.config in ("", str(pair.b))]
+        common = {each.problem for each in first} & {each.problem for each in second}
+        first = [each for each in first if each.problem in common]
+        second = [each for each in second if each.problem in common]
+        if not common:
+            continue
+        for one in comparisons(_unlabelled(first, "A"), _unlabelled(second, "B"), SAME_WITHIN):
+            found.append((f"{first[0].device}, {one.problem}", one.verdict))
+        arch = arch or device_arch(first[0].raw)
+    return found, arch
+
+
+def _unlabelled(found: "list[Record]", subject: str) -> "list[Record]":
+    """The records under one name, so that the two sides pair whatever they are called."""
+    return [replace(each, subject=subject, raw={**each.raw, "run": {}}) for each in found]
+
+
+def device_arch(raw: dict[str, Any]) -> str | None:
+    """sm_90 from a record's device.cc, which is "9.0", 9.0, 90 or [9, 0]."""
+    cc = (raw.get("device") or {}).get("cc")
+    digits = "".join(str(part) for part in cc) if isinstance(cc, list) else str(cc or "").replace(".", "")
+    return f"sm_{digits}" if digits.isdecimal() and len(digits) >= 2 else None
+
+
+# ---- printing --------------------------------------------------------------------------------------------------------
+
+
+def figures_table(sheet: Sheet) -> Table:
+    """Static and modelled figures of both sides."""
+    rows: list[list[Cell]] = []
+
+    def add(name: str, values: list[int | float | str | None]) -> None:
+        before, after = values
+        delta = after - before if isinstance(before, (int, float)) and isinstance(after, (int, float)) else None
+        rows.append([name, before, after, None if delta is None else round(delta, 3)])
+
+    sides = (sheet.a, sheet.b)
+    add("loop instructions", [len(side.loop.parts.loop) for side in sides])
+    add("matrix instructions in it", [side.loop.parts.matrix_count for side in sides])
+    add("executed instructions each", [round(side.work(), 3) for side in sides])
+    add("local memory in the loop", [side.local_memory() for side in sides])
+    add("registers", [side.loop.registers for side in sides])
+    add("most live in the loop", [side.loop.most()[0] for side in sides])
+    add("CTAs an SM", [side.occupancy.ctas if side.occupancy else None for side in sides])
+    add("limited by", [side.occupancy.limit if side.occupancy else None for side in sides])
+    add("bound: one warp alone, cycles", [side.bound.issue_cycles for side in sides])
+    add("bound: pipe cycles", [round(side.bound.binding.cycles or 0, 1) for side in sides])
+    add("binding pipe", [side.bound.binding.pipe for side in sides])
+    for name, title in zip(TRAFFIC, _TRAFFIC_TITLES, strict=True):
+        if all(side.traffic for side in sides):
+            add(f"modelled {title}", [(side.traffic or {}).get(name) for side in sides])
+    return Table(("figure", sheet.a.version.version, sheet.b.version.version, "delta"), rows)
+
+
+def format_sheet(sheet: Sheet) -> str:
+    a, b = sheet.a, sheet.b
+    header = b.version.header
+    lines = [
+        f"# {a.version.version} -> {b.version.version}: {sheet.verdict}",
+        "",
+        f"{header.version}: {header.title}",
+        f"idea: {header.idea}",
+        f"predicted: {header.predict or 'nothing'}",
+        f"source: {sheet.source_lines} lines changed",
+        f"config: {sheet.pair.rule}",
+        *(f"  {side.version.version}: {side.subject.label}" for side in (a, b)),
+        f"architecture: {a.subject.arch}",
+        "",
+        figures_table(sheet).markdown(),
+    ]
+    if not (a.traffic and b.traffic):
+        lines += ["modelled memory traffic: not built, or the executable has no such config", ""]
+    lines += ["## Measured", ""]
+    for problem, verdict in sheet.measured:
+        lines.append(f"{problem}: {verdict.word}, {verdict.speedup} times as fast ({verdict.reason})")
+    if not sheet.measured:
+        lines.append("not measured: logs/bench holds no run of both")
+    lines += ["", "## Machine code", "", f"{sheet.change.verdict}", ""]
+    for region in sheet.change.regions:
+        rows = [row[1:] for row in change_table(sheet.change, False).rows if row[0] == region.region]
+        lines.append(f"{region.region}: {region.likeness}")
+        if region.likeness != IDENTICAL:
+            lines += ["", Table(("instruction", "before", "after", "delta", "relative"), rows[:16]).markdown()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def sheet_record(sheet: Sheet) -> dict[str, object]:
+    header = sheet.b.version.header
+    return {
+        "a": sheet.a.version.version,
+        "b": sheet.b.version.version,
+        "verdict": sheet.verdict,
+        "title": header.title,
+        "idea": header.idea,
+        "predict": header.predict,
+        "source_lines": sheet.source_lines,
+        "a_config": str(sheet.pair.a),
+        "b_config": str(sheet.pair.b),
+        "rule": sheet.pair.rule,
+        "arch": sheet.a.subject.arch,
+        "machine_code": sheet.change.verdict,
+        "figures": json.loads(figures_table(sheet).json()),
+        "measured": [
+            {
+                "problem": problem,
+                "verdict": verdict.word,
+                "speedup": [verdict.speedup.low, verdict.speedup.mid, verdict.speedup.high],
+            }
+            for problem, verdict in sheet.measured
+        ],
+    }
+
+
+def add_why_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="the earlier version")
+    parser.add_argument("b", metavar="B", help="the later version")
+    parser.add_argument("--arch", help="sm_80, sm_90; without it that of the measured GPU, else sm_80")
+    parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
+    parser.add_argument("--no-emulator", action="store_true", help="leave the modelled memory traffic out")
+    add_output_arguments(parser)
+
+
+def run_why(args: argparse.Namespace) -> int:
+    for name in (args.a, args.b):
+        if Path(name).suffix:
+            raise AnalysisError(f"{name}: why compares versions, which have an idea; sass-diff compares files")
+    sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator)
+    emit(json.dumps(sheet_record(sheet), indent=1) + "\n" if args.json else format_sheet(sheet), args.output)
+    return DONE

@@ -1,0 +1,230 @@
+"""`debug` finds seeded faults: in real kernels on the emulator, and in arrays for what no kernel here does wrong."""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.emulate import debug, online_softmax
+from analysis.emulate.online_softmax import Blocks
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import parse_short_form
+from analysis.measure.records import Problem
+from analysis.tests.support.copies import checkout, lend_objects, make
+
+CONFIG = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+PROBLEM = Problem("attention", "fp16", 1, 1, 256, 128, "normal")
+KERNEL = "kernels/v04_interleave.cu"
+
+
+def transcript(start: str) -> str:
+    """The indented block of docs/debugging.md that begins like this."""
+    page = (root() / "docs/debugging.md").read_text()
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", page, re.MULTILINE)]
+    (found,) = [block.strip() for block in blocks if block.strip().startswith(start)]
+    return found
+
+
+# ---- faults seeded into a kernel -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = checkout(tmp_path_factory.mktemp("debug") / "copy", [KERNEL])
+    lend_objects(folder, "dump")
+    return folder
+
+
+@pytest.fixture
+def seeded(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., dict[str, object]]]:
+    original = (copy / KERNEL).read_text()
+    monkeypatch.setenv("BIN", str(copy / "bin"))
+
+    def find(old: str, new: str) -> dict[str, object]:
+        assert original.count(old) == 1, f"the kernel no longer reads {old!r}"
+        (copy / KERNEL).write_text(original.replace(old, new))
+        make(copy, "DUMP=1", "ARCHS=80", "v04")
+        command = ["debug", "--version", "v04", "--backend", "emu", "--out", str(copy / "kept"), "--exit-code"]
+        status = main([*command, "--json"])
+        record = json.loads(capsys.readouterr().out)
+        assert status == (1 if record["first"] else 0)
+        assert main(command) == status
+        (copy / "said").write_text(capsys.readouterr().out)
+        return dict(record)
+
+    yield find
+    (copy / KERNEL).write_text(original)
+
+
+def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
+    assert seeded("/* O /= l,", "/*  O /= l,")["first"] is None
+    kept = np.load(copy / "kept/v04.kernel.npz")
+    assert kept["O"].shape == (1, 1, 4, 4, 64, 128)
+    assert kept["m"].shape == (1, 1, 4, 4, 64)
+    said = (copy / "said").read_text()
+    assert transcript("v04 (FP16") in said, "docs/debugging.md shows another output"
+
+
+def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
+    """K is read with row % 4 where it was written with row % 8: keys 4-7 of every 8 come from other columns."""
+    old = "smem_block + smem_offset<cfg>(16 * n + lane % 16, 2 * (step + k) + lane / 16));"
+    first = seeded(old, old.replace("2 * (step + k) + lane / 16)", "(2 * (step + k) + lane / 16) ^ (lane & 4))"))[
+        "first"
+    ]
+    assert isinstance(first, dict)
+    assert (first["quantity"], first["KV_block"], first["step"], first["Q_block"]) == ("S", 0, 0, 0)
+    assert first["columns"] == [column for column in range(64) if column % 8 >= 4]
+    assert first["rows"] == list(range(64))
+    assert first["warps"] == [0, 1, 2, 3]
+
+
+def test_a_missing_rescale(seeded: Callable[..., dict[str, object]]) -> None:
+    """One 8-wide tile of O is left as it was: the second block is the first to show it."""
+    old = "                O[i][n][2 * half + 1] *= factor;\n"
+    first = seeded(old, old.replace("factor", "n == 5 ? 1.0f : factor"))["first"]
+    assert isinstance(first, dict)
+    assert (first["quantity"], first["KV_block"], first["step"]) == ("O", 1, 1)
+    assert first["columns"] == [41, 43, 45, 47]
+    assert "not rescaled" in first["looks_like"]
+
+
+def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]]) -> None:
+    first = seeded("            l[i][half] *= factor;\n", "")["first"]
+    assert isinstance(first, dict)
+    assert (first["quantity"], first["KV_block"], first["columns"]) == ("l", 1, [])
+    assert first["looks_like"].startswith("l was not rescaled")
+
+
+def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
+    """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
+    old = "mma<cfg>(S[i][2 * n + 1], Q[i][Q_step + k], K[n][k][1], K[n][k][3]);"
+    before = "mma<cfg>(S[i][2 * n], Q[i][Q_step + k], K[n][k][0], K[n][k][2]);"
+    swapped = (
+        "const bool swap = n == 2 && threadIdx.x / 32 == 2;\n"
+        "mma<cfg>(S[i][2 * n], Q[i][Q_step + k], K[n][k][swap ? 1 : 0], K[n][k][swap ? 3 : 2]);\n"
+        "mma<cfg>(S[i][2 * n + 1], Q[i][Q_step + k], K[n][k][swap ? 0 : 1], K[n][k][swap ? 2 : 3]);"
+    )
+    first = seeded(f"{before}\n                {old}", swapped)["first"]
+    assert isinstance(first, dict)
+    assert (first["quantity"], first["KV_block"], first["warps"]) == ("S", 0, [2])
+    assert first["columns"] == list(range(32, 48))
+    assert first["rows"] == list(range(32, 48))
+    assert "32-39 hold what column 40-47 should" in first["looks_like"]
+    assert "40-47 hold what column 32-39 should" in first["looks_like"]
+    assert transcript("first wrong") in (copy / "said").read_text(), "docs/debugging.md shows another output"
+
+
+# ---- faults seeded into arrays ---------------------------------------------------------------------------------------
+
+
+def made(order: list[int]) -> Blocks:
+    """A dump of a kernel that is right up to rounding."""
+    return online_softmax.reference(CONFIG, PROBLEM, 1, order)[0]
+
+
+def compared(dump: Blocks) -> debug.Comparison:
+    return debug.compare(CONFIG, PROBLEM, 1, dump)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0]])
+def test_the_order_is_read_from_the_dump(order: list[int]) -> None:
+    sides = compared(made(order))
+    assert list(sides.order) == order
+    assert sides.first is None
+
+
+def test_the_first_block_in_the_kernels_order_is_named() -> None:
+    dump = made([3, 2, 1, 0])
+    dump.P[0, 0, 1, 0, 7, 9] += 0.5
+    dump.P[0, 0, 2, 2, 5, 3] = np.nan
+    first = compared(dump).first
+    assert first is not None
+    assert (first.KV_block, first.step, first.Q_block, first.rows, first.columns) == (2, 1, 2, (5,), (3,))
+    assert first.looks_like.startswith("nothing was written")
+    assert "P (exponentials) of KV block 2, number 2 in the kernel's order" in debug.sentence(first, CONFIG)
+    assert "warp 0" in debug.sentence(first, CONFIG)
+
+
+@pytest.mark.parametrize(("factor", "lazy", "right"), [(2**7, True, True), (2**9, True, False), (2**7, False, False)])
+def test_the_maximum_of_a_lazy_kernel_may_lag_by_a_factor_of_256(factor: int, lazy: bool, right: bool) -> None:
+    config = replace(CONFIG, optimized_softmax=True, lazy_rescale=True)
+    m = made([0, 1, 2, 3]).m.copy()
+    m[0, 0, 1, 2:, 5] -= np.log(factor) * np.sqrt(128)
+    dump = replace(online_softmax.reference(config, PROBLEM, 1, range(4), m)[0], m=m)
+    first = debug.compare(config if lazy else CONFIG, PROBLEM, 1, dump).first
+    assert (first is None) == right
+    assert first is None or (first.quantity, first.KV_block, first.rows) == ("m", 2, (5,))
+
+
+def test_rows_that_traded_places_are_named() -> None:
+    dump = made([0, 1, 2, 3])
+    dump.O[0, 0, 3, 1, [8, 40]] = dump.O[0, 0, 3, 1, [40, 8]]
+    first = compared(dump).first
+    assert first is not None
+    assert (first.quantity, first.KV_block, first.rows, first.warps) == ("O", 1, (8, 40), (0, 2))
+    assert first.looks_like == "rows in the wrong place: 8 holds what row 40 should, 40 holds what row 8 should"
+
+
+def test_a_fault_without_a_pattern_gets_no_explanation() -> None:
+    dump = made([0, 1, 2, 3])
+    dump.S[0, 0, 0, 0, 3, 4] += 1.0
+    first = compared(dump).first
+    assert first is not None
+    assert first.looks_like == ""
+
+
+def test_an_infinite_value_is_wrong() -> None:
+    dump = made([0, 1, 2, 3])
+    dump.l[0, 0, 0, 0, 3] = np.inf
+    first = compared(dump).first
+    assert first is not None
+    assert (first.quantity, first.rows) == ("l", (3,))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_bounds_admit_the_rounding_of_P_and_not_twice_it(dtype: str) -> None:
+    problem = replace(PROBLEM, dtype=dtype)
+    wanted, bound = online_softmax.reference(CONFIG, problem, 1, range(4))
+    rounding = abs(online_softmax.rounded(wanted.P, dtype) - wanted.P)
+    assert (rounding <= bound.P).all()
+    assert (2.2 * online_softmax.UNIT_ROUNDOFF[dtype] * wanted.P + 2 * online_softmax.TINY[dtype] >= bound.P).all()
+
+
+def test_the_reference_is_softmax() -> None:
+    Q, K, V = online_softmax.inputs(PROBLEM, 1)
+    S = Q @ K.transpose(0, 1, 3, 2) / np.sqrt(128)
+    weights = np.exp(S - S.max(-1, keepdims=True))
+    wanted = (weights / weights.sum(-1, keepdims=True)) @ V
+    last = made([0, 1, 2, 3])
+    out = last.O[:, :, :, 3] / last.l[:, :, :, 3, :, None]
+    np.testing.assert_allclose(out.reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_runs() -> None:
+    assert debug.runs([5]) == "5"
+    assert debug.runs(range(64)) == "0-63"
+    assert debug.runs([0, 1, 8, 9, 12]) == "0-1, 8-9, 12"
+    assert debug.runs([column for column in range(64) if column % 8 >= 4]) == ("4-7, 12-15 and so on every 8 up to 63")
+
+
+def test_a_dump_of_another_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(bytes(400))
+    with pytest.raises(AnalysisError, match="holds 100 floats"):
+        online_softmax.read_dump(tmp_path / "dump", CONFIG, PROBLEM)
+
+
+def test_a_version_without_dumps_is_told_how_to_build_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BIN", str(tmp_path))
+    assert main(["debug", "--version", "v04"]) == 2
+    assert "make DUMP=1 v04" in capsys.readouterr().err

@@ -1,0 +1,270 @@
+"""Configurations: every printed form parses back equal, bad text is refused by name, sets have their exact members."""
+
+import contextlib
+import re
+import subprocess
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.ladder import config as c
+from analysis.ladder.config import ConfigError, Dtype, KernelConfig
+
+CASES = Path(__file__).parents[1] / "fixtures/config_cases.txt"
+V01 = c.parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
+V01_SYMBOL = (
+    "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
+    "Lb0ELi0ELi0ELb0ELb0ELb0EEEEv12forward_args"
+)
+
+
+def cases(kind: str) -> list[tuple[str, str]]:
+    lines = [line for line in CASES.read_text().splitlines() if line and not line.startswith("#")]
+    rows = [line.split("\t") for line in lines]
+    assert all(len(row) == 3 and row[0] in ("ok", "bad") for row in rows)
+    return [(text, expected) for which, text, expected in rows if which == kind]
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> KernelConfig:
+    n_warps = draw(st.integers(1, 8))
+    B_r, B_c = 16 * n_warps * draw(st.integers(1, 4)), 16 * draw(st.integers(1, 16))
+    d_head, buffer = 64 * draw(st.integers(1, 4)), draw(st.booleans())
+    step = 16 if buffer else 8
+
+    def tiles(depth: int) -> int:
+        return draw(st.sampled_from([0, *(n for n in (2, 4, 8, 16, 32) if n <= depth // step)]))
+
+    K = tiles(d_head)
+    return KernelConfig(
+        draw(st.sampled_from(Dtype)),
+        d_head,
+        B_r,
+        B_c,
+        n_warps,
+        async_copy=draw(st.booleans()),
+        eager_load_blocks=draw(st.booleans()),
+        swizzled=(swizzled := draw(st.booleans())),
+        Q_mma_load_K_tiles=draw(st.sampled_from([0, K])),
+        K_mma_load_K_tiles=K,
+        V_mma_load_K_tiles=tiles(B_c),
+        mma_double_buffer_loads=buffer,
+        optimized_softmax=draw(st.booleans()),
+        lazy_rescale=draw(st.booleans()),
+        stages=(stages := draw(st.sampled_from([0, 2, 3, 4, 12]))),
+        slack=draw(st.integers(0, max(stages - 2, 0))),
+        padded_rows=not swizzled and draw(st.booleans()),
+        split_tail=(split_tail := draw(st.booleans())),
+        persistent=split_tail and draw(st.booleans()),
+    )
+
+
+def same(a: KernelConfig, b: KernelConfig) -> bool:
+    return a == b and [type(value) for value in a.values()] == [type(value) for value in b.values()]
+
+
+@given(configs())
+def test_every_printed_form_parses_back(config: KernelConfig) -> None:
+    typed = ", ".join(
+        f"({'dtype' if type(v) is Dtype else type(v).__name__}){int(v) if type(v) is not bool else str(v).lower()}"
+        for v in config.values()
+    )
+    plain = ", ".join(str(int(value)) for value in config.values())
+    for text in (
+        str(config),
+        config.to_cpp(),
+        config.symbol(),
+        f"void flash_forward<KernelConfig{{{plain}}}>(forward_args)",
+        f"void flash_forward<KernelConfig{{{typed}}}>(forward_args)",
+        f"{config} | 202 | 0",
+    ):
+        assert same(c.parse_config(text), config), text
+
+
+@given(configs())
+def test_shortened_forms_parse_back_against_a_base(config: KernelConfig) -> None:
+    for include_d_head in (True, False):
+        for include_tuple in (True, False):
+            text = config.short_form(include_d_head, include_tuple)
+            assert same(c.parse_short_form(text, base=config), config), text
+
+
+def test_a_shortened_form_without_a_base_is_refused() -> None:
+    with pytest.raises(ConfigError, match="4 numbers"):
+        c.parse_short_form(V01.short_form(include_d_head=False))
+    with pytest.raises(ConfigError, match=r"expected '\(dtype"):
+        c.parse_short_form(V01.short_form(include_tuple=False))
+
+
+@pytest.mark.parametrize(("text", "canonical"), cases("ok"))
+def test_shared_good_cases(text: str, canonical: str) -> None:
+    assert str(c.parse_short_form(text)) == canonical
+
+
+@pytest.mark.parametrize(("text", "word"), cases("bad"))
+def test_shared_bad_cases(text: str, word: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        c.parse_short_form(text)
+    assert word in str(error.value)
+
+
+@given(st.text())
+def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
+    for head in ("", "(", "(FP16, 128, 64, 64, 4): ", "KernelConfig{", "_Z13flash_forwardIXtl12KernelConfig"):
+        with contextlib.suppress(ConfigError):
+            assert isinstance(c.parse_config(head + text), KernelConfig)
+
+
+def test_field_order_is_that_of_the_c_header() -> None:
+    header = (Path(__file__).parents[3] / "common/config.h").read_text()
+    body = header[header.index("typedef struct KernelConfig {") : header.index("} KernelConfig;")]
+    names = re.findall(r"^ +(?:enum dtype|int|bool) (\w+);", body, re.MULTILINE)
+    assert names == [field.name for field in fields(KernelConfig)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"d_head": 96}, ["d_head = 96", "multiple of 64"]),
+        ({"B_r": 0}, ["B_r = 0", "positive"]),
+        ({"n_warps": 8}, ["B_r = 64", "n_warps = 8", "128"]),
+        ({"B_c": 40}, ["B_c = 40", "multiple of 16"]),
+        ({"V_mma_load_K_tiles": 1}, ["V_mma_load_K_tiles = 1", "power of two"]),
+        ({"V_mma_load_K_tiles": 6}, ["V_mma_load_K_tiles = 6", "power of two"]),
+        ({"V_mma_load_K_tiles": 16}, ["V_mma_load_K_tiles = 16", "B_c / 8 = 8"]),
+        ({"V_mma_load_K_tiles": 8, "mma_double_buffer_loads": True}, ["V_mma_load_K_tiles = 8", "B_c / 16 = 4"]),
+        ({"K_mma_load_K_tiles": 32}, ["K_mma_load_K_tiles = 32", "d_head / 8 = 16"]),
+        ({"Q_mma_load_K_tiles": 2}, ["Q_mma_load_K_tiles = 2", "K_mma_load_K_tiles = 0"]),
+        ({"async_copy": 1}, ["async_copy = 1", "bool"]),
+        ({"stages": 1}, ["stages = 1", "at least 2"]),
+        ({"stages": -1}, ["stages = -1", "at least 2"]),
+        ({"stages": 4, "slack": 3}, ["slack = 3", "stages - 2"]),
+        ({"slack": 1}, ["slack = 1", "without stages"]),
+        ({"stages": 4, "slack": -1}, ["slack = -1", "from 0"]),
+        ({"swizzled": True, "padded_rows": True}, ["padded_rows = true", "swizzled"]),
+        ({"persistent": True}, ["persistent = true", "split_tail"]),
+        ({"dtype": 5}, ["dtype = 5", "Dtype"]),
+    ],
+)
+def test_a_broken_rule_is_named_with_field_and_value(change: dict[str, int], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        replace(V01, **change)  # type: ignore[arg-type]
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_symbol_is_the_one_nvcc_emits() -> None:
+    assert V01.symbol() == V01_SYMBOL
+    assert c.parse_symbol(V01_SYMBOL) == V01
+
+
+def test_symbol_demangles_to_a_form_that_parses() -> None:
+    demangled = subprocess.run(["c++filt", V01_SYMBOL], capture_output=True, text=True, check=True).stdout
+    assert "KernelConfig{(dtype)5, 128" in demangled
+    assert same(c.parse_braces(demangled), V01)
+
+
+def test_later_fields_may_follow_when_they_are_zero() -> None:
+    assert c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi0ELb0EEEEv")) == V01
+    with pytest.raises(ConfigError, match="value 20 of KernelConfig is 3, but only 19"):
+        c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi3EEEEv"))
+
+
+def test_later_fields_may_be_missing() -> None:
+    later = "Lb0ELi0ELi0ELb0ELb0ELb0E"
+    assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
+    assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == replace(V01, lazy_rescale=True, stages=4)
+    with pytest.raises(ConfigError, match="12 values"):
+        c.parse_symbol(V01_SYMBOL.replace("Lb0E" + later, ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("void other(int)", "expected"),
+        ("KernelConfig{5, 128}", "2 values"),
+        ("KernelConfig{5, 128, 64, 64, 4, 2, 0, 0, 0, 0, 0, 0, 0}", "async_copy = 2"),
+        ("KernelConfig{5, (bool)128, 64, 64, 4, 1, 0, 0, 0, 0, 0, 0, 0}", "d_head"),
+        ("KernelConfig{5, (long)128, 64, 64, 4, 1, 0, 0, 0, 0, 0, 0, 0}", "value 2"),
+        ("KernelConfig{6, 128, 64, 64, 4, 1, 0, 0, 0, 0, 0, 0, 0}", "'6'"),
+        ("FlashForwardKernelConfig{5, 128, 64, 64, 4, 1, 0, 0, 0, 0, 0, 0, 0}", "KernelConfig{...}"),
+        ("_Z13flash_forwardv", "_Z13flash_forwardv"),
+    ],
+)
+def test_bad_names_are_refused(text: str, word: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        c.parse_config(text)
+    assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (V01_SYMBOL, str(V01)),
+        (
+            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4>>(x)",
+            "FlashAttention-2",
+        ),
+        ("_ZN13pytorch_flash24flash_fwd_splitkv_kernelI23Flash_fwd_kernel_traits", "FlashAttention-2"),
+        ("_ZN7cutlass13device_kernelIN5flash11enable_sm90INS1_16FlashAttnFwdSm90I", "FlashAttention-3"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128", "cuDNN attention"),
+        ("fmha_cutlassF_f16_aligned_64x128_rf_sm80", "PyTorch memory-efficient attention"),
+        ("_attn_fwd", "Triton"),
+        ("triton_poi_fused_add_0", "Triton"),
+        ("void fwd_attend_ker<128, false>(fwd_globals<128>)", "ThunderKittens"),
+        ("nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT", "cuBLAS"),
+        (
+            "flash::flash_forward_kernel<flash::StaticForwardKernelConfig<FlashForwardKernelConfig{5, 128}>>(x)",
+            "published ladder",
+        ),
+        ("my_own_kernel", "my_own_kernel"),
+        ("", ""),
+    ],
+)
+def test_foreign_kernels_have_labels(name: str, label: str) -> None:
+    assert c.kernel_label(name) == label
+
+
+def test_set_sizes_and_members() -> None:
+    sizes = {"prog": 7, "progall": 56, "all": 80, "tune": 80, "64,64": 32, "64,32": 16, "128,32": 16, "128,64": 16}
+    for name, size in sizes.items():
+        members = c.config_set(name)
+        assert len(members) == len(set(members)) == size, name
+    assert c.config_set("tune")[0].dtype is Dtype.BF16
+    assert c.config_set("all") == sorted(c.config_set("tune"))
+    tiles = {
+        (m.B_r, m.B_c, m.Q_mma_load_K_tiles, m.K_mma_load_K_tiles, m.V_mma_load_K_tiles) for m in c.config_set("tune")
+    }
+    assert tiles == {(64, 64, 0, k, v) for k in (0, 2) for v in (0, 2)} | {
+        (B_r, B_c, 2, 2, v) for B_r, B_c in ((64, 32), (128, 32), (128, 64)) for v in (0, 2)
+    }
+    shapes = {(m.B_r, m.B_c, m.n_warps) for m in c.config_set("progall")}
+    assert shapes == {(64, 64, 4), (64, 32, 4)} | {(128, B_c, w) for B_c in (128, 64, 32) for w in (4, 8)}
+    assert {m.dtype for m in c.config_set("prog")} == {Dtype.FP16}
+
+
+def test_default_and_lists() -> None:
+    both = [V01, replace(V01, dtype=Dtype.BF16)]
+    assert c.config_set("", V01) == c.config_set("default", V01) == both
+    assert c.config_set(f"{both[1]};{both[0]} ; default", V01) == both[::-1]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "64,128", "prog,all", "64", ";", "default", "Prog"])
+def test_unknown_sets_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        c.config_set(name)
+
+
+def test_figures_that_follow_from_a_config() -> None:
+    big = replace(V01, B_r=128)
+    assert (V01.threads(), V01.smem_bytes(), big.smem_bytes()) == (128, 49152, 65536)
+    assert V01.attn_flop(16, 16, 4096) == 2_224_793_059_328
+    assert big.flop(16, 16, 4096) == 2_225_195_712_512
+
+
+def test_differences_name_fields() -> None:
+    other = replace(V01, dtype=Dtype.BF16, swizzled=True)
+    assert c.differences(V01, other) == [("dtype", "FP16", "BF16"), ("swizzled", "false", "true")]
+    assert c.differences(V01, V01) == []

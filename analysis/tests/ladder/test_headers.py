@@ -1,0 +1,143 @@
+"""Header blocks, the list of versions, and the budget of changed lines."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.headers import (
+    changed_lines,
+    kernel_files,
+    load,
+    load_all,
+    load_chosen,
+    parse_header,
+    read_version,
+    source_diff,
+)
+
+GOOD = """/* v10 - peel the first KV block
+ *
+ * parent    v09
+ * idea      the first block has no previous maximum: give it
+ *           its own copy
+ * predict   loop 892 -> about 870
+ * measured  logs/bench/h200.jsonl
+ * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
+ * arch      sm_80
+ */
+body
+"""
+
+
+def test_header_is_read() -> None:
+    header = parse_header(GOOD, "k.cu")
+    assert (header.version, header.title, header.parent) == ("v10", "peel the first KV block", "v09")
+    assert header.idea == "the first block has no previous maximum: give it its own copy"
+    assert (header.predict, header.measured) == ("loop 892 -> about 870", "logs/bench/h200.jsonl")
+    assert (header.config.B_r, header.arch, header.lines) == (128, "sm_80", 10)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("/* v10 - peel", "/* v10 peel", ["k.cu:1", "vNN - title"]),
+        (" * idea   ", " * idae   ", ["k.cu:4", "'idae'"]),
+        (" * predict   loop", " * idea      loop", ["k.cu:6", "repeated", "line 4"]),
+        (" * parent    v09\n", "", ["lacks parent"]),
+        ("parent    v09", "parent    nine", ["k.cu:3", "'nine'"]),
+        ("parent    v09", "parent    v10", ["k.cu:3", "its own parent"]),
+        ("load_2_2_2_tiles", "load_2_2_tiles", ["k.cu:8", "'load_2_2_tiles'"]),
+        ("sm_80", "ampere", ["k.cu:9", "'ampere'"]),
+        (" */\n", "", ["k.cu"]),
+        (" * parent    v09", " * parent v09", ["k.cu:3", "two or more spaces"]),
+        (" * parent    v09", "parent    v09", ["k.cu:3"]),
+    ],
+)
+def test_a_bad_header_is_refused_with_its_line(old: str, new: str, words: list[str]) -> None:
+    assert old in GOOD
+    with pytest.raises(AnalysisError) as error:
+        parse_header(GOOD.replace(old, new), "k.cu")
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_header_or_an_error(text: str) -> None:
+    for source in (text, GOOD[:60] + text, GOOD.replace("v09", text)):
+        try:
+            parse_header(source, "k.cu")
+        except AnalysisError:
+            continue
+
+
+def write(root: Path, name: str, text: str = GOOD) -> None:
+    (root / "kernels").mkdir(exist_ok=True)
+    (root / "kernels" / name).write_text(text)
+
+
+def test_versions_come_from_file_names(tmp_path: Path) -> None:
+    write(tmp_path, "v10_peel.cu")
+    write(tmp_path, "v09_rows.cu", GOOD.replace("v10", "v09", 1).replace("parent    v09", "parent    v08"))
+    write(tmp_path, "notes.cu")
+    assert list(kernel_files(tmp_path)) == ["v09", "v10"]
+    assert load(tmp_path, "v10").name == "peel"
+    assert list(load_chosen(tmp_path, "v10 v09")) == ["v10", "v09"]
+    assert list(load_chosen(tmp_path, "")) == ["v09", "v10"]
+    with pytest.raises(AnalysisError, match="no version 'v11'; there are: v09 v10"):
+        load(tmp_path, "v11")
+    write(tmp_path, "v10_again.cu")
+    with pytest.raises(AnalysisError, match="both v10"):
+        kernel_files(tmp_path)
+
+
+def test_header_and_file_name_must_agree(tmp_path: Path) -> None:
+    write(tmp_path, "v11_peel.cu")
+    with pytest.raises(AnalysisError, match="header says v10, the file name v11"):
+        load(tmp_path, "v11")
+
+
+def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="no file"):
+        kernel_files(tmp_path)
+
+
+def test_changed_lines_leave_the_header_out(tmp_path: Path) -> None:
+    parent, child = tmp_path / "v09_a.cu", tmp_path / "v10_b.cu"
+    parent.write_text(GOOD.replace("v10", "v09", 1).replace("parent    v09", "parent    v08") + "same\n-- old\nsame\n")
+    child.write_text(GOOD.replace(" * measured  logs/bench/h200.jsonl\n", "") + "same\n++ new\nmore\nsame\n")
+    assert changed_lines(read_version(parent), read_version(child)) == 3
+    assert changed_lines(read_version(parent), read_version(parent)) == 0
+    assert source_diff(read_version(parent), read_version(child))[2] == "@@ -11,4 +10,5 @@"
+    assert source_diff(read_version(parent), read_version(parent)) == []
+
+
+def test_every_parent_is_an_earlier_version() -> None:
+    versions = load_all(root())
+    for version in versions.values():
+        parent = version.header.parent
+        assert parent in versions and parent < version.version if parent else version.version == min(versions)
+
+
+def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
+    """At most 120 changed lines a version, 60 in the median; v08 is the one that may be larger."""
+    versions = load_all(root())
+    steps = {
+        name: changed_lines(versions[version.header.parent], version)
+        for name, version in versions.items()
+        if version.header.parent and name != "v08"
+    }
+    assert {name: lines for name, lines in steps.items() if lines > 120} == {}
+    assert statistics.median(steps.values() or [0]) <= 60
+
+
+def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
+    first = next(iter(load_all(root())))
+    assert main(["diff", first, first, "--exit-code"]) == 0
+    assert capsys.readouterr().out == f"{first} -> {first}: 0 lines added or removed, header blocks not counted\n"
+    assert main(["diff", first, "v00"]) == 2
+    assert "no version 'v00'" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Bounds of a loop and its scoreboard view, on code written by hand and on compiled kernels."""
+
+import json
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.machine_code.bounds import bound_of, cost_of, loop_bound, waits_of, widths_of
+from analysis.machine_code.opcodes import PIPE_OF
+from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.sass import Instruction, parse_listing
+from analysis.tests.support.compiled import cubin, listing
+
+PLAIN = "B------:R-:W-:-"
+
+
+def loop_of(*lines: str, arch: str = "sm_80") -> Parts:
+    text = f"\t.target\t{arch}\n//--------------------- .text.made --------------------------\n"
+    body = [f"{PLAIN}:S02 MOV R1, RZ", ".L_x_0:", *lines, f"{PLAIN}:S05 @P0 BRA `(.L_x_0)", f"{PLAIN}:S05 EXIT"]
+    address = 0
+    for line in body:
+        if line.endswith(":"):
+            text += f"{line}\n"
+        else:
+            text += f"        /*{address:04x}*/  {line} ;\n"
+            address += 16
+    return split(parse_listing(text)[0])
+
+
+def test_stalls_and_pipes_add_up() -> None:
+    bound = loop_bound(
+        loop_of(
+            f"{PLAIN}:S04 FADD R4, R5, R6",
+            f"{PLAIN}:S02 HMMA.16816.F32 R8, R4, R12, R8",
+            f"{PLAIN}:S00 IADD3 R1, R1, 0x1, RZ",
+            f"{PLAIN}:S01 MUFU.EX2 R7, R7",
+            f"{PLAIN}:S01 @!PT LDS RZ, [RZ]",
+        )
+    )
+    assert bound.issue_cycles == 4 + 2 + 1 + 1 + 1 + 5
+    loads = {load.pipe: (load.instructions, load.cycles) for load in bound.pipes}
+    assert loads == {"issue": (6, 6.0), "fma": (1, 2.0), "tensor": (1, 8.0), "alu": (1, 2.0), "xu": (1, 8.0)}
+    assert bound.binding.pipe == "tensor"
+    assert bound.warps_to_fill == 2
+
+
+@pytest.mark.parametrize(
+    ("opcode", "arch", "cycles"),
+    [
+        ("FFMA", "sm_80", 2.0),
+        ("FFMA", "sm_90", 1.0),
+        ("IMAD", "sm_90", 2.0),
+        ("MUFU.EX2", "sm_90", 8.0),
+        ("HMMA.16816.F32", "sm_80", 8.0),
+        ("HMMA.1688.F32", "sm_80", 4.0),
+        ("HMMA.16816.F32.BF16", "sm_90", 6.0),
+        ("HMMA.16816.F32", "sm_100a", None),
+        ("HGMMA.64x128x16.F32", "sm_90a", 64.0),
+        ("LDSM.16.M88.4", "sm_80", 16.0),
+        ("LDS.128", "sm_80", 16.0),
+        ("LDS.64", "sm_80", 8.0),
+        ("STS", "sm_80", 4.0),
+        ("LDGSTS.E.BYPASS.LTC128B.128", "sm_80", 16.0),
+        ("SHFL.BFLY", "sm_80", 4.0),
+        ("DADD", "sm_80", 4.0),
+    ],
+)
+def test_costs(opcode: str, arch: str, cycles: float | None) -> None:
+    at = Instruction(0, "", opcode, "")
+    found = cost_of(at, PIPE_OF[at.base], widths_of(arch))
+    assert found == cycles if cycles is None else found == pytest.approx(cycles)
+
+
+def test_unknown_width_is_said_and_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AnalysisError, match="sm_75: pipe widths are known for sm_80, "):
+        widths_of("sm_75")
+    with pytest.raises(AnalysisError, match="unknown architecture: pipe widths"):
+        widths_of("")
+    assert main(["bound", str(cubin("attention.cu", "sm_100a"))]) == 0
+    tensor = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tensor"))
+    assert "width not known" in tensor
+
+
+def test_bounds_need_control_codes() -> None:
+    with pytest.raises(AnalysisError, match="needs control codes"):
+        bound_of([Instruction(0, "", "FADD", "R1, R2, R3")], "sm_80")
+
+
+def test_scoreboards() -> None:
+    parts = loop_of(
+        "B--2---:R-:W-:-:S01 MOV R3, R20",
+        "B------:R0:W1:-:S01 LDSM.16.M88.4 R4, [R1]",
+        f"{PLAIN}:S01 HMMA.16816.F32 R8, R4, R12, R8",
+        f"{PLAIN}:S01 @!PT LDS RZ, [RZ]",
+        "B01----:R-:W-:-:S01 FADD R2, R4, R4",
+        "B------:R-:W2:-:S01 MUFU.EX2 R20, R2",
+        "B------:R-:W3:-:S01 LDGDEPBAR",
+        f"{PLAIN}:S01 DEPBAR.LE SB3, 0x0",
+        "B-----5:R-:W-:-:S01 MOV R3, R21",
+    )
+    waits = list(waits_of(parts))
+    shown = [
+        (wait.waiter.base, wait.scoreboard, wait.setter.base if wait.setter else None, wait.kind, wait.instructions)
+        for wait in waits
+    ]
+    assert shown == [
+        ("MOV", 2, "MUFU", "result", 4),
+        ("FADD", 0, "LDSM", "operands read", 2),
+        ("FADD", 1, "LDSM", "result", 2),
+        ("DEPBAR", 3, "LDGDEPBAR", "result", 0),
+        ("MOV", 5, None, "", 0),
+    ]
+    assert [wait.previous_pass for wait in waits] == [True, False, False, False, False]
+    assert waits[1].matrix == 1
+
+
+def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+    path = cubin("attention.cu", "sm_90")
+    assert main(["bound", str(path), "--json"]) == 0
+    rows = {row["bound"]: row for row in json.loads(capsys.readouterr().out)}
+    loop = split(listing(path, "_Z13flash_forwardIXtl12KernelConfigL5dtype5")).loop
+    assert rows["stalls of one warp"]["cycles"] == sum(max(1, at.control.stall) for at in loop if at.control)
+    assert rows["tensor"]["cycles"] == 18.0
+    assert main(["bound", str(path), "--scoreboard", "--csv"]) == 0
+    table = capsys.readouterr().out
+    assert "LDSM" in table
+    assert "HMMA" in table
+
+
+def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
+    assert main(["bound", *paths, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
+    assert [row["tensor"] for row in rows] == [24.0, 18.0]
+    assert main(["bound", *paths, "--scoreboard"]) == 2

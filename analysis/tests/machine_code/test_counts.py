@@ -1,0 +1,151 @@
+"""Opcode counts: families, regions, dummies, and the commands that print them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.machine_code.counts import NEVER, PREDICATED, TOTAL, count, count_instructions, row_names
+from analysis.machine_code.opcodes import KNOWN, PIPE_OF, family
+from analysis.machine_code.regions import split
+from analysis.machine_code.sass import parse_listing
+from analysis.tests.support.compiled import built, cubin, listing
+
+CODE = """//--------------------- .text.made --------------------------
+        /*0000*/  IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28] ;
+        /*0010*/  MOV R2, RZ ;
+.L_x_0:
+        /*0020*/  @!PT LDS RZ, [RZ] ;
+        /*0030*/  HMMA.16816.F32 R4, R8, R12, R4 ;
+        /*0040*/  HMMA.16816.F32 R4, R8, R12, R4 ;
+        /*0050*/  IADD3.X R3, R3, R4, RZ, P0, !PT ;
+        /*0060*/  @P1 IADD3 R3, R3, 0x1, RZ ;
+        /*0070*/  NOP ;
+        /*0080*/  @P0 CALL.REL.NOINC `(.L_x_1) ;
+        /*0090*/  BRA `(.L_x_0) ;
+.L_x_1:
+        /*00a0*/  EXIT ;
+.L_x_2:
+        /*00b0*/  BRA `(.L_x_2) ;
+        /*00c0*/  NOP ;
+"""
+
+
+def test_counts_by_region() -> None:
+    parts = split(parse_listing(CODE)[0])
+    whole, prologue, loop, epilogue = count(parts)
+    assert [each.region for each in (whole, prologue, loop, epilogue)] == ["whole", "prologue", "loop", "epilogue"]
+    assert (whole.total, prologue.total, loop.total, epilogue.total) == (10, 2, 7, 1)
+    assert loop.by_name == {"LDS !PT": 1, "HMMA": 2, "IADD3": 2, "CALL": 1, "BRA": 1}
+    assert (loop.matrix, loop.never, loop.predicated) == (2, 1, 3)
+    assert loop.per_matrix("IADD3") == 1.0
+    assert loop.per_matrix(TOTAL) == 3.5
+    assert epilogue.per_matrix(TOTAL) is None
+    assert row_names([loop])[:4] == [TOTAL, NEVER, PREDICATED, "HMMA"]
+
+
+def test_counts_with_modifiers() -> None:
+    loop = count_instructions("loop", split(parse_listing(CODE)[0]).loop, modifiers=True)
+    assert loop.by_name["IADD3.X"] == 1
+    assert loop.by_name["IADD3"] == 1
+    assert loop.by_name["HMMA.16816.F32"] == 2
+
+
+@pytest.mark.parametrize(
+    ("opcode", "row"),
+    [
+        ("IADD3.X", "IADD3"),
+        ("LOP3.LUT", "LOP3"),
+        ("MUFU.EX2", "MUFU.EX2"),
+        ("MUFU.RCP", "MUFU.RCP"),
+        ("LDSM.16.M88.4", "LDSM"),
+        ("LDSM.16.MT88.4", "LDSM.MT88"),
+        ("F2FP.PACK_AB", "F2F/F2FP"),
+        ("F2FP.BF16.PACK_AB", "F2F/F2FP"),
+        ("IMAD.MOV.U32", "IMAD.MOV.U32"),
+        ("IMAD.WIDE.U32", "IMAD.WIDE"),
+        ("IMAD.SHL.U32", "IMAD.SHL"),
+        ("IMAD.IADD", "IMAD.IADD"),
+        ("IMAD.X", "IMAD"),
+        ("IMAD", "IMAD"),
+        ("UIADD3", "uniform(U*)"),
+        ("ULDC.64", "uniform(U*)"),
+        ("LDCU", "uniform(U*)"),
+        ("S2UR", "S2UR"),
+        ("HMMA.16816.F32.BF16", "HMMA"),
+        ("STG.E.128", "STG"),
+    ],
+)
+def test_families(opcode: str, row: str) -> None:
+    assert family(opcode) == row
+
+
+def test_every_opcode_has_one_pipe() -> None:
+    assert PIPE_OF.keys() == KNOWN
+    assert PIPE_OF["HMMA"] == "tensor"
+    assert PIPE_OF["IMAD"] == "fma"
+    assert PIPE_OF["IADD3"] == "alu"
+    assert PIPE_OF["MUFU"] == "xu"
+    assert PIPE_OF["LDSM"] == "lsu"
+
+
+def test_the_base_version_does_what_its_algorithm_says() -> None:
+    """Counts that follow from 64×64 blocks, 4 warps, d 128: see the two matmuls and the softmax of one KV block."""
+    loop = count_instructions(
+        "loop", split(listing(built("v01", "sm_80"), "_Z13flash_forwardIXtl12KernelConfigL5dtype5")).loop
+    )
+    for name, expected in {
+        "HMMA": 128,  # 2 matmuls of 16×64 by 128, m16n8k16
+        "LDSM": 32,  # K: 64×128 in 16×16 blocks
+        "LDSM.MT88": 32,  # V, transposed
+        "LDGSTS": 16,  # 2 × 64 × 128 elements of 2 bytes, 16 bytes a thread
+        "BAR": 3,
+        "DEPBAR": 3,
+        "LDGDEPBAR": 2,
+        "MUFU.EX2": 34,  # 32 scores a thread and 2 rescale factors
+        "FMNMX": 36,
+        "SHFL": 4,
+        "F2F/F2FP": 16,
+    }.items():
+        assert loop.row(name) == expected, name
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "made.sass"
+    file.write_text(CODE, encoding="utf-8")
+    assert main(["counts", str(file), "--json"]) == 0
+    rows = {row["opcode"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["HMMA"] == {"opcode": "HMMA", "whole": 2, "prologue": 0, "loop": 2, "epilogue": 0}
+    assert main(["loop", str(file), "--csv", "--per-hmma"]) == 0
+    assert "IADD3,1.0" in capsys.readouterr().out.splitlines()
+    assert main(["counts", str(file), str(file), "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "TOTAL,10,10"
+
+
+def test_nest_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loop", str(cubin("attention.cu", "sm_80", "-DPERSISTENT")), "--nest", "--json"]) == 0
+    outer, inner = json.loads(capsys.readouterr().out)
+    assert (outer["level"], outer["matrix"], outer["is"]) == (1, 0, "")
+    assert (inner["level"], inner["matrix"], inner["is"]) == (2, 3, "KV loop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["loop"], "name a version"),
+        (["loop", "v99"], "v99"),
+        (["loop", "missing.cubin"], "missing.cubin: No such file or directory"),
+        (["loop", "{plain}", "--config", "_Z6triplePi"], "the kernel has no loop"),
+        (["loop", "{plain}"], "5 kernels, choose one"),
+        (["counts", "/bin/sh"], "no device code"),
+        (["counts", "{plain}", "--arch", "sm80"], "expected sm_80, sm_90"),
+    ],
+)
+def test_refusals(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = str(cubin("plain.cu"))
+    assert main([word.replace("{plain}", plain) for word in arguments]) == 2
+    assert message in capsys.readouterr().err

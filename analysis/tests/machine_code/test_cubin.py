@@ -1,0 +1,105 @@
+"""Cubins: what is read from the bytes agrees with ptxas and nvdisasm, and damage is refused by name."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import parse_short_form
+from analysis.machine_code.cubin import Cubin, code_summary
+from analysis.tests.support.compiled import ARCHS, cubin, listings, log_of, misread_opcodes
+
+SMALL = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+def test_figures_are_those_of_ptxas(source: str, arch: str) -> None:
+    path = cubin(source, arch)
+    read = Cubin.read(path)
+    assert read.arch == arch
+    log = log_of(path)
+    said = {}
+    for name, stack, registers in re.findall(
+        r"Function properties for (\S+)\n\s+(\d+) bytes stack frame.*\nptxas info\s+: Used (\d+) registers", log
+    ):
+        said[name] = (int(registers), int(stack))
+    assert said == {kernel.symbol: (kernel.registers, kernel.stack) for kernel in read.entries}
+    barriers = [int(n) for n in re.findall(r"used (\d+) barriers", log)]
+    assert sorted(barriers) == sorted(kernel.barriers or 0 for kernel in read.entries)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+def test_decoded_opcodes_of_test_kernels(source: str, arch: str) -> None:
+    """LDL, STL and NOP are told apart by bytes as nvdisasm does by text, for every instruction."""
+    path = cubin(source, arch)
+    assert misread_opcodes(path, listings(path)) == []
+
+
+def test_local_memory_is_counted() -> None:
+    by_name = {kernel.symbol: kernel for kernel in Cubin.read(cubin("plain.cu")).kernels}
+    array = by_name["_Z11local_arrayPii"]
+    assert (array.ldl, array.stl, array.stack) == (2, 64, 1024)
+    assert (by_name["_Z3sumPfi"].ldl, by_name["_Z3sumPfi"].stl) == (0, 0)
+
+
+def test_summary_has_config_or_label() -> None:
+    (fp16, bf16) = sorted(code_summary(cubin("attention.cu")).values(), key=lambda each: each.label, reverse=True)
+    assert fp16.config == parse_short_form(SMALL)
+    assert fp16.label == SMALL
+    assert bf16.label == "(BF16, 128, 64, 32, 4): async+load_0_0_0_tiles"
+    assert fp16.code_hash != bf16.code_hash
+    foreign = code_summary(cubin("plain.cu"))["_Z6triplePi"]
+    assert (foreign.config, foreign.label) == (None, "_Z6triplePi")
+
+
+def only_hash(path: Path) -> str:
+    (kernel,) = Cubin.read(path).entries
+    return kernel.code_hash
+
+
+def test_code_hash_ignores_names_and_lines() -> None:
+    source = (Path(__file__).parents[1] / "fixtures/code/attention.cu").read_text(encoding="utf-8")
+    plain = only_hash(cubin("attention.cu", "sm_80", "-DONE"))
+    assert only_hash(cubin("attention.cu", "sm_80", "-DONE", "-DNAME=other")) == plain
+    shifted = "/* two more\n lines */\n" + source
+    assert only_hash(cubin("attention.cu", "sm_80", "-DONE", text=shifted)) == plain
+    changed = source.replace("base + 4096", "base + 8192")
+    assert only_hash(cubin("attention.cu", "sm_80", "-DONE", text=changed)) != plain
+
+
+def test_not_a_cubin() -> None:
+    with pytest.raises(AnalysisError, match="cubin: not a cubin: no ELF header"):
+        Cubin(b"PTX")
+    host = bytearray(cubin("attention.cu").read_bytes())
+    host[18:20] = (62).to_bytes(2, "little")
+    with pytest.raises(AnalysisError, match="ELF machine 62, a cubin has 190"):
+        Cubin(bytes(host), "cubin")
+    with pytest.raises(AnalysisError, match="there: No such file"):
+        Cubin.read(Path("there"))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_truncated_cubins_are_refused(data: st.DataObject) -> None:
+    whole = cubin("attention.cu").read_bytes()
+    length = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(AnalysisError, match=r"^short\.cubin: "):
+        assert Cubin(whole[:length], "short.cubin").entries
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_damaged_cubins_never_crash(changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(cubin("attention.cu").read_bytes())
+    for place, value in changes:
+        damaged[place % len(damaged)] = value
+    try:
+        kernels = Cubin(bytes(damaged), "damaged").kernels
+        assert all(len(kernel.code_hash) == 16 for kernel in kernels)
+    except AnalysisError as error:
+        assert str(error).startswith("damaged: ")

@@ -1,0 +1,153 @@
+"""Device code inside executables, objects, fatbinaries and cubins, and the sass and cfg commands on them."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.images import read_images
+from analysis.tests.support.compiled import cubin, fatbinary, ptx
+
+
+@pytest.fixture(scope="session")
+def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that carries PTX and two cubins the way our executables do."""
+    folder = tmp_path_factory.mktemp("executable with spaces")
+    for arch in ("sm_80", "sm_90"):
+        shutil.copyfile(cubin("attention.cu", arch), folder / f"{arch}.cubin")
+    shutil.copyfile(ptx("attention.cu"), folder / "made.ptx")
+    main_c = folder / "main.c"
+    main_c.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+    made = folder / "made"
+    table = ["-DIMAGES=fl_images", "-DIMAGE_COUNT=fl_image_count", '-DPTX="made.ptx"', "-DARCHS=80,90"]
+    # The path of -Wa is split at spaces, so the assembler runs in the folder itself.
+    command = ["cc", *table, "-Wa,-I.", "-o", str(made), str(main_c), str(root() / "harness/code.S")]
+    subprocess.run(command, cwd=folder, check=True)
+    return made
+
+
+def test_our_executables(executable: Path) -> None:
+    images = read_images(executable)
+    assert [(image.kind, image.arch) for image in images] == [
+        ("cubin", "sm_80"),
+        ("cubin", "sm_90"),
+        ("ptx", "sm_80"),
+    ]
+    assert images[0].data == cubin("attention.cu", "sm_80").read_bytes()
+    assert images[1].data == cubin("attention.cu", "sm_90").read_bytes()
+    assert images[2].data.rstrip() == ptx("attention.cu").read_bytes().strip()
+
+
+@pytest.mark.parametrize("form", ["o", "fatbin"])
+def test_fatbinaries(form: str) -> None:
+    images = read_images(fatbinary("plain.cu", form))
+    assert sorted((image.kind, image.arch) for image in images) == [
+        ("cubin", "sm_80"),
+        ("cubin", "sm_90"),
+        ("ptx", "sm_90"),
+    ]
+    names = {kernel.symbol for image in images if image.kind == "cubin" for kernel in image.cubin("f").entries}
+    assert names == {kernel.symbol for kernel in Cubin.read(cubin("plain.cu")).entries}
+
+
+def test_shared_object(tmp_path: Path) -> None:
+    shared = tmp_path / "made.so"
+    subprocess.run(["cc", "-shared", "-o", str(shared), str(fatbinary("plain.cu", "o"))], check=True)
+    assert {image.arch for image in read_images(shared)} == {"sm_80", "sm_90"}
+
+
+def test_files_without_device_code(tmp_path: Path, executable: Path) -> None:
+    with pytest.raises(AnalysisError, match="/bin/sh: no device code: neither a cubin, nor PTX, nor a fatbinary"):
+        read_images(Path("/bin/sh"))
+    whole = executable.read_bytes()
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole[: whole.rindex(b"\x7fELF") + 2000])
+    with pytest.raises(AnalysisError, match=r"cut: the cubin at byte \d+ is truncated"):
+        read_images(cut)
+
+
+def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["images", "list", str(executable), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["kind"] for row in rows] == ["cubin"] * 4 + ["ptx"]
+    assert rows[1]["kernel"] == "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+    out = tmp_path / "out"
+    assert main(["images", "extract", str(executable), "--out", str(out), "--base", "name", "--json"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["name.sm_80.cubin", "name.sm_80.ptx", "name.sm_90.cubin"]
+    assert (out / "name.sm_90.cubin").read_bytes() == cubin("attention.cu", "sm_90").read_bytes()
+    capsys.readouterr()
+    assert main(["images", "list", str(executable), "--image", "7"]) == 2
+    assert "no image 7; there are 3" in capsys.readouterr().err
+
+
+# ---- sass and cfg ----------------------------------------------------------------------------------------------------
+
+
+def test_sass_of_every_form_is_the_same(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sass", str(cubin("attention.cu", "sm_90"))]) == 0
+    from_cubin = capsys.readouterr().out
+    assert main(["sass", str(executable), "--arch", "90"]) == 0
+    assert capsys.readouterr().out == from_cubin
+    assert "kernel (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles" in from_cubin
+    assert "_Z13flash_forward" not in from_cubin
+
+
+def test_sass_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(cubin("attention.cu"))
+    assert main(["sass", path, "--all", "--out", str(tmp_path / "all"), "--base", "name"]) == 0
+    assert sorted(file.name for file in (tmp_path / "all").iterdir()) == [
+        "name._BF16__128__64__32__4___async+load_0_0_0_tiles.sm_80.sass",
+        "name._FP16__128__64__64__4___async+load_0_0_0_tiles.sm_80.sass",
+    ]
+    one = tmp_path / "one.sass"
+    assert main(["sass", path, "-o", str(one)]) == 0
+    assert main(["sass", path, "--bare"]) == 0
+    bare = capsys.readouterr().out
+    assert main(["sass", str(one), "--bare", "--in-place"]) == 0
+    assert one.read_text(encoding="utf-8") == bare
+    assert main(["sass", path, "--nvdisasm-args=-hex -g"]) == 0
+    out = capsys.readouterr().out
+    assert "/* 0x" in out
+    assert "//## File" in out
+    assert main(["sass", path, "--list", "--json"]) == 0
+    assert [row["index"] for row in json.loads(capsys.readouterr().out)] == [0, 1]
+    assert main(["sass", path, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["instructions"][0]["control"] == "B------:R-:W-:-:S02"
+
+
+def test_sass_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(cubin("attention.cu"))
+    assert main(["sass", path, path]) == 2
+    assert "several kernels need --out DIR" in capsys.readouterr().err
+    text = tmp_path / "text"
+    text.write_text("nothing\n", encoding="utf-8")
+    assert main(["sass", str(text), "--bare", "--in-place"]) == 2
+    assert "line not understood" in capsys.readouterr().err
+    assert text.read_text(encoding="utf-8") == "nothing\n"
+    broken = tmp_path / "broken.cubin"
+    data = bytearray(cubin("attention.cu").read_bytes())
+    section = next(each for each in Cubin.read(cubin("attention.cu")).sections if each.name.startswith(".text."))
+    at = data.index(section.data)
+    data[at + 32 : at + 48] = b"\xff" * 16
+    broken.write_bytes(data)
+    assert main(["sass", str(broken), "--all", "--out", str(tmp_path)]) == 2
+    assert "nvdisasm" in capsys.readouterr().err
+
+
+def test_cfg(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(cubin("attention.cu"))
+    assert main(["cfg", path]) == 0
+    assert capsys.readouterr().out.startswith("digraph kernel {")
+    assert main(["cfg", path, "--json"]) == 0
+    blocks = json.loads(capsys.readouterr().out)
+    assert any(block["first"] in block["successors"] for block in blocks)  # the KV loop is one block
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["cfg", path, "--svg"]) == 2
+    assert "--svg needs dot, of the package graphviz" in capsys.readouterr().err

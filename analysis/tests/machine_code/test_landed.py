@@ -1,0 +1,63 @@
+"""Every landed version as built: the bytes of its cubins, its listings and its PTX are read without a gap.
+
+A listing is taken apart once for all tests of its cubin; the gate on the figures is in test_gate.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from analysis.machine_code.control import inconsistencies
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.ptx import embedded_ptx, parse_ptx
+from analysis.machine_code.regions import REGIONS, split
+from analysis.machine_code.sass import Listing
+from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
+
+
+@dataclass(frozen=True)
+class Code:
+    path: Path
+    listings: dict[str, Listing]  # by symbol
+
+
+@pytest.fixture(scope="module", params=landed(), ids="-".join)
+def code(request: pytest.FixtureRequest) -> Iterator[Code]:
+    path = built(*request.param)
+    yield Code(path, read_listings(path))
+
+
+def test_decoded_opcodes(code: Code) -> None:
+    assert misread_opcodes(code.path, code.listings) == []
+
+
+def test_control_codes(code: Code) -> None:
+    for each in code.listings.values():
+        assert inconsistencies(each) == []
+
+
+def test_the_kv_loop(code: Code) -> None:
+    for listing in code.listings.values():
+        parts = split(listing)
+        config = listing.config
+        assert config is not None
+        tiles = config.B_r // 16 // config.n_warps * (config.B_c // 8) * (config.d_head // 16)
+        assert parts.matrix_count == 2 * tiles  # Q·Kᵀ and P·V, m16n8k16 each
+        assert parts.regions["epilogue"][-1].base == "EXIT"
+        assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
+
+
+@pytest.mark.parametrize("version", dict.fromkeys(version for version, _ in landed()))
+def test_every_statement_is_understood(version: str) -> None:
+    """The cubins of both architectures are made from one text."""
+    texts = [embedded_ptx(Cubin.read(built(version, arch))) for name, arch in landed() if name == version]
+    assert texts == texts[:1] * len(texts)
+    statements = [at for each in parse_ptx(texts[0]).functions for at in each.statements]
+    matrix = [at for at in statements if at.opcode.startswith("mma.sync")]
+    assert matrix
+    assert all((len(at.defines), len(at.uses)) in ((4, 10), (4, 6)) for at in matrix)
+    assert all(not at.defines for at in statements if at.opcode.startswith(("st.", "cp.async", "bar")))
+    targets = {label for at in statements for label in at.label}
+    assert {at.target for at in statements if at.target} <= targets

@@ -1,0 +1,149 @@
+"""ptxas logs: every form of line on files of CUDA 9 to 13, and an error for whatever is not understood."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.machine_code.ptxas_log import Note, Usage, demangle, parse_log, read_log
+
+FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
+ONE = """ptxas info    : Compiling entry function 'k' for 'sm_80'
+ptxas info    : Function properties for k
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, 360 bytes cmem[0]
+"""
+
+
+def test_every_file_of_the_collection_is_read() -> None:
+    files = sorted(FOLDER.glob("*.log"))
+    assert len(files) >= 6
+    for path in files:
+        assert all(usage.registers for usage in read_log(path).entries)
+
+
+def test_old_form_without_barriers_and_compile_time() -> None:
+    log = read_log(FOLDER / "cuda9.sm_70.log")
+    first, last = log.functions
+    assert first == Usage(
+        "_Z6reducePfi", "sm_70", True, 2, stack=8, spill_stores=0, spill_loads=0, registers=40,
+        cumulative_stack=0, static_smem=1056, lmem=0, cmem=((0, 380), (2, 4)),
+    )  # fmt: skip
+    assert (last.name, last.registers, last.barriers, last.compile_ms) == ("_Z4copyPfPKf", 10, None, None)
+
+
+def test_lines_of_other_programs_are_passed_over_and_device_functions_are_apart() -> None:
+    log = read_log(FOLDER / "cuda11.sm_80.log")
+    (entry,) = log.entries
+    assert (entry.registers, entry.stack, entry.spill_stores, entry.spill_loads) == (255, 272, 336, 304)
+    assert (entry.cumulative_stack, entry.cmem) == (272, ((0, 424), (2, 8)))
+    helper = log.functions[1]
+    assert (helper.name, helper.entry, helper.registers, helper.stack) == ("_Z6helperi", False, None, 0)
+    (note,) = log.notes_of(entry.name)
+    assert "336 bytes spill stores" in note.text and note.code == ""
+
+
+def test_advisories_and_suffixed_architectures() -> None:
+    log = read_log(FOLDER / "cuda12.sm_90a.log")
+    assert [(note.line, note.code, note.function) for note in log.notes] == [
+        (1, "C7510", "_Z4gemmPv"),
+        (2, "C7519", "_Z4gemmPv"),
+    ]
+    (entry,) = log.entries
+    assert (entry.arch, entry.barriers, entry.static_smem, entry.textures) == ("sm_90a", 16, 1024, 1)
+    assert entry.compile_ms == 1034.5
+    assert read_log(FOLDER / "cuda13_device_function.sm_100f.log").entries[0].arch == "sm_100f"
+
+
+def test_the_last_function_and_one_without_time_are_not_dropped() -> None:
+    plain = read_log(FOLDER / "demangled_without_times.sm_80.log")
+    timed = read_log(FOLDER / "cuda13_two_instances.sm_80.log")
+    assert len(plain.entries) == len(timed.entries) == 2
+    assert [u.registers for u in plain.entries] == [u.registers for u in timed.entries]
+    assert all(u.compile_ms is None for u in plain.entries) and all(u.compile_ms for u in timed.entries)
+
+
+def test_a_demangled_name_with_commas_is_kept_whole() -> None:
+    name = "void f<KernelConfig{(dtype)5, 128}>(x)"
+    text = ONE.replace("'k'", f"'{name}'").replace("for k", f"for {name}")
+    log = parse_log(f"ptxas warning : Local memory used for function '{name}', size of stack frame: 8 bytes\n{text}")
+    assert log.entries[0].name == name and log.notes_of(name)
+    assert parse_log("ptxas info : (C7515) Potential Performance Loss: x in the function k\n" + ONE).notes == [
+        Note(1, "Potential Performance Loss: x in the function k", "C7515", "k")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (", 360 bytes cmem[0]", ", 360 bytes dmem", ["log:4", "'360 bytes dmem'"]),
+        (", 360 bytes cmem[0]", ", 3 bytes cmem[0], 3 bytes cmem[0]", ["log:4", "twice"]),
+        (", 360 bytes cmem[0]", ", 8 bytes smem, 9 bytes smem", ["log:4", "'9 bytes smem'"]),
+        ("Used 8 registers", "Used some registers", ["log:4", "Used some registers"]),
+        ("ptxas info    : Used 8 registers, 360 bytes cmem[0]\n", "", ["log:1", "Used"]),
+        ("    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n", "", ["log:3", "expected the stack"]),
+        ("0 bytes spill loads", "none", ["log:3", "expected the stack"]),
+        ("ptxas info    : Function properties for k\n", "", ["log:2", "not named"]),
+        ("ptxas info    : Compiling entry function 'k' for 'sm_80'\n", "", ["log"]),
+        ("Compiling entry function 'k' for 'sm_80'", "Compiling k", ["log:1", "Compiling k"]),
+        ("ptxas info    : Used", "ptxas info Used", ["log:4", "not understood"]),
+        (ONE[-20:], ONE[-20:] + "ptxas fatal   : Unresolved extern function 'f'\n", ["log:5", "failed"]),
+        (ONE, "", ["no kernel"]),
+        (ONE, "make: nothing\n", ["no kernel"]),
+    ],
+)
+def test_what_is_not_understood_is_an_error_with_its_line(old: str, new: str, words: list[str]) -> None:
+    assert old in ONE
+    with pytest.raises(AnalysisError) as error:
+        parse_log(ONE.replace(old, new))
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@given(st.integers(0, len(ONE)), st.text(max_size=30))
+def test_damaged_logs_are_read_or_refused(cut: int, noise: str) -> None:
+    for text in (ONE[:cut], ONE[:cut] + noise + ONE[cut:], ONE + "ptxas info : " + noise):
+        try:
+            assert all(usage.registers is not None for usage in parse_log(text).entries)
+        except AnalysisError:
+            continue
+
+
+figures = st.integers(0, 999999)
+ITEMS = ("used {} barriers", "{} bytes cumulative stack size", "{} bytes smem", "{} bytes lmem", "{} bytes cmem[0]",
+         "{} bytes cmem[14]", "{} textures")  # fmt: skip
+
+
+@given(figures, st.lists(st.tuples(st.sampled_from(ITEMS), figures), unique_by=lambda item: item[0]))
+def test_the_list_may_hold_any_items_in_any_order(registers: int, items: list[tuple[str, int]]) -> None:
+    listed = "".join(f", {item.format(value)}" for item, value in items)
+    (usage,) = parse_log(ONE.replace("8 registers, 360 bytes cmem[0]", f"{registers} registers{listed}")).entries
+    values = dict(items)
+    assert usage.registers == registers
+    assert usage.static_smem == values.get("{} bytes smem", 0)
+    assert usage.barriers == values.get("used {} barriers")
+    assert dict(usage.cmem).get(14) == values.get("{} bytes cmem[14]")
+
+
+def test_demangling_changes_names_only() -> None:
+    text = (FOLDER / "cuda13_two_instances.sm_80.log").read_text()
+    plain = demangle(text)
+    assert "_Z" not in plain and "void flash_forward<KernelConfig{(dtype)15, 128, 64" in plain
+    assert len(plain.splitlines()) == len(text.splitlines())
+    assert [u.registers for u in parse_log(plain).entries] == [u.registers for u in parse_log(text).entries]
+    assert demangle("no names here\n") == "no names here\n"
+
+
+def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a b" / "demangled.log"
+    assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "-o", str(out)]) == 0
+    assert "reduce(float*, int)" in out.read_text()
+    assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["_Z6reducePfi"] == "reduce(float*, int)"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["demangle", str(FOLDER / "cuda9.sm_70.log")]) == 2
+    assert "c++filt" in capsys.readouterr().err

@@ -1,0 +1,277 @@
+"""The control-flow graph, the loop nest and the regions of a kernel."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.machine_code.regions import Graph, Loop, Parts, matrix_count, split, to_dot
+from analysis.machine_code.sass import Listing, parse_listing
+from analysis.tests.support.compiled import ARCHS, cubin, disassembly, listing, listings
+
+OURS = "_Z13flash_forward"
+
+
+def parts_of(arch: str, *defines: str) -> Parts:
+    return split(listing(cubin("attention.cu", arch, *defines), OURS))
+
+
+def code(text: str) -> Listing:
+    """A listing from lines of instructions and labels."""
+    lines, address = ["//--------------------- .text.made --------------------------"], 0
+    for line in text.strip().splitlines():
+        if line.strip().endswith(":"):
+            lines.append(line.strip())
+        else:
+            lines.append(f"        /*{address:04x}*/  {line.strip()} ;")
+            address += 16
+    return parse_listing("\n".join(lines))[0]
+
+
+def headers(loops: tuple[Loop, ...]) -> list[object]:
+    return [[loop.header, *headers(loop.children)] if loop.children else loop.header for loop in loops]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_regions_of_a_kernel_like_ours(arch: str) -> None:
+    parts = parts_of(arch)
+    assert list(parts.regions) == ["prologue", "loop", "epilogue"]
+    assert parts.matrix_count == 3
+    assert sum(at.base == "LDGSTS" for at in parts.loop) == 1
+    assert any(at.base == "STG" for at in parts.regions["epilogue"])
+    assert sum(len(part) for part in parts.regions.values()) == len(parts.listing.body)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_peeled_first_block(arch: str) -> None:
+    parts = parts_of(arch, "-DPEELED")
+    assert list(parts.regions) == ["prologue", "peeled block", "loop", "epilogue"]
+    peeled = parts.regions["peeled block"]
+    assert matrix_count(peeled) == 3
+    assert peeled[0].base in ("DEPBAR", "BAR", "LDGDEPBAR")
+    assert matrix_count(parts.regions["prologue"]) == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_remainder_of_an_unrolled_loop(arch: str) -> None:
+    parts = parts_of(arch, "-DUNROLLED")
+    assert parts.matrix_count == 6
+    assert matrix_count(parts.regions["remainder block"]) == 3
+    assert parts.regions["remainder block"][-1].base == "HMMA"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("defines", [("-DPERSISTENT",), ("-DPERSISTENT", "-DPEELED")])
+def test_nest_of_a_persistent_kernel(arch: str, defines: tuple[str, ...]) -> None:
+    """The tile loop is outside, the KV loop inside, also where a peeled copy puts as much mma into the tile loop."""
+    parts = parts_of(arch, *defines)
+    (tiles,) = parts.nest
+    (inner,) = tiles.children
+    assert inner.header == parts.kv.header
+    assert inner.children == ()
+    assert inner.blocks < tiles.blocks
+    assert parts.matrix_count == 3
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_nest_under_divergence(arch: str) -> None:
+    graph = Graph(listing(cubin("plain.cu", arch), "_Z7diverge"))
+    (outer,) = graph.nest
+    (inner,) = outer.children
+    assert inner.blocks < outer.blocks
+
+
+def test_what_a_branch_may_skip_is_not_in_every_pass() -> None:
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            IADD3 R1, R1, 0x1, RZ
+            @P0 BRA `(.L_x_1)
+            LDGSTS.E.BYPASS.128 [R2], desc[UR4][R6.64]
+            .L_x_1:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P1 BRA `(.L_x_2)
+            FMUL R4, R4, R5
+            .L_x_2:
+            @P2 BRA `(.L_x_0)
+            EXIT
+            """
+        )
+    )
+    assert [at.base for at in parts.loop] == ["IADD3", "BRA", "LDGSTS", "HMMA", "BRA", "FMUL", "BRA"]
+    assert [at.base for at in parts.every_pass] == ["IADD3", "BRA", "HMMA", "BRA", "BRA"]
+
+
+def test_a_pass_without_matrix_instructions_does_not_count() -> None:
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            @P0 BRA `(.L_x_1)
+            HMMA.16816.F32 R4, R8, R12, R4
+            .L_x_1:
+            @P2 BRA `(.L_x_0)
+            EXIT
+            """
+        )
+    )
+    assert [at.base for at in parts.every_pass] == ["BRA", "HMMA", "BRA"]
+
+
+def test_kernels_without_a_loop_are_refused() -> None:
+    with pytest.raises(AnalysisError, match="_Z6triplePi: the kernel has no loop"):
+        split(listing(cubin("plain.cu"), "_Z6triple"))
+
+
+def test_far_branches_are_written_as_calls() -> None:
+    """CALL.REL.NOINC to a label is the exit of a loop and does not come back; to a function it does."""
+    far = Graph(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P0 CALL.REL.NOINC `(.L_x_1)
+            BRA `(.L_x_0)
+            .L_x_1:
+            EXIT
+            """
+        )
+    )
+    assert headers(far.nest) == [0x10]
+    assert far.blocks[0x10].successors == [0x30, 0x40]
+    near = Graph(
+        code("MOV R1, RZ\nCALL.REL.NOINC `($__internal_0_$f)\nEXIT\n$__internal_0_$f:\nRET.REL.NODEC R2 `(made)")
+    )
+    assert near.blocks[0].successors == []
+    assert near.order == [0]
+
+
+def test_reconvergence_goes_where_its_barrier_says() -> None:
+    """Both BSSY use B0; taking the wrong one for the second BSYNC would make a loop."""
+    graph = Graph(
+        code(
+            """
+            BSSY B0, `(.L_x_1)
+            @P0 BRA `(.L_x_0)
+            MOV R1, RZ
+            .L_x_0:
+            BSYNC B0
+            .L_x_1:
+            BSSY B0, `(.L_x_3)
+            @P1 BRA `(.L_x_2)
+            MOV R2, RZ
+            .L_x_2:
+            BSYNC B0
+            .L_x_3:
+            EXIT
+            """
+        )
+    )
+    assert graph.blocks[0x30].successors == [0x40]
+    assert graph.blocks[0x70].successors == [0x80]
+    assert graph.nest == ()
+
+
+def test_reconvergence_out_of_line_comes_back() -> None:
+    graph = Graph(
+        code(
+            """
+            BSSY B0, `(.L_x_1)
+            @P0 BRA `(.L_x_9)
+            .L_x_1:
+            MOV R1, RZ
+            EXIT
+            .L_x_9:
+            MOV R2, RZ
+            BSYNC B0
+            MOV R3, RZ
+            EXIT
+            """
+        )
+    )
+    assert graph.blocks[0x40].successors == [0x20]
+    assert 0x60 not in graph.order
+
+
+def test_code_out_of_line_belongs_to_no_part_of_the_loop() -> None:
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            .L_x_0:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P1 BRA `(.L_x_2)
+            .L_x_1:
+            @P0 BRA `(.L_x_0)
+            EXIT
+            .L_x_2:
+            MOV R3, RZ
+            BRA `(.L_x_1)
+            """
+        )
+    )
+    assert [at.address for at in parts.loop] == [0x10, 0x20, 0x30]
+    assert [at.address for at in parts.regions["out of line"]] == [0x50, 0x60]
+
+
+def test_a_branch_nowhere_is_refused() -> None:
+    with pytest.raises(AnalysisError, match=r"the target of 'BRA `\(\.L_x_9\)' at 0000 is unknown"):
+        Graph(code("BRA `(.L_x_9)\nEXIT"))
+    with pytest.raises(AnalysisError, match="the kernel is empty"):
+        Graph(code("NOP"))
+
+
+def labelled_edges(whole: Listing) -> set[tuple[str, str]]:
+    """Edges between labelled pieces; nvdisasm begins a piece at every label and after every branch and call."""
+    graph = Graph(whole)
+    label_at = {address: name for name, address in whole.labels.items() if name.startswith(".L_x_")}
+    edges = set()
+    for block in graph.blocks.values():
+        pieces = [""]  # names in order, "" for a piece without a label
+        for at in block.instructions:
+            pieces += [label_at[at.address]] if at.address in label_at else []
+            pieces += [""] if at.base == "CALL" else []
+        targets = {label_at[each] for each in block.successors if each in label_at}
+        edges |= {*pairwise(pieces), *((pieces[-1], target) for target in targets)}
+    return {(a, b) for a, b in edges if a and b}
+
+
+def unlike_pieces(whole: Listing) -> set[str]:
+    """Labels of the closing branch and of pieces that end with a call, which nvdisasm links in its own way."""
+    unlike, label = set(), ""
+    label_at = {address: name for name, address in whole.labels.items()}
+    for at in whole.instructions:
+        label = label_at.get(at.address, label)
+        if at.base == "CALL" or whole.closes(at):
+            unlike.add(label)
+    return unlike
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
+    """nvdisasm draws the graph too, with a data-flow analysis of its own."""
+    path = cubin(source, arch)
+    drawn = disassembly(path, "-bbcfg")
+    theirs = set(re.findall(r'^"(\.L_x_\d+)":\w+:\w -> "(\.L_x_\d+)"', drawn, re.MULTILINE))
+    ours = set().union(*(labelled_edges(whole) for whole in listings(path).values()))
+    closing_or_calling = set().union(*(unlike_pieces(whole) for whole in listings(path).values()))
+    assert ours == {(a, b) for a, b in theirs if a not in closing_or_calling}
+    assert ours
+
+
+def test_dot_names_every_block_and_edge() -> None:
+    whole = listing(cubin("attention.cu"), OURS)
+    graph = Graph(whole)
+    text = to_dot(graph)
+    assert text.startswith("digraph kernel {")
+    assert len(re.findall(r"^    b[0-9a-f]+ \[label=", text, re.MULTILINE)) == len(graph.blocks)
+    edges = re.findall(r"^    b([0-9a-f]+) -> b([0-9a-f]+);$", text, re.MULTILINE)
+    assert {(int(a, 16), int(b, 16)) for a, b in edges} == {
+        (first, successor) for first, block in graph.blocks.items() for successor in block.successors
+    }

@@ -1,0 +1,199 @@
+"""Register CSVs, the report with its marks, and kept captures."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.machine_code import regs
+from analysis.machine_code.cubin import CodeSummary
+from analysis.machine_code.ptxas_log import read_log
+from analysis.machine_code.regs import Row, marks, parse_csv, report_table, rows_of, to_csv
+
+FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
+TWO = FOLDER / "cuda13_two_instances.sm_80.log"
+ROW = Row("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", "sm_80", 205, 0, 0, 0, 0, 1, "424[0]", "12ab", 0, 0)
+
+
+def summaries(registers: int = 205) -> dict[str, CodeSummary]:
+    return {
+        usage.name: CodeSummary(usage.name, None, usage.name, f"hash{index}", 3, index, registers, 0, 0, 1)
+        for index, usage in enumerate(read_log(TWO).entries)
+    }
+
+
+def test_rows_join_log_and_code() -> None:
+    rows = rows_of(read_log(TWO), summaries())
+    assert [row.config for row in rows] == [
+        "(BF16, 128, 64, 64, 4): async+load_0_0_0_tiles",
+        "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles",
+    ]
+    assert [(row.registers, row.cmem, row.code_hash, row.ldl, row.stl) for row in rows] == [
+        (205, "424[0]", "hash0", 3, 0),
+        (205, "424[0]", "hash1", 3, 1),
+    ]
+
+
+def test_without_code_its_figures_are_not_applicable() -> None:
+    (row, _) = rows_of(read_log(TWO), None)
+    assert (row.code_hash, row.ldl, row.stl) == (None, None, None)
+    assert "n/a" in to_csv([row])
+
+
+def test_foreign_kernels_are_rows() -> None:
+    names = [row.config for row in rows_of(read_log(FOLDER / "cuda9.sm_70.log"), None)]
+    assert names == ["_Z4copyPfPKf", "_Z6reducePfi"]
+
+
+def test_log_and_cubin_of_different_builds_are_refused() -> None:
+    log = read_log(TWO)
+    with pytest.raises(AnalysisError, match="205 registers in the log, 204 in the cubin"):
+        rows_of(log, summaries(204))
+    short = dict(list(summaries().items())[:1])
+    with pytest.raises(AnalysisError, match="cubin lacks"):
+        rows_of(log, short)
+    extra = summaries() | {"_Z5otherv": next(iter(summaries().values()))}
+    with pytest.raises(AnalysisError, match="log lacks 1 kernels"):
+        rows_of(log, extra)
+
+
+optional = st.none() | st.integers(0, 9999)
+rows_strategy = st.builds(
+    Row,
+    st.just(ROW.config) | st.text("ab,\"' ", min_size=1),
+    st.sampled_from(["sm_80", "sm_90a"]),
+    *[st.integers(0, 9999)] * 5,
+    optional,
+    st.sampled_from(["n/a", "424[0]", "424[0]+8[2]"]),
+    st.none() | st.just("12ab"),
+    optional,
+    optional,
+)
+
+
+@given(st.lists(rows_strategy, min_size=1, max_size=5))
+def test_csv_reads_back_equal(rows: list[Row]) -> None:
+    assert parse_csv(to_csv(rows), "x.csv") == rows
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (",205,", ",many,", ["x.csv:2", "registers = 'many'"]),
+        (",205,", ",n/a,", ["x.csv:2", "registers = 'n/a'"]),
+        (",205,", ",,", ["x.csv:2", "registers"]),
+        (",12ab,0,0", ",12ab,0", ["x.csv:2", "11 values"]),
+        ("registers", "regs", ["x.csv:1", "regs"]),
+    ],
+)
+def test_a_damaged_csv_is_refused(old: str, new: str, words: list[str]) -> None:
+    text = to_csv([ROW])
+    assert old in text
+    with pytest.raises(AnalysisError) as error:
+        parse_csv(text.replace(old, new), "x.csv")
+    assert all(word in str(error.value) for word in words)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_csv_or_refused(text: str) -> None:
+    for source in (text, ",".join(regs.COLUMNS) + "\n" + text):
+        try:
+            parse_csv(source, "x.csv")
+        except AnalysisError:
+            continue
+
+
+def test_marks() -> None:
+    assert marks(ROW, None) == ""
+    assert marks(replace(ROW, spill_loads=4), None) == "SPILLS"
+    assert marks(replace(ROW, ldl=1), None) == "LOCAL MEMORY"
+    assert marks(replace(ROW, registers=213), ROW) == "MORE REGISTERS"
+    assert marks(replace(ROW, registers=212), ROW) == ""
+    assert marks(replace(ROW, registers=197), replace(ROW, spill_stores=8)) == "spills gone, fewer registers"
+
+
+def test_report_ranks_spills_then_registers() -> None:
+    versions = {
+        "v01": [ROW],
+        "v02": [replace(ROW, registers=232)],
+        "v03": [replace(ROW, registers=100, spill_stores=8)],
+    }
+    table = report_table(versions, {"v02": "v01", "v03": "v02"})
+    shown = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [(row["version"], row["change"], row["note"]) for row in shown] == [
+        ("v03", -132, "SPILLS, fewer registers"),
+        ("v02", 27, "MORE REGISTERS"),
+        ("v01", None, ""),
+    ]
+
+
+def test_a_step_that_is_a_flag_is_compared_with_the_parents_own_config() -> None:
+    child = replace(ROW, config="(FP16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles")
+    bf16 = replace(ROW, config=ROW.config.replace("FP16", "BF16"))
+    other = replace(ROW, config="(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles")
+    assert regs.counterpart(child, [bf16, ROW, replace(ROW, arch="sm_90")]) == ROW
+    assert regs.counterpart(child, [ROW, other]) is None
+    assert regs.counterpart(ROW, [other, ROW]) == ROW
+    assert regs.counterpart(ROW, []) is None
+
+
+def test_regs_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a b.csv"
+    assert main(["regs", "--version", "v01", "--arch", "sm_80", "--log", str(TWO), "--csv", "-o", str(out)]) == 0
+    assert len(parse_csv(out.read_text(), "out")) == 2
+    assert main(["regs", "--arch", "sm_90", "--log", str(TWO)]) == 2
+    assert "not sm_90" in capsys.readouterr().err
+    assert main(["regs", "--version", "v01", "--log", str(FOLDER / "cuda9.sm_70.log")]) == 2
+    assert "not a kernel of v01" in capsys.readouterr().err
+    assert main(["regs", "--log", str(FOLDER / "cuda11.sm_80.log"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)[0]["spill_stores"] == 336
+    assert "cuda11.sm_80.log:4: Registers are spilled" in said.err
+
+
+def test_registers_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "v01.sm_80.csv").write_text(to_csv([ROW]))
+    (tmp_path / "v01.sm_90.csv").write_text(to_csv([replace(ROW, arch="sm_90", registers=211)]))
+    assert main(["registers", "--folder", str(tmp_path), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["arch"], row["registers"]) for row in rows] == [("sm_90", "211"), ("sm_80", "205")]
+    assert main(["registers", "--folder", str(tmp_path), "--arch", "sm_80", "--sort=-registers"]) == 0
+    assert "211" not in capsys.readouterr().out
+    assert main(["registers", "--folder", str(tmp_path), "--version", "v02"]) == 2
+    assert main(["registers", "--folder", str(tmp_path / "none")]) == 2
+    assert "run `make regs`" in capsys.readouterr().err
+
+
+def test_captures_are_kept_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(regs, "root", lambda: tmp_path)
+    logs = tmp_path / "logs/ptxas"
+    logs.mkdir(parents=True)
+    (logs / "v01.sm_80.log").write_text(TWO.read_text())
+    (logs / "v01.sm_80.demangled.log").write_text("not a log")
+    assert main(["capture", "--name", "before"]) == 0
+    assert main(["capture", "--name", "before"]) == 2
+    assert "there already" in capsys.readouterr().err
+    assert main(["capture"]) == 0
+    folder = tmp_path / "logs/build"
+    assert len(list(folder.iterdir())) == 6
+    assert "_Z" not in (folder / "before.demangled.log").read_text()
+    (logs / "v01.sm_80.log").write_text(TWO.read_text().replace("Used 205 registers", "Used 207 registers", 1))
+    assert main(["capture", "--name", "after"]) == 0
+    capsys.readouterr()
+    assert main(["captures", "before", "after", "--csv", "--exit-code"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "source,config,arch,figure,before,after",
+        'v01.sm_80,"(BF16, 128, 64, 64, 4): async+load_0_0_0_tiles",sm_80,registers,205,207',
+    ]
+    assert main(["captures", "before", "before", "--exit-code"]) == 0
+    assert main(["captures", "before", "missing"]) == 2
+    assert main(["capture", "--name", "../out"]) == 2

@@ -1,0 +1,232 @@
+"""Listings: control codes, the grammar of the text, the choice of a kernel, and what is refused."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import parse_short_form
+from analysis.machine_code.control import inconsistencies
+from analysis.machine_code.cubin import Cubin, config_of
+from analysis.machine_code.sass import Control, bare, disassemble, format_listing, parse_listing, select, with_control
+from analysis.machine_code.toolkit import find_tool
+from analysis.tests.support.compiled import ARCHS, cubin, listing, listings
+
+HEAD = "\t.target\tsm_80\n//--------------------- .text.one --------------------------\n"
+
+
+def listing_of(*lines: str) -> str:
+    return HEAD + "".join(f"        /*{16 * n:04x}*/  {line} ;\n" for n, line in enumerate(lines))
+
+
+@pytest.mark.parametrize(
+    ("upper", "code"),
+    [
+        (0x000FE400078E00FF, "B------:R-:W-:-:S02"),  # IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28]
+        (0x000E620000002100, "B------:R-:W1:-:S01"),  # S2R R0, SR_TID.X
+        (0x002FCA00078E00FF, "B-1----:R-:W-:Y:S05"),  # IMAD.SHL.U32 R22, R0, 0x10, RZ
+        (0x0003E80000000000, "B------:R1:W-:-:S04"),
+        (0x7FFFE00000000000, "B012345:R-:W-:-:S00"),
+    ],
+)
+def test_control_codes_of_known_words(upper: int, code: str) -> None:
+    assert str(Control.of_word(upper << 64)) == code
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+def test_own_listing_reads_back(source: str, arch: str) -> None:
+    for whole in listings(cubin(source, arch)).values():
+        (again,) = parse_listing(format_listing(whole))
+        assert again.arch == arch
+        assert [(at.text, str(at.control)) for at in again.code] == [(at.text, str(at.control)) for at in whole.code]
+        assert again.label == whole.label
+
+
+def test_cuobjdump_says_the_same() -> None:
+    """cuobjdump prints the words beside its text, so its listing gives control codes without the cubin's bytes."""
+    path = cubin("attention.cu")
+    text = subprocess.run(
+        [str(find_tool("cuobjdump")), "-sass", str(path)], capture_output=True, text=True, check=True
+    ).stdout
+    parsed = {each.symbol: each for each in parse_listing(text)}
+    read = Cubin.read(path)
+    for kernel in read.entries:
+        ours, theirs = listings(path)[kernel.symbol].code, parsed[kernel.symbol].code
+        assert [str(at.control) for at in ours] == [str(at.control) for at in theirs]
+        assert [at.opcode for at in ours] == [at.opcode for at in theirs]
+
+
+def check_control(path: Path) -> None:
+    for each in listings(path).values():
+        assert inconsistencies(each) == []
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+def test_control_codes_make_sense(source: str, arch: str) -> None:
+    check_control(cubin(source, arch))
+
+
+def test_control_codes_of_warp_group_instructions() -> None:
+    check_control(cubin("warp_group.cu", "sm_90a"))
+
+
+def with_codes(*lines: tuple[str, str]) -> list[str]:
+    (listing,) = parse_listing(listing_of(*(f"{code}  {text}" for code, text in lines)))
+    return inconsistencies(listing)
+
+
+def test_the_consistency_check_finds_what_it_should() -> None:
+    plain = "B------:R-:W-:-:S05"
+    assert with_codes((plain, "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3")) == []
+    (unset,) = with_codes(("B--2---:R-:W-:-:S05", "FADD R1, R2, R3"), (plain, "EXIT"))
+    assert unset.startswith("waits for scoreboard 2, which no path has set: 0000")
+    (setter,) = with_codes(("B------:R-:W0:-:S05", "FADD R1, R2, R3"), (plain, "EXIT"))
+    assert setter.startswith("sets a scoreboard though its latency is fixed")
+    (short,) = with_codes(("B------:R-:W-:-:S02", "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3"))
+    assert short.startswith("reads R1 2 cycles after 0000")
+
+
+def test_opcode_numbers_name_one_opcode_each() -> None:
+    """Low twelve bits of the word and text agree: the join puts no instruction beside another's word."""
+    seen: dict[tuple[str, int], set[str]] = {}
+    for arch in ARCHS:
+        path = cubin("plain.cu", arch)
+        read = Cubin.read(path)
+        for kernel in read.entries:
+            listing = listings(path)[kernel.symbol]
+            for at, word in zip(listing.instructions, kernel.words, strict=True):
+                seen.setdefault((arch, word & 0xFFF), set()).add(at.base)
+    assert {key: names for key, names in seen.items() if len(names) > 1} == {}
+
+
+# ---- grammar ---------------------------------------------------------------------------------------------------------
+
+
+def test_labels_predicates_and_padding() -> None:
+    text = listing_of("ISETP.NE.AND P0, PT, R1, RZ, PT", "@!P0 BRA `(.L_x_0)", "EXIT", "BRA `(.L_x_1)", "NOP")
+    text = text.replace("        /*0020*/", ".L_x_0:\n        /*0020*/").replace(
+        "        /*0030*/", ".L_x_1:\n        /*0030*/"
+    )
+    (listing,) = parse_listing(text)
+    assert listing.symbol == "one"
+    assert [at.opcode for at in listing.body] == ["ISETP.NE.AND", "BRA", "EXIT"]
+    assert listing.target(listing.instructions[1]) == 0x20
+    assert listing.instructions[1].predicate == "@!P0"
+    assert not listing.instructions[1].never
+
+
+def test_a_nop_inside_the_code_is_kept_as_code() -> None:
+    (listing,) = parse_listing(listing_of("NOP", "EXIT", "NOP"))
+    assert [at.opcode for at in listing.code] == ["NOP", "EXIT"]
+    assert [at.opcode for at in listing.body] == ["EXIT"]
+
+
+def test_dummies_are_known() -> None:
+    (listing,) = parse_listing(listing_of("@!PT LDS RZ, [RZ]", "@!UPT UIADD3 URZ, URZ, URZ, URZ", "@P0 EXIT"))
+    assert [at.never for at in listing.instructions] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (listing_of("FROB R1, R2"), r"x\.sass:3: unknown opcode 'FROB'"),
+        (listing_of("EXIT") + "what is this\n", r"x\.sass:4: line not understood: 'what is this'"),
+        (listing_of("NOP", "NOP") + "        /*0010*/  EXIT ;\n", r"x\.sass:5: address 0010 after 0010"),
+        ("", r"x\.sass: no instruction recognised in 0 lines"),
+        ("// nothing\n", r"x\.sass: no instruction recognised in 1 lines"),
+    ],
+)
+def test_refused_listings(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        parse_listing(text, "x.sass")
+
+
+def test_code_and_text_must_agree() -> None:
+    path = cubin("attention.cu")
+    read = Cubin.read(path)
+    fp16, bf16 = read.entries
+    listing = listings(path)[fp16.symbol]
+    longer = parse_listing(format_listing(listing) + "        /*fff0*/  EXIT ;\n")[0]
+    with pytest.raises(AnalysisError, match="no code at fff0"):
+        with_control(longer, fp16)
+    shorter = parse_listing("\n".join(format_listing(listing).splitlines()[:-3]) + "\n")[0]
+    with pytest.raises(AnalysisError, match=r"\d+ instructions are not in the listing"):
+        with_control(shorter, bf16)
+
+
+# ---- choice ----------------------------------------------------------------------------------------------------------
+
+
+def test_select() -> None:
+    path = cubin("attention.cu")
+    kernels = Cubin.read(path).entries
+    small = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
+    for choice in (None, small, small.short_form(), small.symbol()):
+        assert config_of(select(kernels, choice, "f").symbol) == small
+    assert select(kernels, "1", "f") is kernels[1]
+    with pytest.raises(AnalysisError, match="f: no kernel 2; there are 0: "):
+        select(kernels, "2", "f")
+    with pytest.raises(AnalysisError, match="f: no kernel nothing; there are"):
+        select(kernels, "nothing", "f")
+    with pytest.raises(AnalysisError, match="f: no kernel in this file"):
+        select([], None, "f")
+    with pytest.raises(AnalysisError, match="5 kernels, choose one with --config"):
+        select(Cubin.read(cubin("plain.cu")).entries, None, "f")
+
+
+def test_two_kernels_of_one_config_are_ambiguous() -> None:
+    symbol = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles").symbol()
+    text = listing_of("EXIT").replace(".text.one", f".text.{symbol}")
+    with pytest.raises(AnalysisError, match=r"f: 2 kernels of the config .*, choose one by symbol"):
+        select(parse_listing(text + text), parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "f")
+
+
+# ---- bare ------------------------------------------------------------------------------------------------------------
+
+
+def test_bare_leaves_only_what_is_compared() -> None:
+    listing = disassemble(cubin("attention.cu"))
+    text = bare(format_listing(listing))
+    assert "/*" not in text
+    assert ":S0" not in text
+    assert "        @!P0 BRA `(.L_x_0) ;" in text.splitlines()
+    assert bare(text) == text
+
+
+# ---- fuzzing ---------------------------------------------------------------------------------------------------------
+
+PIECES = st.sampled_from(
+    (
+        *("/*0000*/ ", "/*0010*/", "@P0 ", "@!UPT ", "BRA ", "EXIT ;", "`(.L_x_0)", ".L_x_0:", " ", "$f:", "\n"),
+        *("B------:R-:W-:-:S02 ", "IADD3 R1, R2, R3, RZ ;", '//## File "a.cu", line 3', "\t.target\tsm_90"),
+        "/* 0x000fe400078e00ff */",
+    )
+)
+
+
+@given(st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join)))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_a_listing_or_refused(text: str) -> None:
+    try:
+        assert all(listing.instructions for listing in parse_listing(text, "any"))
+    except AnalysisError as error:
+        assert str(error).startswith("any:")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_damaged_listing_is_read_or_refused(data: st.DataObject) -> None:
+    lines = format_listing(listing(cubin("attention.cu"))).splitlines()
+    place = data.draw(st.integers(0, len(lines) - 1))
+    line = lines[place]
+    cut = data.draw(st.integers(0, len(line)))
+    lines[place] = line[:cut] + data.draw(st.text(max_size=5)) + line[cut + data.draw(st.integers(0, 5)) :]
+    try:
+        parse_listing("\n".join(lines), "damaged")
+    except AnalysisError as error:
+        assert str(error).startswith("damaged:")

@@ -1,0 +1,161 @@
+"""sass-diff: verdicts, tables, the aligned text, and which configs a comparison uses."""
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.files import root
+from analysis.ladder.config import parse_short_form
+from analysis.ladder.headers import load
+from analysis.ladder.pairs import pair_configs
+from analysis.machine_code import subjects
+from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.sass import parse_listing
+from analysis.machine_code.sass_diff import DIFFERS, IDENTICAL, RENAMED, REORDERED, change_table, compare, text_diff
+from analysis.tests.support.compiled import built, cubin
+
+LOOP = ("FADD R4, R5, R6", "HMMA.16816.F32 R8, R4, R12, R8", "FMUL R7, R4, R4")
+
+
+def kernel(*loop: str, before: int = 1, after: str = "STG.E [R2.64], R4") -> Parts:
+    lines = [*["MOV R1, RZ"] * before, ".L:", *loop, "@P0 BRA `(.L_x_0)", after, "EXIT"]
+    text, address = "//--------------------- .text.made --------------------------\n", 0
+    for line in lines:
+        if line == ".L:":
+            text += ".L_x_0:\n"
+            continue
+        text += f"        /*{address:04x}*/  {line} ;\n"
+        address += 16
+    return split(parse_listing(text)[0])
+
+
+def test_identical() -> None:
+    change = compare(kernel(*LOOP), kernel(*LOOP))
+    assert change.verdict == "identical machine code"
+    assert {region.likeness for region in change.regions} == {IDENTICAL}
+
+
+def test_identical_loop_elsewhere() -> None:
+    """The loop moved by two instructions; its branch goes as far back as before."""
+    change = compare(kernel(*LOOP), kernel(*LOOP, before=3, after="STG.E.128 [R2.64], R4"))
+    assert change.verdict == "identical loop, elsewhere: prologue, epilogue"
+    loop = change.region("loop")
+    assert loop is not None
+    assert loop.likeness == IDENTICAL
+
+
+def test_renamed_and_reordered() -> None:
+    renamed = compare(kernel(*LOOP), kernel(*(line.replace("R4", "R40") for line in LOOP)))
+    assert renamed.regions[0].likeness == RENAMED
+    assert renamed.verdict == "the loop differs in registers only"
+    reordered = compare(kernel(*LOOP), kernel(LOOP[2], LOOP[1], LOOP[0]))
+    assert reordered.regions[0].likeness == REORDERED
+    assert reordered.verdict == "the loop has the same opcode counts in another order"
+
+
+def test_rows_are_ordered_by_change() -> None:
+    longer = kernel(*LOOP, "FADD R1, R1, R1", "FADD R1, R1, R1", "MOV R3, RZ")
+    change = compare(kernel(*LOOP), longer)
+    assert change.verdict == "loop 4 -> 7 instructions"
+    loop = change.regions[0]
+    assert (loop.region, loop.likeness) == ("loop", DIFFERS)
+    assert [(row.name, row.before, row.after, row.delta) for row in loop.rows[:1]] == [("TOTAL", 4, 7, 3)]
+    assert [row.name for row in loop.rows[3:5]] == ["FADD", "MOV"]
+    assert loop.rows[3].relative == 2.0
+    assert loop.rows[4].relative is None
+    shown = [row[1] for row in change_table(change, unchanged=False).rows if row[0] == "loop"]
+    assert shown == ["TOTAL", "FADD", "MOV"]
+    assert len([row for row in change_table(change, unchanged=True).rows if row[0] == "loop"]) == len(loop.rows)
+
+
+def test_other_tiles_are_compared_per_matrix_instruction() -> None:
+    double = kernel(*LOOP, *LOOP)
+    change = compare(kernel(*LOOP), double)
+    assert change.normalised
+    total = change.regions[0].rows[0]
+    assert (total.before, total.after) == (4.0, 3.5)
+    assert change.verdict == "loop 4 -> 3.500 instructions a matrix instruction"
+
+
+def test_text_diff() -> None:
+    one, other = kernel(*LOOP), kernel(LOOP[0].replace("R4", "R9"), "IADD3 R1, R1, 0x1, RZ", *LOOP[1:])
+    lines = list(text_diff(one, other, rename=False))
+    assert lines[0] == "@@ loop: 4 -> 5 instructions @@"
+    assert "- FADD R4, R5, R6" in lines
+    assert "+ FADD R9, R5, R6" in lines
+    renamed = list(text_diff(one, other, rename=True))
+    assert [line for line in renamed if line[0] in "+-"] == ["+ IADD3 R, R, 0x1, RZ", "- @P BRA <-3>", "+ @P BRA <-4>"]
+
+
+# ---- which config ----------------------------------------------------------------------------------------------------
+
+
+def test_pair_uses_the_later_config_where_the_earlier_supports_it() -> None:
+    v01, v02 = load(root(), "v01"), load(root(), "v02")
+    own = pair_configs(v01, v02)
+    assert (own.a, own.b) == (v01.header.config, v02.header.config)
+    assert own.rule.startswith("each side its own config: v01 refuses that of v02: swizzled must be off")
+    same = pair_configs(v02, v01)
+    assert same.a == same.b == v01.header.config or same.rule.startswith("each side")
+    both = pair_configs(v01, v01)
+    assert both.rule == "both sides: the config of v01"
+    wanted = parse_short_form("(FP16, 128, 64, 64, 4): load_0_0_0_tiles")
+    assert pair_configs(v01, v02, wanted).a == wanted
+
+
+def test_pair_config_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pair-config", "v06", "v07"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["v06", "v07"]
+    assert parse_short_form(lines[0].split("\t")[1]) == load(root(), "v07").header.config
+    assert lines[1].split("\t")[1] == "default"
+
+
+# ---- command ---------------------------------------------------------------------------------------------------------
+
+
+def test_command_on_cubins(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, peeled = str(cubin("attention.cu")), str(cubin("attention.cu", "sm_80", "-DPEELED"))
+    assert main(["sass-diff", plain, peeled, "--json", "--exit-code"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["verdict"].startswith(("identical loop, elsewhere", "the loop", "loop "))
+    assert record["regions"][0]["region"] == "loop"
+    assert "peeled block" in [region["region"] for region in record["regions"]]
+    assert record["before"]["config"] == record["after"]["config"]
+    assert main(["sass-diff", "--a-cubin", plain, "--b-cubin", plain, "--exit-code"]) == 0
+    out = capsys.readouterr().out
+    assert "identical machine code" in out
+    assert "config: both sides: one config" in out
+    assert main(["sass-diff", plain, peeled, "--markdown", "--text", "--rename"]) == 0
+    assert "```diff" in capsys.readouterr().out
+
+
+def test_sides_with_other_configs_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(cubin("attention.cu"))
+    assert main(["sass-diff", path, path, "--a-config", "0", "--b-config", "1"]) == 0
+    assert "the sides differ in their configs" in capsys.readouterr().out
+
+
+def test_missing_sides_and_builds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["sass-diff"]) == 2
+    assert "name two versions or files" in capsys.readouterr().err
+    monkeypatch.setattr(subjects, "cubins_of_version", lambda version, arch: [])
+    assert main(["sass-diff", "v01", "v02"]) == 2
+    assert "v01 is not built for sm_80: run `make v01 ARCHS=80`" in capsys.readouterr().err
+
+
+def test_two_built_versions_take_two_seconds() -> None:
+    """Processor time, so that a busy machine does not fail it: what 2 cores need 2 s for."""
+    for version in ("v03", "v04"):
+        built(version, "sm_80")
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
+    assert main(["sass-diff", "v03", "v04", "--json"]) == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert time.process_time() - start + children / 2 < 2.0

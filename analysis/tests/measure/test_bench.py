@@ -1,0 +1,225 @@
+"""Bench: rounds, order, records, budget, resumption and what happens when a version refuses or is wrong."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.files import root
+from analysis.measure import bench, records
+from analysis.measure.bench import Plan, Progress, Timing, Unit
+from analysis.tests.support.fake import FakeBin
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = FakeBin(tmp_path / "bin")
+    made.set("v01", ns=4000.0)
+    made.set("v02", ns=1000.0)
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def run(tmp_path: Path, *options: str) -> int:
+    return main(["bench", "--records", str(tmp_path / "out.jsonl"), *options])
+
+
+def test_rounds_are_interleaved_and_reversed(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--seqs", "512,1024", "--rounds", "3", "--csv", "-o", str(tmp_path / "t.csv")) == 0
+    found = records.read(tmp_path / "out.jsonl").records
+    assert [(r.subject, r.round) for r in found if r.problem.seq == 512] == [
+        ("v01", 1),
+        ("v02", 1),
+        ("v02", 2),
+        ("v01", 2),
+        ("v01", 3),
+        ("v02", 3),
+    ]
+    assert {r.run_id for r in found} == {found[0].run_id}
+    header, *lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()]
+    table = {(line[0], line[4]): dict(zip(header, line, strict=True)) for line in lines}
+    assert float(table["v02", "512"]["ratio to v01"]) == pytest.approx(4.0, rel=0.01)
+    assert float(table["v02", "1024"]["low"]) < 4.0 < float(table["v02", "1024"]["high"])
+    assert float(table["v01", "512"]["TFLOP/s"]) == pytest.approx(4 * 16 * 16 * 512**2 * 128 / 4000 / 1e3, rel=0.01)
+    assert "round 2 · v02 fp16 · 3 of 6" in capsys.readouterr().err
+
+
+def test_the_options_reach_the_executable(fake: FakeBin, tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        "--versions",
+        "v02",
+        "--dtypes",
+        "bf16",
+        "--rounds",
+        "1",
+        "--heads",
+        "3",
+        "--batch",
+        "2",
+        "--check",
+        "0",
+        "--min-time",
+        "0.1",
+        "--seqs",
+        "512:2048:*2",
+    )
+    (call,) = fake.calls()
+    for expected in (
+        "--backend gpu",
+        "--dtype bf16",
+        "--seq 2048,1024,512",
+        "--heads 3",
+        "--batch 2",
+        "--no-check",
+        "--min-time 0.1",
+        "--json -",
+    ):
+        assert expected in call
+
+
+def test_launch_stands_in_front(fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUNCH", f'env LAUNCHED=1 sh -c \'echo $LAUNCHED > "{tmp_path}/launched"; exec "$@"\' sh')
+    assert run(tmp_path, "--versions", "v01", "--rounds", "1") == 0
+    assert (tmp_path / "launched").read_text() == "1\n"
+
+
+def test_no_gpu_is_77(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01", status=77, message="no libcuda.so.1")
+    assert run(tmp_path, "--versions", "v01") == 77
+    assert "there is none" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_wrong_result_is_kept_but_is_no_speed(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v02", ns=1000.0, status=1)
+    assert run(tmp_path, "--rounds", "2", "--json") == 1
+    right, wrong = json.loads(capsys.readouterr().out)
+    assert wrong["check"] == "WRONG" and wrong["TFLOP/s"] is None and wrong["ratio to v01"] is None
+    assert right["check"] == "pass" and right["TFLOP/s"] > 0
+    assert len(records.read(tmp_path / "out.jsonl").records) == 4
+
+
+def test_a_version_that_refuses_is_told_once_and_left_out(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v02", status=2, message="config not built")
+    assert run(tmp_path, "--rounds", "3") == 0
+    assert capsys.readouterr().err.count("config not built") == 1
+    assert sum(call.startswith("v02") for call in fake.calls()) == 1
+
+
+def test_an_unknown_version_lists_what_is_built(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--versions", "v03") == 2
+    assert "make v03" in (text := capsys.readouterr().err) and "v01, v02" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--seqs", "0"], ["--seqs", "512:4096:*1"], ["--seqs", "1:9:2"], ["--dtypes", "fp32"], ["--rounds", "0"]],
+)
+def test_bad_options_are_usage(fake: FakeBin, tmp_path: Path, options: list[str]) -> None:
+    assert run(tmp_path, *options) == 2
+    assert not fake.calls()
+
+
+def test_resume_goes_on_with_the_same_plan(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.jsonl"
+    run(tmp_path, "--rounds", "2")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3]) + lines[3][:50])  # cut off in the middle of the second round
+    fake_calls = len(fake.calls())
+    assert run(tmp_path, "--rounds", "2", "--resume") == 0
+    found = records.read(path).records
+    assert len({r.run_id for r in found}) == 1
+    assert [(r.subject, r.round) for r in found] == [("v01", 1), ("v02", 1), ("v02", 2), ("v01", 3), ("v02", 3)]
+    assert len(fake.calls()) - fake_calls == 2
+    assert run(tmp_path, "--rounds", "2", "--resume") == 0
+    assert len(fake.calls()) - fake_calls == 2
+    capsys.readouterr()
+    assert run(tmp_path, "--rounds", "1", "--resume", "--seqs", "512") == 0
+    assert "nothing to resume" in capsys.readouterr().err
+
+
+def test_resume_knows_units_that_were_refused(fake: FakeBin, tmp_path: Path) -> None:
+    fake.set("v00", status=2)
+    run(tmp_path, "--rounds", "1")
+    calls = len(fake.calls())
+    run(tmp_path, "--rounds", "1", "--resume")
+    assert len(fake.calls()) == calls
+
+
+def test_the_budget_ends_the_run(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begin = time.monotonic()
+    assert run(tmp_path, "--rounds", "1000", "--budget", "1.5") == 0
+    assert time.monotonic() - begin < 20
+    assert "budget of 1.5 s used in round" in capsys.readouterr().err
+    assert records.read(tmp_path / "out.jsonl").records
+
+
+def test_progress_tells_the_time_left() -> None:
+    progress = Progress(rounds=2, units=3, budget=100.0, start=time.monotonic(), done=2, total_seconds=20.0)
+    assert progress.left() == 40.0
+    assert progress.room_for(99.0) and not progress.room_for(101.0)
+    assert "3 of 6 · 0:40 left (1:39 of the budget)" in progress.line(1, Unit("v01", False, "fp16"))
+
+
+def test_the_default_file_is_that_of_the_gpu(fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "root", lambda: tmp_path)
+    fake.set("v01", ns=1.0, device="NVIDIA GeForce RTX 3090")
+    assert main(["bench", "--versions", "v01", "--rounds", "1"]) == 0
+    assert len(records.read(tmp_path / "logs" / "bench" / "rtx-3090.jsonl").records) == 1
+
+
+def test_many_samples_are_thinned_evenly() -> None:
+    timing = {"samples_ns": list(range(1000)), "sm_clock_hz": list(range(1000)), "median": 499.5}
+    kept = bench.thinned({"timing": timing})["timing"]
+    assert kept["samples_ns"] == kept["sm_clock_hz"] == list(range(0, 1000, kept["kept_every"]))
+    assert len(kept["samples_ns"]) <= bench.SAMPLES_KEPT
+    assert kept["median"] == 499.5
+    assert bench.thinned({"timing": None}) == {"timing": None}
+
+
+def test_records_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
+    assert bench.kept({"argv": [str(tmp_path / "bin/v07"), "--seq", "512"]})["argv"][0] == "bin/v07"
+    assert bench.kept({"peer": "fa2"}) == {"peer": "fa2"}
+
+
+def test_peers_stand_among_the_versions() -> None:
+    versions = [Unit(f"v{i:02}", False, "fp16") for i in range(1, 7)]
+    peers = [Unit(name, True, "fp16") for name in ("fa2", "cudnn")]
+    order = [unit.subject for unit in bench.interleave(versions, peers)]
+    assert sorted(order) == sorted([unit.subject for unit in (*versions, *peers)])
+    assert 0 < order.index("fa2") < order.index("cudnn") < 7
+
+
+def test_a_plan_is_named_by_what_it_measures() -> None:
+    plan = Plan((Unit("v01", False, "fp16"),), (512,), None, 16, "normal", 1, 64, Timing())
+    assert plan.name() == Plan(plan.units, (512,), None, 16, "normal", 1, 64, Timing()).name()
+    assert plan.name() != Plan(plan.units, (1024,), None, 16, "normal", 1, 64, Timing()).name()
+    assert [
+        problem.batch
+        for problem in Plan(plan.units, (4096, 8192, 16384), None, 16, "normal", 1, 0, Timing()).problems("fp16")
+    ] == [16, 8, 4]
+
+
+def test_records_are_json_lines(fake: FakeBin, tmp_path: Path) -> None:
+    run(tmp_path, "--rounds", "1")
+    for line in (tmp_path / "out.jsonl").read_text().splitlines():
+        assert json.loads(line)["run"]["round"] == 1
+
+
+def test_what_runs_on_a_gpu_machine_needs_the_standard_library_alone() -> None:
+    modules = [path.stem for path in (root() / "analysis/measure").glob("*.py")]
+    code = "import sys; sys.modules |= dict.fromkeys(('numpy', 'matplotlib', 'torch'))\n"
+    code += "\n".join(f"import analysis.measure.{module}" for module in modules)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root())

@@ -1,0 +1,101 @@
+"""Compare: verdicts from executables run side by side, from records and from files, with their exit statuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.measure import records, summary
+from analysis.measure.compare import comparisons
+from analysis.tests.support.fake import FakeBin
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = FakeBin(tmp_path / "bin")
+    made.set("v01", ns=1000.0, drift=0.002)
+    made.set("v02", ns=900.0, drift=0.002)
+    made.set("v03", ns=1000.0, drift=0.002)
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def compare(tmp_path: Path, a: str, b: str, *options: str) -> int:
+    return main(["compare", a, b, "--exit-code", "--records", str(tmp_path / "out.jsonl"), *options])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "status", "word"),
+    [("v01", "v02", 10, "FASTER"), ("v02", "v01", 11, "SLOWER"), ("v01", "v03", 0, "SAME"), ("v01", "v01", 0, "SAME")],
+)
+def test_side_by_side(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str], a: str, b: str, status: int, word: str
+) -> None:
+    assert compare(tmp_path, a, b, "--json") == status
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["verdict"] == word
+
+
+def test_without_exit_code_the_status_is_0(fake: FakeBin, tmp_path: Path) -> None:
+    assert main(["compare", "v02", "v01", "--records", str(tmp_path / "out.jsonl")]) == 0
+
+
+def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "out.jsonl")
+    main(["bench", "--records", path, "--seqs", "512,1024"])
+    calls = len(fake.calls())
+    capsys.readouterr()
+    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert compare(tmp_path, "v01", "v03", "--from", path) == 0
+    assert len(fake.calls()) == calls
+    assert compare(tmp_path, "v01", "v09", "--from", path) == 2
+
+
+def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:
+    """Times moved by 1.8 % with the clock, by 10 MHz steps of a power-limited card; the cycles did not move."""
+    found = records.read(Path(__file__).parents[1] / "fixtures" / "same_version_h200.jsonl").records
+    first, second = ([r for r in found if summary.subject_name(r) == f"v07 {label}"] for label in "AB")
+    (one,) = comparisons(first, second, 0.01)
+    assert (one.verdict.word, one.verdict.rounds) == ("SAME", 5)
+    (other,) = comparisons(
+        first, [replace(r, samples_ns=tuple(0.98 * ns for ns in r.samples_ns)) for r in second], 0.01
+    )
+    assert other.verdict.word == "FASTER"
+
+
+def test_two_files(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = str(tmp_path / "before.jsonl"), str(tmp_path / "after.jsonl")
+    main(["bench", "--versions", "v02", "--records", before])
+    fake.set("v02", ns=1100.0)
+    main(["bench", "--versions", "v02", "--records", after])
+    capsys.readouterr()
+    assert main(["compare", before, after, "--exit-code"]) == 11
+    assert "not measured side by side" in capsys.readouterr().out
+
+
+def test_two_gpu_models_are_never_compared_silently(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = str(tmp_path / "here.jsonl"), str(tmp_path / "there.jsonl")
+    main(["bench", "--versions", "v01", "--records", here])
+    fake.set("v01", ns=1000.0, device="NVIDIA A100")
+    main(["bench", "--versions", "v01", "--records", there])
+    assert main(["compare", here, there]) == 2
+    assert "NVIDIA A100, NVIDIA H200" in capsys.readouterr().err
+    assert main(["compare", here, there, "--across-gpus"]) == 0
+
+
+def test_wrong_results_are_not_compared(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v02", ns=500.0, status=1)
+    assert compare(tmp_path, "v01", "v02") == 2
+    assert "wrong results" in capsys.readouterr().err
+
+
+def test_no_gpu_is_77(fake: FakeBin, tmp_path: Path) -> None:
+    fake.set("v01", status=77)
+    fake.set("v02", status=77)
+    assert compare(tmp_path, "v01", "v02") == 77

@@ -1,0 +1,183 @@
+"""gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
+
+import math
+import re
+import struct
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.files import read_text, root
+from analysis.ladder.config import parse_short_form
+from analysis.measure import executables, gpu_check
+from analysis.tests.support.fake import FakeBin, fake_sanitizer
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+CLEAN = "0 ========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
+OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = fake_sanitizer(tmp_path, monkeypatch)
+    monkeypatch.setenv("FAKE_TOOL", CLEAN)
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def test_everything_that_was_promised_is_run_and_passes(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    assert main(["gpu-check"]) == 0
+    captured = capsys.readouterr()
+    assert "0 not run" in captured.err
+    header, line = (row.split() for row in captured.out.splitlines())
+    cells = dict(zip(header, line, strict=True))
+    assert cells["sanitizers"] == "8/8" and cells["statuses"] == "6/6" and cells["emulator"] == "2/2"
+    calls = "\n".join(fake.calls())
+    for text in (
+        "--heads 1,2,3,16,17,32",
+        "--batch 16",
+        "--dist large",
+        "--seq 64,128,",
+        "--config all",
+        "16384",
+        "--dtype bf16",
+        "--check all",
+        "--backend emu",
+    ):
+        assert text in calls
+
+
+def test_one_kv_block_is_the_smallest_length() -> None:
+    config = parse_short_form("(FP16, 128, 128, 64, 4): async+load_2_2_2_tiles")
+    names = [check.name for check in gpu_check.shapes("v10", config, quick=True)]
+    assert names[0].startswith("fp16 seq 128,256,")
+
+
+def test_a_wrong_result_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    fake.set("v02", wrong=[OWN])
+    assert main(["gpu-check", "--groups", "shapes,instances"]) == 1
+    err = capsys.readouterr().err
+    assert "FAILED v02" in err and "FAILED v01" not in err
+    assert OWN in err
+
+
+def test_an_unchecked_result_is_no_pass(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v01")
+    wrong, _ = gpu_check.right("v01", ["--seq", "512", "--no-check"])
+    assert "not every record" in wrong
+
+
+def test_a_sanitizer_finding_fails(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v01")
+    monkeypatch.setenv("FAKE_TOOL", "99 ========= ERROR SUMMARY: 3 errors")
+    assert main(["gpu-check", "--groups", "sanitizers"]) == 1
+
+
+def test_a_wrong_status_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    wrong, _ = gpu_check._status("v01", 3, ["--seq", "512"], {})
+    assert "exit 0 instead of 3" in wrong
+    assert gpu_check._status("v01", 2, ["--seq", "100"], {}) == ("", "")
+
+
+def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01", gpu=False)
+    assert main(["gpu-check"]) == 77
+    assert "no GPU" in capsys.readouterr().err
+
+
+def test_the_budget_leaves_out_and_says_so(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--budget", "0.5", "--quiet"]) == 4
+    assert " not run" in capsys.readouterr().err
+
+
+def test_checks_run_side_by_side_but_not_those_that_take_the_time() -> None:
+    running, most = 0, {"shapes": 0, "steady": 0}
+
+    def busy(group: str) -> tuple[str, str]:
+        nonlocal running
+        running += 1
+        most[group] = max(most[group], running)
+        time.sleep(0.05)
+        running -= 1
+        return "", ""
+
+    checks = [gpu_check.Check(group, "v01", f"{i}", partial(busy, group)) for group in most for i in range(6)]
+    results, left_out = gpu_check.run_checks(checks, None, 6, True)
+    assert [result.check for result in results] == checks and left_out == 0
+    assert most["shapes"] > 1 and most["steady"] == 1
+
+
+def test_unknown_groups_are_usage(fake: FakeBin) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--groups", "shape"]) == 2
+
+
+def test_halves_are_decoded() -> None:
+    assert gpu_check.halves(struct.pack("<3e", 1.0, -2.5, 65504.0), "fp16") == [1.0, -2.5, 65504.0]
+    assert gpu_check.halves(bytes([0x80, 0x3F, 0x20, 0xC0]), "bf16") == [1.0, -2.5]
+
+
+def test_outputs_may_differ_by_one_step() -> None:
+    ours = struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
+    step = struct.pack("<4e", 1.0 + 2**-10, 0.5, 0.25, 2e-4)
+    wrong, note = gpu_check.compare_outputs(ours, step, "fp16")
+    assert wrong == "" and note.startswith("50.00 % differ, by at most 1.00")
+
+
+def test_two_steps_are_wrong_and_their_rows_are_counted() -> None:
+    row = 32 * struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
+    two = struct.pack("<e", 1.0 + 2 * 2**-10) + row[2:]
+    wrong, note = gpu_check.compare_outputs(200 * row, two + 199 * row, "fp16")
+    assert "2.00 rounding steps" in wrong
+    assert "1 by more than one in 1 of 200 rows" in note
+
+
+def test_outputs_must_be_alike_and_finite() -> None:
+    ours = struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
+    assert gpu_check.compare_outputs(ours, ours[:6], "fp16")[0]
+    assert gpu_check.compare_outputs(b"", b"", "fp16")[0]
+    nan = struct.pack("<4e", math.nan, 0.5, 0.25, 1e-4)
+    assert "finite" in gpu_check.compare_outputs(nan, nan, "fp16")[0]
+
+
+def test_a_gpu_that_disagrees_with_the_emulator_fails(fake: FakeBin) -> None:
+    fake.set("v01", emu=[1.0, -0.5, 0.75, 2.0])
+    assert main(["gpu-check", "--groups", "emulator"]) == 1
+
+
+def test_a_gpu_is_set_beside_the_emulator_for_several_inputs(fake: FakeBin) -> None:
+    fake.set("v01")
+    assert main(["gpu-check", "--groups", "emulator"]) == 0
+    for inputs in gpu_check.COMPARED:
+        backends = [call.split("--backend ")[1].split()[0] for call in fake.calls() if f"{inputs} " in call]
+        assert sorted(backends) == ["emu", "emu", "gpu", "gpu"], inputs  # in two types
+
+
+def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "v01"
+    program.write_text('#!/bin/sh\necho "devices: $CUDA_VISIBLE_DEVICES, $1"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("LAUNCH", "env CUDA_VISIBLE_DEVICES=3")
+    assert executables.run(program, ["x"], 10).stdout == "devices: 3, x\n"
+    assert executables.run(program, ["x"], 10, {"CUDA_VISIBLE_DEVICES": ""}).stdout == "devices: , x\n"
+
+
+def test_the_emulators_page_says_what_the_log_holds() -> None:
+    """How many outputs of the GPU and the emulator differ at most, and no element by more than a step."""
+    log = read_text(root() / "logs/gpu-check.h200.txt")
+    found = re.findall(r"v\d\d (fp16|bf16) output as the emulator's: ok (.*)", log)
+    assert len(found) == 2 * len(list((root() / "kernels").glob("v[0-9][0-9]_*.cu")))
+    shares = dict.fromkeys(gpu_check.DTYPES, 0.0)
+    for dtype, text in found:
+        notes = re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)
+        assert len(notes) == len(gpu_check.COMPARED) and all(float(steps) <= 1 for _, steps in notes)
+        shares[dtype] = max(shares[dtype], *(float(share) for share, _ in notes))
+    page = " ".join(read_text(root() / "docs/emulator.md").split())
+    assert f"up to {shares['fp16']:.2f} % in fp16 and {shares['bf16']:.2f} % in bf16" in page

@@ -1,0 +1,167 @@
+"""Peers: the worker's protocol with a made-up interpreter, and the statistics of the real worker that need no GPU."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.measure import peers, peers_worker, records
+from analysis.measure.bench import Timing
+from analysis.measure.executables import NoGpu
+from analysis.measure.records import Problem
+from analysis.tests.support.fake import FakeBin
+
+FAKE_TORCH = str(Path(__file__).parents[1] / "fixtures" / "fake_torch.py")
+PROBLEM = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = FakeBin(tmp_path / "bin")
+    made.set("v01", ns=4000.0)
+    made.set("v02", ns=1600.0)
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def test_versions_and_peers_share_rounds(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    assert (
+        main(
+            [
+                "bench",
+                "--peers",
+                "fa2,fa3,efficient,cublas",
+                "--python",
+                FAKE_TORCH,
+                "--rounds",
+                "3",
+                "--seqs",
+                "512",
+                "--records",
+                str(out),
+                "--json",
+            ]
+        )
+        == 0
+    )
+    captured = capsys.readouterr()
+    table = {row["subject"]: row for row in json.loads(captured.out)}
+    assert table["v02"]["ratio to fa2"] == pytest.approx(2000 / 1600, rel=0.01)
+    assert table["v02"]["low"] <= 1.25 * 1.01
+    assert "efficient" not in table
+    assert "no kernel for this problem" in captured.err
+    assert "fa3 is left out: not installed" in captured.err
+    matmul = [record for record in records.read(out).records if record.subject == "cublas"]
+    assert matmul[0].problem.flop() == 2 * 8192**3
+
+
+def test_peers_measures_the_last_version(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(
+            [
+                "peers",
+                "--python",
+                FAKE_TORCH,
+                "--peers",
+                "fa2",
+                "--rounds",
+                "1",
+                "--records",
+                str(tmp_path / "out.jsonl"),
+                "--wide",
+            ]
+        )
+        == 0
+    )
+    assert "v02" in (text := capsys.readouterr().out) and "v01" not in text and "(ratio to fa2)" in text
+
+
+def test_a_worker_that_dies_is_an_error_not_a_hang(fake: FakeBin, tmp_path: Path) -> None:
+    with peers.Peers.start(FAKE_TORCH) as worker, pytest.raises(AnalysisError, match="ended with status 9"):
+        worker.measure("cudnn", PROBLEM, 1, Timing(), 8)
+
+
+def test_no_gpu(fake: FakeBin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FAKE_TORCH", "no gpu")
+    with pytest.raises(NoGpu, match="finds no GPU"):
+        peers.Peers.start(FAKE_TORCH)
+    assert main(["peers", "--python", FAKE_TORCH, "--records", str(tmp_path / "out.jsonl")]) == 77
+
+
+def test_no_pytorch_is_one_sentence(
+    fake: FakeBin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(peers.shutil, "which", lambda name: None)  # type: ignore[attr-defined]
+    assert main(["peers"]) == 2
+    assert "need PyTorch" in capsys.readouterr().err
+
+
+def test_an_unknown_peer_lists_them(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--peers", "fa4"]) == 2
+    assert "fa2, cudnn, efficient, fa3, cublas" in capsys.readouterr().err
+
+
+def test_the_worker_says_when_it_cannot_start() -> None:
+    """Where PyTorch is missing or finds no GPU, the first line is an error and the status is 0."""
+    if importlib.util.find_spec("torch"):
+        pytest.skip("this interpreter has PyTorch")
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis.measure.peers_worker"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == {"error": "No module named 'torch'", "no_gpu": False}
+
+
+class FakeEvent:
+    now = 0.0
+
+    def record(self) -> None:
+        self.at = FakeEvent.now
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: "FakeEvent") -> float:
+        return other.at - self.at
+
+
+def fake_worker(step: float) -> Any:
+    worker = peers_worker.Worker.__new__(peers_worker.Worker)
+
+    class Cuda:
+        Event = staticmethod(lambda enable_timing: FakeEvent())
+
+    worker.torch = type("Torch", (), {"cuda": Cuda})
+    worker.flush = type("Flush", (), {"zero_": lambda self: None})()
+    return worker
+
+
+def test_sampling_stops_when_the_median_is_known() -> None:
+    rule = {"warmup": 2, "min_samples": 12, "max_noise": 0.5, "min_time": 0.0, "timeout": 5.0}
+
+    def launch() -> None:
+        FakeEvent.now += 1.0
+
+    timing = fake_worker(1.0).time(launch, rule)
+    assert timing["stop_reason"] == "converged"
+    assert timing["median"] == pytest.approx(1e6)
+    assert len(timing["samples_ns"]) == 12
+
+
+def test_sampling_stops_at_the_time_limit() -> None:
+    rule = {"warmup": 0, "min_samples": 12, "max_noise": 0.0, "min_time": 0.0, "timeout": 0.05}
+    calls = 0
+
+    def launch() -> None:
+        nonlocal calls
+        calls += 1
+        FakeEvent.now += calls  # every sample differs
+
+    assert fake_worker(1.0).time(launch, rule)["stop_reason"] == "timeout"

@@ -1,0 +1,152 @@
+"""Profile: ncu's CSV as it was saved on an H200, its other page, foreign kernels, and the command line of ncu."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.measure import profile
+from analysis.tests.support.fake import FakeBin, fake_program
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RAW = FIXTURES / "ncu_raw.csv"
+
+DETAILS = """==PROF== Connected to process 1 (bin/v02)
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","1","v02","here","void flash_forward<KernelConfig{15, 128, 128, 64, 4, 1, 1, 1, 2, 2, 2, 0, 1}>(forward_args)","1","7","(128, 1, 1)","(8, 2, 1)","0","9.0","GPU Speed Of Light Throughput","Duration","us","25.50"
+"0","1","v02","here","void flash_forward<KernelConfig{15, 128, 128, 64, 4, 1, 1, 1, 2, 2, 2, 0, 1}>(forward_args)","1","7","(128, 1, 1)","(8, 2, 1)","0","9.0","Launch Statistics","Registers Per Thread","register/thread","255"
+"0","1","v02","here","void flash_forward<KernelConfig{15, 128, 128, 64, 4, 1, 1, 1, 2, 2, 2, 0, 1}>(forward_args)","1","7","(128, 1, 1)","(8, 2, 1)","0","9.0","Memory Workload Analysis","L2 Hit Rate","%","91.25"
+"1","1","python","here","void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(Flash_fwd_params)","1","7","(128, 1, 1)","(8, 2, 1)","0","9.0","GPU Speed Of Light Throughput","Duration","msecond","1,250.5"
+==PROF== Disconnected from process 1
+"""  # noqa: E501
+
+
+def test_the_raw_page_of_two_versions() -> None:
+    first, second = profile.parse(RAW.read_text(), "h200")
+    assert first.figures["duration_ns"] == pytest.approx(38.83e6, rel=0.01)
+    assert first.figures["cycles"] == 69874881
+    assert first.figures["registers"] == 217
+    assert first.figures["conflicts"] > 0.8 * first.figures["wavefronts"]
+    assert second.figures["l2_hit"] == pytest.approx(95.2)
+    assert second.seq() == 4096
+    assert second.tflops() == pytest.approx(330.5, abs=0.1)
+    assert max(first.stalls, key=lambda name: first.stalls[name]) == "short_scoreboard"
+    assert second.pipes["tensor"] == pytest.approx(51.3)
+    assert not any(name.startswith("tensor_") or name == "shared" for name in second.pipes)
+
+
+def test_the_details_page_with_units_and_a_foreign_kernel() -> None:
+    ours, foreign = profile.parse(DETAILS, "details")
+    assert ours.figures == {"duration_ns": 25500.0, "registers": 255.0, "l2_hit": 91.25}
+    assert ours.seq() == 1024
+    assert ours.tflops() == pytest.approx(4 * 2 * 1024**2 * 128 / 25500 / 1e3)
+    assert foreign.figures["duration_ns"] == pytest.approx(1250.5e6)
+    assert foreign.tflops() is None
+    assert profile.columns(foreign, 3)["kernel"] == "FlashAttention-2"
+
+
+def test_the_details_page_as_ncu_writes_it() -> None:
+    """Lines of metrics end early, lines of advice have no metric."""
+    (ours,) = profile.parse((FIXTURES / "ncu_details.csv").read_text(), "h200")
+    assert ours.figures["duration_ns"] == 12608
+    assert ours.figures["cycles"] == 22895
+    assert ours.figures["registers"] == 196
+    assert ours.seq() == 512
+
+
+def test_the_grid_with_a_split_tail_tells_no_length() -> None:
+    line = RAW.read_text().replace("1, 0, 0, 0, 0, 0, 0, 0}", "1, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 1, 1}")
+    first = profile.parse(line, "h200")[0]
+    assert first.config is not None and first.config.split_tail
+    assert first.tflops() is None
+    assert replace(first, problem=(16, 16, 4096)).tflops() == pytest.approx(56.6, abs=0.1)
+
+
+def test_what_was_not_collected_is_empty_not_zero() -> None:
+    (ours, _) = profile.parse(DETAILS, "details")
+    cells = profile.columns(ours, 3)
+    assert cells["cycles"] is None and cells["DRAM MB"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no table of ncu"),
+        ("==ERROR== No kernels were profiled\n", "no table of ncu"),
+        ('"ID","Kernel Name"\n', "no column 'Grid Size'"),
+        ('"ID","Kernel Name","Grid Size","a__b"\n"","","","ns"\n', "holds no kernel"),
+        ('"ID","Kernel Name","Grid Size","a__b"\n"0","k","(1, 1, 1)","5"\n', "line of units"),
+        ('"ID","Kernel Name","Grid Size","a__b"\n"","","",""\n"0","k"\n', "2 cells"),
+        ('"ID","Kernel Name","Grid Size","a__b"\n"","","",""\n"0","k","(1, 1, 1)","5 apples"\n', "not understood"),
+    ],
+)
+def test_what_is_no_table_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        profile.parse(text, "broken")
+
+
+def test_launches_are_averaged() -> None:
+    first, second = profile.parse(RAW.read_text(), "h200")
+    assert profile.mean([first, first]).figures == first.figures
+    both = profile.mean([first, second])
+    assert both.figures["registers"] == (217 + 196) / 2
+    assert both.stalls["wait"] == pytest.approx((first.stalls["wait"] + second.stalls["wait"]) / 2)
+
+
+def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(RAW), "--json", "--sort", "us"]) == 0
+    fast, slow = json.loads(capsys.readouterr().out)
+    assert fast["us"] < slow["us"] and fast["from"] == "ncu_raw"
+    assert slow["stall short_scoreboard"] > 20
+    assert main(["profile", str(RAW), "--transpose"]) == 0
+    assert "pipe tensor %" in capsys.readouterr().out
+    assert main(["profile", "nothing.csv"]) == 2
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    made = FakeBin(tmp_path / "bin")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    fake_program("fake_sanitizer.py", tools / "ncu")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def test_ncu_is_run_and_its_output_kept(
+    fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v02")
+    monkeypatch.setenv("FAKE_TOOL", "0 " + DETAILS)
+    folder = tmp_path / "kept"
+    assert main(["profile", "--versions", "v02", "--seqs", "512", "--runs", "2", "--folder", str(folder), "--csv"]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["v02.fp16.512.1.csv", "v02.fp16.512.2.csv"]
+    assert capsys.readouterr().out.splitlines()[1].startswith('v02,"(BF16, 128, 128, 64, 4)')
+    (call, _) = fake.calls()
+    assert "--profile --dtype fp16 --batch 16 --heads 16 --seq 512" in call
+
+
+def test_the_clocks_are_left_alone(fake: FakeBin) -> None:
+    fake.set("v02")
+    line = profile.command("v02", ["--seq", "512"])
+    assert line[line.index("--clock-control") + 1] == "none"
+    assert line.index("--profile") > line.index(str(fake.folder / "v02"))
+
+
+def test_no_gpu_is_77(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v02")
+    monkeypatch.setenv("FAKE_TOOL", "77 nothing")
+    assert main(["profile", "--versions", "v02"]) == 77
+
+
+def test_the_page_shows_what_is_kept(tmp_path: Path) -> None:
+    assert profile.page(tmp_path) == ""
+    header = profile.page(root()).splitlines()[0]
+    kept = sorted(path.name.split(".")[0] for path in (root() / "logs/profile").glob("v*.fp16.4096.csv"))
+    assert [cell.strip() for cell in header.strip("|").split("|")] == ["figure", *kept]

@@ -1,0 +1,234 @@
+"""Records: what is read, what is refused by name, and that files hold whole lines whatever happens."""
+
+import fcntl
+import json
+import multiprocessing
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.measure import records
+from analysis.measure.records import RecordError
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "schema": 1,
+        "version": "v07",
+        "config": "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles",
+        "backend": "gpu",
+        "device": {"name": "NVIDIA H200"},
+        "problem": {"dtype": "fp16", "batch": 16, "heads": 16, "seq": 512, "d_head": 128, "dist": "normal"},
+        "check": {"rows": 64, "max_error_over_bound": 0.5, "pass": True, "pass_after": True},
+        "timing": {"samples_ns": [1000.0, 1010.0, 990.0], "sm_clock_hz": [1.7e9, 1.7e9, 1.7e9], "discarded": 0},
+        "run": {"id": "20260101T000000Z-aaaa", "round": 1},
+    }
+    return value | changes
+
+
+def without(value: dict[str, Any], *path: str) -> dict[str, Any]:
+    copy: dict[str, Any] = json.loads(json.dumps(value))
+    inner = copy
+    for name in path[:-1]:
+        inner = inner[name]
+    del inner[path[-1]]
+    return copy
+
+
+def test_a_record_is_taken_apart() -> None:
+    record = records.parse(raw())
+    assert (record.subject, record.is_peer, record.round) == ("v07", False, 1)
+    assert record.problem.flop() == 4 * 16 * 16 * 512 * 512 * 128
+    assert record.samples_ns == (1000.0, 1010.0, 990.0)
+    assert record.passed is True
+
+
+def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
+    check = {"pass": True, "pass_after": False}
+    assert records.parse(raw(check=check)).passed is False
+    assert records.parse(raw(check={"pass": True, "pass_after": None})).passed is True
+    assert records.parse(raw(check=None)).passed is None
+
+
+def test_what_was_not_timed_has_no_samples_and_unread_clocks_are_no_clocks() -> None:
+    assert records.parse(raw(timing=None)).samples_ns == ()
+    timing = {"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9, 0]}
+    assert records.parse(raw(timing=timing)).sm_clock_hz == ()
+
+
+@pytest.mark.parametrize("schema", [0, 2, None, "1"])
+def test_another_schema_is_refused_by_number(schema: object) -> None:
+    with pytest.raises(RecordError, match=f"schema {schema!r}.*reads schema 1"):
+        records.parse(raw(schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        (without(raw(), "timing", "samples_ns"), "samples_ns"),
+        (without(raw(), "problem", "seq"), "seq"),
+        (without(raw(), "problem", "dtype"), "dtype"),
+        (without(raw(), "device"), "device"),
+        (without(raw(), "version"), "version"),
+        (raw(timing={"samples_ns": [1.0, "2"]}), "samples_ns"),
+        (raw(timing={"samples_ns": [1.0, -1.0]}), "not positive"),
+        (raw(timing={"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9]}), "2 samples but 1 clocks"),
+    ],
+)
+def test_a_broken_record_is_refused_with_the_field_and_the_place(broken: dict[str, Any], named: str) -> None:
+    with pytest.raises(RecordError, match=rf"^file:3.*{named}"):
+        records.parse(broken, "file:3")
+
+
+def test_gpu_names_become_file_names() -> None:
+    assert records.gpu_slug("NVIDIA H200") == "h200"
+    assert records.gpu_slug("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
+    assert records.gpu_slug("NVIDIA GeForce RTX 3090") == "rtx-3090"
+
+
+def test_append_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "h200.jsonl"
+    records.append(path, [raw()])
+    records.append(path, [raw(version="v08"), raw(version="v09")])
+    assert [record.subject for record in records.read(path).records] == ["v07", "v08", "v09"]
+    assert path.read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("cut", [1, 20, 200])
+def test_a_torn_last_line_is_set_aside_and_then_replaced(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "h200.jsonl"
+    records.append(path, [raw(), raw(version="v08")])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 1 - cut])
+    log = records.read(path)
+    assert [record.subject for record in log.records] == ["v07"]
+    assert log.torn
+    records.append(path, [raw(version="v09")])
+    assert [record.subject for record in records.read(path).records] == ["v07", "v09"]
+    assert not records.read(path).torn
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    path.write_text(json.dumps(raw()))
+    assert len(records.read(path).records) == 1
+    records.append(path, [raw(version="v08")])
+    assert [record.subject for record in records.read(path).records] == ["v07", "v08"]
+
+
+def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    path.write_text(json.dumps(raw()) + "\n{broken\n" + json.dumps(raw()) + "\n")
+    with pytest.raises(RecordError, match=r"h200\.jsonl:2"):
+        records.read(path)
+
+
+def test_nan_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    path.write_text(json.dumps(raw(timing={"samples_ns": [float("nan")]})) + "\n")
+    with pytest.raises(RecordError, match="NaN"):
+        records.read(path)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.to_line(raw(seed=float("inf")))
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_half_line() -> None:
+    with pytest.raises(RecordError, match="not kept: No space left"):
+        records.append(Path("/dev/full"), [raw()])
+
+
+def _append_with_limit(path: Path, limit: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    with pytest.raises(RecordError, match="not kept"):
+        records.append(path, [raw(version="v08"), raw(version="v09")])
+
+
+def test_a_write_that_is_cut_short_leaves_only_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    records.append(path, [raw()])
+    whole = path.read_bytes()
+    writer = multiprocessing.Process(target=_append_with_limit, args=(path, len(whole) + 100))
+    writer.start()
+    writer.join()
+    assert writer.exitcode == 0
+    assert path.read_bytes() == whole
+
+
+def _append_one(path: Path) -> None:
+    records.append(path, [raw(version="v08")])
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    records.append(path, [raw()])
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        writer = multiprocessing.Process(target=_append_one, args=(path,))
+        writer.start()
+        writer.join(0.3)
+        assert writer.is_alive()
+        assert len(records.read(path).records) == 1
+        fcntl.flock(held, fcntl.LOCK_UN)
+    writer.join()
+    assert len(records.read(path).records) == 2
+
+
+def shards(folder: Path) -> list[Path]:
+    first, second, third = (folder / f"shard {i}.jsonl" for i in range(3))
+    records.append(first, [raw(), raw(run={"id": "20260101T000000Z-aaaa", "round": 2})])
+    records.append(second, [raw(), raw(version="v08")])
+    records.append(third, [raw(version="v01", run={"id": "20260102T000000Z-bbbb", "round": 1})])
+    third.write_bytes(third.read_bytes() + b'{"schema":1,"vers')
+    return [first, second, third]
+
+
+def test_merge_drops_duplicates_and_torn_lines_and_orders(tmp_path: Path) -> None:
+    paths = shards(tmp_path)
+    merged = records.merge(paths)
+    assert merged.duplicates == 1
+    assert merged.torn == (paths[2],)
+    assert [(r.subject, r.round) for r in merged.records] == [("v07", 1), ("v08", 1), ("v07", 2), ("v01", 1)]
+    assert records.merge(reversed(paths)).records == merged.records
+    again = tmp_path / "merged.jsonl"
+    records.write_merged(merged, again)
+    assert records.merge([again, *paths]).records == merged.records
+
+
+def test_merge_refuses_records_that_contradict_each_other(tmp_path: Path) -> None:
+    paths = shards(tmp_path)
+    records.append(paths[1], [raw(seed=2)])
+    with pytest.raises(RecordError, match=r"20260101T000000Z-aaaa round 1 of v07 .* differs"):
+        records.merge(paths)
+
+
+def test_merge_refuses_two_gpu_models(tmp_path: Path) -> None:
+    paths = shards(tmp_path)
+    records.append(paths[1], [raw(device={"name": "NVIDIA A100"})])
+    with pytest.raises(RecordError, match=r"different devices.*A100, NVIDIA H200"):
+        records.merge(paths)
+
+
+def test_the_newest_run_with_all_subjects_is_found(tmp_path: Path) -> None:
+    found = [record for path in shards(tmp_path) for record in records.read(path).records]
+    assert records.latest_run(found) == "20260102T000000Z-bbbb"
+    assert records.latest_run(found, ["v07", "v08"]) == "20260101T000000Z-aaaa"
+    with pytest.raises(RecordError, match="v01 and v08"):
+        records.latest_run(found, ["v08", "v01"])
+
+
+def test_the_command_merges_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    merged = tmp_path / "merged.jsonl"
+    assert main(["records", "merge", *map(str, shards(tmp_path)), "-o", str(merged)]) == 0
+    assert "4 records; left out: 1 duplicates, 1 torn" in capsys.readouterr().out
+    assert main(["records", "check", str(merged)]) == 0
+    assert "4 records of NVIDIA H200" in capsys.readouterr().out
+    assert main(["records", "runs", str(merged)]) == 0
+    assert "v07 v08" in capsys.readouterr().out
+    assert main(["records", "show", str(merged), "--run", "20260101T000000Z-aaaa", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("v07,fp16,16,16,512,")
+    assert main(["records", "merge", str(merged)]) == 2

@@ -1,0 +1,180 @@
+"""Statistics on synthetic samples: known shifts, drift, throttling, and the honesty of the intervals."""
+
+import random
+
+import pytest
+
+from analysis.measure import stats
+from analysis.measure.stats import Interval, Round
+
+HZ = 1.7e9
+
+
+def rounds(
+    ns: float,
+    count: int,
+    seed: int,
+    run: str = "r",
+    noise: float = 0.003,
+    hz: float = HZ,
+    drift: float = 0.0,
+    discarded: int = 0,
+    samples: int = 12,
+) -> dict[tuple[str, int], Round]:
+    """Rounds around one time: noise from round to round, less within a round; drift a round slows clock and kernel."""
+    draw = random.Random(seed)
+    table = {}
+    for number in range(1, count + 1):
+        slow = (1 + drift) ** number
+        middle = ns * slow * draw.gauss(1, noise)
+        times = tuple(middle * draw.gauss(1, noise / 3) for _ in range(samples))
+        table[run, number] = Round(times, (hz / slow,) * samples, discarded)
+    return table
+
+
+def test_quantiles() -> None:
+    assert stats.median([3.0, 1.0, 2.0]) == 2.0
+    assert stats.median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert stats.quantile([0.0, 10.0], 0.25) == 2.5
+    assert stats.quantile([5.0], 0.9) == 5.0
+    with pytest.raises(ValueError, match="no values"):
+        stats.median([])
+
+
+def test_median_interval_is_that_of_the_binomial_table() -> None:
+    values = [float(value) for value in range(1, 21)]
+    assert stats.median_interval(values) == Interval(6.0, 10.5, 15.0)  # n = 20: 6th and 15th, 95.9 %
+    assert stats.median_interval(values[:9]) == Interval(2.0, 5.0, 8.0)  # n = 9: 2nd and 8th, 96.1 %
+    assert stats.median_interval(values[:3]) == Interval(1.0, 2.0, 3.0)
+
+
+def test_median_interval_covers_the_true_median() -> None:
+    draw = random.Random(7)
+    held = 0
+    for _ in range(400):
+        interval = stats.median_interval([draw.expovariate(1.0) for _ in range(15)])
+        held += interval.low <= 0.6931 <= interval.high
+    assert held / 400 >= 0.93
+
+
+def test_noise_is_the_standard_error_of_the_median() -> None:
+    draw = random.Random(5)
+    medians = [stats.median([draw.gauss(100, 2) for _ in range(40)]) for _ in range(500)]
+    mean = sum(medians) / 500
+    error = (sum((value - mean) ** 2 for value in medians) / 499) ** 0.5 / mean
+    told = stats.median([stats.noise([draw.gauss(100, 2) for _ in range(40)]) for _ in range(500)])
+    assert told == pytest.approx(error, rel=0.15)
+    assert stats.noise([1.0, 2.0]) == float("inf")
+
+
+def test_geometric_interval_covers_the_true_ratio() -> None:
+    draw = random.Random(11)
+    held = 0
+    for _ in range(400):
+        interval = stats.geometric_interval([1.05 * draw.gauss(1, 0.01) for _ in range(5)])
+        held += interval.low <= 1.05 <= interval.high
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_geometric_interval_by_hand() -> None:
+    interval = stats.geometric_interval([1.0, 1.21])
+    assert interval.mid == pytest.approx(1.1)
+    half = 12.706 * 0.0953102 / 1  # t(1) · s/√2, s = ln(1.21)/√2
+    assert interval.high == pytest.approx(1.1 * 2.718281828**half, rel=1e-4)
+
+
+@pytest.mark.parametrize(("shift", "word"), [(1.0, "SAME"), (0.9, "FASTER"), (1.1, "SLOWER"), (0.97, "FASTER")])
+def test_known_shifts_are_found(shift: float, word: str) -> None:
+    verdict = stats.compare(rounds(1000, 6, 1), rounds(1000 * shift, 6, 2))
+    assert verdict.word == word
+    assert verdict.paired and verdict.rounds == 6
+    assert verdict.speedup.low <= 1 / shift * 1.004 and verdict.speedup.high >= 1 / shift * 0.996
+
+
+def test_no_shift_is_hardly_ever_called_one() -> None:
+    words = [stats.compare(rounds(1000, 6, seed), rounds(1000, 6, seed + 1000)).word for seed in range(100)]
+    assert words.count("FASTER") + words.count("SLOWER") <= 2
+    assert words.count("SAME") >= 85
+
+
+def test_noise_is_unsure_not_a_verdict() -> None:
+    verdict = stats.compare(rounds(1000, 4, 1, noise=0.05), rounds(980, 4, 2, noise=0.05))
+    assert verdict.word == "UNSURE"
+    assert "more rounds" in verdict.reason
+
+
+def stepping(ns: float, clocks: list[float]) -> dict[tuple[str, int], Round]:
+    """Rounds of a kernel with a fixed number of cycles at clocks that step from round to round."""
+    return {("r", i): Round((ns * HZ / hz,) * 5, (hz,) * 5) for i, hz in enumerate(clocks)}
+
+
+def test_equal_cycles_at_clocks_that_step_are_the_same() -> None:
+    clocks = [1.635e9, 1.665e9, 1.649e9, 1.665e9, 1.635e9]
+    verdict = stats.compare(stepping(1000, clocks), stepping(1001, clocks[::-1][1:] + clocks[:1]))
+    assert verdict.word == "SAME"
+    assert "same number of cycles" in verdict.reason
+    assert not (verdict.speedup.low > 0.99 and verdict.speedup.high < 1.01)
+    other = stats.compare(stepping(1000, clocks), stepping(1015, clocks[::-1][1:] + clocks[:1]))
+    assert other.word != "SAME"
+
+
+def test_drift_that_hits_both_sides_does_not_matter_within_rounds() -> None:
+    verdict = stats.compare(rounds(1000, 6, 1, drift=0.05), rounds(1000, 6, 2, drift=0.05))
+    assert verdict.word == "SAME"
+
+
+def test_the_same_drift_between_runs_is_not_taken_for_a_change() -> None:
+    before, after = rounds(1000, 6, 1, run="a"), rounds(1100, 6, 2, run="b", hz=HZ / 1.1)
+    verdict = stats.compare(before, after)
+    assert verdict.word == "UNSURE"
+    assert "SLOWER in time but SAME in cycles" in verdict.reason
+
+
+def test_between_runs_at_one_clock_a_change_is_seen() -> None:
+    verdict = stats.compare(rounds(1000, 6, 1, run="a"), rounds(900, 6, 2, run="b"))
+    assert (verdict.word, verdict.paired) == ("FASTER", False)
+    assert verdict.clock_ratio == pytest.approx(1.0)
+
+
+def test_between_runs_without_clocks_nothing_is_concluded() -> None:
+    strip = {key: Round(one.samples_ns) for key, one in rounds(900, 6, 2, run="b").items()}
+    verdict = stats.compare(rounds(1000, 6, 1, run="a"), strip)
+    assert verdict.word == "UNSURE"
+    assert "without clocks" in verdict.reason
+
+
+def test_a_clock_that_follows_the_kernel_counts_within_rounds() -> None:
+    verdict = stats.compare(rounds(1000, 6, 1), rounds(1100, 6, 2, hz=HZ / 1.1))
+    assert verdict.word == "SLOWER"
+    assert verdict.clock_ratio == pytest.approx(1 / 1.1)
+
+
+def test_single_rounds_are_compared_by_their_samples() -> None:
+    verdict = stats.compare(rounds(1000, 1, 1, samples=30), rounds(900, 1, 2, samples=30))
+    assert (verdict.word, verdict.rounds, verdict.paired) == ("FASTER", 1, False)
+
+
+def test_throttled_samples_give_no_verdict() -> None:
+    verdict = stats.compare(rounds(1000, 6, 1), rounds(800, 6, 2, discarded=20))
+    assert verdict.word == "UNSURE"
+    assert "discarded" in verdict.reason
+
+
+def test_one_throttled_round_does_not_give_a_wrong_verdict() -> None:
+    before, after = rounds(1000, 6, 1), rounds(1000, 6, 2)
+    slow = after["r", 3]
+    after["r", 3] = Round(tuple(ns * 1.4 for ns in slow.samples_ns), tuple(hz / 1.4 for hz in slow.sm_clock_hz))
+    assert stats.compare(before, after).word == "UNSURE"
+
+
+def test_unpaired_groups_of_unequal_spread() -> None:
+    draw = random.Random(3)
+    fast, slow = [100 * draw.gauss(1, 0.03) for _ in range(5)], [110 * draw.gauss(1, 0.01) for _ in range(8)]
+    interval = stats.welch_ratio(slow, fast)
+    assert interval.low < 1.1 < interval.high
+    assert interval.high / interval.low < 1.1
+
+
+def test_nothing_to_compare_is_an_error() -> None:
+    with pytest.raises(ValueError, match="nothing to compare"):
+        stats.compare({}, rounds(1000, 2, 1))

@@ -1,0 +1,102 @@
+"""The notebooks run from committed data alone, say what their committed outputs say, and read as they should."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.publish import notebooks
+
+ALL = notebooks.notebooks(root())
+COMMITTED = ("analysis", "kernels", "regs", "sass", "notebooks")
+
+
+def cells(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
+    return found
+
+
+def text(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def test_there_are_seven() -> None:
+    assert [path.name[:2] for path in ALL] == [f"{number:02}" for number in range(1, 8)]
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nothing in it that is built."""
+    folder = tmp_path_factory.mktemp("committed")
+    for name in COMMITTED:
+        shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    for name in ("bench", "autotune"):
+        if (root() / "logs" / name).is_dir():
+            shutil.copytree(root() / "logs" / name, folder / "logs" / name)
+    return folder
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_a_notebook_runs_and_its_outputs_are_fresh(
+    path: Path, committed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebooks, "root", lambda: committed)
+    monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "/bin"]))  # no toolkit
+    fresh = notebooks.execute(committed / "notebooks" / path.name)
+    assert notebooks.words(fresh) == notebooks.words(path.read_text()), "run `make notebooks`"
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
+    read = cells(path)
+    assert re.search(r"^\*\*Question: .*\?\*\*", text(read[0]), re.MULTILINE | re.DOTALL)
+    assert text(read[-1]).startswith("## What was learnt\n")
+    outputs = [output for cell in read for output in cell.get("outputs", [])]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert pictures
+    for output in pictures:
+        assert len("".join(output["data"]["text/plain"])) > 20, "a picture needs a text that stands for it"
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_a_notebook_parses_nothing(path: Path) -> None:
+    code = "\n".join(text(cell) for cell in read_code(path))
+    assert not re.search(r"\b(open|read_text|re\.|json|csv|Path)\b", code)
+
+
+def read_code(path: Path) -> list[dict[str, Any]]:
+    return [cell for cell in cells(path) if cell["cell_type"] == "code"]
+
+
+def written(folder: Path, source: str) -> Path:
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "id": "a",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": source,
+    }
+    path = folder / "01_made.ipynb"
+    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+def test_a_failing_cell_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="ZeroDivisionError"):
+        notebooks.execute(written(tmp_path, "1 / 0"))
+
+
+def test_a_changed_output_is_stale(tmp_path: Path) -> None:
+    path = written(tmp_path, "print(1)")
+    fresh = notebooks.execute(path)
+    assert notebooks.words(fresh) != notebooks.words(path.read_text())
+    path.write_text(fresh)
+    assert notebooks.execute(path) == fresh

@@ -1,0 +1,240 @@
+"""What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.emulate import lines
+from analysis.emulate.lines import Line, parse_lines, read_lines
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import KernelConfig
+from analysis.machine_code.opcodes import KNOWN, MATRIX
+from analysis.machine_code.sass import Instruction
+from analysis.measure.stats import Interval, Round
+from analysis.publish import banks, pictures, predictions, space
+from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
+from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
+
+
+@cache
+def steps() -> list[Step]:
+    return read_steps(root())
+
+
+# ---- banks -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_keep_all_their_chunks() -> None:
+    for row in range(16):
+        places = {banks.place_of(row, chunk, True) for chunk in range(banks.CHUNKS_IN_ROW)}
+        assert places == set(range(banks.CHUNKS_IN_ROW))
+        halves = {banks.place_of(row, chunk, True) // 8 for chunk in range(8)}
+        assert halves == {0}
+
+
+def test_conflicts_are_those_that_the_emulator_counts() -> None:
+    """v01 and v02 read K with one ldmatrix a line; wavefronts over ideal are the ways of a phase."""
+    recorded = read_lines(root())
+    for version, swizzled in (("v01", False), ("v02", True)):
+        source = steps()[int(version[1:]) - 1].version.source.splitlines()
+        reads = [line for line in recorded[version] if "load_K<cfg>(" in source[line.line - 1] and line.wavefronts]
+        assert reads
+        assert {line.wavefronts / line.ideal for line in reads} == {banks.ldmatrix_ways(3, swizzled)}
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+TABLE = """
+source line                            PTX instr.   wavefronts        ideal      sectors          bytes
+v01_base.cu:338                              1184         1024         512         4096         131072
+ptx_sm80.cuh:12                                32            0            0            0              0
+
+region                                 PTX instr.   wavefronts        ideal      sectors          bytes
+"""
+
+
+def test_lines_are_those_of_the_kernel() -> None:
+    assert parse_lines(TABLE, "v01") == [Line("v01", 338, 1184, 1024, 512, 4096)]
+
+
+@pytest.mark.parametrize("text", ["", TABLE.replace("1184", "many"), TABLE.replace("source line", "line")])
+def test_another_table_is_refused(text: str) -> None:
+    with pytest.raises(AnalysisError):
+        parse_lines(text, "v01")
+
+
+def test_the_committed_lines_are_fresh() -> None:
+    for version in read_lines(root()):
+        if not (root() / "bin" / version).exists():
+            pytest.skip(f"bin/{version} is not built")
+        assert read_lines(root())[version] == lines.emulate_lines(version), "run `python3 -m analysis lines --write`"
+
+
+def test_lines_are_written_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lines, "root", lambda: tmp_path)
+    monkeypatch.setattr(lines, "load", lambda _, name: steps()[int(name[1:]) - 1].version)
+    monkeypatch.setattr(lines, "emulate_lines", lambda version: [Line(version, 1, 2, 3, 4, 5)])
+    assert main(["lines"]) == 2
+    assert main(["lines", "v01", "--exit-code"]) == 1
+    assert main(["lines", "v01", "--write"]) == 0
+    assert read_lines(tmp_path) == {"v01": [Line("v01", 1, 2, 3, 4, 5)]}
+    assert main(["lines", "--exit-code"]) == 0
+    (tmp_path / "regs/lines.csv").write_text("version,line,executed,wavefronts,ideal,sectors\nv01,1,x,3,4,5\n")
+    assert main(["lines"]) == 2
+    assert "lines.csv" in capsys.readouterr().err
+
+
+# ---- predictions -----------------------------------------------------------------------------------------------------
+
+
+def predicted(text: str, share: float | None = None, parent_share: float | None = None) -> tuple[Step, Step]:
+    """A step with this prediction and its parent, measured on a made-up H200."""
+
+    def made(step: Step, value: float | None, predict: str) -> Step:
+        version = replace(step.version, header=replace(step.version.header, predict=predict))
+        speeds = {"h200": Speed("H200", 1.0, Interval(value, value, value))} if value else {}
+        return replace(step, version=version, speeds=speeds)
+
+    return made(steps()[1], share, text), made(steps()[0], parent_share, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity", "low", "high"),
+    [
+        ("loop about 700 instructions on sm_80", "loop instructions", 686, 714),
+        ("loop grows to about 700 instructions", "loop instructions", 686, 714),
+        ("moves gone: 1110 -> about 890 instructions", "loop instructions", 872, 908),
+        ("loop within 20 instructions of v09", "loop instructions, change", -20, 20),
+        ("loop about 15 instructions shorter on sm_80", "loop instructions, change", -20.5, -9.5),
+        ("loop unchanged", "loop instructions, change", -2, 2),
+        ("207 registers", "registers", 203, 211),
+        ("10 to 20 registers more", "registers, change", 10, 20),
+        ("0.96 of FA2 (H200)", "of FA2", 0.94, 0.98),
+        ("3 % faster than v05", "speed over the parent's", 1.02, 1.04),
+        ("four times faster than v01", "speed over the parent's", 3.6, 4.4),
+        ("8 to 12 % faster", "speed over the parent's", 1.08, 1.12),
+        ("same loop, half its LDGSTS", "loop instructions, change", -2, 2),
+        ("time unchanged within 0.5 %", "speed over the parent's", 0.995, 1.005),
+        ("whole kernel 40 % longer", "kernel size over the parent's", 1.35, 1.45),
+    ],
+)
+def test_a_claim_is_read(text: str, quantity: str, low: float, high: float) -> None:
+    (claim,) = claims_of(*predicted(text))
+    assert (claim.quantity, claim.text) == (quantity, claim.text)
+    assert claim.text in text
+    assert [claim.low, claim.high] == pytest.approx([low, high], abs=0.3)
+
+
+def test_a_sentence_without_a_number_is_no_claim() -> None:
+    assert claims_of(*predicted("the tensor cores will be happier")) == []
+
+
+def test_speed_is_judged_against_the_parent() -> None:
+    for share, score in ((0.927, HIT), (0.95, NEAR), (1.2, MISS), (None, OPEN)):
+        (claim,) = claims_of(*predicted("3 % faster than v01; 2 % faster at 512", share, 0.9))
+        assert claim.score == score, share
+
+
+def test_scores_are_added_up() -> None:
+    claims = [Claim("v01", "", "registers", 10, 20, 5, came) for came in (15, 25, 26, None)]
+    assert [claim.score for claim in claims] == [HIT, NEAR, MISS, OPEN]
+    assert predictions.tally(claims).rows == [("registers", 1, 1, 1, 1)]
+
+
+def test_every_prediction_of_the_ladder_can_be_scored() -> None:
+    first = [step for step in steps() if step.name <= "v16"]
+    assert {claim.version for claim in predictions.judge(first)} == {step.name for step in first}
+
+
+# ---- the space of a search -------------------------------------------------------------------------------------------
+
+
+def test_classes_share_machine_code_and_launch_shape() -> None:
+    found = space.read_space(root(), "v07")
+    assert sum(map(len, found.classes)) == len(found.rows) == 38
+    for members in found.classes:
+        assert len({found.rows[config].code_hash for config in members}) == 1
+        assert len({(config.B_r, config.smem_bytes()) for config in members}) == 1
+    assert len(found.classes) < len(found.rows)
+    assert space.read_space(root(), "v98").winner is None
+
+
+def searched(*trials: tuple[int, int, float]) -> space.Space:
+    """A space of configurations 0, 1 ... by (configuration, stage, TFLOP/s)."""
+    configs = list(space.read_space(root(), "v07").rows)
+    stages: dict[KernelConfig, space.Stages] = {}
+    for number, stage, tflops in trials:
+        one = Round((HEADLINE.flop() / tflops / 1e3,))
+        stages.setdefault(configs[number], {}).setdefault(stage, {})["run", stage] = one
+    return space.Space("v07", {}, [], stages)
+
+
+def test_a_later_stage_beats_a_faster_clock() -> None:
+    found = searched((0, 1, 320.0), (1, 1, 310.0), (1, 2, 300.0), (2, 1, 315.0), (2, 2, 305.0))
+    first, second, third = list(found.stages)
+    assert found.winner == third and found.place(first) == pytest.approx((1, 320.0))
+    slower = found.slower(second)
+    assert slower and slower.mid == pytest.approx(305 / 300)
+    faster = found.slower(first)  # in the only stage that both took part in
+    assert faster and faster.mid == pytest.approx(315 / 320)
+
+
+def test_the_winners_are_those_of_the_committed_searches() -> None:
+    table = space.winners_table(root())
+    searches = {path.name.split(".")[1] for path in (root() / "logs/autotune").glob("h200.v??.jsonl")}
+    assert {str(row[0]) for row in table.rows} == searches >= {"v07"}
+
+
+def test_the_committed_space_is_of_the_committed_code() -> None:
+    step = next(step for step in steps() if step.name == "v07")
+    row = space.read_space(root(), "v07").rows[step.version.header.config]
+    assert row.code_hash == step.rows["sm_90"].code_hash, "make regs VER=v07 KERNELS=tune, then copy its CSV"
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def said(figure: Any) -> str:
+    return "\n".join(text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def test_every_opcode_has_a_kind() -> None:
+    kinds = {opcode: pictures.kind_of(Instruction(0, "", opcode, "")) for opcode in KNOWN}
+    assert set(kinds.values()) == set(pictures.KINDS)
+    assert kinds["HMMA"] == "matrix" and "HMMA" in MATRIX
+    assert pictures.kind_of(Instruction(0, "", "IMAD.MOV.U32", "")) == "moves"
+    assert kinds["IMAD"] == kinds["LOP3"] == kinds["ULEA"] == "integer"
+
+
+def test_pictures_of_nothing_say_so() -> None:
+    bare = [replace(step, rows={}, parts={}, speeds={}) for step in steps()[:3]]
+    for figure in (
+        pictures.figures_by_version(bare),
+        pictures.loop_strips(bare, "sm_80"),
+        pictures.loop_mix(bare, "sm_80"),
+        pictures.stall_mix(bare, "sm_80"),
+        pictures.region_sizes(bare, "sm_80"),
+        pictures.load_distances(bare, "sm_80"),
+    ):
+        assert "sass/ yet" in said(figure)
+    assert "recorded" in said(pictures.predicted_and_came([]))
+    assert "recorded" in said(pictures.config_space([], None))
+    assert "lines.csv" in said(pictures.wavefronts_by_line({}, {}))
+
+
+def test_measured_versions_are_drawn() -> None:
+    measured, plain = predicted("", 0.5)[0], replace(steps()[0], speeds={})
+    assert traced(pictures.progress([plain, measured])) == {"this ladder, H200": [50.0]}
+    assert traced(pictures.progress([plain])) == {}
+
+
+def traced(figure: Any) -> dict[str, list[float]]:
+    lines_drawn = [line for axes in figure.axes for line in axes.lines]
+    return {line.get_label(): list(line.get_ydata()) for line in lines_drawn if "this" in str(line.get_label())}

@@ -1,0 +1,195 @@
+"""The table of the ladder: figures from files, missing ones shown as missing, and the committed page up to date."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.emulate.traffic import Traffic, emulate, read_traffic
+from analysis.emulate.traffic import to_csv as traffic_csv
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import parse_short_form
+from analysis.ladder.headers import Version, load, load_all
+from analysis.machine_code.regs import Row, to_csv
+from analysis.measure.records import Record, parse
+from analysis.publish import readme
+from analysis.publish.overview import HEADLINE, Step, headline_speed, read_steps
+from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
+from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
+
+V01 = load(root(), "v01")
+
+
+def listing_text(config: str, hmma: int, moves: int) -> str:
+    """A listing in the form of sass/, its loop made of `hmma` and `moves` and a branch back."""
+    lines = ["\t.target\tsm_80", f"//--------------------- kernel {config} ---------------------"]
+    code = [("", "S2R", "R0, SR_TID.X"), *[("", "HMMA.16816.F32", "R4, R8, R12, R4")] * hmma]
+    code += [*[("", "MOV", "R1, R2")] * moves, ("@P0", "BRA", "0x10"), ("", "EXIT", "")]
+    for index, (predicate, opcode, operands) in enumerate(code):
+        lines.append(
+            f"        /*{16 * index:04x}*/  B------:R-:W-:-:S01  {predicate:>6} {opcode} {operands}".rstrip() + " ;"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def row(version: Version, registers: int) -> Row:
+    return Row(str(version.header.config), "sm_80", registers, 0, 0, 0, 0, 1, "424[0]", "12ab", 0, 0)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """v01 and v02 with figures of their own for sm_80."""
+    for part in ("kernels", "regs", "sass", "logs/bench"):
+        (tmp_path / part).mkdir(parents=True)
+    for name, registers, hmma, moves in (("v01", 200, 4, 5), ("v02", 210, 4, 3)):
+        version = load(root(), name)
+        shutil.copy(version.path, tmp_path / "kernels")
+        (tmp_path / f"regs/{name}.sm_80.csv").write_text(to_csv([row(version, registers)]))
+        (tmp_path / f"sass/{name}.sm_80.sass").write_text(listing_text(str(version.header.config), hmma, moves))
+    traffic = [Traffic("v01", "c", 10, 64, 10, 5), Traffic("v02", "c", 10, 10, 10, 5)]
+    (tmp_path / "regs/traffic.csv").write_text(traffic_csv(traffic))
+    return tmp_path
+
+
+def step(steps: list[Step], name: str) -> Step:
+    return next(each for each in steps if each.name == name)
+
+
+def test_figures_come_from_the_files(checkout: Path) -> None:
+    steps = read_steps(checkout)
+    first, second = step(steps, "v01"), step(steps, "v02")
+    assert (first.loop("sm_80"), second.loop("sm_80")) == (10, 8)
+    assert second.loop_per_matrix("sm_80") == 2.0
+    assert (second.registers("sm_80"), second.registers("sm_90")) == (210, None)
+    assert first.changed is None and second.changed and second.changed > 0
+    assert outcome(second, first) == (
+        "sm_80: loop 10 -> 8 instructions (2.50 -> 2.00 a HMMA); registers 200 -> 210; "
+        "wavefronts / ideal 6.40 -> 1.00; the config changed too"
+    )
+    assert outcome(first, None) == "sm_80: loop 10 instructions (2.50 a HMMA); registers 200"
+
+
+def test_missing_figures_are_shown_as_missing(checkout: Path) -> None:
+    for path in [*checkout.glob("regs/*"), *checkout.glob("sass/*")]:
+        path.unlink()
+    steps = read_steps(checkout)
+    table = ladder_table(steps)
+    assert dict(zip(table.columns, table.rows[1], strict=True))["registers sm_80"] == readme.MISSING
+    assert outcome(step(steps, "v02"), step(steps, "v01")) == "nothing recorded yet"
+    assert "nothing recorded yet" in readme_text(steps)
+
+
+def test_a_register_file_of_another_config_is_refused(checkout: Path) -> None:
+    other = Row("(other)", "sm_80", 1, 0, 0, 0, 0, 1, "n/a", None, 0, 0)
+    (checkout / "regs/v01.sm_80.csv").write_text(to_csv([other]))
+    with pytest.raises(AnalysisError, match="make regs VER=v01"):
+        read_steps(checkout)
+
+
+def record(subject: str, ns: float, run: str, passed: bool = True, config: str = "") -> Record:
+    raw: dict[str, Any] = {
+        "schema": 1,
+        "device": {"name": "NVIDIA H200"},
+        "problem": {
+            "dtype": HEADLINE.dtype,
+            "batch": HEADLINE.batch,
+            "heads": HEADLINE.heads,
+            "seq": HEADLINE.seq,
+            "d_head": HEADLINE.d_head,
+            "dist": HEADLINE.dist,
+        },
+        "timing": {"samples_ns": [ns, ns * 1.01, ns * 0.99]},
+        "check": {"pass": passed},
+        "run": {"id": run, "round": 0},
+        "peer" if subject == "fa2" else "version": subject,
+        "config": config,
+    }
+    return parse(raw)
+
+
+def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
+    own = str(V01.header.config)
+    records = (
+        record("v01", 200.0, "2026-01-01", config=own),
+        record("fa2", 100.0, "2026-01-01"),
+        record("v01", 400.0, "2026-01-02", config=own),
+        record("fa2", 100.0, "2026-01-02"),
+        record("v01", 100.0, "2026-01-03", config=own),
+    )
+    speed = headline_speed(records, V01)
+    assert speed and speed.ratio and speed.ratio.mid == pytest.approx(0.25, rel=0.01)
+    assert headline_speed(records[:1], V01) is None
+    assert headline_speed((record("v01", 200.0, "r", config="(other)"), record("fa2", 1.0, "r")), V01) is None
+    wrong = (record("v01", 200.0, "r", passed=False, config=own), record("fa2", 100.0, "r"))
+    assert headline_speed(wrong, V01) is None
+
+
+def test_published_counts_add_up() -> None:
+    assert len(listings()) == 29
+    for listing in listings():
+        counted = {name: count for name, count in listing.opcodes.items() if name != "predicated"}
+        assert sum(counted.values()) == listing.loop, listing.name
+        assert listing.opcodes["HMMA"] == listing.loop_hmma
+    assert sorted(speeds()) == sorted(percent_on_h200()) == list(range(1, 17))
+    assert speeds()[9].a100_4096 == 95.3 and percent_on_h200()[9] == 101.7
+
+
+def test_the_nearest_published_listing() -> None:
+    winner = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+    names = {"v01": "1", "v09": "9_A100", "v16": "16_A100"}
+    configs = {"v01": V01.header.config, "v09": winner, "v16": winner}
+    for version, name in names.items():
+        found = nearest_listing(configs[version], version)
+        assert found and found.name == name
+    assert nearest_listing(winner, "v17") is None
+    listing = nearest_listing(V01.header.config, "v01")
+    assert listing
+    ours = dict(listing.opcodes) | {"LOP3": 1, "PRMT": 2}
+    assert differences(ours, listing) == [("LOP3", 1, 12), ("PRMT", 2, 0)]
+
+
+def test_only_the_largest_differences_are_named(checkout: Path) -> None:
+    (row, _) = published_table(read_steps(checkout)).rows
+    assert row[6] == "other block sizes: compare per HMMA"
+    path = checkout / "sass/v01.sm_80.sass"
+    path.write_text(listing_text(str(V01.header.config), 128, 100))
+    (row, _) = published_table(read_steps(checkout)).rows
+    named = str(row[6]).split(", ")
+    assert named[0] == "FMUL 0/130" and len(named) == readme.MOST_DIFFERENCES
+    assert named[-1].endswith(" more")
+
+
+def test_ladder_command(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(readme, "root", lambda: checkout)
+    assert main(["ladder", "--json"]) == 0
+    assert [entry["loop"] for entry in json.loads(capsys.readouterr().out)] == [{"sm_80": 10}, {"sm_80": 8}]
+    assert main(["ladder", "--exit-code"]) == 1
+    assert main(["ladder", "--write"]) == 0
+    assert main(["ladder", "--exit-code"]) == 0
+    path = checkout / "regs/v02.sm_80.csv"
+    path.write_text(path.read_text().replace(",210,", ",211,"))
+    assert main(["ladder", "--exit-code"]) == 1
+
+
+def test_a_damaged_traffic_file_is_refused(checkout: Path) -> None:
+    assert read_traffic(checkout)["v01"].wavefronts == 64
+    path = checkout / "regs/traffic.csv"
+    path.write_text(path.read_text().replace(",64,", ",many,"))
+    with pytest.raises(AnalysisError, match="wavefronts = 'many'"):
+        read_traffic(checkout)
+
+
+@pytest.mark.parametrize("name", list(load_all(root())))
+def test_the_committed_traffic_is_not_stale(name: str) -> None:
+    if not (root() / "bin" / name).exists():
+        pytest.skip(f"bin/{name} is not built")
+    assert read_traffic(root()).get(name) == emulate(load(root(), name)), f"run `make traffic VER={name}`"
+
+
+def test_the_committed_page_is_not_stale() -> None:
+    text = (root() / "kernels/README.md").read_text()
+    assert text == readme_text(read_steps(root())), "run `make ladder`"

@@ -1,0 +1,138 @@
+"""The page over all versions: complete without any record, escaped, self-contained, readable without its pictures."""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.files import root
+from analysis.publish import pictures, report
+from analysis.publish.overview import read_steps
+from analysis.publish.report import Chart, Picture, Section, sections, to_html, to_markdown
+from analysis.table import Table
+
+PAGE = [
+    Section("First <one>", "Text & more.", [
+        Table(("name", "a|b"), [("<script>", 1), ("x", 2.5), ("y", None)]),
+        Chart("Bars", 'what "it" shows: v01 0.5, v02 1.2', [("v01", 0.5, "0.500"), ("v02", 1.2, "1.200")], mark=1.0),
+    ]),
+    Section("Second", "Nothing there.", [Table(("name",), [])]),
+]  # fmt: skip
+
+
+class Checker(HTMLParser):
+    """Collects tags and complains of any that is not closed in order."""
+
+    VOID = ("meta", "rect", "line")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def parsed(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def test_html_is_well_formed_escaped_and_self_contained() -> None:
+    text = to_html(PAGE)
+    seen = parsed(text).seen
+    assert "script" not in [tag for tag, _ in seen]
+    assert "&lt;script&gt;" in text and "First &lt;one&gt;" in text
+    assert not [attrs for _, attrs in seen if attrs.keys() & {"src", "onload", "onclick"}]
+    assert all((attrs["href"] or "").startswith("#") for tag, attrs in seen if tag == "a")
+    assert "http" not in text and "@import" not in text and "url(" not in text
+
+
+def test_html_suits_phones_darkness_and_readers_without_pictures() -> None:
+    text = to_html(PAGE)
+    seen = parsed(text).seen
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in seen
+    assert "prefers-color-scheme: dark" in text
+    pictures = [attrs for tag, attrs in seen if tag == "svg"]
+    assert [(p["role"], p["aria-label"]) for p in pictures] == [("img", 'what "it" shows: v01 0.5, v02 1.2')]
+    assert text.count('<div class="wide"><table>') == text.count("<table>") == 1
+    assert report.NOTHING in text
+
+
+def test_pictures_are_part_of_the_page_follow_its_colours_and_have_words() -> None:
+    figure = pictures.progress(read_steps(root())[:3])
+    text = to_html([Section("One", "Text.", [Picture("progress", "Speed", 'of "v01" & more', figure)])])
+    (svg,) = [attrs for tag, attrs in parsed(text).seen if tag == "svg"]
+    assert (svg["role"], svg["aria-label"]) == ("img", 'of "v01" & more')
+    assert "currentColor" in text
+    assert not re.search(r"#000000|https?:|xlink|<image|@import", text)
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(names)
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(names)
+
+
+@cache
+def page_of_the_repository() -> tuple[list[Section], str]:
+    """Its sections and its HTML."""
+    made = list(sections(root()))
+    return made, to_html(made)
+
+
+def test_the_page_of_the_repository_is_light() -> None:
+    _, text = page_of_the_repository()
+    assert len(text.encode()) < 3_000_000
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
+
+
+def test_bars_are_to_scale() -> None:
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', to_html(PAGE))]
+    assert widths == [pytest.approx(report.BAR_WIDTH * 0.5 / 1.2, abs=0.1), report.BAR_WIDTH]
+    assert f'<line x1="{report.LABEL_WIDTH + report.BAR_WIDTH / 1.2:.1f}"' in to_html(PAGE)
+
+
+def test_markdown_holds_the_tables() -> None:
+    text = to_markdown(PAGE)
+    assert "## First <one>" in text and "| <script> |" in text and report.NOTHING in text
+
+
+def test_bars_in_cells_do_not_split_a_markdown_row() -> None:
+    text = Table(("a|b",), [("c|d",)]).markdown()
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 2 for line in text.splitlines())
+
+
+def test_the_page_of_the_repository_names_every_version() -> None:
+    page, html = page_of_the_repository()
+    text = to_markdown(page)
+    for path in sorted((root() / "kernels").glob("v*.cu")):
+        assert f"| {path.name[:3]} " in text
+    parsed(html)
+
+
+def test_the_page_needs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kernels").symlink_to(root() / "kernels")
+    monkeypatch.setattr(report, "root", lambda: tmp_path)
+    out = tmp_path / "my report"
+    assert main(["report", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.split("\n")[:2] == [str(out / "report.md"), str(out / "report.html")]
+    assert (out / "report.md").read_text().count(report.NOTHING) >= 5
+    for name in re.findall(r"\]\((report/[^)]+)\)", (out / "report.md").read_text()):
+        assert (out / name).read_text().startswith("<?xml")
+    assert main(["report", "--json"]) == 0
+    assert '"version": "v01"' in capsys.readouterr().out

@@ -1,0 +1,174 @@
+"""Cubins, PTX and executables that the tests of the machine-code tools read, compiled once from fixtures/code.
+
+    path = cubin("attention.cu", "sm_80", "-DPEELED")
+
+Outputs are kept in build/tests-analysis under a hash of source and options, so that a second run compiles nothing;
+what nvdisasm prints, under a hash of the cubin.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from analysis.files import root
+from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin
+from analysis.machine_code.sass import Listing, parse_listing, with_control
+from analysis.machine_code.toolkit import find_tool
+
+SOURCES = root() / "analysis/tests/fixtures/code"
+KEPT = root() / "build/tests-analysis"
+NVCC_FLAGS = ("-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
+PTXAS_FLAGS = ("-O3", "-v", "--generate-line-info")
+ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
+
+
+@cache
+def _folder(*key: str) -> Path:
+    digest = hashlib.sha256()
+    for part in key:
+        digest.update(part.encode() + b"\0")
+    for header in ("common/abi.h", "common/config.h"):
+        digest.update((root() / header).read_bytes())
+    digest.update(str(find_tool("ptxas").resolve()).encode())
+    return KEPT / digest.hexdigest()[:16]
+
+
+def _run(tool: str, *arguments: str) -> str:
+    done = subprocess.run([str(find_tool(tool)), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{tool} {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def _source(name: str) -> Path:
+    return SOURCES / name
+
+
+@cache
+def ptx(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path:
+    """The PTX of a source file, or of `text` under that name."""
+    body = text or _source(name).read_text(encoding="utf-8")
+    folder = _folder("ptx", name, arch, *defines, body)
+    target = folder / f"{Path(name).stem}.ptx"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            source = Path(scratch) / name
+            source.write_text(body, encoding="utf-8")
+            out = Path(scratch) / "out.ptx"
+            virtual = arch.replace("sm_", "compute_")
+            _run("nvcc", *NVCC_FLAGS, f"-arch={virtual}", f"-I{root()}", *defines, "-ptx", str(source), "-o", str(out))
+            _keep(out, target)
+    return target
+
+
+@cache
+def cubin(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path:
+    """A cubin; `log_of` gives what ptxas -v said."""
+    source = ptx(name, arch, *defines, text=text)
+    target = source.parent / f"{arch}.cubin"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch) / "out.cubin"
+            log = _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
+            written = Path(scratch) / "log"
+            written.write_text(log, encoding="utf-8")
+            _keep(written, target.with_suffix(".log"))
+            _keep(out, target)
+    return target
+
+
+def log_of(path: Path) -> str:
+    return path.with_suffix(".log").read_text(encoding="utf-8")
+
+
+@cache
+def fatbinary(name: str, form: str) -> Path:
+    """A .fatbin, or an object file with one inside."""
+    folder = _folder("fat", name, form, _source(name).read_text(encoding="utf-8"))
+    target = folder / f"{Path(name).stem}.{form}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch) / f"out.{form}"
+            option = {"fatbin": "-fatbin", "o": "-c"}[form]
+            codes = ("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]")
+            _run("nvcc", *NVCC_FLAGS, f"-I{root()}", *codes, option, str(_source(name)), "-o", str(out))
+            _keep(out, target)
+    return target
+
+
+def _keep(made: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent)
+    os.close(handle)
+    shutil.copyfile(made, name)
+    Path(name).replace(target)
+
+
+def disassembly(path: Path, *options: str) -> str:
+    """What nvdisasm prints of a cubin."""
+    target = _folder("nvdisasm", *options, hashlib.sha256(path.read_bytes()).hexdigest()) / "listing"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch) / "out"
+            out.write_text(_run("nvdisasm", *options, str(path)), encoding="utf-8")
+            _keep(out, target)
+    return target.read_text(encoding="utf-8")
+
+
+def read_listings(path: Path) -> dict[str, Listing]:
+    """The listing of every kernel of a cubin by symbol, from one run of nvdisasm."""
+    read = Cubin.read(path)
+    text = disassembly(path, "-c")
+    by_symbol = {each.symbol: each for each in parse_listing(text, path.name)}
+    return {
+        kernel.symbol: with_control(replace(by_symbol[kernel.symbol], arch=read.arch), kernel)
+        for kernel in read.entries
+    }
+
+
+@cache
+def listings(path: Path) -> dict[str, Listing]:
+    """The same for small cubins, kept for the next test."""
+    return read_listings(path)
+
+
+def listing(path: Path, start: str = "_Z") -> Listing:
+    """The listing of the only kernel, or of the one whose symbol begins like this."""
+    return next(each for symbol, each in sorted(listings(path).items(), reverse=True) if symbol.startswith(start))
+
+
+def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
+    """Where an opcode that is decoded from a cubin's bytes is not the one that nvdisasm prints."""
+    wrong = []
+    for kernel in Cubin.read(path).entries:
+        listing = by_symbol[kernel.symbol]
+        words = {16 * place: word for place, word in enumerate(kernel.words)}
+        for at in listing.instructions:
+            opcode = words[at.address] & OPCODE_MASK
+            for name, number in (("LDL", LDL), ("STL", STL), ("NOP", NOP)):
+                if (at.base == name) != (opcode == number):
+                    wrong.append(f"{at.address:04x} {at.text}: {opcode:#x}")
+        for name, counted in (("LDL", kernel.ldl), ("STL", kernel.stl)):
+            if counted != sum(at.base == name for at in listing.instructions):
+                wrong.append(f"{kernel.symbol}: {counted} {name}")
+    return wrong
+
+
+def landed() -> list[tuple[str, str]]:
+    """(version, architecture) of every kernel source and default architecture."""
+    versions = sorted(path.name[:3] for path in (root() / "kernels").glob("v[0-9][0-9]_*.cu"))
+    return [(version, arch) for version in versions for arch in ("sm_80", "sm_90")]
+
+
+def built(version: str, arch: str) -> Path:
+    """The cubin of a version; the test is skipped where it is not built."""
+    path = root() / "build" / version / f"{arch}.cubin"
+    if not path.exists():
+        pytest.skip(f"{version} is not built for {arch}: run `make {version}`")
+    return path
