@@ -320,7 +320,7 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Lanes on for an op: active and, where there is a guard, allowed by it. */
-static uint32_t emu_lanes_on(machine *m, const warp *w, const op *o) {
+static uint32_t lanes_on(machine *m, const warp *w, const op *o) {
     if (o->guard == NO_PREDICATE) return w->active;
     if (o->flags & FLAG_TRACKED && m->checks) check_guard(m, w, o);
     uint32_t guard = w->predicates[o->guard];
@@ -337,7 +337,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
             if (w->pc - 1 == w->join) pop_path(w);
             continue;
         }
-        uint32_t mask = emu_lanes_on(m, w, o);
+        uint32_t mask = lanes_on(m, w, o);
         m->here = o->instruction;
         if (o->flags & FLAG_FIRST) {
             m->steps++;

@@ -193,7 +193,7 @@ bool emu_write_whole(const char *path, const void *bytes, size_t size) {
 
 /* --- Arguments ---------------------------------------------------------------------------------------------------- */
 
-static const number_type *emu_find_type(const char *name, size_t length) {
+static const number_type *find_type(const char *name, size_t length) {
     for (size_t i = 0; i < sizeof number_types / sizeof number_types[0]; i++) {
         if (strlen(number_types[i].name) == length && memcmp(number_types[i].name, name, length) == 0) {
             return &number_types[i];
@@ -256,7 +256,7 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
 /* TYPE:COUNT[:HOW] of a "buf:" or "out:" argument: makes the buffer and appends its address. */
 static bool pack_buffer(argument_list *list, packed *to, const char *spec, const char *label, emu_buffer_kind kind) {
     const char *count = strchr(spec, ':');
-    const number_type *type = emu_find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
+    const number_type *type = find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
     if (!type) {
         return emu_complain("argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
                             spec);
@@ -339,7 +339,7 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     const char *colon = strchr(spec, ':');
     size_t length = colon ? (size_t)(colon - spec) : 0;
     const char *rest = colon ? colon + 1 : "";
-    const number_type *type = emu_find_type(spec, length);
+    const number_type *type = find_type(spec, length);
     if (type) {
         unsigned char bytes[8];
         return store_number(type, rest, bytes)
