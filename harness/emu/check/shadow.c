@@ -12,9 +12,10 @@
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
  * write.
  */
-#include "../machine/machine.h"
+#include "../machine/checks.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
 

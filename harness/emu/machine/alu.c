@@ -2,6 +2,8 @@
  * frequent.c those that kernels run most. */
 #include "lane_loop.h"
 
+#include <string.h>
+
 /* Signed views; conversion to a narrower signed type keeps the low bits on every compiler this builds with. */
 #define S16(x) ((int32_t)(int16_t)(x))
 #define S32(x) ((int32_t)(x))

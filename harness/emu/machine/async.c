@@ -3,9 +3,10 @@
  * The bytes are read from global memory at that time too. Copies that no wait covers never land. An asynchronous arrive
  * on an mbarrier happens when no warp can run otherwise, and brings the copies issued before it by its lane.
  */
-#include "machine.h"
+#include "checks.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool room_for_copies(machine *m, warp *w, size_t more) {
     if (w->copy_count + more <= w->copy_capacity) return true;

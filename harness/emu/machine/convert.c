@@ -7,8 +7,9 @@
  *     cvt.rn.f16.s32:  s32 -> 64 bits -> f32 -> f16
  *     cvt.rzi.s32.f32: f32 -> f64 -> an integral f64 -> s32
  */
-#include "machine.h"
-#include "numbers.h"
+#include "lane_loop.h"
+
+#include <string.h>
 
 #define CONVERT_LOOP(name, D, A, value)                                                                                \
     static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \

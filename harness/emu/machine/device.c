@@ -2,6 +2,7 @@
 #include "launch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_BUFFERS = 4096 };
 

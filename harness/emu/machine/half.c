@@ -1,6 +1,7 @@
 /* half.c - arithmetic on f16 and bf16 registers, single and packed: as exact as f64 needs to be, and rounded once. */
-#include "machine.h"
-#include "numbers.h"
+#include "lane_loop.h"
+
+#include <string.h>
 
 /* A result that is rounded to odd may be rounded again, to fewer digits, as if it were exact: an inexact value never
  * looks like one on the border between two. Products of 16-bit values are exact in f64; sums and the step through f32

@@ -8,7 +8,7 @@
 #ifndef FL_EMU_LANE_LOOP_H
 #define FL_EMU_LANE_LOOP_H
 
-#include "machine.h"
+#include "../ptx/lanes.h"
 #include "numbers.h"
 
 /* One lane function: T is the type of destination lanes, A, B and C those of the sources, `value` their expression. */
@@ -54,5 +54,8 @@ static inline float larger(float x, float y) {
     }
 #define PLAIN(f) canonical(f(float_of(a), float_of(b), float_of(c)))
 #define FLUSHING(f) flushed(canonical(f(flushed_value(a), flushed_value(b), flushed_value(c))))
+
+/* frequent.c has these two of cvt for convert.c. */
+lane_function emu_lanes_f16x2_rn, emu_lanes_bf16x2_rn;
 
 #endif

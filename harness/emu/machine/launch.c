@@ -1,8 +1,11 @@
 /* launch.c - launches: CTAs over host threads, and the order of warps. */
 #include "launch.h"
+#include "checks.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { STACK_PATHS = 80, IDLE_POLLS = 10000 };

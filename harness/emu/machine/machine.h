@@ -1,7 +1,7 @@
-/* machine.h - the machine that runs a program (program.h); not for users of emu.h.
+/* machine.h - the machine that runs a program (../ptx/program.h); not for users of emu.h.
  *
- * warp.c executes ops, with alu.c, float.c, memory.c, mma.c and sync.c; shadow.c checks, counters.c counts, launch.c
- * spreads CTAs over host threads.
+ * launch.c spreads CTAs over host threads; warp.c executes the ops of a warp, by lane functions (../ptx/lanes.h) and
+ * the functions below; counters.c counts. What it does the checks watch: checks.h.
  *
  * A register slot is 32 lanes of 32 bits; a 64-bit register takes two slots and is an array of 32 uint64_t.
  * A predicate is one word with a bit per lane.
@@ -9,7 +9,7 @@
 #ifndef FL_EMU_MACHINE_H
 #define FL_EMU_MACHINE_H
 
-#include "../ptx/program.h"
+#include "../ptx/lanes.h"
 
 #include <stdatomic.h>
 
@@ -219,41 +219,21 @@ void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
 void emu_barriers_after_exit(machine *m);
+
+/* mbarrier.c */
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address);
-bool emu_mbarrier_phase_done(const mbarrier *bar, uint64_t parity);
 void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
 void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask);
 
-/* shadow.c: every function is called with checks on only. address is that of shared memory. */
-bool emu_shadow_create(machine *m);
-void emu_shadow_start_cta(machine *m);
-void emu_shadow_free(machine *m);
-void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-/* data: the bytes to be written, to excuse lanes that write the same; NULL for a write that excuses nothing */
-void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
-void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction);
-void emu_clock_full_barrier(machine *m);
-void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
-void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
-void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
-uint32_t emu_clock_tick(machine *m, warp *w);
-
 /* counters.c */
 void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
 void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
 void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
 
-/* report.c */
-__attribute__((format(printf, 8, 9))) void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w,
-                                                      int lane, int other_thread, uint64_t address, const char *format,
-                                                      ...);
-void emu_append_output(machine *m, const char *text, size_t length);
+/* printf.c */
 void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
 
 /* trace.c */

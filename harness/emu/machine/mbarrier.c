@@ -2,7 +2,9 @@
  *
  * A state token is the number of the phase at arrival. Parity P waits for the completion of the phase of that parity.
  */
-#include "machine.h"
+#include "checks.h"
+
+#include <string.h>
 
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
     for (int i = 0; i < m->mbarrier_count; i++) {
@@ -11,7 +13,7 @@ mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
     return NULL;
 }
 
-bool emu_mbarrier_phase_done(const mbarrier *bar, uint64_t parity) {
+static bool phase_done(const mbarrier *bar, uint64_t parity) {
     return (bar->phase & 1) != (parity & 1);
 }
 
@@ -131,7 +133,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane];
-        bool complete = parity ? emu_mbarrier_phase_done(bar, phase) : bar->phase != phase;
+        bool complete = parity ? phase_done(bar, phase) : bar->phase != phase;
         if (complete && m->checks) emu_clock_acquire(m, w, lane, bar->completed);
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;

@@ -3,8 +3,10 @@
  * A device address is (buffer number << 36) + BUFFER_START + offset; number 0 holds the variables of the module. Bounds
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
-#include "machine.h"
+#include "checks.h"
 #include "numbers.h"
+
+#include <string.h>
 
 buffer *emu_find_buffer(emu_device *device, uint64_t address) {
     uint64_t number = address >> BUFFER_SHIFT;

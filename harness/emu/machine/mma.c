@@ -14,6 +14,8 @@
 #include "machine.h"
 #include "numbers.h"
 
+#include <string.h>
+
 /* The unit of a sum is this many binary places below its largest exponent. */
 enum { PLACES = 25 };
 

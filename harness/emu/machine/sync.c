@@ -1,5 +1,7 @@
-/* sync.c - what warps do together: barriers, mbarriers, shuffles, votes. */
-#include "machine.h"
+/* sync.c - what warps do together: barriers, shuffles, votes. */
+#include "checks.h"
+
+#include <string.h>
 
 /* ---- lanes that must take part ---- */
 

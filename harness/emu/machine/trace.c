@@ -5,6 +5,8 @@
 #include "machine.h"
 #include "numbers.h"
 
+#include <string.h>
+
 /* ---- what to show ---- */
 
 /* A number of digits alone, with what follows it in *end; -1 where it is none or above INT32_MAX. */

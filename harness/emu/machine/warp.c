@@ -3,7 +3,9 @@
  * At a branch that parts the lanes, one side runs on and the other is put on a stack; both run up to the JOIN mark of
  * the branch, where the whole group goes on together. The stack entry below the two sides holds that group.
  */
-#include "machine.h"
+#include "checks.h"
+
+#include <string.h>
 
 static const uint32_t lane_bit[LANES] = {
     1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,  1u << 8,  1u << 9,  1u << 10,

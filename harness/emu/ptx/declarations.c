@@ -1,5 +1,7 @@
 /* declarations.c - what names mean: scopes, registers, variables. */
-#include "parser.h"
+#include "declarations.h"
+
+#include "builder.h"
 
 /* ---- names ---- */
 
@@ -35,7 +37,7 @@ void emu_undeclare(parser *p, size_t first) {
 
 /* A body does not see what the module declares after its entry. */
 static bool is_hidden(const parser *p, size_t index) {
-    return p->code && index >= p->code->visible && index < p->module_declarations;
+    return p->code && index >= p->code->body->visible && index < p->module_declarations;
 }
 
 static declaration *lookup_kind(const parser *p, const char *name, uint32_t length, bool range) {
@@ -99,16 +101,16 @@ void emu_open_scope(parser *p) {
     p->scope_marks[p->scope_depth++] = p->declaration_count;
     if (!p->code) return;
     size_t capacity = p->scope_capacity;
-    p->code->scope_parents =
-        load_grow(p->load, p->code->scope_parents, (size_t)p->code->scope_count, &capacity, sizeof(int));
+    p->code->body->scope_parents =
+        load_grow(p->load, p->code->body->scope_parents, (size_t)p->code->body->scope_count, &capacity, sizeof(int));
     p->scope_capacity = capacity;
-    p->code->scope_parents[p->code->scope_count] = p->scope;
-    p->scope = p->code->scope_count++;
+    p->code->body->scope_parents[p->code->body->scope_count] = p->scope;
+    p->scope = p->code->body->scope_count++;
 }
 
 void emu_close_scope(parser *p) {
     emu_undeclare(p, p->scope_marks[--p->scope_depth]);
-    if (p->code) p->scope = p->code->scope_parents[p->scope];
+    if (p->code) p->scope = p->code->body->scope_parents[p->scope];
 }
 
 /* ---- declarations ---- */

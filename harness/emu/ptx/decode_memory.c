@@ -1,10 +1,11 @@
 /* decode_memory.c - from statements to ops: memory, matrices, asynchronous copies, barriers, warps. */
-#include "decode.h"
+#include "builder.h"
+#include "decode_rules.h"
 
 /* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
 static state_space real_space(decoder *dec, const operand *address, state_space stated) {
     if (address->symbol < 0) return stated;
-    const symbol *which = &dec->load->module->symbols[address->symbol];
+    const symbol *which = &dec->load->module.symbols[address->symbol];
     if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
     bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
     if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
@@ -12,12 +13,13 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
     return stated;
 }
 
-void emu_add_address(decoder *dec, op *o, const operand *address, state_space space) {
+/* Fill space, offset and base register (as a source) of an op from [address]. */
+static void add_address(decoder *dec, op *o, const operand *address, state_space space) {
     if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     o->space = (uint8_t)real_space(dec, address, space);
     o->immediate = address->value;
     if (address->symbol >= 0) {
-        const symbol *which = &dec->load->module->symbols[address->symbol];
+        const symbol *which = &dec->load->module.symbols[address->symbol];
         o->immediate += (int64_t)emu_symbol_address(which);
         if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
     }
@@ -73,7 +75,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     o->flags |= shape.flags;
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
-    emu_add_address(dec, o, operand_at(dec, 1), space);
+    add_address(dec, o, operand_at(dec, 1), space);
 }
 
 void emu_decode_store(decoder *dec, const form_match *match) {
@@ -87,7 +89,7 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
@@ -108,7 +110,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     o->vector = 1;
     if (type->family == 's') o->flags |= FLAG_SIGNED;
     add_dest(o, has_result ? emu_dest(dec, operand_at(dec, 0), type->bits) : emu_scratch_register(dec, type->bits));
-    emu_add_address(dec, o, operand_at(dec, first), match->space);
+    add_address(dec, o, operand_at(dec, first), match->space);
     add_source(o, value);
     if (operation == ATOMIC_CAS) add_source(o, swap);
 }
@@ -131,7 +133,7 @@ void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     o->bytes = 16;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
-    emu_add_address(dec, o, operand_at(dec, 1), match->space);
+    add_address(dec, o, operand_at(dec, 1), match->space);
 }
 
 void emu_decode_mma(decoder *dec, const form_match *match) {
@@ -172,12 +174,12 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_COPY_ASYNC);
     o->bytes = (uint8_t)bytes;
     o->vector = 1;
-    emu_add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
+    add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
     if (target->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     /* the second address: its own register and, in target, its offset */
     int64_t offset = target->value;
     if (target->symbol >= 0) {
-        const symbol *which = &dec->load->module->symbols[target->symbol];
+        const symbol *which = &dec->load->module.symbols[target->symbol];
         offset += (int64_t)emu_symbol_address(which);
         if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_TARGET, (uint32_t)(o - dec->code->ops));
     }
@@ -216,7 +218,7 @@ void emu_decode_copy_arrive(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
     op *o = emu_emit(dec, OP_COPY_ARRIVE);
     o->detail = !emu_chose(match, "noinc");
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* ---- barriers ---- */
@@ -325,14 +327,14 @@ void emu_decode_mbarrier_init(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     uint16_t count = emu_source(dec, operand_at(dec, 1), 32, EXACT);
     op *o = emu_emit(dec, OP_MBARRIER_INIT);
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    add_address(dec, o, operand_at(dec, 0), match->space);
     add_source(o, count);
 }
 
 void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
     op *o = emu_emit(dec, OP_MBARRIER_INVALIDATE);
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
@@ -342,7 +344,7 @@ void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
     op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);
-    emu_add_address(dec, o, operand_at(dec, 1), match->space);
+    add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
 }
 
@@ -353,6 +355,6 @@ void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_MBARRIER_WAIT);
     o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
     o->p[0] = emu_predicate(dec, operand_at(dec, 0));
-    emu_add_address(dec, o, operand_at(dec, 1), match->space);
+    add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, phase);
 }

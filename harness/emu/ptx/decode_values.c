@@ -1,5 +1,6 @@
 /* decode_values.c - from statements to ops: arithmetic, comparisons, moves and conversions of values in registers. */
-#include "decode.h"
+#include "builder.h"
+#include "decode_rules.h"
 
 /* ---- arithmetic ---- */
 
@@ -26,7 +27,7 @@ void emu_decode_lanes(decoder *dec, const form_match *match) {
     }
     uint16_t to = emu_dest(dec, operand_at(dec, 0), bits);
     op *o = emu_emit(dec, count == 5 ? OP_LANES_4 : OP_LANES);
-    o->run.lanes = dec->form->lanes;
+    o->run.lanes = dec->lanes;
     add_dest(o, to);
     for (int i = 1; i < count; i++) add_source(o, sources[i - 1]);
     if (emu_chose(match, "sat")) {

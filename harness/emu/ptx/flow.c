@@ -6,6 +6,10 @@
  */
 #include "flow.h"
 
+#include "registers.h"
+
+#include <string.h>
+
 static bool ends_block(const op *o) {
     return o->kind == OP_BRANCH || (o->kind == OP_EXIT && o->guard == NO_PREDICATE) || o->kind == OP_TRAP;
 }

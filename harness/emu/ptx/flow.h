@@ -1,48 +1,10 @@
-/* flow.h - the blocks of an entry: what flow.c (control) and registers.c (liveness, slots) share. */
+/* flow.h - the control flow of a decoded entry: where lanes meet again, its loops and regions, slots of its registers.
+ */
 #ifndef FL_EMU_FLOW_H
 #define FL_EMU_FLOW_H
 
-#include "program.h"
+#include "loader.h"
 
-typedef struct block {
-    uint32_t begin, end; /* ops */
-    int next[2];         /* successors, -1 for none */
-    bool exits;          /* ends in an unguarded exit */
-    int join;            /* block where lanes meet that part at the end of this one, or -1 */
-    int loop;            /* innermost, or -1 */
-    /* sets of exposed variables: reads holds those read before a write of the block, writes those surely written */
-    uint64_t *live_in, *live_out, *unset_in, *reads, *writes;
-} block;
-
-typedef struct loop {
-    int header, parent, depth;
-    uint32_t latch_instruction;
-    bool *body;
-    int size;
-} loop;
-
-typedef struct flow {
-    loader *load;
-    entry *code;
-    block *blocks;
-    int count;
-    int *block_of; /* by op */
-    loop *loops;
-    int loop_count;
-    size_t variables;        /* registers, then predicates */
-    uint32_t *exposed;       /* those that some block may read before it writes them */
-    uint32_t *exposed_index; /* by variable: 1 + its place among these, or 0 */
-    uint32_t exposed_count;
-    size_t words; /* of a set of them */
-} flow;
-
-/* registers.c: in this order, once the blocks are known. */
-void emu_find_exposed(flow *f);
-void emu_find_liveness(flow *f);
-/* Mark registers that may be read before they are written: they remember at run time which lanes wrote them. */
-void emu_find_tracked(flow *f);
-void emu_assign_slots(flow *f);
-/* A register takes 2 to the power of its class slots. */
-int emu_slot_class(const virtual_register *reg);
+void emu_analyse_flow(loader *load, entry *code);
 
 #endif

@@ -1,28 +1,11 @@
 /* lexer.c - PTX text to tokens. Comments and white space fall away; nothing is copied. */
 #include "lexer.h"
 
+#include "literals.h"
+
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-
-#define S SPACE
-#define D (DIGIT | PART)
-#define P START
-#define L (LETTER | START | PART)
-const uint8_t emu_lexer_classes[256] = {
-    0, 0, 0, 0, 0, 0, 0, 0, 0, S, S, S, S, S, 0, 0, /* tab, line feed and their kin */
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /**/
-    S, 0, 0, 0, L, P, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* blank $ % */
-    D, D, D, D, D, D, D, D, D, D, 0, 0, 0, 0, 0, 0, /* digits */
-    0, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, /* A to O */
-    L, L, L, L, L, L, L, L, L, L, L, 0, 0, 0, 0, L, /* P to Z, _ */
-    0, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, /* a to o */
-    L, L, L, L, L, L, L, L, L, L, L, 0, 0, 0, 0, 0, /* p to z */
-};
-#undef S
-#undef D
-#undef P
-#undef L
 
 static int count_lines(const char *at, const char *end) {
     int lines = 0;

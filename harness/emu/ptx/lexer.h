@@ -1,4 +1,8 @@
-/* lexer.h - what lexer.c and literals.c share: classes of bytes, and tokens that are seldom read.
+/* lexer.h - PTX text to tokens.
+ *
+ *     lexer lex;
+ *     emu_lexer_start(&lex, load, text, bytes);          // lex.now is the first token
+ *     while (lex.now.kind != TOKEN_END) emu_lexer_next(&lex);
  *
  * A text ends in no word: emu_lexer_start() refuses it otherwise. So a loop over the bytes of a word needs no other
  * end.
@@ -6,28 +10,28 @@
 #ifndef FL_EMU_LEXER_H
 #define FL_EMU_LEXER_H
 
-#include "program.h"
+#include "token.h"
 
-/* What a byte may be: a table, as ctype.h asks the locale at every character. Bytes from 128 on are nothing. */
-enum lexer_class {
-    SPACE = 1,
-    DIGIT = 2,
-    LETTER = 4,
-    START = 8, /* of a name */
-    PART = 16, /* of a name behind its start */
-};
-extern const uint8_t emu_lexer_classes[256];
-
-static inline bool is(int c, int what) {
-    return (emu_lexer_classes[(uint8_t)c] & what) != 0;
+void emu_lexer_start(lexer *lex, loader *load, const char *text, size_t bytes);
+void emu_lexer_next(lexer *lex);
+/* From the current "{" past the "}" that closes it; false at the end of the text where none does. */
+bool emu_lexer_skip_braces(lexer *lex);
+/* To the next mark of its kind, whatever stands before it, or to the end of the text. */
+void emu_lexer_skip_to(lexer *lex, char mark);
+/* Extend the current name to a whole opcode with its dots: "cp.async.cg.shared.global.L2::128B". */
+void emu_lexer_extend_opcode(lexer *lex);
+/* A comma right behind the current token, which is a name: no text ends in one. */
+static inline bool lexer_take_comma(lexer *lex) {
+    if (*lex->at != ',') return false;
+    lex->at++;
+    return true;
 }
-
-static inline int peek(const lexer *lex, size_t ahead) {
-    return (size_t)(lex->end - lex->at) > ahead ? (unsigned char)lex->at[ahead] : 0;
-}
-
-/* literals.c: at lex->at, which moves behind it. */
-void emu_scan_number(lexer *lex, token *tok);
-void emu_scan_string(lexer *lex, token *tok);
+/* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
+ * where something else stands there. emu_lexer_next() goes on behind them. */
+bool emu_lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
+bool emu_lexer_take_name(lexer *lex);
+bool emu_lexer_take(lexer *lex, const char *text, size_t length);
+/* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
+bool emu_lexer_at_label(const lexer *lex);
 
 #endif

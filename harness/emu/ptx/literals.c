@@ -1,5 +1,5 @@
 /* literals.c - numbers and strings of PTX. */
-#include "lexer.h"
+#include "literals.h"
 
 #include <stdlib.h>
 

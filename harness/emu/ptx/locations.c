@@ -3,7 +3,7 @@
  * Unrolled code names the same few locations again and again, so each is kept once. A call that code was inlined at is
  * the location that its own place had last.
  */
-#include "parser.h"
+#include "locations.h"
 
 void emu_parse_file(parser *p) {
     uint32_t index = emu_expect_small(p, MAX_FILES - 1, "the file number");

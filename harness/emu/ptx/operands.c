@@ -1,12 +1,7 @@
 /* operands.c - registers, special registers, numbers, addresses, vectors and lists. */
-#include "parser.h"
+#include "operands.h"
 
-static const char *const special_names[SPECIAL_COUNT] = {
-    "%tid.x",          "%tid.y",       "%tid.z",   "%ntid.x",      "%ntid.y",      "%ntid.z",
-    "%ctaid.x",        "%ctaid.y",     "%ctaid.z", "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
-    "%laneid",         "%warpid",      "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt",
-    "%lanemask_ge",    "%lanemask_gt", "%smid",    "%nsmid",       "%gridid",      "%dynamic_smem_size",
-    "%total_smem_size"};
+#include "declarations.h"
 
 static bool parse_special(parser *p, const token *name, operand *out) {
     char text[32];
@@ -17,7 +12,7 @@ static bool parse_special(parser *p, const token *name, operand *out) {
     snprintf(text, sizeof text, "%.*s%.*s", (int)name->length, name->begin, (int)part.length,
              part.begin ? part.begin : "");
     for (int i = 0; i < SPECIAL_COUNT; i++) {
-        if (strcmp(text, special_names[i])) continue;
+        if (strcmp(text, emu_special_name((special_register)i))) continue;
         *out = (operand){.kind = OPERAND_SPECIAL, .value = i, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
         if (part.length) next(p);
         return true;
@@ -160,15 +155,4 @@ bool emu_parse_operand(parser *p, operand *out, int depth) {
         next(p);
     }
     return comma;
-}
-
-void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
-    if (reg->kind == REGISTER_SPECIAL)
-        snprintf(out, bytes, "%s", special_names[reg->value]);
-    else if (reg->kind == REGISTER_CONSTANT)
-        snprintf(out, bytes, "0x%llx", (unsigned long long)reg->value);
-    else if (reg->value == UINT64_MAX)
-        snprintf(out, bytes, "%s", reg->prefix);
-    else
-        snprintf(out, bytes, "%s%llu", reg->prefix, (unsigned long long)reg->value);
 }

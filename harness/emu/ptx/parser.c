@@ -5,46 +5,10 @@
  */
 #include "parser.h"
 
-_Noreturn void emu_unexpected(parser *p, const char *wanted) {
-    if (now(p)->kind == TOKEN_END) emu_load_fail(p->load, now(p)->line, "the text ends where %s was expected", wanted);
-    emu_load_fail(p->load, now(p)->line, "'%.*s' where %s was expected", shown_length(now(p)), now(p)->begin, wanted);
-}
-
-void emu_expect(parser *p, const char *text) {
-    if (!accept(p, text)) {
-        char wanted[32];
-        snprintf(wanted, sizeof wanted, "'%s'", text);
-        emu_unexpected(p, wanted);
-    }
-}
-
-void emu_unexpected_mark(parser *p, char wanted) {
-    const char quoted[] = {'\'', wanted, '\'', 0};
-    emu_unexpected(p, quoted);
-}
-
-uint64_t emu_expect_integer(parser *p) {
-    if (now(p)->kind != TOKEN_INTEGER) emu_unexpected(p, "a number");
-    uint64_t value = now(p)->value;
-    next(p);
-    return value;
-}
-
-uint32_t emu_expect_small(parser *p, uint64_t limit, const char *what) {
-    int line = now(p)->line;
-    uint64_t value = emu_expect_integer(p);
-    if (value > limit)
-        emu_load_fail(p->load, line, "%s is %llu, above %llu", what, (unsigned long long)value,
-                      (unsigned long long)limit);
-    return (uint32_t)value;
-}
-
-token emu_expect_name(parser *p, const char *what) {
-    if (now(p)->kind != TOKEN_NAME) emu_unexpected(p, what);
-    token name = *now(p);
-    next(p);
-    return name;
-}
+#include "declarations.h"
+#include "decode.h"
+#include "locations.h"
+#include "operands.h"
 
 /* ---- instructions ---- */
 
@@ -154,8 +118,10 @@ static void parse_instruction(parser *p) {
 
 static void add_label(parser *p, const token *name) {
     entry *code = p->code;
-    code->labels = load_grow(p->load, code->labels, code->label_count, &p->label_capacity, sizeof *code->labels);
-    code->labels[code->label_count++] = (label){name->begin, name->length, p->scope, (uint32_t)code->op_count};
+    code->body->labels =
+        load_grow(p->load, code->body->labels, code->body->label_count, &p->label_capacity, sizeof *code->body->labels);
+    code->body->labels[code->body->label_count++] =
+        (label){name->begin, name->length, p->scope, (uint32_t)code->op_count};
 }
 
 static void skip_statement(parser *p) {
@@ -299,24 +265,24 @@ static void parse_entry(parser *p) {
     p->code = &module->entries[module->entry_count++];
     size_t visible = p->declaration_count;
     *p->code = (entry){.info.name = emu_load_text(p->load, name.begin, name.length),
-                       .first_param = module->symbol_count,
-                       .visible = visible,
-                       .module_shared_bytes = p->module_shared_bytes};
+                       .body = emu_load_alloc(p->load, sizeof *p->code->body)};
+    *p->code->body = (entry_body){
+        .first_param = module->symbol_count, .visible = visible, .module_shared_bytes = p->module_shared_bytes};
     parse_entry_params(p);
     parse_tuning(p);
     emu_undeclare(p, visible);
     if (!token_is(now(p), "{")) emu_unexpected(p, "'{'");
-    p->code->body = p->lex;
+    p->code->body->text = p->lex;
     const char *begin = p->lex.at;
     if (!emu_lexer_skip_braces(&p->lex)) emu_unexpected(p, "an instruction or '}'");
-    p->code->body_bytes = (size_t)(p->lex.at - begin);
+    p->code->body->bytes = (size_t)(p->lex.at - begin);
     p->code = NULL;
 }
 
 /* Room for what a body of this length is likely to hold: what is not used takes no pages. */
 static void reserve_instructions(parser *p) {
     entry *code = p->code;
-    code->instruction_capacity = code->op_capacity = code->register_capacity = code->body_bytes / 100 + 64;
+    code->instruction_capacity = code->op_capacity = code->register_capacity = code->body->bytes / 100 + 64;
     code->instructions = emu_load_alloc(p->load, code->instruction_capacity * sizeof *code->instructions);
     code->ops = emu_load_alloc(p->load, code->op_capacity * sizeof *code->ops);
     code->registers = emu_load_alloc(p->load, code->register_capacity * sizeof *code->registers);
@@ -327,19 +293,19 @@ void emu_parse_entry_body(loader *load, entry *code) {
     parser *p = load->parser;
     emu_undeclare(p, p->module_declarations);
     p->code = code;
-    p->lex = code->body;
+    p->lex = code->body->text;
     p->label_capacity = p->scope_capacity = p->location_capacity = 0;
     p->declared_registers = 0;
     p->scope = -1;
     p->scope_depth = 0;
     emu_forget_locations(p);
     emu_open_scope(p);
-    for (size_t i = code->first_param; i < code->first_param + (size_t)code->info.params; i++) {
+    for (size_t i = code->body->first_param; i < code->body->first_param + (size_t)code->info.params; i++) {
         const char *name = p->module->symbols[i].name;
         emu_declare_symbol(p, name, (uint32_t)strlen(name), (uint32_t)i);
     }
     /* static variables follow those of the module, dynamic shared memory follows all of them */
-    code->shared_bytes = emu_align_up(code->module_shared_bytes, 16);
+    code->shared_bytes = emu_align_up(code->body->module_shared_bytes, 16);
     reserve_instructions(p);
     p->decoder = emu_decode_begin(load, code);
     parse_body(p);
@@ -413,11 +379,11 @@ void emu_parse_module(loader *load, const char *text, size_t bytes) {
     parser *p = emu_load_alloc(load, sizeof *p);
     load->parser = p;
     p->load = load;
-    p->module = load->module;
+    p->module = &load->module;
     memset(p->heads, 0xff, sizeof p->heads);
     emu_lexer_start(&p->lex, load, text, bytes);
     if (now(p)->kind == TOKEN_END) emu_load_fail(load, 1, "the text holds no PTX");
     while (now(p)->kind != TOKEN_END) parse_top(p);
     p->module_declarations = p->declaration_count;
-    if (!load->module->entry_count) emu_load_fail(load, 0, "the text has no .entry");
+    if (!load->module.entry_count) emu_load_fail(load, 0, "the text has no .entry");
 }

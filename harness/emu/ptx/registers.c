@@ -1,6 +1,8 @@
 /* registers.c - which registers live where: those that share a slot, and those that might be read before they are
  * written. */
-#include "flow.h"
+#include "registers.h"
+
+#include <string.h>
 
 /* ---- what an op reads and writes, as variables: registers, then predicates ---- */
 

@@ -1,0 +1,37 @@
+/* checks.h - what the machine tells the checks: machine/ calls these functions, check/ has them.
+ *
+ *     if (m->checks) emu_shadow_read(m, w, lane, address, bytes);
+ *     emu_report(m, EMU_TRAP, UINT32_MAX, w, lane, -1, 0, "The program stops itself here: trap.");
+ *
+ * The checks see the whole machine, but change only what machine.h lists under "checks".
+ */
+#ifndef FL_EMU_CHECKS_H
+#define FL_EMU_CHECKS_H
+
+#include "machine.h"
+
+/* A finding at the instruction that is executed (m->here). other: index of the counterpart's instruction, UINT32_MAX
+ * for none; other_thread: its thread, -1 for none; w NULL and lane -1 where it is about no warp or lane. The sentences
+ * stand in lines of their own. */
+__attribute__((format(printf, 8, 9))) void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w,
+                                                      int lane, int other_thread, uint64_t address, const char *format,
+                                                      ...);
+
+/* Every function below is called with checks on only. address is that of shared memory. */
+bool emu_shadow_create(machine *m);
+void emu_shadow_start_cta(machine *m);
+void emu_shadow_free(machine *m);
+void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* data: the bytes to be written, to excuse lanes that write the same; NULL for a write that excuses nothing */
+void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
+void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                     uint32_t instruction);
+void emu_clock_full_barrier(machine *m);
+void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
+void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
+void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
+uint32_t emu_clock_tick(machine *m, warp *w);
+
+#endif

@@ -1,0 +1,233 @@
+/* builder.c - see builder.h */
+#include "builder.h"
+
+#include <stdarg.h>
+
+void emu_refuse(decoder *dec, const char *format, ...) {
+    char reason[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    emu_load_fail(dec->load, dec->in->line, "%s, in '%.100s'", reason, dec->in->text);
+}
+
+op *emu_emit(decoder *dec, op_kind kind) {
+    entry *code = dec->code;
+    code->ops = load_grow(dec->load, code->ops, code->op_count, &code->op_capacity, sizeof *code->ops);
+    op *o = &code->ops[code->op_count++];
+    *o = (op){.kind = (uint8_t)kind,
+              .guard = NO_PREDICATE,
+              .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
+              .instruction = dec->index,
+              .target = -1,
+              .join = -1};
+    if (dec->in->guard != NO_REGISTER) {
+        const virtual_register *guard = &code->registers[dec->in->guard];
+        if (guard->bits != 1) emu_refuse(dec, "the guard is not a predicate");
+        o->guard = guard->slot;
+        if (dec->in->guard_negated) o->flags |= FLAG_GUARD_NEGATED;
+    }
+    if (dec->first) o->flags |= FLAG_FIRST;
+    dec->first = false;
+    return o;
+}
+
+void emu_expect_operands(decoder *dec, int least, int most) {
+    int count = dec->in->operand_count;
+    if (count < least || count > most) {
+        if (least == most) emu_refuse(dec, "%d operands where %d are needed", count, least);
+        emu_refuse(dec, "%d operands where %d to %d are needed", count, least, most);
+    }
+}
+
+bool emu_chose(const form_match *match, const char *modifier) {
+    for (int i = 0; i < match->chosen_count; i++) {
+        const char *each = match->chosen[i];
+        if (each && *each == *modifier && !strcmp(each, modifier)) return true;
+    }
+    return false;
+}
+
+/* ---- registers ---- */
+
+uint16_t emu_add_register(loader *load, entry *code, int line, virtual_register reg) {
+    if (code->register_count >= UINT16_MAX)
+        emu_load_fail(load, line, "the entry needs more than 65535 registers and constants");
+    code->registers =
+        load_grow(load, code->registers, code->register_count, &code->register_capacity, sizeof *code->registers);
+    reg.tracked = -1;
+    code->registers[code->register_count] = reg;
+    return (uint16_t)code->register_count++;
+}
+
+static uint16_t new_register(decoder *dec, virtual_register reg) {
+    return emu_add_register(dec->load, dec->code, dec->in->line, reg);
+}
+
+uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits) {
+    if (bits < 64) value &= (1ull << bits) - 1;
+    int width = bits <= 32 ? 32 : bits;
+    size_t at = (size_t)((value * 0x9e3779b97f4a7c15ull >> 40) + (uint64_t)width) % 1024;
+    for (int probes = 0; dec->constants[at] && probes < 1024; at = (at + 1) % 1024, probes++) {
+        const virtual_register *known = &dec->code->registers[dec->constants[at]];
+        if (known->value == value && known->bits == width) return dec->constants[at];
+    }
+    uint16_t added = new_register(
+        dec, (virtual_register){.prefix = "", .value = value, .kind = REGISTER_CONSTANT, .bits = (uint8_t)width});
+    if (!dec->constants[at]) dec->constants[at] = added;
+    return added;
+}
+
+static uint16_t special_register_of(decoder *dec, special_register which) {
+    uint32_t *known = &dec->code->special_slots[which];
+    if (!*known) {
+        *known =
+            1u + new_register(dec, (virtual_register){
+                                       .prefix = "", .value = (uint64_t)which, .kind = REGISTER_SPECIAL, .bits = 32});
+    }
+    return (uint16_t)(*known - 1);
+}
+
+uint16_t emu_scratch_register(decoder *dec, int bits) {
+    return new_register(dec, (virtual_register){.prefix = "(scratch)", .value = UINT64_MAX, .bits = (uint8_t)bits});
+}
+
+/* ---- symbols ---- */
+
+uint64_t emu_symbol_address(const symbol *which) {
+    if (which->space == SPACE_SHARED) return SHARED_BASE + (is_dynamic(which) ? 0 : which->offset);
+    if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) return BUFFER_START + which->offset;
+    return which->offset;
+}
+
+void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index) {
+    dec->awaiting =
+        load_grow(dec->load, dec->awaiting, dec->awaiting_count, &dec->awaiting_capacity, sizeof *dec->awaiting);
+    dec->awaiting[dec->awaiting_count++] = (awaited){what, index};
+}
+
+/* The address of a variable as a constant. One in dynamic shared memory is no constant yet: it shares the register of
+ * the last one that is alike, and no other. */
+static uint16_t symbol_register(decoder *dec, const symbol *which, int64_t offset, int bits) {
+    uint64_t value = emu_symbol_address(which) + (uint64_t)offset;
+    if (!is_dynamic(which)) return emu_constant_register(dec, value, bits);
+    if (bits == 32) value = (uint32_t)value;
+    for (size_t i = dec->awaiting_count; i-- > 0;) {
+        if (dec->awaiting[i].what != AWAITING_REGISTER) continue;
+        const virtual_register *last = &dec->code->registers[dec->awaiting[i].index];
+        if (last->value == value && last->bits == bits) return (uint16_t)dec->awaiting[i].index;
+        break;
+    }
+    uint16_t added = new_register(
+        dec, (virtual_register){.prefix = "", .value = value, .kind = REGISTER_CONSTANT, .bits = (uint8_t)bits});
+    emu_await_dynamic(dec, AWAITING_REGISTER, added);
+    return added;
+}
+
+/* ---- operands ---- */
+
+static uint64_t literal_bits(decoder *dec, const operand *from, const type_info *type, int bits) {
+    uint64_t value = (uint64_t)from->value;
+    bool is_float = type && (type->family == 'f');
+    if (from->kind == OPERAND_FLOAT32) {
+        if (bits != 32) emu_refuse(dec, "an f32 number where %d bits are needed", bits);
+        return value;
+    }
+    if (from->kind == OPERAND_FLOAT64) {
+        if (bits == 64) return value;
+        if (bits != 32 || !is_float) emu_refuse(dec, "an f64 number where %d bits are needed", bits);
+        double wide;
+        memcpy(&wide, &value, sizeof wide);
+        float narrow = (float)wide;
+        uint32_t result;
+        memcpy(&result, &narrow, sizeof result);
+        return result;
+    }
+    if (is_float) emu_refuse(dec, "an integer where a floating-point number is needed");
+    return value;
+}
+
+/* A register and nothing about it. */
+static inline bool is_plain(const operand *from) {
+    return from->kind == OPERAND_REGISTER && !from->negated && from->second == NO_REGISTER;
+}
+
+uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *type, enum width_rule rule) {
+    int bits = type->bits < 16 ? 16 : type->bits;
+    if (is_plain(from) && dec->code->registers[from->reg].bits == bits) return (uint16_t)from->reg;
+    switch (from->kind) {
+    case OPERAND_INTEGER:
+    case OPERAND_FLOAT32:
+    case OPERAND_FLOAT64:
+        return emu_constant_register(dec, literal_bits(dec, from, type, bits), bits);
+    case OPERAND_SYMBOL: {
+        const symbol *which = &dec->load->module.symbols[from->symbol];
+        if (bits < 32 || (bits == 32 && (which->space == SPACE_GLOBAL || which->space == SPACE_CONST))) {
+            emu_refuse(dec, "the address of '%s' does not fit %d bits", which->name, bits);
+        }
+        return symbol_register(dec, which, from->value, bits);
+    }
+    case OPERAND_SPECIAL: {
+        if (bits == 32) return special_register_of(dec, (special_register)from->value);
+        uint16_t whole = special_register_of(dec, (special_register)from->value);
+        uint16_t result = emu_scratch_register(dec, bits);
+        op *o = emu_emit(dec, OP_LANES);
+        o->run.lanes = bits == 64 ? emu_lanes_wide_u32 : emu_lanes_low_16;
+        add_dest(o, result);
+        add_source(o, whole);
+        return result;
+    }
+    case OPERAND_REGISTER:
+        break;
+    default:
+        emu_refuse(dec, "a register or a number is needed");
+    }
+    if (!is_plain(from)) emu_refuse(dec, "'!' and '|' do not belong here");
+    const virtual_register *reg = &dec->code->registers[from->reg];
+    char name[64];
+    emu_register_name(reg, name, sizeof name);
+    if (reg->bits == 1) emu_refuse(dec, "predicate %s where a register is needed", name);
+    if (rule == EXACT || reg->bits < bits) {
+        emu_refuse(dec, "register %s has %d bits where %d are needed", name, reg->bits, bits);
+    }
+    if (reg->bits == 32) return (uint16_t)from->reg; /* a 16-bit reader looks at the low half only */
+    if (reg->bits != 64) emu_refuse(dec, "register %s is too wide", name);
+    uint16_t low = emu_scratch_register(dec, 32);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_truncate;
+    o->flags |= FLAG_COPY;
+    add_dest(o, low);
+    add_source(o, (uint16_t)from->reg);
+    return low;
+}
+
+uint16_t emu_source(decoder *dec, const operand *from, int bits, enum width_rule rule) {
+    static const type_info plain[] = {{"b16", 16, 'b'}, {"b32", 32, 'b'}, {"b64", 64, 'b'}, {"b128", 128, 'b'}};
+    return emu_source_of_type(dec, from, &plain[bits == 16 ? 0 : bits == 32 ? 1 : bits == 64 ? 2 : 3], rule);
+}
+
+uint16_t emu_dest(decoder *dec, const operand *to, int bits) {
+    if (bits < 16) bits = 16;
+    if (to->kind == OPERAND_SINK) return emu_scratch_register(dec, bits);
+    if (to->kind != OPERAND_REGISTER || to->negated) emu_refuse(dec, "a destination register is needed");
+    const virtual_register *reg = &dec->code->registers[to->reg];
+    if (reg->bits != bits) {
+        char name[64];
+        emu_register_name(reg, name, sizeof name);
+        emu_refuse(dec, "destination %s has %d bits where %d are needed", name, reg->bits, bits);
+    }
+    return (uint16_t)to->reg;
+}
+
+uint16_t emu_optional_predicate(decoder *dec, int reg) {
+    if (reg == NO_REGISTER) return NO_PREDICATE;
+    if (dec->code->registers[reg].bits != 1) emu_refuse(dec, "a predicate is needed");
+    return dec->code->registers[reg].slot;
+}
+
+uint16_t emu_predicate(decoder *dec, const operand *which) {
+    if (which->kind == OPERAND_SINK) return NO_PREDICATE;
+    if (which->kind != OPERAND_REGISTER) emu_refuse(dec, "a predicate is needed");
+    return emu_optional_predicate(dec, which->reg);
+}

@@ -1,0 +1,79 @@
+/* builder.h - the state of decoding one entry, and how the rules of decoding append ops to it.
+ *
+ *     uint16_t a = emu_source(dec, operand_at(dec, 1), 32, EXACT);
+ *     op *o = emu_emit(dec, OP_LANES);
+ *     add_source(o, a);
+ *
+ * Operands are checked here against the widths of the instruction: emu_source() and emu_dest() refuse a register of
+ * another width by name, and with WIDER allow a wider register as PTX does for ld, st and cvt.
+ */
+#ifndef FL_EMU_BUILDER_H
+#define FL_EMU_BUILDER_H
+
+#include "statement.h"
+
+/* A branch whose label is looked up at the end of the entry. */
+typedef struct branch {
+    operand label;
+    uint32_t op;
+} branch;
+
+/* What waits for the address of dynamic shared memory: the value of a register, the address of an op, or the second
+ * address of a cp.async. */
+enum awaiting { AWAITING_REGISTER, AWAITING_ADDRESS, AWAITING_TARGET };
+typedef struct awaited {
+    enum awaiting what;
+    uint32_t index;
+} awaited;
+
+typedef struct decoder {
+    loader *load;
+    entry *code;
+    uint32_t index; /* of the instruction */
+    const statement *in;
+    lane_function *lanes; /* of the form, for emu_decode_lanes() */
+    bool first;           /* no op of the instruction was emitted yet */
+    branch *branches;
+    awaited *awaiting;
+    size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
+    uint16_t constants[1024]; /* hash of constant registers, to share them */
+} decoder;
+
+/* A new register of an entry; refused by line where there are too many. */
+uint16_t emu_add_register(loader *load, entry *code, int line, virtual_register reg);
+
+enum width_rule { EXACT, WIDER };
+
+/* Refuse the statement: the reason, and its text. */
+_Noreturn void emu_refuse(decoder *dec, const char *format, ...) __attribute__((format(printf, 2, 3)));
+op *emu_emit(decoder *dec, op_kind kind);
+static inline const operand *operand_at(decoder *dec, int index) {
+    if (index >= dec->in->operand_count) emu_refuse(dec, "operand %d is missing", index + 1);
+    return &dec->in->operands[index];
+}
+void emu_expect_operands(decoder *dec, int least, int most);
+uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits);
+uint16_t emu_scratch_register(decoder *dec, int bits);
+/* The virtual register that holds an operand's value; literals and symbols become constants. */
+uint16_t emu_source(decoder *dec, const operand *from, int bits, enum width_rule rule);
+uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *type, enum width_rule rule);
+uint16_t emu_dest(decoder *dec, const operand *to, int bits);
+uint16_t emu_predicate(decoder *dec, const operand *which);
+uint16_t emu_optional_predicate(decoder *dec, int reg);
+/* Append a destination, then sources, to an op. */
+static inline void add_dest(op *o, uint16_t reg) {
+    o->r[o->dests++] = reg;
+}
+static inline void add_source(op *o, uint16_t reg) {
+    o->r[o->dests + o->sources++] = reg;
+}
+/* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: whoever uses
+ * that calls emu_await_dynamic() too. */
+uint64_t emu_symbol_address(const symbol *which);
+static inline bool is_dynamic(const symbol *which) {
+    return which->space == SPACE_SHARED && which->offset == UINT32_MAX;
+}
+void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
+bool emu_chose(const form_match *match, const char *modifier);
+
+#endif

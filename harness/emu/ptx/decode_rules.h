@@ -1,0 +1,15 @@
+/* decode_rules.h - the functions that the rows of the table of forms name: each decodes the statement of a decoder
+ * (builder.h) into ops. decode_values.c, decode_memory.c and decode_control.c have them. */
+#ifndef FL_EMU_DECODE_RULES_H
+#define FL_EMU_DECODE_RULES_H
+
+#include "forms.h"
+
+/* The rows of lane functions are all decoded by this one. */
+decode_function emu_decode_lanes;
+
+#define LANES_ROW(group, opcode, modifiers, operands, note, function)
+#define RULE_ROW(group, opcode, modifiers, operands, note, function) decode_function function;
+#include "forms_table.h"
+
+#endif

@@ -1,0 +1,21 @@
+/* forms.h - the table of PTX forms (forms_table.h), and the search in it. */
+#ifndef FL_EMU_FORMS_H
+#define FL_EMU_FORMS_H
+
+#include "statement.h"
+
+struct decoder;
+typedef void decode_function(struct decoder *dec, const form_match *match);
+
+typedef struct form {
+    emu_form row;
+    decode_function *decode;
+    lane_function *lanes; /* of a row that emu_decode_lanes() decodes, else NULL */
+} form;
+
+/* Rows by opcode, for emu_find_form(). */
+void emu_index_forms(loader *load);
+/* The form of an instruction; leaves by emu_load_fail() with a reason when there is none. */
+const form *emu_find_form(loader *load, const statement *in, form_match *match);
+
+#endif

@@ -1,0 +1,10 @@
+/* literals.h - numbers and strings of PTX: read at lex->at, which moves behind them. Malformed ones are refused. */
+#ifndef FL_EMU_LITERALS_H
+#define FL_EMU_LITERALS_H
+
+#include "token.h"
+
+void emu_scan_number(lexer *lex, token *tok);
+void emu_scan_string(lexer *lex, token *tok);
+
+#endif

@@ -1,0 +1,49 @@
+/* program.c - questions about a loaded program: its entries, where an instruction stands, how a register is called. */
+#include "program.h"
+
+int emu_entry_count(const emu_module *module) {
+    return (int)module->entry_count;
+}
+
+const emu_entry_info *emu_entry(const emu_module *module, int index) {
+    return index >= 0 && (size_t)index < module->entry_count ? &module->entries[index].info : NULL;
+}
+
+emu_place emu_place_of(const entry *code, uint32_t instruction_index) {
+    emu_place place = {0, "", "", 0, "", 0};
+    if (instruction_index >= code->instruction_count) return place;
+    const instruction *in = &code->instructions[instruction_index];
+    place.ptx_line = in->line;
+    place.ptx = in->text;
+    if (in->location < 0) return place;
+    const location *at = &code->locations[in->location];
+    place.file = at->file;
+    place.line = at->line;
+    if (at->parent < 0) return place;
+    while (at->parent >= 0) at = &code->locations[at->parent];
+    place.caller_file = at->file;
+    place.caller_line = at->line;
+    return place;
+}
+
+static const char *const special_names[SPECIAL_COUNT] = {
+    "%tid.x",          "%tid.y",       "%tid.z",   "%ntid.x",      "%ntid.y",      "%ntid.z",
+    "%ctaid.x",        "%ctaid.y",     "%ctaid.z", "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
+    "%laneid",         "%warpid",      "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt",
+    "%lanemask_ge",    "%lanemask_gt", "%smid",    "%nsmid",       "%gridid",      "%dynamic_smem_size",
+    "%total_smem_size"};
+
+const char *emu_special_name(special_register which) {
+    return special_names[which];
+}
+
+void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
+    if (reg->kind == REGISTER_SPECIAL)
+        snprintf(out, bytes, "%s", special_names[reg->value]);
+    else if (reg->kind == REGISTER_CONSTANT)
+        snprintf(out, bytes, "0x%llx", (unsigned long long)reg->value);
+    else if (reg->value == UINT64_MAX)
+        snprintf(out, bytes, "%s", reg->prefix);
+    else
+        snprintf(out, bytes, "%s%llu", reg->prefix, (unsigned long long)reg->value);
+}
