@@ -24,8 +24,8 @@ from analysis.files import root
 from analysis.ladder.config import Dtype, KernelConfig, config_set, parse_config
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import read_images
-from analysis.measure import executables, records, stats
-from analysis.measure.bench import add_measuring_arguments, clock_text, dtypes_of, kept, new_run_id
+from analysis.measure import executables, records, stats, summary
+from analysis.measure.bench import add_measuring_arguments, clock_text, dtypes_of, kept, new_run_id, samples_kept
 from analysis.measure.executables import NoGpu
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
@@ -172,7 +172,7 @@ class Search:
         ):
             raw["run"] = self.about | {"round": number, "stage": stage.number}
             record = records.parse(raw, self.version)
-            records.append(self.path, [kept(raw)])
+            records.append(self.path, [kept(raw, samples_kept(stage.rounds))])
             self.found[stage.number, number, record.config] = record
             self.tell(stage, number, done + 1, len(missing), begin)
             if self.deadline is not None and time.monotonic() > self.deadline:
@@ -244,7 +244,7 @@ def ranking(search: Search, forms: dict[str, Group], pruned: dict[str, str], rea
         remark = "winner" if form == order[0] else ""
         if ratio and reached[form] == reached[order[0]] and stats.speed_word(ratio[0].inverse()) in ("SAME", "UNSURE"):
             remark = "as fast as the winner, as far as can be told"
-        samples = sum(len(r.samples_ns) for (_, _, f), r in search.found.items() if f == form)
+        samples = sum(r.timed for (_, _, f), r in search.found.items() if f == form)
         listed.append(Ranked(forms[form], last[form], ratio[0] if ratio else None, samples, reached[form], remark))
     for form, group in forms.items():
         if form not in reached:
@@ -256,7 +256,7 @@ def ranking(search: Search, forms: dict[str, Group], pruned: dict[str, str], rea
 
 def _rounds(search: Search, form: str, stage: int) -> dict[tuple[str, int], stats.Round]:
     return {
-        (r.run_id, number): stats.Round(r.samples_ns, r.sm_clock_hz, r.discarded)
+        (r.run_id, number): summary.round_of(r)
         for (s, number, f), r in search.found.items()
         if s == stage and f == form
     }

@@ -26,7 +26,6 @@ from analysis.table import add_table_arguments, emit
 if TYPE_CHECKING:
     from analysis.measure.peers import Peers
 
-SAMPLES_KEPT = 64
 STARTUP_SECONDS = 60.0  # a run may take this much longer than its timed part: driver, inputs, reference
 
 
@@ -242,27 +241,43 @@ def rounds_of(
             about |= {"refused": [asdict(one) for one in refused]} if refused else {}
             for raw in found:
                 records.parse(raw, str(unit))
-            records.append(path, [kept(raw) | {"run": about} for raw in found])
+            records.append(path, [kept(raw, samples_kept(rounds)) | {"run": about} for raw in found])
     return path, run_id
 
 
-def kept(raw: dict[str, Any]) -> dict[str, Any]:
+def samples_kept(rounds: int) -> int:
+    """How many samples of a round a file keeps. Several rounds are compared by their medians, one by its samples."""
+    return 16 if rounds > 1 else 64
+
+
+def kept(raw: dict[str, Any], most: int) -> dict[str, Any]:
     """The record as it is kept: the program's name without the folders of this machine, and not too many samples."""
     argv = raw.get("argv")
-    return thinned(raw) | ({"argv": [f"bin/{Path(argv[0]).name}", *argv[1:]]} if argv else {})
+    return thinned(raw, most) | ({"argv": [f"bin/{Path(argv[0]).name}", *argv[1:]]} if argv else {})
 
 
-def thinned(raw: dict[str, Any]) -> dict[str, Any]:
-    """The record with at most SAMPLES_KEPT samples, evenly chosen; `kept_every` says how many each stands for.
+def thinned(raw: dict[str, Any], most: int) -> dict[str, Any]:
+    """The record with at most `most` samples and their clocks, in their order; `kept_of` says of how many.
 
-    Short kernels give thousands of samples a round. Median and quartiles in the record are those of all samples.
+    Short kernels give thousands of samples a round. Those kept lie at even steps of rank, the middle among them, so
+    that their median is the median of all.
     """
     timing = raw.get("timing")
-    if not timing or len(timing["samples_ns"]) <= SAMPLES_KEPT:
+    if not timing or len(timing["samples_ns"]) <= most:
         return raw
-    step = -(-len(timing["samples_ns"]) // SAMPLES_KEPT)
-    some = {name: timing[name][::step] for name in ("samples_ns", "sm_clock_hz")}
-    return raw | {"timing": timing | some | {"kept_every": step}}
+    times = timing["samples_ns"]
+    by_time = sorted(range(len(times)), key=lambda index: times[index])
+    chosen = sorted(by_time[rank] for rank in spread_ranks(len(times), most))
+    some = {name: [timing[name][index] for index in chosen] for name in ("samples_ns", "sm_clock_hz") if timing[name]}
+    return raw | {"timing": timing | some | {"kept_of": len(times)}}
+
+
+def spread_ranks(count: int, most: int) -> list[int]:
+    """At most `most` of the ranks 0 … count - 1: as many below the median as above, and the one or two that make it."""
+    half, side = count // 2, most // 2 - count % 2
+    below = [index * (half - 1) // max(1, side - 1) for index in range(side)]
+    middle = [half] if count % 2 else []
+    return [*below, *middle, *(count - 1 - rank for rank in reversed(below))]
 
 
 def gpu_name(version: str) -> str:

@@ -64,6 +64,7 @@ class Record:
     device: str
     samples_ns: tuple[float, ...]  # empty when nothing was timed, as on the emulator
     sm_clock_hz: tuple[float, ...]  # one a sample, or empty where it can't be read
+    timed: int  # samples that were timed and not discarded; a file may keep only some of them
     discarded: int  # samples thrown away because the clock was too low
     passed: bool | None  # None when nothing was checked
     error_over_bound: float | None
@@ -115,6 +116,7 @@ def parse(raw: Any, where: str = "record") -> Record:
         device=device_name(raw, where),
         samples_ns=samples,
         sm_clock_hz=clocks,
+        timed=_timed(timing, len(samples)),
         discarded=int(timing.get("discarded") or 0),
         passed=_verdict(check),
         error_over_bound=check.get("max_error_over_bound"),
@@ -170,6 +172,11 @@ def _clocks(timing: dict[str, Any]) -> tuple[float, ...]:
     clocks = timing.get("sm_clock_hz") or []
     known = all(type(clock) in (int, float) and clock > 0 for clock in clocks)
     return tuple(clocks) if known else ()
+
+
+def _timed(timing: dict[str, Any], kept: int) -> int:
+    """Samples that the kept ones were chosen from. Earlier tools wrote `kept_every`: one in so many was kept."""
+    return int(timing.get("kept_of") or kept) * int(timing.get("kept_every") or 1)
 
 
 def _object(raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:

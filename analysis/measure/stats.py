@@ -72,6 +72,7 @@ class Round:
     samples_ns: tuple[float, ...]
     sm_clock_hz: tuple[float, ...] = ()
     discarded: int = 0
+    timed: int = 0  # how many samples samples_ns was chosen from; 0: it holds all of them
 
     def median_ns(self) -> float:
         return median(self.samples_ns)
@@ -265,5 +266,5 @@ def _clock_ratio(first: Series, second: Series) -> float | None:
 
 def _discarded_share(side: Series) -> float:
     discarded = sum(one.discarded for one in side.values())
-    kept = sum(len(one.samples_ns) for one in side.values())
-    return discarded / (discarded + kept) if discarded else 0.0
+    used = sum(one.timed or len(one.samples_ns) for one in side.values())
+    return discarded / (discarded + used) if discarded else 0.0

@@ -43,9 +43,14 @@ def series(records: Iterable[Record]) -> dict[tuple[str, Problem], dict[tuple[st
     table: dict[tuple[str, Problem], dict[tuple[str, int], Round]] = {}
     for record in records:
         if record.passed is not False and record.samples_ns:
-            one = Round(record.samples_ns, record.sm_clock_hz, record.discarded)
-            table.setdefault((subject_name(record), record.problem), {})[record.run_id, record.round] = one
+            mine = table.setdefault((subject_name(record), record.problem), {})
+            mine[record.run_id, record.round] = round_of(record)
     return table
+
+
+def round_of(record: Record) -> Round:
+    """What a record says of one round."""
+    return Round(record.samples_ns, record.sm_clock_hz, record.discarded, record.timed)
 
 
 def reference_of(subjects: Sequence[str], against: str | None) -> str:
@@ -82,7 +87,7 @@ def _row(subject: str, problem: Problem, records: Sequence[Record], rounds: Seri
         subject=subject,
         problem=problem,
         rounds=len(rounds),
-        samples=sum(len(one.samples_ns) for one in rounds.values()),
+        samples=sum(one.timed for one in rounds.values()),
         tflops=problem.flop() / time / 1e3 if time else 0.0,
         sm_ghz=stats.median(clocks) / 1e9 if clocks else None,
         ratio=measured[0] if measured else None,

@@ -16,6 +16,7 @@ from analysis.ladder.headers import load_all
 from analysis.machine_code.regs import Row, read_csv
 from analysis.measure import stats
 from analysis.measure.records import read
+from analysis.measure.summary import round_of
 from analysis.publish.overview import HEADLINE
 from analysis.table import Cell, Table
 
@@ -79,8 +80,7 @@ def measured(folder: Path, version: str) -> dict[KernelConfig, Stages]:
     for record in records:
         if record.run_id == newest and record.samples_ns:
             stages = found.setdefault(parse_short_form(record.config), {})
-            one = stats.Round(record.samples_ns, record.sm_clock_hz, record.discarded)
-            stages.setdefault(record.raw["run"]["stage"], {})[newest, record.round] = one
+            stages.setdefault(record.raw["run"]["stage"], {})[newest, record.round] = round_of(record)
     return found
 
 

@@ -1,12 +1,15 @@
 """Bench: rounds, order, records, budget, resumption and what happens when a version refuses or is wrong."""
 
 import json
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.files import root
@@ -180,18 +183,33 @@ def test_the_default_file_is_that_of_the_gpu(fake: FakeBin, tmp_path: Path, monk
     assert len(records.read(tmp_path / "logs" / "bench" / "rtx-3090.jsonl").records) == 1
 
 
-def test_many_samples_are_thinned_evenly() -> None:
-    timing = {"samples_ns": list(range(1000)), "sm_clock_hz": list(range(1000)), "median": 499.5}
-    kept = bench.thinned({"timing": timing})["timing"]
-    assert kept["samples_ns"] == kept["sm_clock_hz"] == list(range(0, 1000, kept["kept_every"]))
-    assert len(kept["samples_ns"]) <= bench.SAMPLES_KEPT
-    assert kept["median"] == 499.5
-    assert bench.thinned({"timing": None}) == {"timing": None}
+@given(st.lists(st.floats(1.0, 1e9), min_size=1, max_size=200), st.sampled_from([16, 64]))
+def test_many_samples_are_thinned_and_keep_their_median_and_their_order(times: list[float], most: int) -> None:
+    timing = {"samples_ns": times, "sm_clock_hz": list(range(len(times))), "q1": 5.0}
+    kept = bench.thinned({"timing": timing}, most)["timing"]
+    chosen = kept["sm_clock_hz"]
+    assert chosen == sorted(set(chosen)) and kept["samples_ns"] == [times[index] for index in chosen]
+    assert statistics.median(kept["samples_ns"]) == statistics.median(times)
+    assert len(chosen) == len(times) if len(times) <= most else most - 1 <= len(chosen) <= most
+    assert {min(times), max(times)} <= set(kept["samples_ns"])
+    assert kept["q1"] == 5.0 and kept.get("kept_of", len(times)) == len(times)
+
+
+def test_what_has_no_clocks_or_was_not_timed_is_thinned_too() -> None:
+    kept = bench.thinned({"timing": {"samples_ns": [1.0] * 100, "sm_clock_hz": []}}, 16)["timing"]
+    assert (len(kept["samples_ns"]), kept["sm_clock_hz"], kept["kept_of"]) == (16, [], 100)
+    assert bench.thinned({"timing": None}, 16) == {"timing": None}
+
+
+def test_a_single_round_keeps_more_samples(fake: FakeBin, tmp_path: Path) -> None:
+    for rounds, most in (("1", 64), ("2", 16)):
+        run(tmp_path, "--versions", "v01", "--rounds", rounds, "--min-samples", "200")
+        assert len(records.read(tmp_path / "out.jsonl").records[-1].samples_ns) == most
 
 
 def test_records_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
-    assert bench.kept({"argv": [str(tmp_path / "bin/v07"), "--seq", "512"]})["argv"][0] == "bin/v07"
-    assert bench.kept({"peer": "fa2"}) == {"peer": "fa2"}
+    assert bench.kept({"argv": [str(tmp_path / "bin/v07"), "--seq", "512"]}, 16)["argv"][0] == "bin/v07"
+    assert bench.kept({"peer": "fa2"}, 16) == {"peer": "fa2"}
 
 
 def test_peers_stand_among_the_versions() -> None:

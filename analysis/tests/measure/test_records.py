@@ -60,6 +60,14 @@ def test_what_was_not_timed_has_no_samples_and_unread_clocks_are_no_clocks() -> 
     assert records.parse(raw(timing=timing)).sm_clock_hz == ()
 
 
+def test_a_record_says_how_many_samples_its_own_stand_for() -> None:
+    timing = raw()["timing"]
+    assert records.parse(raw()).timed == 3
+    assert records.parse(raw(timing=timing | {"kept_of": 157})).timed == 157
+    assert records.parse(raw(timing=timing | {"kept_every": 17})).timed == 51
+    assert records.parse(raw(timing=timing | {"kept_of": 62, "kept_every": 17})).timed == 62 * 17
+
+
 @pytest.mark.parametrize("schema", [0, 2, None, "1"])
 def test_another_schema_is_refused_by_number(schema: object) -> None:
     with pytest.raises(RecordError, match=f"schema {schema!r}.*reads schema 1"):

@@ -1,6 +1,7 @@
 """Statistics on synthetic samples: known shifts, drift, throttling, and the honesty of the intervals."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -158,6 +159,13 @@ def test_throttled_samples_give_no_verdict() -> None:
     verdict = stats.compare(rounds(1000, 6, 1), rounds(800, 6, 2, discarded=20))
     assert verdict.word == "UNSURE"
     assert "discarded" in verdict.reason
+
+
+def test_discarded_samples_are_a_share_of_those_timed_not_of_those_kept() -> None:
+    after = {key: replace(one, discarded=20, timed=1000) for key, one in rounds(800, 6, 2).items()}
+    assert stats.compare(rounds(1000, 6, 1), after).word == "FASTER"
+    throttled = {key: replace(one, discarded=2000) for key, one in after.items()}
+    assert stats.compare(rounds(1000, 6, 1), throttled).word == "UNSURE"
 
 
 def test_one_throttled_round_does_not_give_a_wrong_verdict() -> None:
