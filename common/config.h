@@ -2,8 +2,7 @@
  *
  *     launch_shape shape = config_launch_shape(&config, seq, heads, batch, multiprocessors);
  *
- * Included by the kernels (C++20) and by the harness (C11); analysis/ladder/config.py mirrors the field order. A field added
- * later goes to the end and is zero in older configurations, so that every short form keeps its meaning.
+ * Included by the kernels (C++20) and by the harness (C11). Each field is a row of common/config_fields.h.
  */
 #ifndef FL_CONFIG_H
 #define FL_CONFIG_H
@@ -15,26 +14,8 @@
 enum dtype { FP16 = 5, BF16 = 15 };
 
 typedef struct KernelConfig {
-    enum dtype dtype;
-    int d_head;  /* elements of one head's row; 128 in every version so far */
-    int B_r;     /* query rows of one CTA */
-    int B_c;     /* keys and values of one KV block */
-    int n_warps; /* warps of one CTA, each with B_r / n_warps query rows */
-    bool async_copy;
-    bool eager_load_blocks;
-    bool swizzled;
-    /* 8-wide fragments read from shared memory for one step of the matmul; 0 is the whole block before the matmul */
-    int Q_mma_load_K_tiles;
-    int K_mma_load_K_tiles;
-    int V_mma_load_K_tiles;
-    bool mma_double_buffer_loads;
-    bool optimized_softmax;
-    bool lazy_rescale; /* l and O are rescaled only once a row's maximum has outgrown the one in use by a threshold */
-    int stages;        /* blocks in the ring of K and V in shared memory; 0 is one of each, handed over by barriers */
-    int slack;         /* KV blocks by which the warps may drift apart, of `stages` */
-    bool padded_rows;  /* rows in shared memory are 16 bytes longer than d_head elements */
-    bool split_tail;   /* Q blocks that would be a last, partly filled wave of CTAs are cut into one slice a warp */
-    bool persistent;   /* a CTA for each multiprocessor takes one Q block after another; only with split_tail */
+#define FIELD(type, name, word, since, help) type name;
+#include "common/config_fields.h"
 } KernelConfig;
 
 typedef struct launch_shape {

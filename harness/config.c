@@ -1,50 +1,103 @@
 #include "harness/config.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+enum type { TYPE_DTYPE, TYPE_INT, TYPE_BOOL };
+
 static const struct {
-    const char *name;
+    const char *name, *word;
+    enum type type;
     size_t offset;
-    bool after_load; /* stands behind load_Q_K_V_tiles */
-} FEATURES[] = {
-    {"async", offsetof(KernelConfig, async_copy), false},
-    {"eager", offsetof(KernelConfig, eager_load_blocks), false},
-    {"swizzled", offsetof(KernelConfig, swizzled), false},
-    {"buffer", offsetof(KernelConfig, mma_double_buffer_loads), true},
-    {"opt_softmax", offsetof(KernelConfig, optimized_softmax), true},
-    {"lazy", offsetof(KernelConfig, lazy_rescale), true},
-    {"padded", offsetof(KernelConfig, padded_rows), true},
-    {"split_tail", offsetof(KernelConfig, split_tail), true},
-    {"persistent", offsetof(KernelConfig, persistent), true},
+} FIELDS[] = {
+#define FIELD(type, name, word, since, help)                                                                           \
+    {#name, word, _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),            \
+     offsetof(KernelConfig, name)},
+#include "common/config_fields.h"
 };
-enum { N_FEATURES = sizeof FEATURES / sizeof *FEATURES, FIRST_AFTER_COUNTS = 6 };
+enum { N_FIELDS = sizeof FIELDS / sizeof *FIELDS };
 
-/* Items with a number, "stages_4"; they stand between "lazy" and "padded", and zero is not printed. */
-static const struct {
-    const char *name;
-    size_t offset;
-} COUNTS[] = {{"stages", offsetof(KernelConfig, stages)}, {"slack", offsetof(KernelConfig, slack)}};
-enum { N_COUNTS = sizeof COUNTS / sizeof *COUNTS };
+enum {
+    WORDS_SIZE = 1 /* the words of all items, or the names of all fields */
+#define FIELD(type, name, word, since, help) +sizeof word + sizeof #name
+#include "common/config_fields.h"
+};
 
 static const struct {
-    const char *name;
+    const char *name, *number;
     enum dtype dtype;
-} DTYPES[] = {{"fp16", FP16}, {"bf16", BF16}};
-
-static bool *feature_of(KernelConfig *config, int i) {
-    return (bool *)((char *)config + FEATURES[i].offset);
-}
-
-static int *count_of(KernelConfig *config, int i) {
-    return (int *)((char *)config + COUNTS[i].offset);
-}
+} DTYPES[] = {{"FP16", "5", FP16}, {"BF16", "15", BF16}};
 
 const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
+}
+
+static int value_of(const KernelConfig *config, int field) {
+    const char *const place = (const char *)config + FIELDS[field].offset;
+    switch (FIELDS[field].type) {
+    case TYPE_DTYPE:
+        return (int)*(const enum dtype *)place;
+    case TYPE_INT:
+        return *(const int *)place;
+    default:
+        return *(const bool *)place;
+    }
+}
+
+static void set_value(KernelConfig *config, int field, int value) {
+    char *const place = (char *)config + FIELDS[field].offset;
+    switch (FIELDS[field].type) {
+    case TYPE_DTYPE:
+        *(enum dtype *)place = (enum dtype)value;
+        break;
+    case TYPE_INT:
+        *(int *)place = value;
+        break;
+    default:
+        *(bool *)place = value;
+        break;
+    }
+}
+
+/* The field after the last of those that share the word of this one: of one item, or of the parenthesis. */
+static int item_end(int first) {
+    int end = first + 1;
+    while (end < N_FIELDS && !strcmp(FIELDS[end].word, FIELDS[first].word)) end++;
+    return end;
+}
+
+/* A text that grows; what does not fit is cut. */
+struct writer {
+    char *text;
+    size_t size, length;
+};
+
+static void __attribute__((format(printf, 2, 3))) append(struct writer *writer, const char *format, ...) {
+    const size_t left = writer->size - writer->length;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(writer->text + writer->length, left, format, arguments);
+    va_end(arguments);
+    writer->length += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left - 1;
+}
+
+static void append_value(struct writer *writer, const KernelConfig *config, int field) {
+    const int value = value_of(config, field);
+    switch (FIELDS[field].type) {
+    case TYPE_DTYPE:
+        append(writer, "%s", value == FP16 ? "FP16" : "BF16");
+        break;
+    case TYPE_INT:
+        append(writer, "%d", value);
+        break;
+    default:
+        append(writer, "%s", value ? "true" : "false");
+        break;
+    }
 }
 
 /* A piece of text, without the blanks around it. */
@@ -74,160 +127,155 @@ static int span_number(struct span span) {
     return value;
 }
 
-static enum status parse_dtype(struct span span, const char *text, enum dtype *dtype, struct failure *failure) {
+static enum status parse_dtype(struct span span, const char *text, KernelConfig *config, struct failure *failure) {
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
-        if (span_is(span, DTYPES[i].name) || span_number(span) == (int)DTYPES[i].dtype) {
-            *dtype = DTYPES[i].dtype;
+        if (span_is(span, DTYPES[i].name) || span_is(span, DTYPES[i].number)) {
+            config->dtype = DTYPES[i].dtype;
             return STATUS_OK;
         }
-    return fail(failure, STATUS_USAGE, "config '%s': unknown dtype '%.*s'; FP16 (5) and BF16 (15) exist", text,
-                span.length, span.start);
+    return fail(failure, STATUS_USAGE, "config '%s': unknown dtype '%.*s': expected FP16 or BF16", text, span.length,
+                span.start);
 }
 
 /* "(dtype, d_head, B_r, B_c, n_warps)" */
 static enum status parse_shape(struct span shape, const char *text, KernelConfig *config, struct failure *failure) {
+    char names[WORDS_SIZE];
+    struct writer known = {names, sizeof names, 0};
+    const int expected = item_end(0);
+    for (int i = 0; i < expected; i++) append(&known, "%s%s", i ? ", " : "", FIELDS[i].name);
     if (shape.length < 2 || shape.start[0] != '(' || shape.start[shape.length - 1] != ')')
-        return fail(failure, STATUS_USAGE, "config '%s': expected '(dtype, d_head, B_r, B_c, n_warps):', found '%.*s'",
-                    text, shape.length, shape.start);
-    int *const numbers[] = {&config->d_head, &config->B_r, &config->B_c, &config->n_warps};
+        return fail(failure, STATUS_USAGE, "config '%s': expected '(%s):', found '%.*s'", text, names, shape.length,
+                    shape.start);
     const char *const end = shape.start + shape.length - 1;
-    int parts = 0;
-    for (const char *start = shape.start + 1; start <= end; parts++) {
-        const char *comma = memchr(start, ',', (size_t)(end - start));
-        if (!comma) comma = end;
-        const struct span part = trimmed(start, comma);
-        if (parts == 0) {
-            const enum status status = parse_dtype(part, text, &config->dtype, failure);
+    int found = 1;
+    for (const char *at = shape.start; at < end; at++) found += *at == ',';
+    if (found != expected)
+        return fail(failure, STATUS_USAGE, "config '%s': expected %d values in the parenthesis (%s), found %d", text,
+                    expected, names, found);
+    const char *start = shape.start + 1;
+    for (int i = 0; i < expected; i++) {
+        const char *const comma = memchr(start, ',', (size_t)(end - start)), *const stop = comma ? comma : end;
+        const struct span part = trimmed(start, stop);
+        const int number = span_number(part);
+        if (FIELDS[i].type == TYPE_DTYPE) {
+            const enum status status = parse_dtype(part, text, config, failure);
             if (status) return status;
-        } else if (parts <= 4 && (*numbers[parts - 1] = span_number(part)) < 0) {
-            return fail(failure, STATUS_USAGE, "config '%s': '%.*s' is not a number", text, part.length, part.start);
+        } else if (number < 0) {
+            return fail(failure, STATUS_USAGE, "config '%s': %s = '%.*s': must be a number of at most 9 digits", text,
+                        FIELDS[i].name, part.length, part.start);
+        } else {
+            set_value(config, i, number);
         }
-        start = comma + 1;
+        start = stop + 1;
     }
-    if (parts != 5)
-        return fail(failure, STATUS_USAGE,
-                    "config '%s': expected 4 numbers after the dtype (d_head, B_r, B_c, n_warps), found %d", text,
-                    parts - 1);
     return STATUS_OK;
 }
 
-/* "load_Q_K_V_tiles"; false where the item is not of that form. */
-static bool parse_load(struct span item, KernelConfig *config) {
-    static const char before[] = "load_", after[] = "_tiles";
-    int *const tiles[] = {&config->Q_mma_load_K_tiles, &config->K_mma_load_K_tiles, &config->V_mma_load_K_tiles};
-    const char *at = item.start + strlen(before);
-    const char *const end = item.start + item.length - strlen(after);
-    if (end <= at || strncmp(item.start, before, strlen(before)) != 0 || strncmp(end, after, strlen(after)) != 0)
-        return false;
-    for (int i = 0; i < 3; i++) {
-        const char *stop = at;
-        while (stop < end && *stop != '_') stop++;
-        if ((i == 2) != (stop == end)) return false;
-        if ((*tiles[i] = span_number((struct span){at, (int)(stop - at)})) < 0) return false;
-        at = stop + 1;
-    }
-    return true;
+/* How many characters of a word stand before its first number; all of them in the word of a bool. */
+static int before_numbers(const char *word) {
+    int length = 0;
+    while (word[length] && !isupper((unsigned char)word[length])) length++;
+    return length;
 }
 
-/* "stages_4" or "slack_1": the place of its number in the config and the number; NULL where the item is neither. */
-static int *parse_count(struct span item, KernelConfig *config, int *value) {
-    for (int i = 0; i < N_COUNTS; i++) {
-        const int length = (int)strlen(COUNTS[i].name);
-        if (item.length <= length + 1 || memcmp(item.start, COUNTS[i].name, (size_t)length) != 0 ||
-            item.start[length] != '_' || item.start[length + 1] == '0')
-            continue;
-        *value = span_number((struct span){item.start + length + 1, item.length - length - 1});
-        if (*value > 0) return count_of(config, i);
+/* Whether an item has the form of the word of a field, and the values it gives to the fields that share the word. */
+static bool read_item(struct span item, int field, int *values) {
+    const char *at = item.start, *const end = item.start + item.length;
+    const int numbers = item_end(field) - field;
+    int n = 0;
+    values[0] = true;
+    for (const char *word = FIELDS[field].word; *word; word++) {
+        if (isupper((unsigned char)*word)) {
+            const char *stop = at;
+            while (stop < end && isdigit((unsigned char)*stop)) stop++;
+            if (numbers == 1 && at < end && *at == '0') return false; /* a field that is 0 has no item */
+            if ((values[n++] = span_number((struct span){at, (int)(stop - at)})) < 0) return false;
+            at = stop;
+        } else if (at == end || *at++ != *word) {
+            return false;
+        }
     }
-    return NULL;
+    return at == end;
+}
+
+/* Read one item into the config; `seen` says for each field whether its item was there. */
+static enum status parse_item(struct span item, const char *text, KernelConfig *config, bool *seen,
+                              struct failure *failure) {
+    char words[WORDS_SIZE];
+    struct writer known = {words, sizeof words, 0};
+    for (int i = item_end(0); i < N_FIELDS; i = item_end(i)) {
+        const char *const word = FIELDS[i].word;
+        const int end = item_end(i), before = before_numbers(word);
+        int values[N_FIELDS];
+        append(&known, "%s%s", known.length ? ", " : "", word);
+        if (read_item(item, i, values)) {
+            if (seen[i])
+                return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length,
+                            item.start);
+            seen[i] = true;
+            for (int field = i; field < end; field++) set_value(config, field, values[field - i]);
+            return STATUS_OK;
+        }
+        if (word[before] && item.length >= before && !memcmp(item.start, word, (size_t)before))
+            return fail(failure, STATUS_USAGE,
+                        "config '%s': '%.*s' must have the form %s with numbers from %d to 999999999", text,
+                        item.length, item.start, word, end - i == 1);
+    }
+    return fail(failure, STATUS_USAGE, "config '%s': unknown feature '%.*s': expected one of %s", text, item.length,
+                item.start, words);
 }
 
 static enum status parse_features(struct span list, const char *text, KernelConfig *config, struct failure *failure) {
-    bool seen_load = false;
+    bool seen[N_FIELDS] = {0};
     const char *const end = list.start + list.length;
     for (const char *start = list.start; start <= end;) {
         const char *plus = memchr(start, '+', (size_t)(end - start));
         if (!plus) plus = end;
-        const struct span item = trimmed(start, plus);
+        const enum status status = parse_item(trimmed(start, plus), text, config, seen, failure);
+        if (status) return status;
         start = plus + 1;
-        bool *flag = NULL;
-        for (int i = 0; i < N_FEATURES; i++)
-            if (strlen(FEATURES[i].name) == (size_t)item.length && !memcmp(item.start, FEATURES[i].name, item.length))
-                flag = feature_of(config, i);
-        if (!flag && item.length > 4 && !strncmp(item.start, "load", 4)) {
-            if (!parse_load(item, config))
-                return fail(failure, STATUS_USAGE, "config '%s': '%.*s' is not of the form load_Q_K_V_tiles", text,
-                            item.length, item.start);
-            flag = &seen_load;
-        }
-        int value = 0, *const count = parse_count(item, config, &value);
-        if (!flag && !count)
-            return fail(failure, STATUS_USAGE,
-                        "config '%s': unknown feature '%.*s'; known are async, eager, swizzled, load_Q_K_V_tiles, "
-                        "buffer, opt_softmax, lazy, stages_N, slack_N, padded, split_tail, persistent",
-                        text, item.length, item.start);
-        if (count ? *count : *flag)
-            return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length, item.start);
-        if (count)
-            *count = value;
-        else
-            *flag = true;
     }
-    if (!seen_load) return fail(failure, STATUS_USAGE, "config '%s': load_Q_K_V_tiles is missing", text);
+    for (int i = item_end(0); i < N_FIELDS; i = item_end(i))
+        if (item_end(i) - i > 1 && !seen[i])
+            return fail(failure, STATUS_USAGE, "config '%s': the item %s is missing", text, FIELDS[i].word);
     return STATUS_OK;
 }
 
-enum status config_check(const KernelConfig *config, const char *text, struct failure *failure) {
-    const struct {
-        const char *name;
-        int value;
-    } positive[] = {
-        {"d_head", config->d_head}, {"B_r", config->B_r}, {"B_c", config->B_c}, {"n_warps", config->n_warps}};
-    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
-        if (positive[i].value <= 0 || positive[i].value > 65536)
-            return fail(failure, STATUS_USAGE, "config '%s': %s = %d: must be positive and at most 65536", text,
-                        positive[i].name, positive[i].value);
-    if (config->d_head % 64)
-        return fail(failure, STATUS_USAGE, "config '%s': d_head = %d: must be a multiple of 64", text, config->d_head);
-    if (config->B_c % 16)
-        return fail(failure, STATUS_USAGE, "config '%s': B_c = %d: must be a multiple of 16, the depth of one mma",
-                    text, config->B_c);
-    if (config->B_r % (16 * config->n_warps))
-        return fail(
-            failure, STATUS_USAGE,
-            "config '%s': B_r = %d: must be a multiple of 16 rows for each of n_warps = %d warps, that is of %d", text,
-            config->B_r, config->n_warps, 16 * config->n_warps);
-    const int per_step = config->mma_double_buffer_loads ? 16 : 8;
-    const struct {
-        const char *name, *depth_name;
-        int tiles, depth;
-    } loads[] = {{"Q_mma_load_K_tiles", "d_head", config->Q_mma_load_K_tiles, config->d_head},
-                 {"K_mma_load_K_tiles", "d_head", config->K_mma_load_K_tiles, config->d_head},
-                 {"V_mma_load_K_tiles", "B_c", config->V_mma_load_K_tiles, config->B_c}};
-    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
-        if (loads[i].tiles == 1 || (loads[i].tiles & (loads[i].tiles - 1)))
-            return fail(failure, STATUS_USAGE, "config '%s': %s = %d: must be 0 or a power of two from 2 on", text,
-                        loads[i].name, loads[i].tiles);
-        if (loads[i].tiles > loads[i].depth / per_step)
-            return fail(failure, STATUS_USAGE, "config '%s': %s = %d: must be at most %s / %d = %d", text,
-                        loads[i].name, loads[i].tiles, loads[i].depth_name, per_step, loads[i].depth / per_step);
+/* Whether an expression of a rule holds "cfg.NAME". */
+static bool names_field(const char *expression, const char *name) {
+    const size_t length = strlen(name);
+    while ((expression = strstr(expression, "cfg."))) {
+        expression += strlen("cfg.");
+        if (!strncmp(expression, name, length) && !isalnum((unsigned char)expression[length]) &&
+            expression[length] != '_')
+            return true;
     }
-    if (config->Q_mma_load_K_tiles && config->Q_mma_load_K_tiles != config->K_mma_load_K_tiles)
-        return fail(failure, STATUS_USAGE,
-                    "config '%s': Q_mma_load_K_tiles = %d: must be 0 or equal to K_mma_load_K_tiles = %d", text,
-                    config->Q_mma_load_K_tiles, config->K_mma_load_K_tiles);
-    if (config->stages == 1)
-        return fail(failure, STATUS_USAGE, "config '%s': stages = 1: must be 0 or at least 2", text);
-    if (config->slack > (config->stages ? config->stages - 2 : 0))
-        return fail(failure, STATUS_USAGE,
-                    "config '%s': slack = %d: must be from 0 to stages - 2, so that one block at least is fetched "
-                    "ahead, and 0 without stages",
-                    text, config->slack);
-    if (config->swizzled && config->padded_rows)
-        return fail(failure, STATUS_USAGE,
-                    "config '%s': padded_rows = true: must be false where swizzled = true, either keeps the banks "
-                    "apart",
-                    text);
+    return false;
+}
+
+/* "B_r = 64: must be a multiple of 16 rows for each warp (n_warps = 8)" */
+static enum status broken(const KernelConfig *config, const char *text, const char *name, const char *holds,
+                          const char *sentence, struct failure *failure) {
+    char value[16], others[WORDS_SIZE + N_FIELDS * 16];
+    struct writer subject = {value, sizeof value, 0}, rest = {others, sizeof others, 0};
+    others[0] = 0;
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (!strcmp(FIELDS[i].name, name)) {
+            append_value(&subject, config, i);
+        } else if (names_field(holds, FIELDS[i].name)) {
+            append(&rest, "%s%s = ", rest.length ? ", " : " (", FIELDS[i].name);
+            append_value(&rest, config, i);
+        }
+    }
+    return fail(failure, STATUS_USAGE, "config '%s': %s = %s: %s%s%s", text, name, value, sentence, others,
+                rest.length ? ")" : "");
+}
+
+static enum status check(const KernelConfig *config, const char *text, struct failure *failure) {
+    const KernelConfig cfg = *config;
+#define RULE(name, holds, sentence)                                                                                    \
+    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+#include "common/config_fields.h"
     return STATUS_OK;
 }
 
@@ -242,85 +290,66 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
         return fail(failure, STATUS_USAGE, "config '%s': ':' and the features are missing after '%.*s'", text,
                     shape.length, shape.start);
     status = parse_features(trimmed(colon + 1, end), text, config, failure);
-    return status ? status : config_check(config, text, failure);
+    return status ? status : check(config, text, failure);
 }
 
 char *config_format(const KernelConfig *config, char *text) {
-    KernelConfig copy = *config;
-    int n = snprintf(text, CONFIG_TEXT_SIZE, "(%s, %d, %d, %d, %d): ", config->dtype == FP16 ? "FP16" : "BF16",
-                     config->d_head, config->B_r, config->B_c, config->n_warps);
-    for (int i = 0; i < N_FEATURES && !FEATURES[i].after_load; i++)
-        if (*feature_of(&copy, i)) n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "%s+", FEATURES[i].name);
-    n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "load_%d_%d_%d_tiles", config->Q_mma_load_K_tiles,
-                  config->K_mma_load_K_tiles, config->V_mma_load_K_tiles);
-    for (int i = 0; i < N_FEATURES; i++) {
-        for (int k = 0; k < N_COUNTS && i == FIRST_AFTER_COUNTS; k++)
-            if (*count_of(&copy, k))
-                n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "+%s_%d", COUNTS[k].name, *count_of(&copy, k));
-        if (FEATURES[i].after_load && *feature_of(&copy, i))
-            n += snprintf(text + n, CONFIG_TEXT_SIZE - (size_t)n, "+%s", FEATURES[i].name);
+    struct writer form = {text, CONFIG_TEXT_SIZE, 0};
+    for (int i = 0; i < item_end(0); i++) {
+        append(&form, "%s", i ? ", " : "(");
+        append_value(&form, config, i);
+    }
+    append(&form, "): ");
+    const size_t shape_length = form.length;
+    for (int i = item_end(0); i < N_FIELDS; i = item_end(i)) {
+        int field = i;
+        if (item_end(i) - i == 1 && !value_of(config, i)) continue;
+        if (form.length > shape_length) append(&form, "+");
+        for (const char *word = FIELDS[i].word; *word; word++) {
+            if (isupper((unsigned char)*word))
+                append_value(&form, config, field++);
+            else
+                append(&form, "%c", *word);
+        }
     }
     return text;
 }
 
 /* Read one literal such as "Li128E", "Lb1E" or "L5dtype15E" at *at; false where there is none of this type. */
-static bool symbol_value(const char **at, const char *end, const char *type, int *value) {
-    const size_t length = strlen(type);
+static bool symbol_value(const char **at, const char *end, enum type type, int *value) {
+    static const char *const starts[] = {[TYPE_DTYPE] = "L5dtype", [TYPE_INT] = "Li", [TYPE_BOOL] = "Lb"};
+    const size_t length = strlen(starts[type]);
     const char *p = *at;
-    if ((size_t)(end - p) < length || memcmp(p, type, length) != 0) return false;
+    if ((size_t)(end - p) < length || memcmp(p, starts[type], length) != 0) return false;
     p += length;
     const char *const stop = memchr(p, 'E', (size_t)(end - p));
     if (!stop || (*value = span_number((struct span){p, (int)(stop - p)})) < 0) return false;
+    if (type == TYPE_DTYPE && *value != FP16 && *value != BF16) return false;
+    if (type == TYPE_BOOL && *value > 1) return false;
     *at = stop + 1;
     return true;
 }
 
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
     static const char before[] = "_Z13flash_forwardIXtl12KernelConfig", after[] = "EEEv12forward_args";
-    static const char types[] = "diiiibbbiiibbbiibbb"; /* of the fields in order: dtype, int, bool */
-    enum { FIELDS = sizeof types - 1, FIRST_FIELDS = 13 };
     if (length < strlen(before) + strlen(after) || memcmp(symbol, before, strlen(before)) != 0 ||
         memcmp(symbol + length - strlen(after), after, strlen(after)) != 0)
         return false;
     const char *at = symbol + strlen(before), *const end = symbol + length - strlen(after);
-    int values[FIELDS] = {0};
-    for (int i = 0; i < FIELDS && (i < FIRST_FIELDS || at < end); i++) { /* a symbol may lack the later ones */
-        if (!symbol_value(&at, end, types[i] == 'd' ? "L5dtype" : types[i] == 'b' ? "Lb" : "Li", &values[i]))
-            return false;
-        if (types[i] == 'b' && values[i] > 1) return false;
+    int value;
+    *config = (KernelConfig){.dtype = FP16};
+    for (int i = 0; i < N_FIELDS && (i < item_end(0) || at < end); i++) { /* a symbol may lack the later ones */
+        if (!symbol_value(&at, end, FIELDS[i].type, &value)) return false;
+        set_value(config, i, value);
     }
-    for (int later; at < end;) /* fields added after those known here: only their zero means what we know */
-        if (!(symbol_value(&at, end, "Lb", &later) || symbol_value(&at, end, "Li", &later)) || later != 0) return false;
-    if (values[0] != FP16 && values[0] != BF16) return false;
-    *config = (KernelConfig){(enum dtype)values[0],
-                             values[1],
-                             values[2],
-                             values[3],
-                             values[4],
-                             values[5],
-                             values[6],
-                             values[7],
-                             values[8],
-                             values[9],
-                             values[10],
-                             values[11],
-                             values[12],
-                             values[13],
-                             values[14],
-                             values[15],
-                             values[16],
-                             values[17],
-                             values[18]};
+    while (at < end) /* fields added after those known here: only their zero means what we know */
+        if (!(symbol_value(&at, end, TYPE_BOOL, &value) || symbol_value(&at, end, TYPE_INT, &value)) || value != 0)
+            return false;
     return true;
 }
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {
-    KernelConfig x = *a, y = *b;
-    for (int i = 0; i < N_FEATURES; i++)
-        if (*feature_of(&x, i) != *feature_of(&y, i)) return false;
-    for (int i = 0; i < N_COUNTS; i++)
-        if (*count_of(&x, i) != *count_of(&y, i)) return false;
-    return a->dtype == b->dtype && a->d_head == b->d_head && a->B_r == b->B_r && a->B_c == b->B_c &&
-           a->n_warps == b->n_warps && a->Q_mma_load_K_tiles == b->Q_mma_load_K_tiles &&
-           a->K_mma_load_K_tiles == b->K_mma_load_K_tiles && a->V_mma_load_K_tiles == b->V_mma_load_K_tiles;
+    for (int i = 0; i < N_FIELDS; i++)
+        if (value_of(a, i) != value_of(b, i)) return false;
+    return true;
 }

@@ -2,7 +2,8 @@
  *
  *     config_parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", &config, &failure);
  *
- * analysis/ladder/config.py does the same in Python; analysis/tests/fixtures/config_cases.txt is a test of both.
+ * Everything comes from the rows of common/config_fields.h, as in analysis/ladder/config.py; tests give both the same
+ * texts.
  */
 #ifndef FL_HARNESS_CONFIG_H
 #define FL_HARNESS_CONFIG_H
@@ -13,20 +14,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { CONFIG_TEXT_SIZE = 160 }; /* enough for every short form */
+/* Enough for every short form: the word of each field, its number and what parts it from the next. */
+enum {
+    CONFIG_TEXT_SIZE = 1
+#define FIELD(type, name, word, since, help) +sizeof word + sizeof "-2147483648, "
+#include "common/config_fields.h"
+};
 
 /* Read a short form, up to the first '|' so that a row of a table works. dtype is a name in any case or its number;
- * features may stand in any order, each once. STATUS_USAGE names the part that is wrong. */
+ * features may stand in any order, each once. STATUS_USAGE names the part that is wrong, or field, value and rule of
+ * the first broken rule. */
 enum status config_parse(const char *text, KernelConfig *config, struct failure *failure);
 
 /* Write the short form into text, which holds CONFIG_TEXT_SIZE bytes; returns text. */
 char *config_format(const KernelConfig *config, char *text);
 
-/* Check the rules that every version shares; STATUS_USAGE names field, value and rule. */
-enum status config_check(const KernelConfig *config, const char *text, struct failure *failure);
-
-/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`): 13 values or more; those of
- * fields that are not known here must be zero. False for any other symbol. */
+/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis
+ * may be missing, and are zero; those that are not known here must be zero. False for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);

@@ -293,7 +293,7 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     version = load(root(), args.version)
     config = parse_short_form(args.config) if args.config else version.header.config
     if args.dtype:
-        config = replace(config, dtype=Dtype[args.dtype.upper()])
+        config = config.replace(dtype=Dtype[args.dtype.upper()])
     executable = executables.bin_folder() / "dump" / args.version
     if not executable.exists():
         build = f"make DUMP=1 {args.version}" + (f" KERNELS='{config}'" if args.config else "")

@@ -3,18 +3,20 @@
     config = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer")
     config.symbol()     # _Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...
 
-Field order and meaning are those of common/config.h. Every printed form parses back to an equal value. The short form
-is also parsed by the harness; both are tested on analysis/tests/fixtures/config_cases.txt.
+Fields, words and rules are the rows of common/config_fields.h, as in the harness. Every printed form parses back to an
+equal value.
 """
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, make_dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
+from analysis.ladder.c_source import Names, predicate
+from analysis.ladder.fields import FIELDS, ITEMS, PARENTHESIS, RULES, SHAPE, Field, Item
 
 
 class ConfigError(AnalysisError):
@@ -28,71 +30,80 @@ class Dtype(IntEnum):
     BF16 = 15
 
 
-@dataclass(frozen=True, order=True)
-class KernelConfig:
-    """One kernel instance; compares and sorts field by field. Construction checks the rules of `broken_rules`."""
+TYPES: Mapping[str, type[int]] = {"enum dtype": Dtype, "int": int, "bool": bool}  # of the list, and of the values
+FIELD_TYPES = {name: TYPES[row.type] for name, row in FIELDS.items()}
+CASTS = {Dtype: "dtype", int: "int", bool: "bool"}  # in a demangled name
+LITERALS = {Dtype: "L5dtype", int: "Li", bool: "Lb"}  # in a mangled one
 
-    dtype: Dtype
-    d_head: int
-    B_r: int
-    B_c: int
-    n_warps: int
-    async_copy: bool = False
-    eager_load_blocks: bool = False
-    swizzled: bool = False
-    Q_mma_load_K_tiles: int = 0
-    K_mma_load_K_tiles: int = 0
-    V_mma_load_K_tiles: int = 0
-    mma_double_buffer_loads: bool = False
-    optimized_softmax: bool = False
-    lazy_rescale: bool = False
-    stages: int = 0
-    slack: int = 0
-    padded_rows: bool = False
-    split_tail: bool = False
-    persistent: bool = False
+if TYPE_CHECKING:
+
+    class _Fields:
+        """To the type checker a field is an int, as bool and Dtype are too."""
+
+        dtype: Dtype
+
+        def __init__(self, dtype: int, d_head: int, B_r: int, B_c: int, n_warps: int, **others: int) -> None: ...
+        def __getattr__(self, name: str) -> int: ...
+        def __lt__(self, other: "_Fields") -> bool: ...
+
+else:
+
+    def _column(row: Field) -> tuple:
+        kind = TYPES[row.type]
+        return (row.name, kind) if row.word == PARENTHESIS else (row.name, kind, field(default=kind(0)))
+
+    _Fields = make_dataclass(
+        "_Fields",
+        [_column(row) for row in FIELDS.values()],
+        namespace={"__post_init__": lambda config: None},  # so that one of a class below is called
+        frozen=True,
+        order=True,
+    )
+
+
+class KernelConfig(_Fields):
+    """One kernel instance, with the fields of the list; compares and sorts field by field.
+
+    Fields that are not in the parenthesis of a short form may be left out, and are zero. Construction checks the rules.
+    """
 
     def __post_init__(self) -> None:
-        broken = broken_rules(self)
+        broken = broken_rule(self)
         if broken:
-            raise ConfigError("; ".join(broken))
+            raise ConfigError(broken)
+
+    def replace(self, **values: int) -> "KernelConfig":
+        """The same configuration with other values of some fields."""
+        return KernelConfig(**dict(zip(FIELDS, self.values(), strict=True)) | values)
 
     def short_form(self, include_d_head: bool = True, include_tuple: bool = True) -> str:
         """`(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles`, without the head size or the parenthesis on request."""
-        features = [
-            *(name for name, field in FEATURES_BEFORE_LOAD if getattr(self, field)),
-            f"load_{self.Q_mma_load_K_tiles}_{self.K_mma_load_K_tiles}_{self.V_mma_load_K_tiles}_tiles",
-            *(name for name, field in FEATURES_AFTER_LOAD if getattr(self, field)),
-            *(f"{name}_{getattr(self, name)}" for name in COUNTS if getattr(self, name)),
-            *(name for name, field in FEATURES_AFTER_COUNTS if getattr(self, field)),
-        ]
-        numbers = [self.d_head] if include_d_head else []
-        numbers += [self.B_r, self.B_c, self.n_warps]
-        shape = f"({self.dtype.name}, {', '.join(map(str, numbers))}): "
-        return (shape if include_tuple else "") + "+".join(features)
+        shape = [cpp_literal(getattr(self, row.name)) for row in SHAPE if row.name != "d_head" or include_d_head]
+        items = [self._item(item) for item in ITEMS]
+        return (f"({', '.join(shape)}): " if include_tuple else "") + "+".join(filter(None, items))
+
+    def _item(self, item: Item) -> str:
+        values = [getattr(self, row.name) for row in item.fields]
+        if not item.required and not values[0]:
+            return ""
+        numbers = iter(values)
+        return re.sub("[A-Z]", lambda _: str(next(numbers)), item.word)
 
     def __str__(self) -> str:
         return self.short_form()
 
     def to_cpp(self) -> str:
-        """The C++ literal, as instances.cuh spells it: `KernelConfig{FP16, 128, 64, 64, 4, true, ...}`.
-
-        Later fields are written up to the last that is not zero.
-        """
-        values = list(self.values())
-        while len(values) > FIRST_VALUES and not values[-1]:
-            values.pop()
-        return f"KernelConfig{{{', '.join(_cpp_literal(value) for value in values)}}}"
+        """The C++ literal, as instances.cuh spells it: `KernelConfig{FP16, 128, 64, 64, 4, true, ...}`."""
+        return f"KernelConfig{{{', '.join(map(cpp_literal, self.values()))}}}"
 
     def symbol(self) -> str:
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
-        letters = {Dtype: "5dtype", bool: "b", int: "i"}
-        values = "".join(f"L{letters[type(value)]}{int(value)}E" for value in self.values())
+        values = "".join(f"{LITERALS[type(value)]}{int(value)}E" for value in self.values())
         return f"{SYMBOL_START}{values}{SYMBOL_END}"
 
-    def values(self) -> tuple[Dtype | int | bool, ...]:
-        """The field values in order."""
-        return tuple(getattr(self, field.name) for field in fields(self))
+    def values(self) -> tuple[int, ...]:
+        """The field values in order, each of its field's type."""
+        return tuple(getattr(self, name) for name in FIELDS)
 
     def threads(self) -> int:
         """Threads of one CTA."""
@@ -104,42 +115,13 @@ class KernelConfig:
         rows = self.B_r + 2 * self.B_c * max(self.stages, 1)
         return rows * row_bytes + 16 * self.stages
 
-    def flop(self, batch: int, heads: int, seq: int) -> int:
-        """Every floating-point operation of the algorithm, the per-block rescaling included.
-
-        4·B_r·B_c·d + B_r·(4·B_c + d + 4) for each pair of blocks and B_r·d for each Q block, as the published
-        ladder counts them.
-        """
-        block = 4 * self.B_r * self.B_c * self.d_head + self.B_r * (4 * self.B_c + self.d_head + 4)
-        q_blocks, kv_blocks = seq // self.B_r, seq // self.B_c
-        return batch * heads * q_blocks * (kv_blocks * block + self.B_r * self.d_head)
-
-    def attn_flop(self, batch: int, heads: int, seq: int) -> int:
-        """The published ladder's count: two matmuls, 4·seq²·d, and 6·seq² for the softmax of every head."""
-        return batch * heads * (4 * seq * seq * self.d_head + 6 * seq * seq)
-
-
-# The items of a short form, in printed order; load_Q_K_V_tiles stands between the first two groups, and numbers such
-# as stages_4 between the last two.
-FEATURES_BEFORE_LOAD = (("async", "async_copy"), ("eager", "eager_load_blocks"), ("swizzled", "swizzled"))
-FEATURES_AFTER_LOAD = (
-    ("buffer", "mma_double_buffer_loads"),
-    ("opt_softmax", "optimized_softmax"),
-    ("lazy", "lazy_rescale"),
-)
-FEATURES_AFTER_COUNTS = (("padded", "padded_rows"), ("split_tail", "split_tail"), ("persistent", "persistent"))
-COUNTS = ("stages", "slack")
-FEATURES = dict(FEATURES_BEFORE_LOAD + FEATURES_AFTER_LOAD + FEATURES_AFTER_COUNTS)
-TILE_FIELDS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
-
-FIELD_TYPES: dict[str, type] = {field.name: field.type for field in fields(KernelConfig)}  # type: ignore[misc]
-FIRST_VALUES = 13  # a symbol or a brace list holds at least these; fields added later are zero where they are missing
 
 SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
 SYMBOL_END = "EEEv12forward_args"
 
 
-def _cpp_literal(value: Dtype | int | bool) -> str:
+def cpp_literal(value: int) -> str:
+    """A value of a field as C++ spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.name if isinstance(value, Dtype) else str(value)
@@ -147,57 +129,35 @@ def _cpp_literal(value: Dtype | int | bool) -> str:
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
+NAMES = Names(tuple(FIELDS), constants={**{dtype.name: int(dtype) for dtype in Dtype}, "true": 1, "false": 0})
+_PREDICATES = [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in RULES]
 
-def broken_rules(config: KernelConfig) -> list[str]:
-    """One sentence for each rule that the values break, naming field, value and rule. Empty for a valid config."""
+
+def broken_rule(config: KernelConfig) -> str:
+    """Field, value and sentence of the first rule that the values break, as the harness words it; empty if none."""
     for name, kind in FIELD_TYPES.items():
         value = getattr(config, name)
         if type(value) is not kind:
-            return [f"{name} = {value!r}: must be of type {kind.__name__}"]
-    broken = [
-        f"{name} = {getattr(config, name)}: must be positive"
-        for name in ("d_head", "B_r", "B_c", "n_warps")
-        if getattr(config, name) <= 0
-    ]
-    if broken:
-        return broken
-    if config.d_head % 64:
-        broken.append(f"d_head = {config.d_head}: must be a multiple of 64")
-    if config.B_c % 16:
-        broken.append(f"B_c = {config.B_c}: must be a multiple of 16, the depth of one mma")
-    if config.B_r % (16 * config.n_warps):
-        broken.append(
-            f"B_r = {config.B_r}: must be a multiple of 16 rows for each of n_warps = {config.n_warps} warps, "
-            f"that is of {16 * config.n_warps}"
-        )
-    per_step = 16 if config.mma_double_buffer_loads else 8
-    for name, depth_name in zip(TILE_FIELDS, ("d_head", "d_head", "B_c"), strict=True):
-        tiles, most = getattr(config, name), getattr(config, depth_name) // per_step
-        if tiles < 0 or tiles == 1 or tiles & (tiles - 1):
-            broken.append(f"{name} = {tiles}: must be 0 or a power of two from 2 on")
-        elif tiles > most:
-            buffered = " with mma_double_buffer_loads" if config.mma_double_buffer_loads else ""
-            broken.append(f"{name} = {tiles}: must be at most {depth_name} / {per_step} = {most}{buffered}")
-    if config.Q_mma_load_K_tiles not in (0, config.K_mma_load_K_tiles):
-        broken.append(
-            f"Q_mma_load_K_tiles = {config.Q_mma_load_K_tiles}: must be 0 or equal to "
-            f"K_mma_load_K_tiles = {config.K_mma_load_K_tiles}"
-        )
-    if config.stages < 0 or config.stages == 1:
-        broken.append(f"stages = {config.stages}: must be 0 or at least 2")
-    elif not 0 <= config.slack <= max(config.stages - 2, 0):
-        broken.append(
-            f"slack = {config.slack}: must be from 0 to stages - 2, so that one block at least is fetched ahead, and 0 "
-            "without stages"
-        )
-    if config.swizzled and config.padded_rows:
-        broken.append("padded_rows = true: must be false where swizzled = true, either keeps the banks apart")
-    if config.persistent and not config.split_tail:
-        broken.append("persistent = true: must be false without split_tail, which numbers the Q blocks along the grid")
-    return broken
+            return f"{name} = {value!r}: must be of type {kind.__name__}"
+    for rule, holds in _PREDICATES:
+        if not holds(config):
+            others = ", ".join(f"{name} = {cpp_literal(getattr(config, name))}" for name in rule.others())
+            said = f"{rule.field} = {cpp_literal(getattr(config, rule.field))}: {rule.sentence}"
+            return said + (f" ({others})" if others else "")
+    return ""
+
+
+def _checked(values: Mapping[str, int], text: str) -> KernelConfig:
+    try:
+        return KernelConfig(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{text!r}: {error}") from None
 
 
 # ---- parsers ---------------------------------------------------------------------------------------------------------
+
+BLANKS = " \t\n\v\f\r"  # what C's isspace takes
+SHAPE_NAMES = ", ".join(row.name for row in SHAPE)
 
 
 def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfig:
@@ -206,33 +166,36 @@ def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfi
     dtype may be a name in any case or its number; features may stand in any order. A text printed without d_head or
     without the parenthesis takes these fields from `base`. Unknown, repeated, missing or trailing parts are errors.
     """
-    form = text.split("|", 1)[0].strip()
+    form = text.split("|", 1)[0].strip(BLANKS)
     shape_text, colon, feature_text = form.rpartition(":")
     if form and not colon and base is not None and not form.startswith("("):
-        return replace(base, **_parse_features(form, text))
-    dtype, d_head, B_r, B_c, n_warps = _parse_shape(shape_text if colon else form, base, text)
+        shape = {row.name: getattr(base, row.name) for row in SHAPE}
+        return _checked(shape | _parse_features(form, text), text)
+    shape = _parse_shape((shape_text if colon else form).strip(BLANKS), base, text)
     if not colon:
         raise ConfigError(f"{text!r}: ':' and the features are missing after {form!r}")
-    return KernelConfig(dtype, d_head, B_r, B_c, n_warps, **_parse_features(feature_text, text))
+    return _checked(shape | _parse_features(feature_text, text), text)
 
 
-def _parse_shape(shape: str, base: KernelConfig | None, text: str) -> tuple[Dtype, int, int, int, int]:
-    match = re.fullmatch(r"\s*\(([^()]*)\)\s*", shape)
-    if not match:
-        raise ConfigError(f"{text!r}: expected '(dtype, d_head, B_r, B_c, n_warps):', found {shape.strip()!r}")
-    dtype_text, *number_texts = (part.strip() for part in match[1].split(","))
-    dtype = _parse_dtype(dtype_text, text)
-    for number in number_texts:
-        if not re.fullmatch(r"[0-9]{1,9}", number):
-            raise ConfigError(f"{text!r}: {number!r} is not a number")
-    numbers = [int(number) for number in number_texts]
-    if len(numbers) == 3 and base is not None:
-        numbers.insert(0, base.d_head)
-    if len(numbers) != 4:
+def _parse_shape(shape: str, base: KernelConfig | None, text: str) -> dict[str, int]:
+    if len(shape) < 2 or shape[0] != "(" or shape[-1] != ")":
+        raise ConfigError(f"{text!r}: expected '({SHAPE_NAMES}):', found {shape!r}")
+    parts = [part.strip(BLANKS) for part in shape[1:-1].split(",")]
+    if len(parts) == len(SHAPE) - 1 and base is not None:
+        parts.insert(1, str(base.d_head))
+    if len(parts) != len(SHAPE):
         raise ConfigError(
-            f"{text!r}: expected 4 numbers after the dtype (d_head, B_r, B_c, n_warps), found {len(numbers)}"
+            f"{text!r}: expected {len(SHAPE)} values in the parenthesis ({SHAPE_NAMES}), found {len(parts)}"
         )
-    return (dtype, numbers[0], numbers[1], numbers[2], numbers[3])
+    return {row.name: _shape_value(row, part, text) for row, part in zip(SHAPE, parts, strict=True)}
+
+
+def _shape_value(row: Field, word: str, text: str) -> int:
+    if TYPES[row.type] is Dtype:
+        return _parse_dtype(word, text)
+    if not re.fullmatch(r"[0-9]{1,9}", word):
+        raise ConfigError(f"{text!r}: {row.name} = {word!r}: must be a number of at most 9 digits")
+    return int(word)
 
 
 def _parse_dtype(word: str, text: str) -> Dtype:
@@ -242,30 +205,31 @@ def _parse_dtype(word: str, text: str) -> Dtype:
     raise ConfigError(f"{text!r}: unknown dtype {word!r}: expected FP16 or BF16")
 
 
-def _parse_features(feature_text: str, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in (part.strip() for part in feature_text.split("+")):
-        load = re.fullmatch(r"load_([0-9]{1,9})_([0-9]{1,9})_([0-9]{1,9})_tiles", item)
-        if load:
-            new: dict[str, Any] = dict(zip(TILE_FIELDS, map(int, load.groups()), strict=True))
-        elif item in FEATURES:
-            new = {FEATURES[item]: True}
-        elif count := re.fullmatch(rf"({'|'.join(COUNTS)})_([1-9][0-9]{{0,8}})", item):
-            new = {count[1]: int(count[2])}
-        elif item.startswith("load_"):
-            raise ConfigError(f"{text!r}: {item!r} must have the form load_Q_K_V_tiles with three numbers")
-        else:
-            known = (
-                "async, eager, swizzled, load_Q_K_V_tiles, buffer, opt_softmax, lazy, stages_N, slack_N, padded, "
-                "split_tail, persistent"
-            )
-            raise ConfigError(f"{text!r}: unknown feature {item!r}: expected one of {known}")
+def _parse_features(feature_text: str, text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for word in (part.strip(BLANKS) for part in feature_text.split("+")):
+        new = _parse_item(word, text)
         if found.keys() & new.keys():
-            raise ConfigError(f"{text!r}: repeated feature {item!r}")
+            raise ConfigError(f"{text!r}: repeated feature {word!r}")
         found |= new
-    if TILE_FIELDS[0] not in found:
-        raise ConfigError(f"{text!r}: the item load_Q_K_V_tiles is missing")
-    return dict.fromkeys(FEATURES.values(), False) | dict.fromkeys(COUNTS, 0) | found
+    for item in ITEMS:
+        if item.required and item.fields[0].name not in found:
+            raise ConfigError(f"{text!r}: the item {item.word} is missing")
+    return found
+
+
+def _parse_item(word: str, text: str) -> dict[str, int]:
+    for item in ITEMS:
+        if match := item.pattern.fullmatch(word):
+            values = [int(number) for number in match.groups()] or [True]
+            return {row.name: value for row, value in zip(item.fields, values, strict=True)}
+        if item.start and word.startswith(item.start):
+            least = 0 if item.required else 1
+            raise ConfigError(
+                f"{text!r}: {word!r} must have the form {item.word} with numbers from {least} to 999999999"
+            )
+    known = ", ".join(item.word for item in ITEMS)
+    raise ConfigError(f"{text!r}: unknown feature {word!r}: expected one of {known}")
 
 
 def parse_braces(text: str) -> KernelConfig:
@@ -290,29 +254,27 @@ def parse_symbol(symbol: str) -> KernelConfig:
     match = re.fullmatch(re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + SYMBOL_END, symbol)
     if not match:
         raise ConfigError(f"{symbol!r}: not the symbol of a flash_forward instance")
-    names = {"5dtype": "dtype", "i": "int", "b": "bool"}
-    literals = re.findall(r"L(5dtype|i|b)(n?)([0-9]+)E", match[1])
-    return _from_values([(names[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals], symbol)
+    casts = {LITERALS[kind]: CASTS[kind] for kind in CASTS}
+    literals = re.findall(r"(L5dtype|Li|Lb)(n?)([0-9]+)E", match[1])
+    return _from_values([(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals], symbol)
 
 
 def _from_values(values: Sequence[tuple[str | None, str]], text: str) -> KernelConfig:
     """A config from (cast, value) pairs in field order. Values past the last field must be zero."""
-    if len(values) < FIRST_VALUES:
-        raise ConfigError(f"{text!r}: KernelConfig holds {len(values)} values, expected at least {FIRST_VALUES}")
-    names = list(FIELD_TYPES)
-    for index, (_, word) in enumerate(values[len(names) :], start=len(names) + 1):
+    if len(values) < len(SHAPE):
+        raise ConfigError(f"{text!r}: KernelConfig holds {len(values)} values, expected at least {len(SHAPE)}")
+    for index, (_, word) in enumerate(values[len(FIELDS) :], start=len(FIELDS) + 1):
         if word not in ("0", "false"):
-            raise ConfigError(f"{text!r}: value {index} of KernelConfig is {word}, but only {len(names)} are known")
-    arguments: dict[str, Any] = {}
-    for name, (cast, word) in zip(names, values, strict=False):
-        kind = FIELD_TYPES[name]
-        if cast is not None and cast != {Dtype: "dtype", int: "int", bool: "bool"}[kind]:
+            raise ConfigError(f"{text!r}: value {index} of KernelConfig is {word}, but only {len(FIELDS)} are known")
+    arguments: dict[str, int] = {}
+    for (name, kind), (cast, word) in zip(FIELD_TYPES.items(), values, strict=False):
+        if cast is not None and cast != CASTS[kind]:
             raise ConfigError(f"{text!r}: {name} is written as ({cast}){word}, but is not of that type")
         arguments[name] = _value_of(kind, name, word, text)
-    return KernelConfig(**arguments)
+    return _checked(arguments, text)
 
 
-def _value_of(kind: type, name: str, word: str, text: str) -> Dtype | int | bool:
+def _value_of(kind: type[int], name: str, word: str, text: str) -> int:
     if kind is Dtype:
         return _parse_dtype(word, text)
     if kind is bool and word in ("0", "1", "false", "true"):
@@ -388,9 +350,7 @@ def progression_of_all_shapes() -> list[KernelConfig]:
         for B_r, B_c, n_warps in itertools.product((128, 64), (128, 64, 32), (4, 8))
         if B_r >= B_c and not (B_r < 128 and n_warps == 8)
     ]
-    return [
-        replace(config, B_r=B_r, B_c=B_c, n_warps=n_warps) for B_r, B_c, n_warps in shapes for config in PROGRESSION
-    ]
+    return [config.replace(B_r=B_r, B_c=B_c, n_warps=n_warps) for B_r, B_c, n_warps in shapes for config in PROGRESSION]
 
 
 def tuning_space() -> list[KernelConfig]:
@@ -402,8 +362,7 @@ def tuning_space() -> list[KernelConfig]:
     for dtype, B_r, B_c, Q_tiles, K_tiles, V_tiles, buffer, opt_softmax in product:
         if not worth_tuning(B_r, B_c, Q_tiles, K_tiles):
             continue
-        config = replace(
-            _shape(dtype, B_r, B_c),
+        config = _shape(dtype, B_r, B_c).replace(
             async_copy=True,
             eager_load_blocks=True,
             swizzled=True,
@@ -441,7 +400,7 @@ SET_HELP = (
 
 def default_set(header: KernelConfig) -> list[KernelConfig]:
     """A version's default instances: the configuration of its header in FP16 and in BF16."""
-    return [replace(header, dtype=dtype) for dtype in Dtype]
+    return [header.replace(dtype=dtype) for dtype in Dtype]
 
 
 def is_named_set(text: str) -> bool:
@@ -487,7 +446,7 @@ def _set_part(part: str, header: KernelConfig | None) -> Iterable[KernelConfig]:
 def differences(a: KernelConfig, b: KernelConfig) -> list[tuple[str, str, str]]:
     """(field, value in a, value in b) of every field in which two configurations differ, as C++ spells the values."""
     return [
-        (name, _cpp_literal(left), _cpp_literal(right))
-        for name, left, right in zip(FIELD_TYPES, a.values(), b.values(), strict=True)
+        (name, cpp_literal(left), cpp_literal(right))
+        for name, left, right in zip(FIELDS, a.values(), b.values(), strict=True)
         if left != right
     ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
+from analysis.ladder.c_source import without_comments
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import is_cubin, read_bytes, read_images
 from analysis.machine_code.subjects import VERSION, cubins_of_version, normal_arch
@@ -97,7 +98,7 @@ def parse_ptx(text: str, name: str = "PTX") -> Module:
 class _Parser:
     def __init__(self, text: str, name: str) -> None:
         self.name = name
-        self.text = _without_comments(text)
+        self.text = without_comments(text)
         self.line = 1
         self.at = 0
         self.files: dict[str, str] = {}
@@ -298,13 +299,6 @@ class _Parser:
             target=target,
             location=self.location,
         )
-
-
-def _without_comments(text: str) -> str:
-    def blank(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
-
-    return re.sub(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
 
 
 def _split_operands(text: str) -> list[str] | None:

@@ -89,7 +89,7 @@ static void symbols(void) {
         "_Z13flash_forwardv",
         FIRST AFTER "x",
         "x" FIRST AFTER,
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0E" AFTER,      /* twelve values */
+        BEFORE "L5dtype5ELi128ELi64ELi64E" AFTER,                                      /* four values */
         FIRST LATER "Lb1E" AFTER,                                                      /* an unknown field in use */
         FIRST "Lb2E" AFTER,                                                            /* no such bool, lazy_rescale */
         FIRST "Lb1ELb0E" AFTER,                                                        /* bool for int */
@@ -101,6 +101,8 @@ static void symbols(void) {
         BEFORE "L5dtype5ELi12800000000ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* too long */
     };
     ok(decodes(FIRST AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "a symbol of thirteen values");
+    ok(decodes(BEFORE "L5dtype5ELi128ELi64ELi64ELi4E" AFTER, "(FP16, 128, 64, 64, 4): load_0_0_0_tiles"),
+       "a symbol of the parenthesis alone");
     ok(decodes(FIRST LATER AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "the later fields, all zero");
     ok(decodes(FIRST LATER "Lb0ELi0E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "unknown fields, zero");
     ok(decodes(FIRST "Lb1ELi4E" AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+lazy+stages_4"),

@@ -156,7 +156,7 @@ def test_the_first_block_in_the_kernels_order_is_named() -> None:
 
 @pytest.mark.parametrize(("factor", "lazy", "right"), [(2**7, True, True), (2**9, True, False), (2**7, False, False)])
 def test_the_maximum_of_a_lazy_kernel_may_lag_by_a_factor_of_256(factor: int, lazy: bool, right: bool) -> None:
-    config = replace(CONFIG, optimized_softmax=True, lazy_rescale=True)
+    config = CONFIG.replace(optimized_softmax=True, lazy_rescale=True)
     m = made([0, 1, 2, 3]).m.copy()
     m[0, 0, 1, 2:, 5] -= np.log(factor) * np.sqrt(128)
     dump = replace(online_softmax.reference(config, PROBLEM, 1, range(4), m)[0], m=m)

@@ -1,9 +1,7 @@
 """Configurations: every printed form parses back equal, bad text is refused by name, sets have their exact members."""
 
 import contextlib
-import re
 import subprocess
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +91,7 @@ def test_shortened_forms_parse_back_against_a_base(config: KernelConfig) -> None
 
 
 def test_a_shortened_form_without_a_base_is_refused() -> None:
-    with pytest.raises(ConfigError, match="4 numbers"):
+    with pytest.raises(ConfigError, match="5 values"):
         c.parse_short_form(V01.short_form(include_d_head=False))
     with pytest.raises(ConfigError, match=r"expected '\(dtype"):
         c.parse_short_form(V01.short_form(include_tuple=False))
@@ -118,26 +116,23 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
             assert isinstance(c.parse_config(head + text), KernelConfig)
 
 
-def test_field_order_is_that_of_the_c_header() -> None:
-    header = (Path(__file__).parents[3] / "common/config.h").read_text()
-    body = header[header.index("typedef struct KernelConfig {") : header.index("} KernelConfig;")]
-    names = re.findall(r"^ +(?:enum dtype|int|bool) (\w+);", body, re.MULTILINE)
-    assert names == [field.name for field in fields(KernelConfig)]
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"d_head": 96}, ["d_head = 96", "multiple of 64"]),
-        ({"B_r": 0}, ["B_r = 0", "positive"]),
-        ({"n_warps": 8}, ["B_r = 64", "n_warps = 8", "128"]),
+        ({"B_r": 0}, ["B_r = 0", "from 1 to 65536"]),
+        ({"d_head": 131072}, ["d_head = 131072", "from 1 to 65536"]),
+        ({"n_warps": 8}, ["B_r = 64", "16 rows for each warp", "(n_warps = 8)"]),
         ({"B_c": 40}, ["B_c = 40", "multiple of 16"]),
         ({"V_mma_load_K_tiles": 1}, ["V_mma_load_K_tiles = 1", "power of two"]),
         ({"V_mma_load_K_tiles": 6}, ["V_mma_load_K_tiles = 6", "power of two"]),
-        ({"V_mma_load_K_tiles": 16}, ["V_mma_load_K_tiles = 16", "B_c / 8 = 8"]),
-        ({"V_mma_load_K_tiles": 8, "mma_double_buffer_loads": True}, ["V_mma_load_K_tiles = 8", "B_c / 16 = 4"]),
-        ({"K_mma_load_K_tiles": 32}, ["K_mma_load_K_tiles = 32", "d_head / 8 = 16"]),
-        ({"Q_mma_load_K_tiles": 2}, ["Q_mma_load_K_tiles = 2", "K_mma_load_K_tiles = 0"]),
+        ({"V_mma_load_K_tiles": 16}, ["V_mma_load_K_tiles = 16", "B_c / 8", "B_c = 64"]),
+        (
+            {"V_mma_load_K_tiles": 8, "mma_double_buffer_loads": True},
+            ["V_mma_load_K_tiles = 8", "B_c / 16", "mma_double_buffer_loads = true"],
+        ),
+        ({"K_mma_load_K_tiles": 32}, ["K_mma_load_K_tiles = 32", "d_head / 8", "d_head = 128"]),
+        ({"Q_mma_load_K_tiles": 2}, ["Q_mma_load_K_tiles = 2", "equal to K's", "K_mma_load_K_tiles = 0"]),
         ({"async_copy": 1}, ["async_copy = 1", "bool"]),
         ({"stages": 1}, ["stages = 1", "at least 2"]),
         ({"stages": -1}, ["stages = -1", "at least 2"]),
@@ -151,7 +146,7 @@ def test_field_order_is_that_of_the_c_header() -> None:
 )
 def test_a_broken_rule_is_named_with_field_and_value(change: dict[str, int], words: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
-        replace(V01, **change)  # type: ignore[arg-type]
+        V01.replace(**change)
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
@@ -175,9 +170,9 @@ def test_later_fields_may_follow_when_they_are_zero() -> None:
 def test_later_fields_may_be_missing() -> None:
     later = "Lb0ELi0ELi0ELb0ELb0ELb0E"
     assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
-    assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == replace(V01, lazy_rescale=True, stages=4)
-    with pytest.raises(ConfigError, match="12 values"):
-        c.parse_symbol(V01_SYMBOL.replace("Lb0E" + later, ""))
+    assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == V01.replace(lazy_rescale=True, stages=4)
+    with pytest.raises(ConfigError, match="4 values, expected at least 5"):
+        c.parse_symbol(V01_SYMBOL[: V01_SYMBOL.index("ELi4ELb1") + 1] + "EEEv12forward_args")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +241,7 @@ def test_set_sizes_and_members() -> None:
 
 
 def test_default_and_lists() -> None:
-    both = [V01, replace(V01, dtype=Dtype.BF16)]
+    both = [V01, V01.replace(dtype=Dtype.BF16)]
     assert c.config_set("", V01) == c.config_set("default", V01) == both
     assert c.config_set(f"{both[1]};{both[0]} ; default", V01) == both[::-1]
 
@@ -258,13 +253,11 @@ def test_unknown_sets_are_refused(name: str) -> None:
 
 
 def test_figures_that_follow_from_a_config() -> None:
-    big = replace(V01, B_r=128)
+    big = V01.replace(B_r=128)
     assert (V01.threads(), V01.smem_bytes(), big.smem_bytes()) == (128, 49152, 65536)
-    assert V01.attn_flop(16, 16, 4096) == 2_224_793_059_328
-    assert big.flop(16, 16, 4096) == 2_225_195_712_512
 
 
 def test_differences_name_fields() -> None:
-    other = replace(V01, dtype=Dtype.BF16, swizzled=True)
+    other = V01.replace(dtype=Dtype.BF16, swizzled=True)
     assert c.differences(V01, other) == [("dtype", "FP16", "BF16"), ("swizzled", "false", "true")]
     assert c.differences(V01, V01) == []

@@ -162,7 +162,7 @@ def test_generated_texts(tmp_path: Path) -> None:
     assert [parse_braces(line) for line in lines] == kept and len(kept) == 3
     assert lines[0] == (
         "template __global__ void flash_forward<KernelConfig{FP16, 128, 64, 64, 4, true, false, false, 0, 0, 0, false, "
-        "false}>(const __grid_constant__ forward_args);"
+        "false, false, 0, 0, false, false, false}>(const __grid_constant__ forward_args);"
     )
     about = about_text(version)
     assert '#define FL_TITLE "a \\"quoted\\" title"' in about

@@ -3,7 +3,6 @@
 import os
 import subprocess
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -80,7 +79,7 @@ GROUPS = {
 def test_local_memory_stays_out_of_the_loop(version: Version) -> None:
     """No load or store of spilled values in a KV loop of the version's own configuration, in either type."""
     for dtype in Dtype:
-        counts = loop_counts(version.version, replace(version.header.config, dtype=dtype))
+        counts = loop_counts(version.version, version.header.config.replace(dtype=dtype))
         assert counts["LDL"] == counts["STL"] == 0
 
 

@@ -34,7 +34,7 @@ def _folder(*key: str) -> Path:
     digest = hashlib.sha256()
     for part in key:
         digest.update(part.encode() + b"\0")
-    for header in ("common/abi.h", "common/config.h"):
+    for header in ("common/abi.h", "common/config.h", "common/config_fields.h"):
         digest.update((root() / header).read_bytes())
     digest.update(str(find_tool("ptxas").resolve()).encode())
     return KEPT / digest.hexdigest()[:16]
