@@ -56,7 +56,7 @@ def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProce
         (["--seq", "100"], ["--seq 100", "B_r = 64", "64 and 128"]),
         (["--seq", "0"], ["'0'", "positive"]),
         (["--seq", "64", "--batch", "70000"], ["--batch 70000", "65535"]),
-        (["--config", "(FP16, 128, 64, 64): async"], ["5 values", "found 3"]),
+        (["--config", "(FP16, 128, 64, 64): async"], ["5 values", "found 4"]),
         (["--config", "(FP16, 128, 64, 64, 4): turbo"], ["unknown feature 'turbo'", "opt_softmax"]),
         (["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"], ["not built", OWN, "make v01 KERNELS="]),
         (["--config", OWN, "--dtype", "bf16"], ["fp16", "bf16", "one of them"]),
