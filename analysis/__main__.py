@@ -54,7 +54,7 @@ COMMANDS = (
         "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
     ),
     Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
-    Command("records", "measure.records", "show, list, check or merge files of records"),
+    Command("records", "measure.summary", "show, list, check or merge files of records"),
     Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
     Command("compare", "measure.compare", "say whether one version or record is faster than another"),
     Command("autotune", "measure.autotune", "find the fastest configuration, timing each distinct kernel once"),
@@ -65,7 +65,7 @@ COMMANDS = (
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy"),
     Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs"),
     Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes from records"),
-    Command("peers", "measure.peers", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
+    Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 
 

@@ -6,9 +6,9 @@ Counts are exact and do not depend on the machine; see traffic.py, which keeps t
 """
 
 import argparse
-import re
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
@@ -17,8 +17,6 @@ from analysis.measure import executables
 from analysis.table import Table, add_table_arguments, print_table, read_columns
 
 COLUMNS = ("version", "line", "executed", "wavefronts", "ideal", "sectors")
-TITLE = re.compile(r"source line +PTX instr\. +wavefronts +ideal +sectors +bytes")
-ROW = re.compile(r"(?P<file>\S+):(?P<line>\d+) +(?P<numbers>\d+( +\d+){4})")
 TIMEOUT = 60.0
 
 
@@ -34,29 +32,23 @@ class Line:
     sectors: int  # of 32 bytes, global memory
 
 
-def parse_lines(text: str, version: str) -> list[Line]:
-    """The rows of the table that `--counters` prints, those of the kernel's own file."""
-    rows = text.splitlines()
-    starts = [number for number, row in enumerate(rows) if TITLE.fullmatch(row.strip())]
-    if not starts:
-        raise AnalysisError(f"{version}: the emulator printed no table of source lines")
-    found = []
-    for row in rows[starts[0] + 1 :]:
-        if not row.strip():
-            break
-        fields = ROW.fullmatch(row.strip())
-        if not fields:
-            raise AnalysisError(f"{version}: not a row of the table of source lines: {row!r}")
-        if fields["file"].startswith(f"{version}_"):
-            found.append(Line(version, int(fields["line"]), *map(int, fields["numbers"].split()[:4])))
-    return sorted(found)
+def lines_of(record: dict[str, Any], version: str) -> list[Line]:
+    """The lines of the version's own file in a record that `--counters` made."""
+    try:
+        rows = record["counters"]["lines"]
+        mine = [row for row in rows if row["file"].startswith(f"{version}_")]
+        return sorted(Line(version, *(int(row[name]) for name in COLUMNS[1:])) for row in mine)
+    except (KeyError, TypeError, ValueError) as error:
+        raise AnalysisError(f"{version}: the record holds no counters by source line ({error!r})") from None
 
 
 def emulate_lines(version: str) -> list[Line]:
     """Run a built version on the emulator's default problem and count."""
-    arguments = ["--backend", "emu", "--no-check", "--counters"]
-    outcome = executables.run(executables.find(version), arguments, TIMEOUT)
-    return parse_lines(executables.checked(outcome).stdout, version)
+    arguments = ["--backend", "emu", "--no-check", "--counters", "--json", "-"]
+    outcome = executables.checked(executables.run(executables.find(version), arguments, TIMEOUT))
+    if len(outcome.records) != 1:
+        raise AnalysisError(f"{version}: {len(outcome.records)} records of one problem on the emulator")
+    return lines_of(outcome.records[0], version)
 
 
 def lines_path(folder: Path) -> Path:

@@ -7,6 +7,7 @@ measured, and no time follows from them.
 """
 
 import argparse
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,20 @@ from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import Version, load_all, load_chosen
-from analysis.machine_code.subjects import resolve
-from analysis.publish.why import TRAFFIC, modelled_traffic
+from analysis.machine_code.subjects import Subject, resolve
+from analysis.measure import executables
+from analysis.measure.records import Problem
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
+TRAFFIC = ("executed", "wavefronts", "ideal", "sectors")
 COLUMNS = ("version", "config", *TRAFFIC)
+# Fills the emulator's 16 multiprocessors with CTAs of 256 rows, so that a split tail has nothing to split.
+MODELLED = Problem("attention", "fp16", 1, 8, 512, 128, "normal")
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Totals over the problem why.MODELLED. `ideal` is the wavefronts of the same accesses without conflicts."""
+    """Totals over the problem MODELLED. `ideal` is the wavefronts of the same accesses without conflicts."""
 
     version: str
     config: str
@@ -53,6 +58,30 @@ def read_traffic(folder: Path) -> dict[str, Traffic]:
                 raise AnalysisError(f"{where}: {name} = {row[name]!r}: not a number")
         found[row["version"]] = Traffic(row["version"], row["config"], *(int(row[name]) for name in TRAFFIC))
     return found
+
+
+def modelled_traffic(subject: Subject) -> dict[str, int] | None:
+    """Totals of the emulator's counters for MODELLED; None where the executable is not built."""
+    path = root() / "bin" / subject.name
+    if not path.exists() or subject.config is None:
+        return None
+    arguments = ["--backend", "emu", "--checks", "off", "--no-check", "--counters", "--json", "-"]
+    arguments += ["--config", str(subject.config)]
+    arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
+    outcome = executables.run_command([str(path), *arguments], 60)
+    if outcome.status:
+        return None
+    return traffic_of(outcome.stdout)
+
+
+def traffic_of(text: str) -> dict[str, int] | None:
+    """The totals in an emulator record; None where the record holds no counters."""
+    try:
+        record = json.loads(text.strip().splitlines()[-1])
+        total = record["counters"]["total"]
+        return {name: int(total[name]) for name in TRAFFIC}
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
 
 
 def emulate(version: Version) -> Traffic:

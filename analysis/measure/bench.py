@@ -15,33 +15,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.measure import executables, records, summary
-from analysis.measure.executables import CANNOT_RUN, RIGHT, UNTRUSTED, WRONG
+from analysis.measure.executables import CANNOT_RUN, RIGHT, UNTRUSTED, WRONG, Timing
+from analysis.measure.peers import Peers, chosen, yardstick
 from analysis.measure.records import Problem
 from analysis.table import add_table_arguments, emit
 
-if TYPE_CHECKING:
-    from analysis.measure.peers import Peers
-
 STARTUP_SECONDS = 60.0  # a run may take this much longer than its timed part: driver, inputs, reference
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The stopping rule of one short run, as the options of the executables name it.
-
-    A power-limited GPU boosts for the first tens of milliseconds of work, then settles: an H200 goes from 1.80 to
-    1.68 GHz within 0.1 s. min_time is long enough for the median to lie in the settled part.
-    """
-
-    warmup: int = 3
-    min_samples: int = 10
-    max_noise: float = 0.5  # percent
-    min_time: float = 0.25  # seconds
-    timeout: float = 3.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -113,10 +96,8 @@ def measure_executable(plan: Plan, unit: Unit) -> tuple[list[dict[str, Any]], st
     return found, outcome.problem()
 
 
-def measure_peer(plan: Plan, unit: Unit, peers: "Peers") -> tuple[list[dict[str, Any]], str]:
+def measure_peer(plan: Plan, unit: Unit, peers: Peers) -> tuple[list[dict[str, Any]], str]:
     """The same for a peer."""
-    from analysis.measure.peers import yardstick
-
     problems = [yardstick(unit.dtype)] if unit.subject == "cublas" else plan.problems(unit.dtype)
     found, notes = [], []
     for problem in problems:
@@ -195,7 +176,7 @@ def rounds_of(
     plan: Plan,
     rounds: int,
     budget: float | None,
-    peers: "Peers | None",
+    peers: Peers | None,
     output: Path | None,
     resume: bool,
     quiet: bool = False,
@@ -355,8 +336,6 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_bench(args: argparse.Namespace) -> int:
     """Measure and print the table of the run. Status 77 without a GPU, 1 when a result was wrong."""
-    from analysis.measure.peers import Peers, chosen
-
     versions = executables.chosen_versions(args.versions)
     names = chosen(args.peers) if args.peers else []
     units = [Unit(version, False, dtype) for dtype in dtypes_of(args) for version in versions]
@@ -380,6 +359,17 @@ def run_bench(args: argparse.Namespace) -> int:
     emit(summary.render(found, args), args.output)
     _say(f"run {run} in {path}", args.quiet)
     return DIFFERENT if any(record.passed is False for record in found) else DONE
+
+
+def add_peers_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bench_arguments(parser)
+    parser.set_defaults(peers="all")
+
+
+def run_peers(args: argparse.Namespace) -> int:
+    """A bench of the last version that is built, or of those asked for, with every peer."""
+    args.versions = args.versions or ",".join(executables.built_versions()[-1:])
+    return run_bench(args)
 
 
 def interleave(versions: Sequence[Unit], peers: Sequence[Unit]) -> list[Unit]:

@@ -86,6 +86,21 @@ class Outcome:
         return f"{meaning}: {lines[-1].strip()}" if lines else meaning
 
 
+@dataclass(frozen=True)
+class Timing:
+    """The stopping rule of one short run, as the options of the executables name it.
+
+    A power-limited GPU boosts for the first tens of milliseconds of work, then settles: an H200 goes from 1.80 to
+    1.68 GHz within 0.1 s. min_time is long enough for the median to lie in the settled part.
+    """
+
+    warmup: int = 3
+    min_samples: int = 10
+    max_noise: float = 0.5  # percent
+    min_time: float = 0.25  # seconds
+    timeout: float = 3.0  # seconds
+
+
 def bin_folder() -> Path:
     """The folder of the executables: $BIN, else bin/ of the checkout."""
     return Path(os.environ.get("BIN") or root() / "bin")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.ladder.config import KernelConfig, parse_config
-from analysis.measure import executables, records, sanitize
+from analysis.measure import compare, executables, records, sanitize
 from analysis.measure.bench import clock_text
 from analysis.measure.executables import CANNOT_RUN, RIGHT, SYSTEM, UNTRUSTED, USAGE, NoGpu, Outcome
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -226,13 +226,10 @@ def steady(version: str) -> Iterator[Check]:
 
 
 def _steady(version: str) -> tuple[str, str]:
-    from analysis.__main__ import _parser
-    from analysis.measure import compare
-
+    parser = argparse.ArgumentParser()
+    compare.add_compare_arguments(parser)
     with tempfile.TemporaryDirectory() as folder:
-        args = _parser("compare").parse_args(
-            ["compare", version, version, "--quiet", "--rounds", "5", "--records", f"{folder}/records.jsonl"]
-        )
+        args = parser.parse_args([version, version, "--quiet", "--rounds", "5", "--records", f"{folder}/records.jsonl"])
         first, second = compare.measure(version, version, args)
     (one,) = compare.comparisons(first, second, args.same_within / 100)
     return ("" if one.verdict.word == "SAME" else f"{one.verdict.word}: {one.verdict.reason}"), str(one.verdict.speedup)

@@ -1,11 +1,10 @@
-"""The peers that the versions are measured against, and the command that measures them.
+"""The peers that the versions are measured against: PyTorch's attention and cuBLAS, in a process of their own.
 
     with Peers.start() as peers: record = peers.measure("fa2", problem, seed=1, timing=Timing(), check_rows=64)
 
 They run in one process of an interpreter that has PyTorch (peers_worker.py): this one, or the python3 of the PATH.
 """
 
-import argparse
 import importlib.util
 import json
 import shutil
@@ -16,9 +15,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.measure import bench
-from analysis.measure.bench import Timing
-from analysis.measure.executables import NoGpu, built_versions
+from analysis.measure.executables import NoGpu, Timing
 from analysis.measure.records import Problem
 
 # Name in records, and what it is. The first is what ratios are taken to.
@@ -125,14 +122,3 @@ def _python_with_torch() -> str:
     if other and subprocess.run([other, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
         return other
     raise AnalysisError(f"peers need PyTorch, which neither {sys.executable} nor the python3 of the PATH has")
-
-
-def add_peers_arguments(parser: argparse.ArgumentParser) -> None:
-    bench.add_bench_arguments(parser)
-    parser.set_defaults(peers="all")
-
-
-def run_peers(args: argparse.Namespace) -> int:
-    """A bench of the last version that is built, or of those asked for, with every peer."""
-    args.versions = args.versions or ",".join(built_versions()[-1:])
-    return bench.run_bench(args)

@@ -6,7 +6,6 @@ One line is one problem measured by one executable or peer, as `bin/vNN --json` 
 fields). bench adds the object `run` {id, round, …}, which ties lines measured together. A file holds one GPU model.
 """
 
-import argparse
 import fcntl
 import hashlib
 import json
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import DONE, AnalysisError
+from analysis.errors import AnalysisError
 from analysis.files import root, write_atomically
 
 SCHEMA = 1
@@ -354,52 +353,3 @@ def latest_run(records: Sequence[Record], subjects: Iterable[str] = ()) -> str:
 def write_merged(merged: Merged, path: Path) -> None:
     """Write merged records as a new file."""
     write_atomically(path, "".join(to_line(record.raw) + "\n" for record in merged.records))
-
-
-# ---- the command -----------------------------------------------------------------------------------------------------
-
-
-def add_records_arguments(parser: argparse.ArgumentParser) -> None:
-    from analysis.table import add_table_arguments
-
-    parser.add_argument(
-        "action",
-        choices=("show", "runs", "check", "merge"),
-        help="show: the table of a run; runs: what a file holds; check: read it; merge: join shards",
-    )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
-    parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
-    parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
-    parser.add_argument("--wide", action="store_true", help="one row a subject, one column a problem")
-    add_table_arguments(parser)
-
-
-def run_records(args: argparse.Namespace) -> int:
-    """Show, list, check or merge files of records."""
-    from analysis.measure import summary
-    from analysis.table import emit, print_table
-
-    if args.action == "merge":
-        if args.output is None:
-            raise RecordError("merge needs -o FILE")
-        merged = merge([Path(name) for name in args.files])
-        write_merged(merged, args.output)
-        print(
-            f"{args.output}: {len(merged.records)} records; left out: {merged.duplicates} duplicates, "
-            f"{len(merged.torn)} torn last lines"
-        )
-        return DONE
-    logs = [read(for_gpu(name)) for name in args.files]
-    found = [record for log in logs for record in log.records]
-    if args.action == "check":
-        for log in logs:
-            print(
-                f"{log.path}: {len(log.records)} records of {one_device(log.records)}"
-                + ("; the last line is torn" if log.torn else "")
-            )
-    elif args.action == "runs":
-        print_table(summary.runs_table(found), args)
-    else:
-        run = args.run or latest_run(found)
-        emit(summary.render([record for record in found if record.run_id == run], args), args.output)
-    return DONE

@@ -1,4 +1,4 @@
-"""Tables drawn from records: speed and ratio by subject and problem, from the rounds of one run.
+"""Tables drawn from records: speed and ratio by subject and problem, from the rounds of one run; the command `records`.
 
 print(render(records, args))       # args from add_table_arguments(), with `wide` and `against`
 """
@@ -6,13 +6,24 @@ print(render(records, args))       # args from add_table_arguments(), with `wide
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from analysis.errors import AnalysisError
+from analysis.errors import DONE, AnalysisError
 from analysis.measure import stats
-from analysis.measure.records import Problem, Record, one_device
+from analysis.measure.records import (
+    Problem,
+    Record,
+    RecordError,
+    for_gpu,
+    latest_run,
+    merge,
+    one_device,
+    read,
+    write_merged,
+)
 from analysis.measure.stats import Interval, Round, Series
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 from analysis.table import render as render_table
 
 
@@ -180,3 +191,47 @@ def runs_table(records: Sequence[Record]) -> Table:
         rounds = len({record.round for record in mine})
         lines.append((run or "(none)", one_device(mine), " ".join(revisions), rounds, len(mine), " ".join(subjects)))
     return Table(("run", "device", "revision", "rounds", "records", "subjects"), lines)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def add_records_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("show", "runs", "check", "merge"),
+        help="show: the table of a run; runs: what a file holds; check: read it; merge: join shards",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
+    parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
+    parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
+    parser.add_argument("--wide", action="store_true", help="one row a subject, one column a problem")
+    add_table_arguments(parser)
+
+
+def run_records(args: argparse.Namespace) -> int:
+    """Show, list, check or merge files of records."""
+    if args.action == "merge":
+        if args.output is None:
+            raise RecordError("merge needs -o FILE")
+        merged = merge([Path(name) for name in args.files])
+        write_merged(merged, args.output)
+        print(
+            f"{args.output}: {len(merged.records)} records; left out: {merged.duplicates} duplicates, "
+            f"{len(merged.torn)} torn last lines"
+        )
+        return DONE
+    logs = [read(for_gpu(name)) for name in args.files]
+    found = [record for log in logs for record in log.records]
+    if args.action == "check":
+        for log in logs:
+            print(
+                f"{log.path}: {len(log.records)} records of {one_device(log.records)}"
+                + ("; the last line is torn" if log.torn else "")
+            )
+    elif args.action == "runs":
+        print_table(runs_table(found), args)
+    else:
+        run = args.run or latest_run(found)
+        emit(render([record for record in found if record.run_id == run], args), args.output)
+    return DONE

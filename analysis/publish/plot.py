@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.emulate.traffic import MODELLED
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root, write_if_changed
 from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
@@ -23,7 +24,6 @@ from analysis.measure.records import Problem, Record
 from analysis.measure.summary import Row
 from analysis.publish import overview
 from analysis.publish.overview import HEADLINE, Step
-from analysis.publish.why import MODELLED
 
 OURS, PEER, ROOF, SOFT = "#2f6f9f", "#b5651d", "#555555", "#c9d6df"
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.emulate.traffic import MODELLED
 from analysis.errors import DONE
 from analysis.files import root, write_if_changed
 from analysis.machine_code.bounds import loop_bound
@@ -27,7 +28,6 @@ from analysis.measure.summary import wide_table
 from analysis.publish import pictures, plot, predictions
 from analysis.publish.overview import ARCHS, PEER, Step, read_steps
 from analysis.publish.readme import MISSING, ladder_record, ladder_table, published_speed_table, published_table, shown
-from analysis.publish.why import MODELLED
 from analysis.table import Cell, Table
 
 

@@ -10,8 +10,9 @@ import argparse
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analysis.emulate.traffic import TRAFFIC, modelled_traffic
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_config
@@ -22,12 +23,11 @@ from analysis.machine_code.counts import count_instructions
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
 from analysis.machine_code.subjects import Pending, Subject, normal_arch, resolve, start
-from analysis.measure.records import Problem
+from analysis.measure import records
+from analysis.measure.compare import comparisons
+from analysis.measure.records import Record
+from analysis.measure.stats import SAME_WITHIN, Verdict
 from analysis.table import Cell, Table, add_output_arguments, emit
-
-if TYPE_CHECKING:
-    from analysis.measure.records import Record
-    from analysis.measure.stats import Verdict
 
 # What the loop lets expect, by what was measured ("" where nothing was, or nothing sure).
 VERDICTS = {
@@ -82,7 +82,7 @@ class Sheet:
     pair: Pair
     source_lines: int
     change: Change
-    measured: "list[tuple[str, Verdict]]"  # problem and verdict
+    measured: list[tuple[str, Verdict]]  # problem and verdict
 
     @property
     def expectation(self) -> str:
@@ -133,46 +133,11 @@ def _side(version: Version, pending: Pending, emulate: bool) -> Side:
 
 # ---- figures from elsewhere ------------------------------------------------------------------------------------------
 
-TRAFFIC = ("executed", "wavefronts", "ideal", "sectors")
 _TRAFFIC_TITLES = ("instructions", "shared wavefronts", "... without conflict", "global sectors")
 
 
-# Fills the emulator's 16 multiprocessors with CTAs of 256 rows, so that a split tail has nothing to split.
-MODELLED = Problem("attention", "fp16", 1, 8, 512, 128, "normal")
-
-
-def modelled_traffic(subject: Subject) -> dict[str, int] | None:
-    """Totals of the emulator's counters for MODELLED; None where the executable is not built."""
-    from analysis.measure import executables
-
-    path = root() / "bin" / subject.name
-    if not path.exists() or subject.config is None:
-        return None
-    arguments = ["--backend", "emu", "--checks", "off", "--no-check", "--counters", "--json", "-"]
-    arguments += ["--config", str(subject.config)]
-    arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
-    outcome = executables.run_command([str(path), *arguments], 60)
-    if outcome.status:
-        return None
-    return traffic_of(outcome.stdout)
-
-
-def traffic_of(text: str) -> dict[str, int] | None:
-    """The totals in an emulator record; None where the record holds no counters."""
-    try:
-        record = json.loads(text.strip().splitlines()[-1])
-        total = record["counters"]["total"]
-        return {name: int(total[name]) for name in TRAFFIC}
-    except (ValueError, KeyError, IndexError, TypeError):
-        return None
-
-
-def _measured(a: str, b: str, pair: Pair) -> "tuple[list[tuple[str, Verdict]], str | None]":
+def _measured(a: str, b: str, pair: Pair) -> tuple[list[tuple[str, Verdict]], str | None]:
     """Verdicts by problem from logs/bench, and the architecture of the device they were measured on."""
-    from analysis.measure import records
-    from analysis.measure.compare import comparisons
-    from analysis.measure.stats import SAME_WITHIN
-
     found: list[tuple[str, Verdict]] = []
     arch = None
     for path in sorted((root() / "logs" / "bench").glob("*.jsonl")):
@@ -190,7 +155,7 @@ def _measured(a: str, b: str, pair: Pair) -> "tuple[list[tuple[str, Verdict]], s
     return found, arch
 
 
-def _unlabelled(found: "list[Record]", subject: str) -> "list[Record]":
+def _unlabelled(found: list[Record], subject: str) -> list[Record]:
     """The records under one name, so that the two sides pair whatever they are called."""
     return [replace(each, subject=subject, raw={**each.raw, "run": {}}) for each in found]
 

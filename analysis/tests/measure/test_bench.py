@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.files import root
 from analysis.measure import bench, records
-from analysis.measure.bench import Plan, Progress, Timing, Unit
+from analysis.measure.bench import Plan, Progress, Unit
+from analysis.measure.executables import Timing
 from analysis.tests.support.fake import FakeBin
 
 

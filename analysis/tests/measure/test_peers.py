@@ -12,8 +12,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.measure import peers, peers_worker, records
-from analysis.measure.bench import Timing
-from analysis.measure.executables import NoGpu
+from analysis.measure.executables import NoGpu, Timing
 from analysis.measure.records import Problem
 from analysis.tests.support.fake import FakeBin
 

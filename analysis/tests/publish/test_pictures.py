@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.__main__ import main
-from analysis.emulate import lines
-from analysis.emulate.lines import Line, parse_lines, read_lines
-from analysis.errors import AnalysisError
+from analysis.emulate.lines import read_lines
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.opcodes import KNOWN, MATRIX
@@ -45,50 +41,6 @@ def test_conflicts_are_those_that_the_emulator_counts() -> None:
         reads = [line for line in recorded[version] if "load_K<cfg>(" in source[line.line - 1] and line.wavefronts]
         assert reads
         assert {line.wavefronts / line.ideal for line in reads} == {banks.ldmatrix_ways(3, swizzled)}
-
-
-# ---- lines -----------------------------------------------------------------------------------------------------------
-
-TABLE = """
-source line                            PTX instr.   wavefronts        ideal      sectors          bytes
-v01_base.cu:338                              1184         1024         512         4096         131072
-ptx_sm80.cuh:12                                32            0            0            0              0
-
-region                                 PTX instr.   wavefronts        ideal      sectors          bytes
-"""
-
-
-def test_lines_are_those_of_the_kernel() -> None:
-    assert parse_lines(TABLE, "v01") == [Line("v01", 338, 1184, 1024, 512, 4096)]
-
-
-@pytest.mark.parametrize("text", ["", TABLE.replace("1184", "many"), TABLE.replace("source line", "line")])
-def test_another_table_is_refused(text: str) -> None:
-    with pytest.raises(AnalysisError):
-        parse_lines(text, "v01")
-
-
-def test_the_committed_lines_are_fresh() -> None:
-    for version in read_lines(root()):
-        if not (root() / "bin" / version).exists():
-            pytest.skip(f"bin/{version} is not built")
-        assert read_lines(root())[version] == lines.emulate_lines(version), "run `python3 -m analysis lines --write`"
-
-
-def test_lines_are_written_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(lines, "root", lambda: tmp_path)
-    monkeypatch.setattr(lines, "load", lambda _, name: steps()[int(name[1:]) - 1].version)
-    monkeypatch.setattr(lines, "emulate_lines", lambda version: [Line(version, 1, 2, 3, 4, 5)])
-    assert main(["lines"]) == 2
-    assert main(["lines", "v01", "--exit-code"]) == 1
-    assert main(["lines", "v01", "--write"]) == 0
-    assert read_lines(tmp_path) == {"v01": [Line("v01", 1, 2, 3, 4, 5)]}
-    assert main(["lines", "--exit-code"]) == 0
-    (tmp_path / "regs/lines.csv").write_text("version,line,executed,wavefronts,ideal,sectors\nv01,1,x,3,4,5\n")
-    assert main(["lines"]) == 2
-    assert "lines.csv" in capsys.readouterr().err
 
 
 # ---- predictions -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.measure.stats import Interval, Verdict
 from analysis.publish import why
-from analysis.publish.why import VERDICTS, device_arch, read_sheet, traffic_of
+from analysis.publish.why import VERDICTS, device_arch, read_sheet
 from analysis.tests.support.compiled import built
 
 
@@ -41,14 +41,6 @@ def test_outcome_of_several_problems() -> None:
     assert sheet.expectation == "shorter"
     assert replace(sheet, measured=measured("SLOWER")).verdict == "static says faster, run says slower: explain"
     assert replace(sheet, a=sheet.b, b=sheet.a).expectation == "longer"
-
-
-def test_traffic_of_a_record() -> None:
-    total = {"executed": 10, "wavefronts": 4, "ideal": 3, "sectors": 2, "lanes": 320}
-    found = traffic_of(json.dumps({"schema": 1, "counters": {"total": total}}) + "\n")
-    assert found == {"executed": 10, "wavefronts": 4, "ideal": 3, "sectors": 2}
-    for text in ("", "no JSON", "{}", '{"counters": null}', '{"counters": {"total": {"executed": 1}}}'):
-        assert traffic_of(text) is None
 
 
 @pytest.mark.parametrize(

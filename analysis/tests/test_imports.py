@@ -1,0 +1,152 @@
+"""The import graph of analysis/: imports go down only, and never round in a circle."""
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from analysis import FLOORS
+from analysis.files import root
+
+GROUND = ("errors", "files", "table")
+PROGRAM = "__main__"  # imports all floors; no module imports it
+
+
+def modules_of(folder: Path) -> dict[str, Path]:
+    """Dotted name below the folder (errors, ladder.config, ladder for its __init__.py) to file; tests are left out."""
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if parts[0] != "tests":
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(name: str, path: Path, modules: dict[str, Path], package: str) -> set[str]:
+    """The modules that one imports anywhere: at its top, inside functions, and for type checks."""
+    inside = path.name == "__init__.py"
+    here = [package, *(name.split(".") if name else [])]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            dotted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + inside] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            dotted = [f"{source}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for word in dotted:
+            first, _, rest = word.partition(".")
+            if first != package:
+                continue
+            while rest and rest not in modules:  # a function or a constant of the module before the last dot
+                rest = rest.rpartition(".")[0]
+            found.add(rest)
+    return found - {""}
+
+
+def graph_of(folder: Path) -> dict[str, set[str]]:
+    """Every module to those that it imports."""
+    modules = modules_of(folder)
+    return {name: imports_of(name, path, modules, folder.name) - {name} for name, path in modules.items()}
+
+
+def floor_of(module: str) -> int | None:
+    """0 for the ground, then 1 for the lowest floor; the top for the program; None for a module that has no place."""
+    package, dot, _ = module.partition(".")
+    if package in FLOORS:
+        return 1 + FLOORS.index(package)
+    if dot:
+        return None
+    return {PROGRAM: 1 + len(FLOORS), "": 0}.get(package, 0 if package in GROUND else None)
+
+
+def faults_of(folder: Path) -> list[str]:
+    """What is wrong with the graph, a sentence each."""
+    graph = graph_of(folder)
+    found = [f"{module} is in no package" for module in graph if floor_of(module) is None]
+    for module, imported in graph.items():
+        for other in sorted(imported):
+            ours, theirs = floor_of(module), floor_of(other)
+            if ours is not None and theirs is not None and theirs > ours:
+                found.append(f"{module} imports {other}, which is above it")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        ring = error.args[1][:0:-1]
+        first = ring.index(min(ring))
+        found.append("circle: " + " imports ".join([*ring[first:], *ring[: first + 1]]))
+    return found
+
+
+def test_imports_of_analysis_go_down_only() -> None:
+    graph = graph_of(root() / "analysis")
+    assert {"ladder.config", "errors"} <= graph["ladder.headers"] and len(graph) > 50
+    assert faults_of(root() / "analysis") == []
+
+
+def test_a_command_loads_its_own_modules_only() -> None:
+    """Lazy imports keep the help fast: no floor is loaded before a command is chosen."""
+    script = "import sys, analysis.__main__; print(*(name for name in sys.modules if name.startswith('analysis.')))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=root(), capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"analysis.__main__", "analysis.errors"}
+
+
+MADE = {
+    "__init__.py": "",
+    "__main__.py": "from .publish import page\n",
+    "errors.py": "",
+    "ladder/__init__.py": "",
+    "ladder/config.py": "from analysis.errors import DONE\n",
+    "ladder/headers.py": "from analysis.ladder import config\n",
+    "measure/bench.py": "from ..ladder.headers import load\n",
+    "publish/page.py": "import analysis.measure.bench\nimport json\n",
+    "tests/test_page.py": "import analysis.__main__\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "faults"),
+    [
+        ({}, []),
+        (
+            {"ladder/config.py": "from analysis.publish.page import show\n"},
+            [
+                "ladder.config imports publish.page, which is above it",
+                "circle: ladder.config imports publish.page imports measure.bench imports ladder.headers "
+                "imports ladder.config",
+            ],
+        ),
+        (
+            {"measure/bench.py": "def run():\n    from analysis.publish import picture\n", "publish/picture.py": ""},
+            ["measure.bench imports publish.picture, which is above it"],
+        ),
+        (
+            {"errors.py": "import analysis.measure.text\n", "measure/text.py": ""},
+            ["errors imports measure.text, which is above it"],
+        ),
+        (
+            {"publish/page.py": "from .. import __main__\n"},
+            [
+                "publish.page imports __main__, which is above it",
+                "circle: __main__ imports publish.page imports __main__",
+            ],
+        ),
+        (
+            {"ladder/config.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import headers\n"},
+            ["circle: ladder.config imports ladder.headers imports ladder.config"],
+        ),
+        ({"stray.py": ""}, ["stray is in no package"]),
+        ({"extra/deep.py": ""}, ["extra.deep is in no package"]),
+    ],
+)
+def test_faults_of_made_up_trees(tmp_path: Path, change: dict[str, str], faults: list[str]) -> None:
+    for name, text in (MADE | change).items():
+        path = tmp_path / "analysis" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert faults_of(tmp_path / "analysis") == faults
