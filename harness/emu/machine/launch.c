@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STACK_PATHS = 80, IDLE_POLLS = 10000 };
+enum { STACK_PATHS = 80, VAIN_POLLS = 10000 };
 
 /* ---- machines ---- */
 
@@ -143,7 +143,7 @@ static void start_warp(machine *m, uint32_t index) {
     w->join = -1;
     w->depth = 0;
     w->state = WARP_READY;
-    w->poll_failed = false;
+    w->poll_failed = w->poll_answers = false;
     w->clock = 1;
     w->synced = 0;
     w->copy_count = w->arrive_count = 0;
@@ -171,6 +171,7 @@ static void start_cta(machine *m, uint64_t index) {
     m->faulted = false;
     m->here = 0;
     m->steps = 0;
+    m->vain_polls = 0;
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
@@ -204,12 +205,14 @@ static bool land_any_arrive(machine *m) {
     return false;
 }
 
-static void report_deadlock(machine *m, bool polling) {
+static void report_deadlock(machine *m) {
     char list[900] = "";
+    bool polling = false;
     const warp *first = NULL;
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         if (w->state == WARP_DONE) continue;
+        polling |= w->state == WARP_POLLING;
         uint32_t at = m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
         if (!first) {
             first = w;
@@ -227,26 +230,44 @@ static void report_deadlock(machine *m, bool polling) {
     m->faulted = true;
 }
 
+/* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
+ * index; -1 where none polls. */
+static int let_poll_fail(machine *m, int last) {
+    for (uint32_t k = 1; k <= m->warp_count; k++) {
+        uint32_t i = ((uint32_t)last + k) % m->warp_count;
+        if (m->warps[i].state != WARP_POLLING) continue;
+        m->warps[i].state = WARP_READY;
+        m->warps[i].poll_answers = true;
+        return (int)i;
+    }
+    return -1;
+}
+
+static bool all_done(const machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        if (m->warps[i].state != WARP_DONE) return false;
+    }
+    return true;
+}
+
 static void run_cta(machine *m, uint64_t index) {
     int last = -1;
-    uint32_t idle_polls = 0;
     start_cta(m, index);
     while (!m->faulted) {
         int chosen = choose_warp(m, last);
         if (chosen < 0) {
-            bool all_done = true;
-            for (uint32_t i = 0; i < m->warp_count; i++) all_done &= m->warps[i].state == WARP_DONE;
-            if (all_done) break;
-            if (!land_any_arrive(m)) report_deadlock(m, false);
-            continue;
+            if (all_done(m)) break;
+            if (land_any_arrive(m)) continue;
+            chosen = m->vain_polls++ < VAIN_POLLS * m->warp_count ? let_poll_fail(m, last) : -1;
+            if (chosen < 0) {
+                report_deadlock(m);
+                break;
+            }
         }
         warp *w = &m->warps[chosen];
         uint64_t budget = m->launch->schedule ? 1 + next_random(m) % 200 : UINT64_MAX;
         w->poll_failed = false;
         emu_warp_run(m, w, budget);
-        idle_polls = w->poll_failed ? idle_polls + 1 : 0;
-        if (idle_polls >= m->warp_count && idle_polls % m->warp_count == 0 && land_any_arrive(m)) idle_polls = 0;
-        if (idle_polls > IDLE_POLLS * m->warp_count) report_deadlock(m, true);
         last = chosen;
     }
     m->steps_total += m->steps;

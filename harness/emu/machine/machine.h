@@ -18,7 +18,14 @@ typedef struct path {
     uint32_t mask;
 } path;
 
-typedef enum warp_state { WARP_READY, WARP_AT_BARRIER, WARP_AT_MBARRIER, WARP_DONE, WARP_FAULT } warp_state;
+typedef enum warp_state {
+    WARP_READY,
+    WARP_AT_BARRIER,
+    WARP_AT_MBARRIER, /* in a try_wait: until the phase is complete */
+    WARP_POLLING,     /* before a test_wait that would fail: likewise, or until no other warp can run */
+    WARP_DONE,
+    WARP_FAULT
+} warp_state;
 
 typedef struct async_copy {
     const uint8_t *source;
@@ -50,7 +57,8 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed; /* a test_wait just failed: let others go first */
+    bool poll_failed;  /* a test_wait just failed: let others go first */
+    bool poll_answers; /* the next test_wait answers, even if the answer is no */
     uint32_t mbarrier_address;
     uint32_t clock;  /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
@@ -165,6 +173,7 @@ typedef struct machine {
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total;
+    uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
     uint64_t random;
     bool faulted, out_of_memory;
     uint32_t here; /* instruction being executed, for messages */

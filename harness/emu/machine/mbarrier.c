@@ -85,6 +85,7 @@ void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     bar->pending -= count;
     if (bar->pending) return;
     bar->phase++;
+    m->vain_polls = 0;
     bar->pending = bar->expected;
     if (bar->arriving) {
         uint32_t *done = bar->arriving;
@@ -97,7 +98,8 @@ void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     }
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
-        if (w->state == WARP_AT_MBARRIER && w->mbarrier_address == bar->address) w->state = WARP_READY;
+        bool waits = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
+        if (waits && w->mbarrier_address == bar->address) w->state = WARP_READY;
     }
 }
 
@@ -121,9 +123,18 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) emu_clock_tick(m, w);
 }
 
+/* A warp that polls sleeps instead, and its next poll succeeds: how often a GPU would poll depends on time, which is
+ * not modelled. With a schedule seed about half of the polls fail first, so that the code after a failed one runs too.
+ */
+static bool poll_fails(const machine *m) {
+    return m->launch->schedule && m->random >> 35 & 1;
+}
+
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL;
+    bool answers = w->poll_answers;
+    w->poll_answers = false;
     bool parity = o->detail & MBARRIER_PARITY, blocking = o->detail & MBARRIER_BLOCKING;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
@@ -138,12 +149,13 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;
     }
-    if (blocking && last) {
+    /* where some lanes may go on, the answer is given: what they saw complete need not be so later */
+    if (last && (blocking || !(done || answers || poll_fails(m)))) {
         w->pc--; /* try again when it is complete; only that attempt counts */
         m->steps--;
         m->counts[o->instruction].executed--;
         m->counts[o->instruction].lanes -= population(mask);
-        w->state = WARP_AT_MBARRIER;
+        w->state = blocking ? WARP_AT_MBARRIER : WARP_POLLING;
         w->mbarrier_address = last->address;
         return;
     }

@@ -74,6 +74,7 @@ static void write_reduction(machine *m, warp *w, const named_barrier *bar) {
 static void release_barrier(machine *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
     bool whole = bar->expected == 0;
+    m->vain_polls = 0;
     if (m->checks && whole) emu_clock_full_barrier(m);
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];

@@ -283,7 +283,7 @@ ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", emu_decode_m
 ROW("mbarrier", "mbarrier", "arrive release? cta? shared|shared::cta? b64", "state, [a], count",
     emu_decode_mbarrier_arrive, "count may be absent; state may be _")
 ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire? cta? shared|shared::cta? b64", "p, [a], state",
-    emu_decode_mbarrier_wait, "try_wait blocks until the phase is complete; a time limit is ignored")
+    emu_decode_mbarrier_wait, "the warp sleeps until the phase is complete; a time limit is ignored")
 ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire? cta? shared|shared::cta? b64", "p, [a], parity",
     emu_decode_mbarrier_wait, "likewise")
 ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
