@@ -56,6 +56,10 @@ struct backend {
 struct backend_ops {
     const char *name; /* "gpu", "emu" */
     void (*close)(struct backend *backend);
+    /* Whether the command line fits a launch; STATUS_USAGE where it names a part that the launch lacks. Comes before
+     * any set_problem. */
+    enum status (*check_launch)(const struct backend *backend, const struct problem *problem,
+                                const struct instance *instance, struct failure *failure);
     /* Take the problem: allocate the tensors and copy the inputs, which are borrowed until the next call. */
     enum status (*set_problem)(struct backend *backend, const struct inputs *inputs, struct failure *failure);
     /* Take the kernel: refuse what the device can't run. `code` says what the machine code is; all zero on the

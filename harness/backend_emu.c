@@ -4,9 +4,12 @@
 #include "harness/config.h"
 #include "harness/emu/emu.h"
 #include "harness/emu/tool/print.h"
+#include "harness/progress.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TENSOR_O = N_INPUTS, N_TENSORS };
 
@@ -75,41 +78,73 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
     return STATUS_OK;
 }
 
-/* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
-static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
-    struct emu *emu = (struct emu *)backend;
-    const struct problem *problem = &emu->problem;
-    const KernelConfig *config = &emu->instance->config;
+/* The launch of an instance on a problem, but for its parameters. */
+static emu_launch make_launch(const struct emu *emu, const struct problem *problem, const struct instance *instance) {
     /* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
     const int multiprocessors = about_dumps() ? 1 : 16;
     const launch_shape shape =
-        config_launch_shape(config, problem->seq, problem->heads, problem->batch, multiprocessors);
-    forward_args args = problem_args(problem);
+        config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, multiprocessors);
+    return (emu_launch){.entry = instance->entry,
+                        .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
+                        .block = {shape.threads, 1, 1},
+                        .dynamic_shared = shape.smem_bytes,
+                        .checks = emu->options->checks,
+                        .schedule = (uint64_t)emu->options->schedule,
+                        .threads = (int)emu->options->threads,
+                        .output = stderr,
+                        .trace = emu->trace};
+}
+
+static enum status emu_check_launch(const struct backend *backend, const struct problem *problem,
+                                    const struct instance *instance, struct failure *failure) {
+    const struct emu *emu = (const struct emu *)backend;
+    const emu_launch launch = make_launch(emu, problem, instance);
+    emu_error error;
+    if (emu_check_trace(&launch, &error)) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--trace '%s': %s (batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 ")",
+                emu->options->trace, error.text, problem->batch, problem->heads, problem->seq);
+}
+
+static uint64_t ctas_done(const void *device) {
+    return emu_ctas_done(device);
+}
+
+/* Say how far a launch has come, unless it is traced: then that is seen. */
+static struct progress *start_progress(const struct emu *emu, const emu_launch *launch, char *label, size_t size) {
+    const struct problem *problem = &emu->problem;
+    const bool terminal = isatty(STDERR_FILENO);
+    if (emu->options->quiet || emu->trace.file) return NULL;
+    snprintf(label, size, "%s: batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64, about_version(), problem->batch,
+             problem->heads, problem->seq);
+    return progress_start(
+        &(struct progress_plan){.file = stderr,
+                                .terminal = terminal,
+                                .interval_s = terminal ? 1 : 30,
+                                .label = label,
+                                .unit = "CTAs",
+                                .total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2],
+                                .done = ctas_done,
+                                .context = emu->device});
+}
+
+/* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
+static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
+    struct emu *emu = (struct emu *)backend;
+    emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
+    forward_args args = problem_args(&emu->problem);
+    char label[120];
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
     args.V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
     args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
     args.debug = (void *)(uintptr_t)emu->dump;
-    const emu_launch launch = {.entry = emu->instance->entry,
-                               .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
-                               .block = {shape.threads, 1, 1},
-                               .dynamic_shared = shape.smem_bytes,
-                               .params = &args,
-                               .param_bytes = sizeof args,
-                               .checks = emu->options->checks,
-                               .schedule = (uint64_t)emu->options->schedule,
-                               .threads = (int)emu->options->threads,
-                               .output = stderr,
-                               .trace = emu->trace};
+    launch.params = &args;
+    launch.param_bytes = sizeof args;
     emu_error error = {0};
-    switch (emu_run(emu->device, emu->module, &launch, &error)) {
-    case EMU_OK:
-    case EMU_FINDINGS:
-    case EMU_FAULT:
-        return STATUS_OK;
-    case EMU_REFUSED:
-        break;
-    }
+    struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
+    const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
+    progress_stop(progress);
+    if (ended != EMU_REFUSED) return STATUS_OK;
     return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
                 error.line, error.text);
 }
@@ -164,6 +199,7 @@ static bool emu_explain(const struct backend *backend, FILE *file, bool counters
 static const struct backend_ops EMU_OPS = {
     .name = "emu",
     .close = emu_close,
+    .check_launch = emu_check_launch,
     .set_problem = emu_set_problem,
     .set_instance = emu_set_instance,
     .poison = emu_poison,

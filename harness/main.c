@@ -280,7 +280,10 @@ static enum status for_each_problem(struct session *session,
 }
 
 static enum status check_one(struct session *session, const struct problem *problem, const struct instance *instance) {
-    return problem_check(problem, &instance->config, &session->failure);
+    const struct backend *backend = session->backend;
+    const enum status status = problem_check(problem, &instance->config, &session->failure);
+    if (status || !backend->ops->check_launch) return status;
+    return backend->ops->check_launch(backend, problem, instance, &session->failure);
 }
 
 static void print_device(const struct session *session) {

@@ -191,8 +191,14 @@ void *emu_host_bytes(emu_device *device, uint64_t address);
  * line. False, with what is wrong in *error, where the text is anything else. */
 #define EMU_TRACE_FORM "cta=0,warp=1[,lane=2][,lines=100-120]"
 bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error);
+/* Whether the CTA and the warp that the trace of a launch names exist in it. False with *error filled where they do
+ * not: emu_run() refuses such a launch. */
+bool emu_check_trace(const emu_launch *launch, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
+
+/* CTAs that the emu_run() at work has ended, of grid[0] * grid[1] * grid[2]: any thread may ask meanwhile. */
+uint64_t emu_ctas_done(const emu_device *device);
 
 /* Results of the last emu_run(), borrowed until the next; places point into the module. */
 const emu_finding *emu_findings(const emu_device *device, size_t *count);

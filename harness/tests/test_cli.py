@@ -9,9 +9,12 @@ import csv
 import io
 import json
 import os
+import pty
 import re
+import select
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,10 @@ def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProce
         (["--dump", "x"], ["make DUMP=1 v01", "bin/dump/v01"]),
         (["--trace", "cta=x"], ["cta=x", "cta=0,warp=1"]),
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
+        (["--trace", "cta=8"], ["no cta=8", "0 to 7", "seq 256"]),
+        (["--trace", "cta=99,warp=1"], ["no cta=99", "0 to 7"]),
+        (["--trace", "cta=0,warp=4"], ["no warp=4", "0 to 3"]),
+        (["--seq", "256,128", "--trace", "cta=7"], ["no cta=7", "0 to 3", "seq 128"]),
         (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
         (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
@@ -137,6 +144,38 @@ def test_auto_without_a_gpu_names_the_options_that_have_no_effect() -> None:
     assert done.returncode == 0 and not done.stdout
     assert done.stderr == "v01: --device, --runs, --hot: no effect on the emulator\n", "a warning, in spite of --quiet"
     assert "no effect" not in run("--threads", "1").stderr
+
+
+def on_terminal(seconds: float, until: str, *arguments: str) -> str:
+    """What bin/v01 writes to a terminal until that matches, it ends or the time is over; then it is ended."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [V01, "--backend", "emu", *arguments], stdout=subprocess.DEVNULL, stderr=slave, stdin=slave, cwd=ROOT
+    )
+    os.close(slave)
+    text, end = "", time.monotonic() + seconds
+    try:
+        while not re.search(until, text) and select.select([master], [], [], max(0, end - time.monotonic()))[0]:
+            text += os.read(master, 4096).decode()
+    except OSError:  # what Linux says when the other end is closed
+        pass
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    return text
+
+
+def test_a_long_run_says_on_a_terminal_how_far_it_has_come() -> None:
+    said = r"\rv01: batch 1, heads 1, seq 8192: \d+ of 128 CTAs, \d+ s, about \S.* left\x1b\[K"
+    text = on_terminal(60, said, "--seq", "8192", "--heads", "1", "--no-check")
+    assert re.search(said, text), repr(text)
+    assert on_terminal(60, "never", *SMALL) == "", "a short run says nothing"
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--trace=cta=0,lines=1"])
+def test_quiet_and_traced_runs_show_no_progress(option: str) -> None:
+    assert on_terminal(4, "v01", "--seq", "8192", "--heads", "1", "--no-check", option) == ""
 
 
 def test_gpu_without_a_gpu_is_77() -> None:

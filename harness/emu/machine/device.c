@@ -59,6 +59,10 @@ void *emu_host_bytes(emu_device *device, uint64_t address) {
     return b && offset < b->size ? b->bytes + offset : NULL;
 }
 
+uint64_t emu_ctas_done(const emu_device *device) {
+    return device->ctas_done;
+}
+
 const emu_finding *emu_findings(const emu_device *device, size_t *count) {
     *count = device->finding_count;
     return device->findings;

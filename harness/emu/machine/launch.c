@@ -293,6 +293,7 @@ static void *work(void *argument) {
         /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
         if (index >= c->cta_total || index > atomic_load(&c->first_fault)) return NULL;
         run_cta(m, index);
+        atomic_fetch_add(&c->device->ctas_done, 1);
         keep_output(c, m);
         uint64_t known = atomic_load(&c->first_fault);
         while (m->faulted && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
@@ -343,6 +344,7 @@ static emu_status check_launch(const emu_module *module, const emu_launch *l, em
         return refuse_launch(error, "%llu bytes of shared memory, above 232448", (unsigned long long)shared);
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] > UINT32_MAX - 1)
         return refuse_launch(error, "more than 4294967294 CTAs");
+    if (!emu_check_trace(l, error)) return EMU_REFUSED;
     return EMU_OK;
 }
 
@@ -396,6 +398,7 @@ static void print_outputs(crew *c) {
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
     *error = (emu_error){0};
     device->counters = (emu_counters){0};
+    atomic_store(&device->ctas_done, 0);
     if (check_launch(module, launch, error) != EMU_OK) return EMU_REFUSED;
     const entry *code = &module->entries[launch->entry];
     crew c = {.device = device,

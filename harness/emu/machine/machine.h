@@ -95,6 +95,7 @@ struct emu_device {
     size_t finding_count;
     emu_counter *rows;
     emu_counters counters;
+    _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
 };
 
 /* ---- checks ---- */

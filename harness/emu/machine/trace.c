@@ -5,6 +5,7 @@
 #include "machine.h"
 #include "numbers.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- what to show ---- */
@@ -73,6 +74,22 @@ bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error) {
         part += length;
         if (!*part) return true;
     }
+}
+
+bool emu_check_trace(const emu_launch *launch, emu_error *error) {
+    const emu_trace *trace = &launch->trace;
+    const uint64_t ctas = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    const uint64_t warps = ((uint64_t)launch->block[0] * launch->block[1] * launch->block[2] + LANES - 1) / LANES;
+    *error = (emu_error){0};
+    if (!trace->file) return true;
+    if (trace->cta >= 0 && (uint64_t)trace->cta >= ctas) {
+        snprintf(error->text, sizeof error->text, "no cta=%" PRId64 " in the launch: its CTAs are 0 to %" PRIu64,
+                 trace->cta, ctas - 1);
+    } else if (trace->warp >= 0 && (uint64_t)trace->warp >= warps) {
+        snprintf(error->text, sizeof error->text, "no warp=%d in a CTA: its warps are 0 to %" PRIu64, trace->warp,
+                 warps - 1);
+    }
+    return !error->text[0];
 }
 
 /* ---- showing it ---- */

@@ -98,11 +98,24 @@ def test_a_wrong_trace_is_refused_with_the_part_that_is_wrong(what: str, says: s
     assert f"--trace {what}: {says}" in done.stderr and done.stderr.endswith("cta=0,warp=1[,lane=2][,lines=100-120]\n")
 
 
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("cta=2", "no cta=2 in the launch: its CTAs are 0 to 1"),
+        ("cta=2147483647", "no cta=2147483647 in the launch"),
+        ("cta=1,warp=2", "no warp=2 in a CTA: its warps are 0 to 1"),
+    ],
+)
+def test_a_trace_of_what_the_launch_lacks_is_refused(what: str, says: str, tmp_path: Path) -> None:
+    done = ptxrun(write(tmp_path), "--grid", 2, "--block", 64, "--arg", "buf:u32:64", "--trace", what)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
 def test_the_parts_of_a_trace_have_no_order(tmp_path: Path) -> None:
     one = trace(tmp_path, "cta=1,warp=0,lane=31,lines=5-8")
     assert one and trace(tmp_path, "lines=5-8,lane=31,warp=0,cta=1") == one
     assert {line.split()[1] for line in trace(tmp_path, "warp=1") if line.startswith("cta ")} == {"0", "1"}
-    assert not trace(tmp_path, "cta=2147483647")
     heads = [line for line in trace(tmp_path, "cta=0,warp=0,lines=6-7") if line.startswith("cta ")]
     assert {line.split()[4] for line in heads} == {"lesson.cu:6", "lesson.cu:7"}
 
