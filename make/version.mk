@@ -31,7 +31,7 @@ endef
 
 define nvcc  # $(1) version, $(2) source, $(3) folder
 $(3)/$(1).ptx: $(2) $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
-	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -I$(3) -MMD -MP -MT $$@ -MF $(3)/$(1).d -o $$@ $$<
+	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -I$(3) -MD -MP -MT $$@ -MF $(3)/$(1).d -o $$@ $$<
 endef
 
 # `&:` says that one run makes both files.
@@ -87,7 +87,7 @@ $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call fol
 # The helper kernels of the harness: clock stamps, peak of mma.sync.
 $(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -MMD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
+	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -MD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
 $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
 $(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image))
 -include $(wildcard $(BUILD)/device/*.d)

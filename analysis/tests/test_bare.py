@@ -1,0 +1,176 @@
+"""A bare machine suffices: headers and tools are those that README asks for and those that we pin, and no others."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from analysis.files import root
+from analysis.tests.support.copies import checkout, lend_objects
+
+# What the packages that README names bring along: compilers come with binutils.
+BROUGHT = {
+    "gcc": ("gcc", "cc", "cpp", "as", "ld", "c++filt", "readelf"),
+    "g++": ("g++", "c++"),
+    "make": ("make",),
+    "git": ("git",),
+    "python3": ("python3",),
+}
+# Of the commands that every Debian-like system has: coreutils, diffutils, grep, sed, awk and a shell.
+ESSENTIAL = """
+awk basename bash cat chmod cksum cmp cp cut date dirname echo env expr false grep head ln ls mkdir mktemp mv
+nproc paste printf pwd readlink rm rmdir sed sh sleep sort tail tee test touch tr true uname uniq wc
+"""
+NVCC = root() / ".venv/toolkit/bin/nvcc"
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
+
+def documented(readme: str) -> list[str]:
+    """The tools that README asks for: `… with gcc, g++, make, git and python3 …`."""
+    lists = re.findall(r"\bwith ([\w+]+(?:,\s[\w+]+)*\sand\s[\w+]+)", readme)
+    (tools,) = (re.split(r",\s|\sand\s", text) for text in lists if re.match(r"gcc\b", text))
+    return tools
+
+
+def program(name: str) -> Path:
+    """The program of that name; a compiler itself, not the cache before it."""
+    if name == "python3":
+        return Path(sys.executable).resolve()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        found = shutil.which(name, path=folder)
+        if found and Path(found).resolve().name != "ccache":
+            return Path(found)
+    raise AssertionError(f"{name} is not installed")
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the documented tools alone."""
+    folder = tmp_path_factory.mktemp("tools")
+    asked_for = documented((root() / "README.md").read_text())
+    for name in [*(name for tool in asked_for for name in BROUGHT[tool]), *ESSENTIAL.split()]:
+        (folder / name).symlink_to(program(name))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = checkout(tmp_path_factory.mktemp("bare") / "copy", ["kernels/v01_base.cu", "kernels/v02_swizzle.cu"])
+    lend_objects(folder)
+    return folder
+
+
+def run_bare(copy: Path, tools: Path, command: str) -> subprocess.CompletedProcess[str]:
+    bare = {"PATH": str(tools), "HOME": str(copy), "LC_ALL": "C.UTF-8"}
+    return subprocess.run(["bash", "-c", command], cwd=copy, env=bare, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make v01 && ./bin/v01 --seq 64 --heads 1 --check 16",
+        "make CFLAGS=-O0 bin/ptxrun",
+        "make regs logs VER=v01",
+        "make sass-diff A=v01 B=v02",
+        "make counts VER=v01",
+        "make help",
+    ],
+)
+def test_goals_need_the_documented_tools_alone(copy: Path, tools: Path, command: str) -> None:
+    done = run_bare(copy, tools, command)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "not found" not in done.stdout + done.stderr
+
+
+def test_a_tool_that_is_not_documented_is_missing_there(copy: Path, tools: Path) -> None:
+    assert run_bare(copy, tools, "pgrep make").returncode == 127
+
+
+def started_by_tests(text: str) -> set[str]:
+    """The programs that a test file starts by name: first words of the lists given to functions of subprocess."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    started = set()
+    for call in calls:
+        function = call.func
+        if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "subprocess" and call.args):
+            continue
+        command = call.args[0]
+        if isinstance(command, ast.List) and isinstance(command.elts[0], ast.Constant):
+            started.add(str(command.elts[0].value))
+    return started
+
+
+def test_tests_start_documented_tools_alone() -> None:
+    allowed = {*ESSENTIAL.split(), *(name for names in BROUGHT.values() for name in names)}
+    tests = [path for folder in ("analysis", "harness") for path in (root() / folder).rglob("tests/**/*.py")]
+    assert len(tests) > 50
+    others = {path.name: started_by_tests(path.read_text()) - allowed for path in tests}
+    assert {name: found for name, found in others.items() if found} == {}
+    assert started_by_tests('subprocess.run(["pgrep", "-s", "1"], check=True)') == {"pgrep"}
+
+
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+
+def system_folders() -> list[Path]:
+    """Where the compilers look for C and C++ headers, without the folder for what a machine's owner adds."""
+    folders = set()
+    for language in ("c", "c++"):
+        said = subprocess.run(
+            ["gcc", f"-x{language}", "-E", "-v", "-"], input="", capture_output=True, text=True, check=True
+        ).stderr
+        listed = said.split("search starts here:\n")[-1].split("End of search list")[0]
+        folders |= {Path(line.strip()) for line in listed.splitlines()}
+    return sorted(folders - {Path("/usr/local/include")})
+
+
+def outside(headers: Iterable[str], allowed: Iterable[Path]) -> set[str]:
+    """The headers that stand in none of the folders; paths are relative to the checkout."""
+    folders = [str(folder.resolve()) + "/" for folder in allowed]
+    paths = {header: str((root() / header).resolve()) for header in headers}
+    return {header for header, path in paths.items() if not path.startswith(tuple(folders))}
+
+
+def allowed_folders() -> list[Path]:
+    chosen = [Path(os.environ["CUDA"])] if os.environ.get("CUDA") else []  # of `make check CUDA=…`
+    return [root(), (root() / ".venv").resolve(), NVCC.resolve().parents[1], *system_folders(), *chosen]
+
+
+def headers_of(rule: str) -> set[str]:
+    """The prerequisites in the text of a dependency file."""
+    lines = rule.replace("\\\n", " ").splitlines()
+    return {header for line in lines for header in line.partition(": ")[2].split()}
+
+
+def test_built_files_include_ours_the_pinned_and_the_systems_headers_alone() -> None:
+    files = sorted((root() / "build").rglob("*.d"))
+    assert len(files) > 50, "run `make all` first"
+    headers = {header for file in files for header in headers_of(file.read_text())}
+    assert any(header.endswith("stdint.h") for header in headers)  # the system's are listed at all
+    assert outside(headers, allowed_folders()) == set()
+
+
+@pytest.mark.parametrize("source", sorted((root() / "harness").rglob("*.cu")), ids=lambda path: path.stem)
+def test_other_device_code_includes_no_other_headers(source: Path) -> None:
+    done = subprocess.run(
+        [NVCC, "-std=c++20", "-arch=compute_80", f"-I{root()}", "-M", source],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert outside(headers_of(done.stdout), allowed_folders()) == set()
+
+
+def test_a_header_that_the_owner_of_a_machine_added_is_found() -> None:
+    rule = "build/v01/v01.ptx: kernels/v01_base.cu \\\n /usr/local/include/nv/target \\\n /usr/include/stdint.h\n"
+    assert outside(headers_of(rule), allowed_folders()) == {"/usr/local/include/nv/target"}
