@@ -2,8 +2,8 @@
 #
 #     harness/*.c, harness/emu/*/*.c ─ cc ─► build/harness/*.o, which every version and every test program links
 
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -pthread -I. -MD -MP -Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) \
-	$(if $(DEBUG),-O0 -g,$(CFLAGS))
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -pthread -I. -MD -MP \
+	-Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) $(if $(DEBUG),-O0 -g,$(CFLAGS))
 ALL_LDLIBS = -pthread -ldl -lm
 
 $(eval $(call stamp,$(BUILD)/flags/cc,$$(CC) $$(ALL_CFLAGS)))

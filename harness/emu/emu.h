@@ -26,6 +26,10 @@
 extern "C" {
 #endif
 
+/* What follows is visible to others where the emulator is a part of a shared library; the rest is hidden, as it is built
+ * with -fvisibility=hidden. */
+#pragma GCC visibility push(default)
+
 typedef struct emu_module emu_module; /* PTX; what it says of an entry does not change once that is decoded */
 typedef struct emu_device emu_device; /* buffers, and findings and counters of the last launch */
 
@@ -208,6 +212,8 @@ const emu_counters *emu_counts(const emu_device *device);
 const char *emu_class_name(emu_class class_);
 /* Row of the table of forms; NULL past its end. */
 const emu_form *emu_form_at(size_t index);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,10 @@
 #ifndef FL_EMU_DECODE_RULES_H
 #define FL_EMU_DECODE_RULES_H
 
-#include "forms.h"
+#include "statement.h"
+
+struct decoder;
+typedef void decode_function(struct decoder *dec, const form_match *match);
 
 /* The rows of lane functions are all decoded by this one. */
 decode_function emu_decode_lanes;

@@ -1,5 +1,7 @@
 /* forms.c - see forms.h */
-#include "decode_rules.h"
+#include "forms.h"
+
+#include <string.h>
 
 static const form form_table[] = {
 #define LANES_ROW(group, opcode, modifiers, operands, note, function)                                                  \

@@ -2,10 +2,7 @@
 #ifndef FL_EMU_FORMS_H
 #define FL_EMU_FORMS_H
 
-#include "statement.h"
-
-struct decoder;
-typedef void decode_function(struct decoder *dec, const form_match *match);
+#include "decode_rules.h"
 
 typedef struct form {
     emu_form row;

@@ -1,0 +1,209 @@
+"""How the emulator is built: includes go down its folders, and its names leave other programs theirs.
+
+The floors are emu.h, ptx/ (text to program), machine/ (program to effects), check/ (what it finds) and tool/ (ptxrun).
+Two headers are interfaces: ptx/lanes.h names functions that machine/ has, machine/checks.h those that check/ has. Only
+what they declare is called upwards.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.emulation import ROOT, entry
+
+EMU = ROOT / "harness/emu"
+FLOORS = ["", "ptx", "machine", "check", "tool"]
+INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
+FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))
+OBJECTS = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in FILES if path.suffix == ".c"}
+
+
+def floor(path: Path) -> str:
+    return path.parent.relative_to(EMU).as_posix().removeprefix(".")
+
+
+def includes(path: Path) -> list[Path]:
+    """The files that a file includes by name in quotes."""
+    return [(path.parent / name).resolve() for name in re.findall(r'^\s*#include "([^"]+)"', path.read_text(), re.M)]
+
+
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """The nodes of one circle, or none."""
+    done: set[str] = set()
+
+    def visit(node: str, above: list[str]) -> list[str]:
+        if node in above:
+            return above[above.index(node) :]
+        if node in done:
+            return []
+        done.add(node)
+        return next(filter(None, (visit(next_, [*above, node]) for next_ in graph.get(node, ()))), [])
+
+    return next(filter(None, (visit(node, []) for node in graph)), [])
+
+
+# ---- includes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
+    assert circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_includes_go_down(path: Path) -> None:
+    for included in includes(path):
+        assert included.is_relative_to(EMU), f"{path.name} includes {included}, which is not the emulator's"
+        assert FLOORS.index(floor(included)) <= FLOORS.index(floor(path)), f"{path.name} includes upwards: {included}"
+        if floor(path) == "tool":
+            assert floor(included) in ("", "tool"), f"a tool sees emu.h alone, but {path.name} includes {included}"
+
+
+def test_no_headers_include_each_other() -> None:
+    assert not circle({str(path): [str(each) for each in includes(path)] for path in FILES})
+
+
+def test_no_modules_include_each_other() -> None:
+    """A module is a source with the header of its name."""
+    modules: dict[str, set[str]] = {}
+    for path in FILES:
+        module = str(path.with_suffix(""))
+        modules.setdefault(module, set()).update({str(each.with_suffix("")) for each in includes(path)} - {module})
+    assert not circle(modules)
+
+
+def test_a_source_includes_its_own_header_first() -> None:
+    """So that each header is seen to compile alone."""
+    for path in FILES:
+        header = path.with_suffix(".h")
+        if path.suffix == ".c" and header.exists():
+            assert includes(path)[0] == header, path
+
+
+# ---- symbols ---------------------------------------------------------------------------------------------------------
+
+
+def symbols(path: Path) -> Iterator[tuple[str, str]]:
+    """Global symbols of an object: kind as nm writes it, and name; without resolvers of functions for wider vectors."""
+    done = subprocess.run(["nm", "-g", path], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        kind, name = line.split()[-2:]
+        if "." not in name:
+            yield kind, name
+
+
+def test_all_objects_are_there() -> None:
+    missing = [str(each) for each in OBJECTS.values() if not each.exists()]
+    assert not missing, "run `make bin/ptxrun`"
+
+
+def test_calls_go_down_or_through_an_interface() -> None:
+    home = {name: path for path, at in OBJECTS.items() for kind, name in symbols(at) if kind != "U"}
+    calls: dict[str, set[str]] = {}
+    for path, at in OBJECTS.items():
+        for kind, name in symbols(at):
+            target = home.get(name)
+            if kind != "U" or target is None:
+                continue
+            calls.setdefault(str(path), set()).add(str(target))
+            if FLOORS.index(floor(target)) > FLOORS.index(floor(path)):
+                interface = INTERFACES.get((floor(path), floor(target)))
+                assert interface, f"{path.name} calls {name} of {target}"
+                assert name in declared(interface), f"{path.name} calls {name}, which {interface.name} does not declare"
+    assert not circle(calls)
+
+
+def declared(header: Path) -> set[str]:
+    """Names of functions that a header declares, those of the table of forms among them."""
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-E", "-x", "c", header]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\bemu_\w+", text))
+
+
+def test_every_global_name_begins_with_emu() -> None:
+    for path, at in OBJECTS.items():
+        names = [name for kind, name in symbols(at) if kind != "U" and not name.startswith("emu_")]
+        assert names == (["main"] if path.name == "ptxrun.c" else []), path
+
+
+def test_only_the_interface_is_visible() -> None:
+    """What emu.h declares can be exported from a shared library, and nothing else.
+
+    GCC hides no function that it compiles for wider vectors too (IFUNC).
+    """
+    interface = set(re.findall(r"\b(emu_\w+)\(", (EMU / "emu.h").read_text()))
+    seen: dict[str, set[str]] = {"DEFAULT": set(), "HIDDEN": set()}
+    for path, at in OBJECTS.items():
+        table = subprocess.run(["readelf", "-Ws", at], capture_output=True, text=True, check=True).stdout
+        for visibility, name in re.findall(r" (?:FUNC|OBJECT) +GLOBAL +(\w+) +\d+ (\w+)$", table, re.M):
+            if floor(path) != "tool":
+                seen[visibility].add(name)
+    assert seen["DEFAULT"] == interface
+    assert len(seen["HIDDEN"]) > 200
+
+
+# ---- beside another program ------------------------------------------------------------------------------------------
+
+FOREIGN = """
+/* A program that has names of its own such as the emulator's parts might have. */
+#include "harness/emu/emu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int report, emit, source, accept, next, warp, machine, form_count;
+const char *shadow_read = "mine", *lexer_next = "mine", *form_table = "mine";
+int expect(int value) { return value + 1; }
+int refuse(int value) { return value + 2; }
+int translate(int value) { return value + 3; }
+int lanes_add_32(int value) { return value + 4; }
+int find_type(int value) { return value + 5; }
+int arena_alloc(int value) { return value + 6; }
+int load_fail(int value) { return value + 7; }
+int complain(int value) { return value + 8; }
+int print_findings(int value) { return value + 9; }
+
+int main(int argc, char **argv) {
+    static char text[4096];
+    FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+    size_t bytes = file ? fread(text, 1, sizeof text, file) : 0;
+    emu_error error;
+    emu_module *module = emu_load(text, bytes, &error);
+    emu_device *device = emu_device_new();
+    uint64_t out = emu_alloc(device, "out", 128, EMU_OUTPUT);
+    emu_launch launch = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .params = &out, .param_bytes = 8, .checks = true};
+    if (!module || emu_run(device, module, &launch, &error) != EMU_OK) return 1;
+    const uint32_t *host = emu_host_bytes(device, out);
+    printf("%u %u %d\\n", host[1], host[31], expect(1) + refuse(1) + translate(1) + lanes_add_32(1) + find_type(1) +
+           arena_alloc(1) + load_fail(1) + complain(1) + print_findings(1) + report + emit + source);
+    emu_device_free(device);
+    emu_unload(module);
+    return 0;
+}
+"""
+
+
+def test_a_program_with_names_of_its_own_links_the_emulator(tmp_path: Path) -> None:
+    (tmp_path / "foreign.c").write_text(FOREIGN)
+    (tmp_path / "square.ptx").write_text(
+        entry(
+            """.reg .b32 %r<3>;
+            .reg .b64 %rd<3>;
+            ld.param.u64 %rd1, [out];
+            mov.u32 %r1, %tid.x;
+            mul.lo.u32 %r2, %r1, %r1;
+            mul.wide.u32 %rd2, %r1, 4;
+            add.s64 %rd1, %rd1, %rd2;
+            st.global.u32 [%rd1], %r2;""",
+            ".param .u64 out",
+        )
+    )
+    objects = [at for path, at in OBJECTS.items() if path.name != "ptxrun.c"]
+    command = ["cc", "-std=c11", "-pthread", f"-I{ROOT}", "-o", tmp_path / "foreign", tmp_path / "foreign.c", *objects]
+    subprocess.run([*command, "-lm"], check=True, timeout=60)
+    done = subprocess.run([tmp_path / "foreign", tmp_path / "square.ptx"], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 961 54\n"
