@@ -1,7 +1,7 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
 kernels/README.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md, docs/configurations.md
-and docs/performance.md hold a table between two markers.
+and docs/performance.md hold a table between two markers, docs/architecture.md the module map.
 Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
@@ -205,7 +205,7 @@ def with_table(text: str, table: str, name: str) -> str:
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. Those with a table between markers are left out where there is none."""
     from analysis.measure import profile
-    from analysis.publish import pictures, plot, space, story
+    from analysis.publish import modules, pictures, plot, space, story
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
@@ -217,6 +217,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         folder / "docs/profiles.md": lambda: profile.page(folder),
         folder / "docs/configurations.md": lambda: space.winners_table(folder).markdown(),
         folder / "docs/performance.md": lambda: story.story_table(folder, steps).markdown(),
+        folder / "docs/architecture.md": lambda: modules.module_map(folder),
     }
     for page, table in tables.items():
         if page.exists():
