@@ -41,9 +41,9 @@ void reference_scratch_free(struct reference_scratch *scratch) {
 FOR_EACH_VECTOR_WIDTH
 static void widen_row(const uint16_t *row, enum dtype dtype, double *restrict out) {
     if (dtype == FP16)
-        for (int c = 0; c < D_HEAD; c++) out[c] = fp16_to_float(row[c]);
+        for (int c = 0; c < D_HEAD; c++) out[c] = half_value(row[c]);
     else
-        for (int c = 0; c < D_HEAD; c++) out[c] = bf16_to_float(row[c]);
+        for (int c = 0; c < D_HEAD; c++) out[c] = bfloat_value(row[c]);
 }
 
 /* scores[j] = query . keys[.][j] */

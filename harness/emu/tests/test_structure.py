@@ -18,6 +18,7 @@ from support.emulation import ROOT, entry
 EMU = ROOT / "harness/emu"
 FLOORS = ["", "ptx", "machine", "check", "tool"]
 INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
+OPEN = [EMU / "machine/numbers.h"]  # inline functions that whoever has 16-bit numbers may use
 FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))
 OBJECTS = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in FILES if path.suffix == ".c"}
 
@@ -60,7 +61,14 @@ def test_includes_go_down(path: Path) -> None:
         assert included.is_relative_to(EMU), f"{path.name} includes {included}, which is not the emulator's"
         assert FLOORS.index(floor(included)) <= FLOORS.index(floor(path)), f"{path.name} includes upwards: {included}"
         if floor(path) == "tool":
-            assert floor(included) in ("", "tool"), f"a tool sees emu.h alone, but {path.name} includes {included}"
+            assert floor(included) in ("", "tool") or included in OPEN, f"{path.name} includes {included}"
+
+
+def test_others_see_the_interface_and_the_numbers_only() -> None:
+    """The harness takes emu.h, the tables of print.h, and the 16-bit numbers, which exist once."""
+    for path in [*EMU.parent.glob("*.[ch]"), *(EMU.parent / "tests").glob("*.[ch]")]:
+        taken = {ROOT / name for name in re.findall(r'^#include "(harness/emu/[^"]+)"', path.read_text(), re.M)}
+        assert taken <= {EMU / "emu.h", EMU / "tool/print.h", *OPEN}, path
 
 
 def test_no_headers_include_each_other() -> None:

@@ -1,6 +1,8 @@
 /* arguments.c - see arguments.h */
 #include "arguments.h"
 
+#include "../machine/numbers.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -47,49 +49,10 @@ bool emu_parse_unsigned(const char *text, uint64_t limit, uint64_t *value) {
     return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0 && *value <= limit;
 }
 
-/* IEEE half from float, to nearest even. */
-static uint16_t half_from_float(float value) {
-    uint16_t sign = signbit(value) ? 0x8000 : 0;
-    float size = fabsf(value);
-    if (isnan(value)) {
-        return 0x7fff;
-    }
-    if (size >= 65520.0f) {
-        return sign | 0x7c00;
-    }
-    int exponent = size < 0x1p-14f ? -14 : ilogbf(size);
-    long steps = lrintf(ldexpf(size, 10 - exponent)); /* in units of the last place; below 1024 for subnormals */
-    return sign | (uint16_t)(((exponent + 14) << 10) + steps);
-}
-
-static float float_from_half(uint16_t bits) {
-    int exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
-    float size = exponent == 31  ? (mantissa ? NAN : INFINITY)
-                 : exponent == 0 ? ldexpf((float)mantissa, -24)
-                                 : ldexpf((float)(mantissa + 1024), exponent - 25);
-    return bits & 0x8000 ? -size : size;
-}
-
-static uint16_t bf16_from_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (isnan(value)) {
-        return 0x7fff;
-    }
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float float_from_bf16(uint16_t bits) {
-    uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, 4);
-    return value;
-}
-
 /* Stores a floating value as the type's bytes. */
 static void store_floating(const number_type *type, double value, unsigned char *to) {
     float single = (float)value;
-    uint16_t half = type->name[0] == 'b' ? bf16_from_float(single) : half_from_float(single);
+    uint16_t half = (uint16_t)(type->name[0] == 'b' ? bfloat_bits(single) : half_bits(single));
     const void *from = type->bytes == 8 ? (void *)&value : type->bytes == 4 ? (void *)&single : (void *)&half;
     memcpy(to, from, (size_t)type->bytes);
 }
@@ -138,7 +101,7 @@ static void print_number(const number_type *type, const unsigned char *from) {
         memcpy(&single, from, 4);
         real = single;
     } else {
-        real = type->name[0] == 'b' ? float_from_bf16((uint16_t)bits) : float_from_half((uint16_t)bits);
+        real = type->name[0] == 'b' ? bfloat_value((uint32_t)bits) : half_value((uint32_t)bits);
     }
     printf(" %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, real);
 }
