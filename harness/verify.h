@@ -1,7 +1,7 @@
 /* verify.h - compare an output with the float64 reference, element by element.
  *
  *     verify_output(&inputs, output, 256, &verdict, &failure);
- *     if (!verdict.pass) ...
+ *     if (!verdict.pass) printf("largest error: %g\n", verdict.max_error);
  *
  * An element passes when |o - ref| <= u * (sum_j p_j |v_j| + |ref|) * 1.05 + 1e-6, u the unit roundoff of the type:
  * 2^-11 for fp16, 2^-8 for bf16. That is one rounding of P and one of O; 5 % are for the fp32 arithmetic. NaN and

@@ -1,6 +1,8 @@
 /* stamp.h - what stamp_clocks writes and the harness reads: one stamp for each SM.
  *
- *     frequency = (after.cycles - before.cycles) / (after.ns - before.ns) * 1e9, if both carry the epoch of the sample
+ *     double hz = 1e9 * (double)(after.cycles - before.cycles) / (double)(after.ns - before.ns);
+ *
+ * Both must carry the epoch of the sample.
  */
 #ifndef FL_STAMP_H
 #define FL_STAMP_H

@@ -1,7 +1,7 @@
 /* decode.h - an entry is decoded statement by statement, each after its instruction was kept.
  *
  *     decoder *dec = emu_decode_begin(load, code);
- *     emu_decode_statement(dec, &statement);             // for each
+ *     emu_decode_statement(dec, &in);                // for each
  *     emu_decode_end(dec);
  */
 #ifndef FL_EMU_DECODE_H

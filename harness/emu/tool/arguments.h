@@ -1,7 +1,7 @@
 /* arguments.h - the arguments of a launch as text, for ptxrun: "i32:7", "buf:f32:1024:ramp", "struct:[...]".
  *
  *     argument_list list = {.device = device, .seed = 1};
- *     bool right = arguments_pack(&list, entry, specs, count, block);
+ *     bool right = emu_arguments_pack(&list, entry, specs, count, block);
  *
  * Errors are said on stderr, one sentence with the value and what would be right; the function then returns false.
  */

@@ -1,7 +1,7 @@
 /* print.h - findings, counters and the table of forms as text for people and for tools.
  *
- *     print_findings(stderr, device);
- *     print_counters(stdout, emu_counts(device));
+ *     emu_print_findings(stderr, device);
+ *     emu_print_counters(stdout, emu_counts(device));
  */
 #ifndef FL_PRINT_H
 #define FL_PRINT_H

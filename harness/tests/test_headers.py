@@ -1,0 +1,209 @@
+"""Headers of the harness and the emulator: each compiles alone, its example compiles, what it declares exists.
+
+The example of a header is the indented block of its first comment. EXAMPLES gives the variables that it uses.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HARNESS = ROOT / "harness"
+HEADERS = sorted(
+    path
+    for path in HARNESS.rglob("*.h")
+    if path.name != "forms_table.h"  # a table, for its includers only
+)
+SOURCES = [path for path in HARNESS.rglob("*.c") if "tests" not in path.relative_to(HARNESS).parts]
+BUILT = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in SOURCES if path.name != "about.c"}
+BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
+
+# The parameters of a function that has the example as its body; None for an example of definitions.
+EXAMPLES: dict[str, str | None] = {
+    "about.h": "void",
+    "backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
+    " struct kernel_code code, uint16_t *host, struct failure failure",
+    "bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
+    " struct failure failure",
+    "config.h": "KernelConfig config, struct failure failure",
+    "cuda_driver.h": "struct failure failure",
+    "device/stamp.h": "clock_stamp before, clock_stamp after",
+    "half.h": "void",
+    "image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
+    " struct failure failure",
+    "inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
+    "json.h": "int fd",
+    "options.h": "struct options options, int argc, char **argv, struct failure failure",
+    "parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
+    "problem.h": "double seconds",
+    "progress.h": "struct progress_plan plan, void (*work)(void)",
+    "reference.h": "struct inputs inputs, int64_t seq, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"
+    " double (*output)[D_HEAD], double (*weight)[D_HEAD]",
+    "report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
+    " struct failure failure",
+    "select.h": "struct options options, struct instance_table table, size_t count, bool gpu, enum dtype dtype,"
+    " struct problem problem, struct failure failure",
+    "sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
+    "stats.h": "const double *samples, int64_t count, struct failure failure",
+    "status.h": "struct failure *failure, int device, int count",
+    "verify.h": "struct inputs inputs, const uint16_t *output, struct verdict verdict, struct failure failure",
+    "tests/element.h": "void",
+    "tests/tap.h": "int sum",
+    "emu/emu.h": "const char *text",
+    "emu/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
+    "emu/machine/lane_loop.h": None,
+    "emu/machine/numbers.h": "void",
+    "emu/ptx/builder.h": "decoder *dec",
+    "emu/ptx/characters.h": "const char *at",
+    "emu/ptx/decode.h": "loader *load, entry *code, statement in",
+    "emu/ptx/lexer.h": "loader *load, const char *text, size_t bytes",
+    "emu/ptx/loader.h": "loader *load, size_t count, int line, const char *name",
+    "emu/ptx/program.h": "const emu_module *module",
+    "emu/ptx/reader.h": "parser *p, uint64_t value",
+    "emu/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
+    " unsigned char *block",
+    "emu/tool/print.h": "const emu_device *device",
+}
+
+
+def example(header: Path) -> str:
+    comment = header.read_text().partition("*/")[0]
+    return "\n".join(re.findall(r"^ \*     (.*)$", comment, re.M))
+
+
+def compile_text(text: str, *flags: str, language: str = "c") -> str:
+    """What the compiler says of a text; "" where it is right."""
+    standard = "-std=c11" if language == "c" else "-std=c++17"
+    command = ["cc", "-x", language, standard, "-D_GNU_SOURCE", f"-I{ROOT}", "-Wall", "-Wextra", "-Werror", *flags]
+    done = subprocess.run([*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=60)
+    return done.stderr
+
+
+def name(header: Path) -> str:
+    return header.relative_to(HARNESS).as_posix()
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=name)
+def test_a_header_compiles_alone(header: Path) -> None:
+    assert compile_text(f'#include "harness/{name(header)}"\n') == ""
+
+
+def test_every_example_has_its_variables_here_and_no_other() -> None:
+    assert sorted(name(header) for header in HEADERS if example(header)) == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=name)
+def test_the_example_of_a_header_compiles(header: Path) -> None:
+    if not example(header):
+        return
+    variables = EXAMPLES[name(header)]
+    text = f'#include "harness/{name(header)}"\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n'
+    text += "".join(f"{each}\n" for each in re.findall(r"#include .*", example(header)))
+    body = re.sub(r"#include .*", "", example(header))
+    text += (
+        body
+        if variables is None
+        else f"int example({variables});\nint example({variables}) {{\n{body}\nreturn 0;\n}}\n"
+    )
+    unused = (
+        "-Wno-unused-parameter",
+        "-Wno-unused-but-set-parameter",
+        "-Wno-unused-variable",
+        "-Wno-unused-but-set-variable",
+        "-Wno-unused-value",
+    )
+    assert compile_text(text, *unused) == ""
+
+
+def test_an_example_that_does_not_compile_shows() -> None:
+    assert "undeclared" in compile_text("int example(void) { return missing; }")
+
+
+# ---- what is declared, defined and used ------------------------------------------------------------------------------
+
+
+def declarations(header: Path) -> set[str]:
+    """Names of the functions and objects that a header declares: nothing inline, no types."""
+    flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", "-E", "-x", "c"]
+    done = subprocess.run(["cc", *flags, header], capture_output=True, text=True, check=True)
+    own, here = [], True
+    for line in done.stdout.splitlines():
+        if marker := re.match(r'# \d+ "([^"]*)"', line):
+            here = Path(marker[1]) == header or marker[1].endswith("forms_table.h")
+        elif here and not line.startswith("#"):
+            own.append(line)
+    found = set()
+    for statement in statements("\n".join(own).replace('extern "C" {', "")):
+        words = re.sub(r"__attribute__ ?\(\(.*?\)\)+|_Noreturn|extern", "", statement).strip()
+        if re.match(r"(typedef|static|enum|_Static_assert|(struct|union) \w* ?(\{\})?$|$)", words):
+            continue
+        if functions := re.match(r"(?:lane|decode)_function (\w.*)", words):
+            found.update(functions[1].split(", "))
+        elif declared := re.search(r"(\w+) ?\(", words) or re.search(r"(\w+)(?:\[\w*\])*$", words):
+            found.add(declared[1])
+    return found
+
+
+def statements(text: str) -> Iterator[str]:
+    """Statements at file scope, each in one line and with nothing in its braces."""
+    depth, statement = 0, ""
+    for character in text:
+        depth -= character == "}"
+        if depth == 0 and not (character == "}" and not statement):
+            statement += character
+        depth += character == "{"
+        body = depth == 0 and character == "}" and ")" in statement
+        if depth == 0 and (character == ";" or body):
+            yield " ".join(statement.rstrip(";").split())
+            statement = ""
+
+
+def symbols(path: Path) -> list[tuple[str, str]]:
+    """Global symbols of an object, kind and name; resolvers of functions for wider vectors left out."""
+    lines = subprocess.run(["nm", "-g", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [(line.split()[-2], line.split()[-1]) for line in lines if "." not in line.split()[-1]]
+
+
+@pytest.fixture(scope="module")
+def table() -> dict[str, dict[str, set[Path]]]:
+    """By name: the sources whose objects define it, and those that use it."""
+    assert not [str(path) for path in BUILT.values() if not path.exists()], "run `make v01 bin/ptxrun`"
+    found: dict[str, dict[str, set[Path]]] = defaultdict(lambda: {"defined": set(), "used": set()})
+    for source, at in BUILT.items():
+        for kind, symbol in symbols(at):
+            found[symbol]["used" if kind == "U" else "defined"].add(source)
+    return found
+
+
+def test_declarations_are_read() -> None:
+    assert {"emu_load", "emu_run", "emu_form_at"} <= declarations(HARNESS / "emu/emu.h")
+    assert {"emu_lanes_add_32", "emu_lanes_pack_64"} <= declarations(HARNESS / "emu/ptx/lanes.h")
+    assert {"emu_load_fail", "emu_load_larger"} == declarations(HARNESS / "emu/ptx/loader.h") & {
+        "emu_load_fail", "emu_load_larger", "load_grow",
+    }  # fmt: skip
+    assert "emu_character_classes" in declarations(HARNESS / "emu/ptx/characters.h")
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=name)
+def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
+    embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
+    missing = {each for each in declarations(header) if not table[each]["defined"]} - embedded
+    assert not missing, "declared, but defined nowhere"
+
+
+def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
+    """By another source, or by a C test of what its own source uses."""
+    tests = "\n".join(path.read_text() for path in HARNESS.rglob("tests/*.[ch]"))
+    lonely = set()
+    for symbol, places in table.items():
+        for source in places["defined"]:
+            tested = re.search(rf"\b{symbol}\b", tests) and len(re.findall(rf"\b{symbol}\b", source.read_text())) > 1
+            if symbol != "main" and not tested and not places["used"] - {source}:
+                lonely.add(f"{source.relative_to(ROOT)}: {symbol}")
+    assert not lonely, "make them static, or delete them"
