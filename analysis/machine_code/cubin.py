@@ -25,7 +25,7 @@ WORD_BYTES = 16
 # .nv.info attributes with one value for each function symbol, and the per-kernel one-byte attribute of barriers.
 REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
 # Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
-LDL, STL, NOP, BRA = 0x983, 0x387, 0x918, 0x947
+LDL, STL, NOP = 0x983, 0x387, 0x918
 OPCODE_MASK = 0xFFF
 
 

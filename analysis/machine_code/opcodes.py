@@ -35,7 +35,6 @@ _PIPES = {
 }
 PIPE_OF = {opcode: pipe for pipe, opcodes in _PIPES.items() for opcode in opcodes.split()}
 KNOWN = frozenset(PIPE_OF)
-PIPES = tuple(_PIPES)
 
 # Instructions that multiply matrices, one for each warp or warp group.
 _MATRIX = "HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA UTCMXQMMA UTCBMMA"

@@ -66,10 +66,6 @@ class Log:
         """The kernels, without device functions."""
         return [usage for usage in self.functions if usage.entry]
 
-    def notes_of(self, name: str) -> list[Note]:
-        """What was said about one function."""
-        return [note for note in self.notes if note.function == name]
-
 
 # Items of the comma list after "Used N registers". Pattern, then the field it fills.
 USED_ITEMS = (

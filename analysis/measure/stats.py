@@ -115,23 +115,6 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """The median with the distribution-free interval between two order statistics.
-
-    The r-th smallest and the r-th largest value enclose the median with probability 1 − 2·P(Binomial(n, ½) < r).
-    With fewer than 6 values no r reaches 95 %, and the whole range is given.
-    """
-    ordered = sorted(values)
-    count = len(ordered)
-    rank, tail = 0, 0.0  # tail is P(Binomial(count, 1/2) <= rank)
-    for smaller in range(count // 2):
-        tail += math.comb(count, smaller) / 2**count
-        if 2 * tail > 0.05:
-            break
-        rank = smaller
-    return Interval(ordered[rank], median(ordered), ordered[count - 1 - rank])
-
-
 def noise(values: Sequence[float]) -> float:
     """Relative standard error of the median, the executables' own rule: 1.2533·σ/√n with σ = IQR/1.349."""
     if len(values) < 3:

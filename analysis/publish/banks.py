@@ -11,7 +11,6 @@ A row of d_head 16-bit elements is 256 bytes: 16 chunks of 16 bytes. The 32 bank
 from collections import Counter
 from collections.abc import Iterable
 
-CHUNK_BYTES = 16
 GROUPS = 8  # of 4 banks
 CHUNKS_IN_ROW = 16
 

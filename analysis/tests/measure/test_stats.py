@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.measure import stats
-from analysis.measure.stats import Interval, Round
+from analysis.measure.stats import Round
 
 HZ = 1.7e9
 
@@ -40,22 +40,6 @@ def test_quantiles() -> None:
     assert stats.quantile([5.0], 0.9) == 5.0
     with pytest.raises(ValueError, match="no values"):
         stats.median([])
-
-
-def test_median_interval_is_that_of_the_binomial_table() -> None:
-    values = [float(value) for value in range(1, 21)]
-    assert stats.median_interval(values) == Interval(6.0, 10.5, 15.0)  # n = 20: 6th and 15th, 95.9 %
-    assert stats.median_interval(values[:9]) == Interval(2.0, 5.0, 8.0)  # n = 9: 2nd and 8th, 96.1 %
-    assert stats.median_interval(values[:3]) == Interval(1.0, 2.0, 3.0)
-
-
-def test_median_interval_covers_the_true_median() -> None:
-    draw = random.Random(7)
-    held = 0
-    for _ in range(400):
-        interval = stats.median_interval([draw.expovariate(1.0) for _ in range(15)])
-        held += interval.low <= 0.6931 <= interval.high
-    assert held / 400 >= 0.93
 
 
 def test_noise_is_the_standard_error_of_the_median() -> None:

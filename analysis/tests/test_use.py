@@ -1,0 +1,89 @@
+"""No public name of analysis/ that nothing but tests uses: code that only tests call is code that nobody needs."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import COMMANDS
+from analysis.files import root
+
+
+def definitions(tree: ast.Module) -> list[str]:
+    """Public functions, classes and constants of a module, and public methods as Class.method."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.append(node.name)
+        if isinstance(node, ast.ClassDef):
+            found += [f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)]
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [name for name in found if not re.search(r"(^|\.)_", name)]
+
+
+def uses(tree: ast.AST) -> Iterable[str]:
+    """Names that code reads or calls, with or without something before the dot. An import alone is no use."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def only_tests_use(folder: Path, commands: Iterable[str]) -> list[str]:
+    """`file: name` of every public name below analysis/ that no code outside tests uses."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("analysis/**/*.py"))}
+    code = {path: tree for path, tree in trees.items() if "tests" not in path.relative_to(folder).parts}
+    used = Counter(name for tree in code.values() for name in uses(tree))
+    for path in folder.glob("notebooks/*.ipynb"):
+        used.update(re.findall(r"[A-Za-z_]\w*", path.read_text(encoding="utf-8")))
+    for path in folder.glob("harness/**/*.py"):
+        if not path.name.startswith("test_"):
+            used.update(uses(ast.parse(path.read_text(encoding="utf-8"))))
+    called = {name.replace("-", "_") for name in commands}
+    used.update(f"run_{name}" for name in called)
+    used.update(f"add_{name}_arguments" for name in called)
+    return [
+        f"{path.relative_to(folder)}: {name}"
+        for path, tree in code.items()
+        for name in definitions(tree)
+        if not used[name.rpartition(".")[2]]
+    ]
+
+
+def test_no_public_name_is_for_tests_alone() -> None:
+    assert only_tests_use(root(), [command.name for command in COMMANDS]) == []
+
+
+MADE = {
+    "analysis/ladder/config.py": """
+LIMIT, UNUSED = 3, 4
+def parse(text): return text[:LIMIT]
+def stem(text): return text
+def add_show_arguments(parser): pass
+def run_show(args): return Config().flop()
+class Config:
+    def flop(self): return 1
+    def attn_flop(self): return 2
+""",
+    "analysis/publish/page.py": "from analysis.ladder.config import parse, stem\ndef page(): return parse('x')\n",
+    "analysis/tests/test_config.py": "from analysis.ladder import config\nconfig.stem(''), config.UNUSED, page()\n",
+    "harness/tests/test_page.py": "page()\n",
+}
+
+
+@pytest.mark.parametrize("user", [None, "notebooks/01.ipynb", "harness/emu/tests/golden.py"])
+def test_what_only_tests_use_is_found(tmp_path: Path, user: str | None) -> None:
+    files = MADE | ({user: "page()"} if user else {})
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    config = [f"analysis/ladder/config.py: {name}" for name in ("UNUSED", "stem", "Config.attn_flop")]
+    assert only_tests_use(tmp_path, ["show"]) == config + ([] if user else ["analysis/publish/page.py: page"])
+    assert "analysis/ladder/config.py: run_show" in only_tests_use(tmp_path, [])
