@@ -3,8 +3,9 @@
     verdict = compare(before, after)     # FASTER, SLOWER, SAME or UNSURE, with the ratio's interval and the reason
 
 Clocks of a GPU drift with heat and power, so what counts is the ratio taken within a round, where both sides were run
-within seconds of each other. Several rounds give several independent ratios, and their spread is the interval. Times
-are in nanoseconds, clocks in hertz, intervals at 95 % confidence.
+within seconds of each other. Several rounds give several independent ratios, and their spread is the interval. The
+spread of three rounds may be zero by chance, since clocks move by steps: where a run holds more subjects, the spread
+is that of all of them. Times are in nanoseconds, clocks in hertz, intervals at 95 % confidence.
 """
 
 import math
@@ -47,6 +48,7 @@ STUDENT_T = (
 )
 BOOTSTRAP_DRAWS = 1000
 SAME_WITHIN = 0.01  # ratios this near to 1 are called the same
+UNLIKE = 3.0  # a subject whose rounds spread this many times as far as the others' is not like them
 DISCARDED_MOST = 0.5  # with more samples than this share thrown away for low clocks, nothing is concluded
 
 
@@ -89,6 +91,14 @@ Series = Mapping[tuple[str, int], Round]
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """Standard deviation of the logarithms of times, and the degrees of freedom that it is known with."""
+
+    deviation: float
+    freedom: int
+
+
+@dataclass(frozen=True)
 class Verdict:
     """`word` is about the second side; `speedup` is time of the first over time of the second."""
 
@@ -123,16 +133,50 @@ def noise(values: Sequence[float]) -> float:
     return 1.2533 * spread / math.sqrt(len(values)) / median(values)
 
 
-def geometric_interval(ratios: Sequence[float]) -> Interval:
-    """Geometric mean of ratios and its t interval on the logarithms; needs two ratios or more."""
+def student_t(freedom: int) -> float:
+    """The two-sided 95 % quantile."""
+    return STUDENT_T[min(freedom, len(STUDENT_T)) - 1]
+
+
+def geometric_interval(ratios: Sequence[float], of_run: Scatter | None = None) -> Interval:
+    """Geometric mean of ratios and its t interval on the logarithms; needs two ratios or more.
+
+    `of_run` is the scatter of the times of the other subjects in the same rounds. It gives the width, unless the ratios
+    themselves spread so much further that the subject is not like the others.
+    """
     logs = [math.log(ratio) for ratio in ratios]
     count = len(logs)
     if count < 2:
         raise ValueError("an interval from rounds needs at least two of them")
     mean = sum(logs) / count
-    variance = sum((value - mean) ** 2 for value in logs) / (count - 1)
-    half = STUDENT_T[min(count - 1, len(STUDENT_T)) - 1] * math.sqrt(variance / count)
+    spread = Scatter(math.sqrt(sum((value - mean) ** 2 for value in logs) / (count - 1)), count - 1)
+    if of_run is not None and of_run.freedom > spread.freedom:
+        of_ratio = Scatter(math.sqrt(2) * of_run.deviation, of_run.freedom)  # both of its times scatter
+        spread = spread if spread.deviation > UNLIKE * of_ratio.deviation else of_ratio
+    half = student_t(spread.freedom) * spread.deviation / math.sqrt(count)
     return Interval(math.exp(mean - half), math.exp(mean), math.exp(mean + half))
+
+
+def scatter(sides: Sequence[Series]) -> Scatter | None:
+    """What neither the side nor the round explains of the times, over sides that were measured in the same rounds.
+
+    The residual of a randomized complete block design, whose blocks are the rounds; with two sides it is the deviation
+    of their paired ratios over √2. None with fewer than two sides or two rounds.
+    """
+    keys = sorted(sides[0]) if sides else []
+    if len(sides) < 2 or len(keys) < 2:
+        return None
+    logs = [[math.log(side[key].median_ns()) for key in keys] for side in sides]
+    of_side = [sum(row) / len(keys) for row in logs]
+    of_round = [sum(column) / len(sides) for column in zip(*logs, strict=True)]
+    middle = sum(of_side) / len(sides)
+    squares = sum(
+        (value - mine - common + middle) ** 2
+        for row, mine in zip(logs, of_side, strict=True)
+        for value, common in zip(row, of_round, strict=True)
+    )
+    freedom = (len(sides) - 1) * (len(keys) - 1)
+    return Scatter(math.sqrt(squares / freedom), freedom)
 
 
 def bootstrap_ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 1) -> Interval:
@@ -156,15 +200,17 @@ def welch_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Int
     total = sum(errors)
     spread = sum(error**2 / (len(group) - 1) for error, group in zip(errors, logs, strict=True))
     freedom = max(1, int(total**2 / spread)) if spread else len(STUDENT_T)
-    half = STUDENT_T[min(freedom, len(STUDENT_T)) - 1] * math.sqrt(total)
+    half = student_t(freedom) * math.sqrt(total)
     middle = means[0] - means[1]
     return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 
-def ratio(numerator: Series, denominator: Series, cycles: bool = False) -> tuple[Interval, int, bool] | None:
+def ratio(
+    numerator: Series, denominator: Series, cycles: bool = False, of_run: Scatter | None = None
+) -> tuple[Interval, int, bool] | None:
     """Time (or cycles) of one side over the other's: interval, number of rounds, and whether the rounds were paired.
 
-    Rounds with the same key are paired. Without two pairs, unpaired rounds are compared (Welch), and with a single
+    Rounds with the same key are paired, and `of_run` is as in geometric_interval. Without two pairs, unpaired rounds are compared (Welch), and with a single
     round a side its samples are. None when there is nothing to compare, or no clocks for cycles.
     """
 
@@ -175,7 +221,7 @@ def ratio(numerator: Series, denominator: Series, cycles: bool = False) -> tuple
     pairs = [(figure(numerator[key]), figure(denominator[key])) for key in common]
     ratios = [a / b for a, b in pairs if a is not None and b is not None]
     if len(ratios) >= 2:
-        return geometric_interval(ratios), len(ratios), True
+        return geometric_interval(ratios, of_run), len(ratios), True
     tops = [value for value in map(figure, numerator.values()) if value is not None]
     bottoms = [value for value in map(figure, denominator.values()) if value is not None]
     if len(tops) >= 2 and len(bottoms) >= 2:

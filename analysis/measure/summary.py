@@ -84,14 +84,27 @@ def rows(records: Sequence[Record], against: str | None = None) -> tuple[list[Ro
         for subject in subjects:
             mine = [r for r in records if r.problem == problem and subject_name(r) == subject]
             if mine:
-                found.append(_row(subject, problem, mine, rounds.get((subject, problem), {}), base))
+                beside = [
+                    side
+                    for (name, at), side in rounds.items()
+                    if at == problem and name != subject and side.keys() == base.keys()
+                ]
+                own = rounds.get((subject, problem), {})
+                found.append(_row(subject, problem, mine, own, base, stats.scatter(beside)))
     return found, reference
 
 
-def _row(subject: str, problem: Problem, records: Sequence[Record], rounds: Series, base: Series) -> Row:
+def _row(
+    subject: str,
+    problem: Problem,
+    records: Sequence[Record],
+    rounds: Series,
+    base: Series,
+    of_run: stats.Scatter | None,
+) -> Row:
     time = stats.median([one.median_ns() for one in rounds.values()]) if rounds else None
     clocks = [hz for one in rounds.values() for hz in one.sm_clock_hz]
-    measured = stats.ratio(base, rounds) if base and rounds and base is not rounds else None
+    measured = stats.ratio(base, rounds, of_run=of_run) if base and rounds and base is not rounds else None
     errors = [record.error_over_bound for record in records if record.error_over_bound is not None]
     verdicts = {record.passed for record in records}
     return Row(

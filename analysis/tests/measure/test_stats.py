@@ -68,6 +68,61 @@ def test_geometric_interval_by_hand() -> None:
     assert interval.high == pytest.approx(1.1 * 2.718281828**half, rel=1e-4)
 
 
+def stepped(ns: float, steps: list[int]) -> dict[tuple[str, int], Round]:
+    """A kernel whose clock was lower by 1 % in the rounds that are 1."""
+    return {("r", number): Round((ns * (1.01 if low else 1.0),) * 5) for number, low in enumerate(steps)}
+
+
+def test_rounds_that_agree_by_chance_still_have_an_interval() -> None:
+    """A base and a kernel whose clocks stepped in the same round: three equal ratios, in a run where clocks step."""
+    base, same = stepped(1000, [0, 1, 0]), stepped(900, [0, 1, 0])
+    others = [stepped(800, [0, 0, 1]), stepped(700, [0, 0, 0]), stepped(600, [1, 0, 0]), stepped(500, [1, 1, 0])]
+    alone = stats.ratio(base, same)
+    assert alone and alone[0].high - alone[0].low < 1e-9
+    among = stats.ratio(base, same, of_run=stats.scatter([base, *others]))
+    assert among and among[0].mid == pytest.approx(10 / 9)
+    assert 0.005 < (among[0].high - among[0].low) / 2 < 0.02
+
+
+def test_scatter_of_two_sides_is_that_of_their_ratios() -> None:
+    a, b = rounds(1000, 5, 1), rounds(700, 5, 2)
+    found = stats.scatter([a, b])
+    assert found and found.freedom == 4
+    ratios = [a[key].median_ns() / b[key].median_ns() for key in a]
+    alone = stats.geometric_interval(ratios)
+    half = 2.776 * 2**0.5 * found.deviation / 5**0.5  # t(4)
+    assert alone.high / alone.mid == pytest.approx(2.718281828**half, rel=1e-6)
+    assert stats.scatter([a]) is None and stats.scatter([]) is None and stats.scatter([stepped(1, [0])] * 2) is None
+
+
+def test_scatter_is_free_of_what_all_subjects_share() -> None:
+    shared = stats.scatter([rounds(1000 + 100 * seed, 4, seed, drift=0.05, noise=0.002) for seed in range(10)])
+    assert shared and shared.freedom == 27
+    assert shared.deviation == pytest.approx(0.002, rel=0.4)
+
+
+def test_intervals_with_the_scatter_of_the_run_cover_the_true_ratio() -> None:
+    """Clocks that step by 1 % in a third of the rounds: all intervals of the run are about as wide, and cover."""
+    draw = random.Random(2)
+    covered, widths, count = 0, [], 300
+    true = 10 / 9
+    for _ in range(count):
+        sides = [stepped(1000 - 100 * (i == 1), [draw.random() < 1 / 3 for _ in range(3)]) for i in range(12)]
+        found = stats.ratio(sides[0], sides[1], of_run=stats.scatter([sides[0], *sides[2:]]))
+        assert found
+        covered += found[0].low <= true <= found[0].high
+        widths.append(found[0].high - found[0].low)
+    assert covered / count >= 0.93
+    assert max(widths) < 2 * min(widths)
+
+
+def test_a_subject_unlike_the_others_keeps_its_own_interval() -> None:
+    base, others = rounds(1000, 3, 1), [rounds(1000, 3, seed) for seed in range(2, 12)]
+    rough = rounds(900, 3, 20, noise=0.05)
+    among, alone = stats.ratio(base, rough, of_run=stats.scatter([base, *others])), stats.ratio(base, rough)
+    assert among == alone
+
+
 @pytest.mark.parametrize(("shift", "word"), [(1.0, "SAME"), (0.9, "FASTER"), (1.1, "SLOWER"), (0.97, "FASTER")])
 def test_known_shifts_are_found(shift: float, word: str) -> None:
     verdict = stats.compare(rounds(1000, 6, 1), rounds(1000 * shift, 6, 2))
