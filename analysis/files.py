@@ -1,6 +1,6 @@
 """Files of the checkout: where it is, and writing that is atomic and leaves an unchanged file alone.
 
-write_if_changed(root() / "regs" / "v01.sm_80.csv", text)
+write_if_changed(root() / "regs" / "registers.csv", text)
 """
 
 import os

@@ -2,10 +2,8 @@
 
 ##@ Looking at machine code
 .PHONY: regs sass ptx logs counts loop bound live sass-diff why diff configs check-tools report ladder notebooks accept
-regs_record = $(call record,regs,$(1),$(2),csv)
-regs: $(call each,regs_record)  ## registers, spills and code hash: regs/vNN.sm_XX.csv and a report
-	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),,--folder $(BUILD)/regs$(SET))
-listing = $(call record,sass,$(1),$(2),sass)
+regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
+	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
 ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ## the PTX of every version: build/vNN/vNN.ptx
 	@ls -l $^
@@ -44,7 +42,7 @@ ladder: all  ## rewrites the generated tables of the documents
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
-accept:  ## takes the figures of a version into regs/baseline.csv: VER= WHY=
+accept:  ## accepts the figures of a version, in regs/baseline.csv: VER= WHY=
 	$(if $(WHY),,$(error accept needs WHY="the reason"))
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'

@@ -6,7 +6,7 @@
 #     v07.ptx + cubins ─ embed ─► build/v07/code.o
 #     about.h ─ cc ─► build/v07/about.o
 #     code.o + about.o + build/harness/*.o ─ cc ─► bin/v07
-#     log + cubin ─ regs ─► regs/v07.sm_80.csv          log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
+#     log + cubin ─ regs ─► build/regs/v07.sm_80.csv    log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
 GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
@@ -18,7 +18,8 @@ GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
 OWN := $(if $(SET)$(VARIANT)$(CUDA),,yes)
 folder = $(BUILD)/$(1)$(SET)
 log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
-record = $(if $(OWN),$(1),$(BUILD)/$(1)$(SET))/$(2).sm_$(3).$(4)
+regs_of = $(BUILD)/regs$(SET)/$(1).sm_$(2).csv
+listing = $(if $(OWN),sass,$(BUILD)/sass$(SET))/$(1).sm_$(2).sass
 each = $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
 
 # instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
@@ -63,10 +64,10 @@ endef
 define records  # $(1) version, $(2) architecture, $(3) cubin, $(4) log
 $(basename $(4)).demangled.log: $(4)
 	@$(RUN) -m analysis demangle $$< -o $$@
-$(call record,regs,$(1),$(2),csv): $(3) $(4)
+$(call regs_of,$(1),$(2)): $(3) $(4)
 	@mkdir -p $$(@D)
 	@$(RUN) -m analysis regs --version $(1) --arch sm_$(2) --log $(4) --cubin $(3) --csv -o $$@
-$(call record,sass,$(1),$(2),sass): $(3)
+$(call listing,$(1),$(2)): $(3)
 	@mkdir -p $$(@D)
 	$$(call say,NVDISASM,$$@)$(RUN) -m analysis sass $(1) --arch sm_$(2) \
 		$(if $(SET),--config '$$(call quoted,$$(KERNELS))') -o $$@

@@ -3,9 +3,10 @@
     python3 -m analysis gate --exit-code
     python3 -m analysis accept --version v09 --why "two registers more buy the second stage"
 
-regs/baseline.csv holds what has been accepted. More registers, stack, spills, LDL, STL or static shared memory, a
-longer KV loop, changed code of an unchanged source and a new advisory fail, with the line that accepts them. Figures
-that got better are reported and accepted in the same way. A baseline of another toolkit is skipped, never passed.
+regs/registers.csv and sass/ hold the figures and the code, as `make regs sass` wrote them: a stale or missing one is a
+difference, reported figure by figure as worse, better or changed. regs/baseline.csv holds no figure: it says by their
+hash which have been accepted and why, so that a figure that nobody accepted is a difference whether or not it was
+recorded. A new advisory of ptxas is one too. A baseline of another toolkit is skipped, never passed.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -24,53 +25,61 @@ from analysis.ladder.headers import Version, load_all, load_chosen
 from analysis.machine_code.cubin import code_summary
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regions import split
-from analysis.machine_code.regs import rows_of, to_csv
-from analysis.machine_code.sass import disassemble, format_listing
+from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows_of
+from analysis.machine_code.sass import Listing, disassemble, format_listing, parse_listing
 from analysis.machine_code.toolkit import run as run_tool
-from analysis.table import Table, add_table_arguments, print_table, read_columns
+from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
 DEFAULT_ARCHS = "80 90"
-NOT_COUNTED = "n/a"
+Key = tuple[str, str, str]  # version, architecture, config
+WORSE_WHEN_MORE = (
+    *("registers", "stack", "spill_stores", "spill_loads", "static_smem", "ldl", "stl"),
+    *("loop", "loop_ldl", "loop_stl"),  # of the listing
+)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What the gate compares of one kernel. Loop figures exist for the version's own config only."""
+class Loop:
+    """What the gate compares of the KV loop of a version's own config."""
+
+    loop: int  # instructions
+    loop_ldl: int
+    loop_stl: int
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """One version built for one architecture."""
 
     version: str
     arch: str
-    config: str
-    registers: int
-    stack: int
-    spill_stores: int
-    spill_loads: int
-    static_smem: int
-    ldl: int
-    stl: int
-    loop: int | None  # instructions of the KV loop
-    loop_ldl: int | None
-    loop_stl: int | None
+    rows: list[Row]
+    loop: Loop
     advisories: str  # codes joined by "+", "" for none
-    code_hash: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.version, self.arch, self.config)
+    sass_text: str  # what the committed listing should hold
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """One line of the baseline: figures, what they were built from, and why they were accepted."""
+    """One line of the baseline: which figures of a kernel were accepted, what they were built from, and why."""
 
-    figures: Figures
+    version: str
+    arch: str
+    config: str
+    figures_hash: str  # of its row in registers.csv
+    advisories: str
     source_hash: str  # of the kernel's source below its header block
     toolkit: str
     why: str
 
+    @property
+    def key(self) -> Key:
+        return (self.version, self.arch, self.config)
+
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference. A failing one needs a change or an `accept`."""
+    """One difference that needs a change or an `accept`."""
 
     version: str
     arch: str
@@ -78,35 +87,13 @@ class Finding:
     figure: str
     before: str | int | None
     after: str | int | None
-    fails: bool
     note: str
 
 
-WORSE_WHEN_MORE = (
-    "registers",
-    "stack",
-    "spill_stores",
-    "spill_loads",
-    "static_smem",
-    "ldl",
-    "stl",
-    "loop",
-    "loop_ldl",
-    "loop_stl",
-)
-COLUMNS = (*(field.name for field in fields(Figures)), "source_hash", "toolkit", "why")
+COLUMNS = tuple(field.name for field in fields(Accepted))
 
 
 # ---- fresh figures ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """One version built for one architecture: its figures and the texts that its committed files should hold."""
-
-    figures: list[Figures]
-    regs_text: str
-    sass_text: str
 
 
 def measure(folder: Path, version: Version, arch: str) -> Fresh:
@@ -117,32 +104,20 @@ def measure(folder: Path, version: Version, arch: str) -> Fresh:
         if not path.exists():
             raise AnalysisError(f"{path} is missing: run `make {version.version}`")
     log = read_log(log_path)
-    rows = rows_of(log, code_summary(cubin))
     listing = disassemble(cubin, version.header.config)
+    advisories = "+".join(sorted({note.code for note in log.notes if note.code}))
+    rows = rows_of(log, code_summary(cubin))
+    return Fresh(version.version, arch, rows, loop_of(listing), advisories, format_listing(listing))
+
+
+def loop_of(listing: Listing) -> Loop:
     loop = split(listing).loop
-    own = str(version.header.config)
-    codes = "+".join(sorted({note.code for note in log.notes if note.code}))
-    figures = [
-        Figures(
-            version=version.version,
-            arch=arch,
-            config=row.config,
-            registers=row.registers,
-            stack=row.stack,
-            spill_stores=row.spill_stores,
-            spill_loads=row.spill_loads,
-            static_smem=row.static_smem,
-            ldl=row.ldl or 0,
-            stl=row.stl or 0,
-            loop=len(loop) if row.config == own else None,
-            loop_ldl=sum(at.base == "LDL" for at in loop) if row.config == own else None,
-            loop_stl=sum(at.base == "STL" for at in loop) if row.config == own else None,
-            advisories=codes,
-            code_hash=row.code_hash or "",
-        )
-        for row in rows
-    ]
-    return Fresh(figures, to_csv(rows), format_listing(listing))
+    return Loop(len(loop), sum(at.base == "LDL" for at in loop), sum(at.base == "STL" for at in loop))
+
+
+def figures_hash(row: Row) -> str:
+    """A hash of a row of registers.csv: of every figure, the hash of the machine code among them."""
+    return hashlib.sha256(repr(cells(row)).encode()).hexdigest()[:16]
 
 
 def source_hash(version: Version) -> str:
@@ -182,50 +157,21 @@ def baseline_path(folder: Path) -> Path:
 
 def baseline_text(lines: Iterable[Accepted]) -> str:
     """The text of baseline.csv, sorted."""
-    rows = []
-    for line in sorted(lines, key=lambda line: line.figures.key):
-        values = [NOT_COUNTED if value is None else value for value in asdict(line.figures).values()]
-        rows.append([*values, line.source_hash, line.toolkit, line.why])
-    return Table(COLUMNS, rows).csv()
+    return Table(COLUMNS, [list(asdict(line).values()) for line in sorted(lines, key=lambda line: line.key)]).csv()
 
 
-def parse_baseline(text: str, name: str) -> dict[tuple[str, str, str], Accepted]:
-    """The accepted figures by version, architecture and config."""
-    baseline: dict[tuple[str, str, str], Accepted] = {}
+def parse_baseline(text: str, name: str) -> dict[Key, Accepted]:
+    """What was accepted, by version, architecture and config."""
+    baseline: dict[Key, Accepted] = {}
     for where, values in read_columns(text, COLUMNS, name):
-
-        def number(column: str, where: str = where, values: dict[str, str] = values) -> int:
-            if not re.fullmatch(r"[0-9]{1,9}", values[column]):
-                raise AnalysisError(f"{where}: {column} = {values[column]!r}: not a number")
-            return int(values[column])
-
-        def counted(column: str, values: dict[str, str] = values) -> int | None:
-            return None if values[column] == NOT_COUNTED else number(column, values=values)
-
-        figures = Figures(
-            version=values["version"],
-            arch=values["arch"],
-            config=values["config"],
-            registers=number("registers"),
-            stack=number("stack"),
-            spill_stores=number("spill_stores"),
-            spill_loads=number("spill_loads"),
-            static_smem=number("static_smem"),
-            ldl=number("ldl"),
-            stl=number("stl"),
-            loop=counted("loop"),
-            loop_ldl=counted("loop_ldl"),
-            loop_stl=counted("loop_stl"),
-            advisories=values["advisories"],
-            code_hash=values["code_hash"],
-        )
-        if figures.key in baseline:
-            raise AnalysisError(f"{where}: {' '.join(figures.key)} is there twice")
-        baseline[figures.key] = Accepted(figures, values["source_hash"], values["toolkit"], values["why"])
+        line = Accepted(**values)
+        if line.key in baseline:
+            raise AnalysisError(f"{where}: {' '.join(line.key)} is there twice")
+        baseline[line.key] = line
     return baseline
 
 
-def read_baseline(folder: Path) -> dict[tuple[str, str, str], Accepted]:
+def read_baseline(folder: Path) -> dict[Key, Accepted]:
     """The baseline below `folder`; empty when there is none yet."""
     path = baseline_path(folder)
     return parse_baseline(read_text(path), str(path)) if path.exists() else {}
@@ -234,67 +180,111 @@ def read_baseline(folder: Path) -> dict[tuple[str, str, str], Accepted]:
 # ---- judging ---------------------------------------------------------------------------------------------------------
 
 
-def judge(fresh: Figures, accepted: Accepted | None, source: str) -> list[Finding]:
-    """Compare one kernel's fresh figures with the accepted ones; `source` is the hash of the source they come from."""
-
-    def finding(figure: str, before: str | int | None, after: str | int | None, fails: bool, note: str) -> Finding:
-        return Finding(*fresh.key, figure, before, after, fails, note)
-
-    if accepted is None:
-        return [finding("baseline", "absent", f"{fresh.registers} registers", True, "not accepted yet")]
-    old = accepted.figures
+def compare_rows(version: str, fresh: Sequence[Row], recorded: Sequence[Row]) -> list[Finding]:
+    """What differs between fresh rows of one architecture and those of registers.csv."""
+    old, new = ({row.config: row for row in rows} for rows in (recorded, fresh))
     found = []
-    for name in WORSE_WHEN_MORE:
-        before, after = getattr(old, name), getattr(fresh, name)
-        if before != after:
-            worse = before is None or after is None or after > before
-            found.append(finding(name, before, after, worse, "worse" if worse else "better: accept it"))
-    new = set(fresh.advisories.split("+")) - set(old.advisories.split("+")) - {""}
+    for config in sorted(old.keys() | new.keys()):
+        before, after = old.get(config), new.get(config)
+        arch = (after or recorded[0]).arch
+        if before is None or after is None:
+            there = "absent" if before is None else "there"
+            found.append(Finding(version, arch, config, "regs/registers.csv", there, "built" if after else "not built",
+                                 f"run `make regs VER={version}`"))  # fmt: skip
+            continue
+        found += [
+            Finding(version, arch, config, name, getattr(before, name), getattr(after, name), note)
+            for name in (*FIGURES, "cmem", "code_hash")
+            if (note := change(name, getattr(before, name), getattr(after, name)))
+        ]
+    return found
+
+
+def change(figure: str, before: Cell, after: Cell) -> str:
+    """How a figure changed: "" when it did not."""
+    if before == after:
+        return ""
+    if figure not in WORSE_WHEN_MORE or not isinstance(before, int) or not isinstance(after, int):
+        return "changed"
+    return "worse" if after > before else "better"
+
+
+def compare_listings(folder: Path, fresh: Fresh) -> list[Finding]:
+    """What differs between a fresh listing and the committed one: the file, and the figures of its KV loop."""
+    name = f"sass/{fresh.version}.{fresh.arch}.sass"
+    path = folder / name
+    text = read_text(path) if path.exists() else None
+    if text == fresh.sass_text:
+        return []
+
+    def finding(figure: str, before: str | int, after: str | int, note: str) -> Finding:
+        return Finding(fresh.version, fresh.arch, "", figure, before, after, note)
+
+    remedy = f"run `make sass VER={fresh.version}`"
+    found = [finding(name, "missing" if text is None else "stale", "fresh", remedy)]
+    if text is not None:
+        before, after = asdict(loop_of(parse_listing(text, str(path))[0])), asdict(fresh.loop)
+        found += [
+            finding(figure, before[figure], after[figure], note)
+            for figure in before
+            if (note := change(figure, before[figure], after[figure]))
+        ]
+    return found
+
+
+def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source: str) -> list[Finding]:
+    """Whether one kernel is as accepted; `source` is the hash of the source that it comes from."""
+    if accepted is None:
+        return [Finding(*key, "baseline", "absent", f"{row.registers} registers", "not accepted yet")]
+    found = []
+    new = set(advisories.split("+")) - set(accepted.advisories.split("+")) - {""}
     if new:
-        found.append(finding("advisories", old.advisories, fresh.advisories, True, f"new: {'+'.join(sorted(new))}"))
-    if old.code_hash != fresh.code_hash:
-        same_source = accepted.source_hash == source
-        note = "the code changed though the source did not" if same_source else "the source changed: accept it"
-        found.append(finding("code_hash", old.code_hash, fresh.code_hash, same_source, note))
+        note = f"new: {'+'.join(sorted(new))}"
+        found.append(Finding(*key, "advisories", accepted.advisories, advisories, note))
+    if accepted.figures_hash != figures_hash(row):
+        same = accepted.source_hash == source
+        note = "the figures changed though the source did not" if same else "the source changed: accept its figures"
+        found.append(Finding(*key, "baseline", accepted.figures_hash, figures_hash(row), note))
     return found
 
 
 def judge_version(
-    folder: Path, version: Version, arch: str, fresh: Fresh, baseline: dict[tuple[str, str, str], Accepted]
+    folder: Path, version: Version, fresh: Fresh, recorded: Sequence[Row], baseline: dict[Key, Accepted]
 ) -> list[Finding]:
-    """All findings on one version and architecture: its figures, its baseline lines, its committed files."""
+    """All findings on one version and architecture: its committed figures, its listing, its baseline lines."""
+    recorded = [row for row in recorded if row.arch == fresh.arch]
+    found = compare_rows(version.version, fresh.rows, recorded) + compare_listings(folder, fresh)
     source = source_hash(version)
-    found = []
-    for figures in fresh.figures:
-        found += judge(figures, baseline.get(figures.key), source)
-    built = {figures.key for figures in fresh.figures}
+    built = set()
+    for row in fresh.rows:
+        key = (version.version, fresh.arch, row.config)
+        built.add(key)
+        found += judge(row, fresh.advisories, baseline.get(key), key, source)
     for key in sorted(baseline):
-        if key[:2] == (version.version, arch) and key not in built:
-            found.append(Finding(*key, "baseline", "accepted", "not built", True, "the version's config changed"))
-    for name, text in ((f"regs/{version.version}.{arch}.csv", fresh.regs_text),
-                       (f"sass/{version.version}.{arch}.sass", fresh.sass_text)):  # fmt: skip
-        path = folder / name
-        state = "fresh" if path.exists() and read_text(path) == text else "stale" if path.exists() else "missing"
-        if state != "fresh":
-            remedy = f"run `make {name.split('/')[0]} VER={version.version}`"
-            found.append(Finding(version.version, arch, "", name, state, "fresh", True, remedy))
+        if key[:2] == (version.version, fresh.arch) and key not in built:
+            found.append(Finding(*key, "baseline", "accepted", "not built", "the version's config changed"))
     return found
 
 
 def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
-    """Committed files and baseline lines of versions that are no longer there."""
+    """What is left of versions that are no longer there: listings, rows of registers.csv, lines of the baseline."""
     known = set(versions)
-    found = []
-    for path in [*sorted((folder / "regs").glob("v*.csv")), *sorted((folder / "sass").glob("v*.sass"))]:
-        if path.name[:3] not in known:
-            name = f"{path.parent.name}/{path.name}"
-            found.append(Finding(path.name[:3], "", "", name, "there", "no such version", True, "remove it"))
-    for version in sorted({key[0] for key in read_baseline(folder)} - known):
-        found.append(Finding(version, "", "", "baseline", "accepted", "no such version", True, "remove its lines"))
-    return found
+
+    def gone(version: str, what: str, remedy: str) -> Finding:
+        return Finding(version, "", "", what, "there", "no such version", remedy)
+
+    found = [
+        gone(path.name[:3], f"sass/{path.name}", "remove it")
+        for path in sorted((folder / "sass").glob("v*.sass"))
+        if path.name[:3] not in known
+    ]
+    rows = sorted(read_registers(folder).keys() - known)
+    found += [gone(version, "regs/registers.csv", "run `make regs`") for version in rows]
+    lines = sorted({key[0] for key in read_baseline(folder)} - known)
+    return found + [gone(version, "baseline", "remove its lines") for version in lines]
 
 
-def skip_reason(folder: Path, baseline: dict[tuple[str, str, str], Accepted]) -> str | None:
+def skip_reason(folder: Path, baseline: dict[Key, Accepted]) -> str | None:
     """Why the baseline says nothing about this build, or None when it does."""
     ours = toolkit_version(folder)
     others = sorted({line.toolkit for line in baseline.values()} - {ours})
@@ -303,11 +293,12 @@ def skip_reason(folder: Path, baseline: dict[tuple[str, str, str], Accepted]) ->
 
 def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[Finding]:
     """Every finding on the versions. The caller asks skip_reason() first."""
-    baseline = read_baseline(folder)
+    baseline, recorded = read_baseline(folder), read_registers(folder)
     found = []
-    for version in versions.values():
+    for name, version in versions.items():
         for arch in archs:
-            found += judge_version(folder, version, arch, measure(folder, version, arch), baseline)
+            fresh = measure(folder, version, arch)
+            found += judge_version(folder, version, fresh, recorded.get(name, []), baseline)
     return found
 
 
@@ -317,7 +308,7 @@ def accept_line(versions: Iterable[str]) -> str:
 
 
 def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: str) -> int:
-    """Move the figures of these versions into the baseline; the number of lines that changed."""
+    """Note in the baseline that the figures of these versions are accepted; the number of lines that changed."""
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
         raise AnalysisError(f"this build is of toolkit {toolkit}; a baseline is of the pinned one, {pinned}")
@@ -325,11 +316,13 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
     after = {key: line for key, line in before.items() if not (key[0] in versions and key[1] in archs)}
     for version in versions.values():
         for arch in archs:
-            for figures in measure(folder, version, arch).figures:
-                line = Accepted(figures, source_hash(version), toolkit, why)
-                old = before.get(figures.key)
+            fresh = measure(folder, version, arch)
+            for row in fresh.rows:
+                line = Accepted(version.version, arch, row.config, figures_hash(row), fresh.advisories,
+                                source_hash(version), toolkit, why)  # fmt: skip
+                old = before.get(line.key)
                 # a line whose figures stay keeps the reason that it was accepted for
-                after[figures.key] = old if old and replace(line, why=old.why) == old else line
+                after[line.key] = old if old and replace(line, why=old.why) == old else line
     write_if_changed(baseline_path(folder), baseline_text(after.values()))
     return sum(before.get(key) != after.get(key) for key in before.keys() | after.keys())
 
@@ -352,7 +345,7 @@ def _archs(text: str) -> list[str]:
 
 def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_common_arguments(parser)
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when a finding fails")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 when there is a difference")
     add_table_arguments(parser)
 
 
@@ -365,16 +358,15 @@ def run_gate(args: argparse.Namespace) -> int:
     found = check(folder, load_chosen(folder, args.version), archs)
     if not args.version:
         found += leftover_files(folder, load_all(folder))
-    failing = [finding for finding in found if finding.fails]
     columns = [field.name for field in fields(Finding)]
     if found or args.json or args.csv:
         print_table(Table(columns, [list(asdict(finding).values()) for finding in found]), args)
-    if failing:
-        print(f"{len(failing)} findings fail; to accept figures: {accept_line(f.version for f in failing)}",
+    if found:
+        print(f"{len(found)} differences; to accept the figures: {accept_line(one.version for one in found)}",
               file=sys.stderr)  # fmt: skip
     elif not (args.json or args.csv):
-        print("the build is as accepted" if not found else "nothing got worse")
-    return DIFFERENT if failing and args.exit_code else DONE
+        print("the build is as accepted")
+    return DIFFERENT if found and args.exit_code else DONE
 
 
 def add_accept_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
-"""Registers, spills and memory of every instance: the CSV of one build, the report over versions, kept captures.
+"""Registers, spills and memory of every instance: one build's CSV, regs/registers.csv, the report, kept captures.
 
-    python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C --csv -o regs/v07.sm_80.csv
-    python3 -m analysis registers                  # the report, over what lies in regs/
+    python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C --csv -o build/regs/v07.sm_80.csv
+    python3 -m analysis registers --merge build/regs/v07.sm_80.csv     # its rows replace those of regs/registers.csv
+    python3 -m analysis registers                  # the report, over regs/registers.csv
     python3 -m analysis capture --name before      # keep the logs of a whole build under a name
     python3 -m analysis captures before after      # compare two
 
@@ -11,17 +12,19 @@ that the input can't hold is written n/a.
 
 import argparse
 import datetime
+import fcntl
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import read_text, root, write_atomically
+from analysis.files import read_text, root, write_atomically, write_if_changed
 from analysis.ladder.config import kernel_label
-from analysis.ladder.headers import load_all
+from analysis.ladder.headers import kernel_files, load_all
 from analysis.machine_code.cubin import CodeSummary, code_summary
 from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
@@ -48,6 +51,8 @@ class Row:
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
+KEYS = ("version", "arch", "config")
+REGISTERS_COLUMNS = (*KEYS, *(name for name in COLUMNS if name not in KEYS))
 FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "barriers", "ldl", "stl")
 
 
@@ -147,13 +152,85 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def read_folder(folder: Path) -> dict[str, list[Row]]:
-    """Version to rows of every vNN.sm_XX.csv in a folder."""
+    """Version to rows of every vNN.sm_XX.csv in a folder, each of one build."""
+    return _by_version(read_build(path) for path in sorted(folder.glob("v[0-9][0-9].sm_*.csv")))
+
+
+def read_build(path: Path) -> tuple[str, list[Row]]:
+    """The version that a file vNN.sm_XX.csv is named after, and its rows, all of the architecture in its name."""
+    name = re.fullmatch(r"(v[0-9]{2})\.(sm_\w+)\.csv", path.name)
+    if not name:
+        raise AnalysisError(f"{path}: expected a file named vNN.sm_XX.csv, such as v07.sm_80.csv")
+    rows = read_csv(path)
+    other = next((row.arch for row in rows if row.arch != name[2]), None)
+    if other:
+        raise AnalysisError(f"{path}: holds a kernel for {other}")
+    return name[1], rows
+
+
+def _by_version(builds: Iterable[tuple[str, list[Row]]]) -> dict[str, list[Row]]:
     versions: dict[str, list[Row]] = {}
-    for path in sorted(folder.glob("v[0-9][0-9].sm_*.csv")):
-        versions.setdefault(path.name[:3], []).extend(read_csv(path))
-    if not versions:
-        raise AnalysisError(f"{folder}: no register CSV there: run `make regs`")
+    for version, rows in builds:
+        versions.setdefault(version, []).extend(rows)
     return versions
+
+
+# ---- regs/registers.csv ----------------------------------------------------------------------------------------------
+
+
+def registers_path(folder: Path) -> Path:
+    return folder / "regs/registers.csv"
+
+
+def registers_text(versions: Mapping[str, Iterable[Row]]) -> str:
+    """The text of registers.csv: a row a version, architecture and config, sorted by these."""
+    lines = [(version, row) for version, rows in versions.items() for row in rows]
+    lines.sort(key=lambda line: (line[0], line[1].arch, line[1].config))
+    named = [dict(zip(COLUMNS, cells(row), strict=True)) | {"version": version} for version, row in lines]
+    return Table(REGISTERS_COLUMNS, [[line[name] for name in REGISTERS_COLUMNS] for line in named]).csv()
+
+
+def read_registers(folder: Path) -> dict[str, list[Row]]:
+    """Version to rows of regs/registers.csv below `folder`; empty before the first `make regs`."""
+    path = registers_path(folder)
+    if not path.exists():
+        return {}
+    versions: dict[str, list[Row]] = {}
+    seen = set()
+    for where, values in read_columns(read_text(path), REGISTERS_COLUMNS, str(path)):
+        key = (values["version"], values["arch"], values["config"])
+        if key in seen:
+            raise AnalysisError(f"{where}: {' '.join(key)} is there twice")
+        seen.add(key)
+        versions.setdefault(values["version"], []).append(_parse_row(values, where))
+    return versions
+
+
+def merge_registers(folder: Path, builds: Sequence[tuple[str, list[Row]]]) -> list[Sequence[Cell]]:
+    """Put the rows of builds into regs/registers.csv; the figures that changed, as capture_changes() tells them.
+
+    The rows of a build replace all of its version and architecture. Rows of versions whose source is gone are dropped.
+    Several processes may merge at once: each waits for the others.
+    """
+    path = registers_path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = read_registers(folder)
+        replaced = {(version, row.arch) for version, rows in builds for row in rows}
+        kept = [(name, [row for row in rows if (name, row.arch) not in replaced]) for name, rows in before.items()]
+        after = _by_version([*kept, *builds])
+        there = kernel_files(folder)
+        after = {version: rows for version, rows in after.items() if version in there}
+        write_if_changed(path, registers_text(after))
+    finally:
+        os.close(lock)
+    return capture_changes(_by_key(before), _by_key(after))
+
+
+def _by_key(versions: Mapping[str, Iterable[Row]]) -> dict[tuple[str, str, str], Row]:
+    return {(version, row.config, row.arch): row for version, rows in versions.items() for row in rows}
 
 
 def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -242,18 +319,29 @@ def marks(row: Row, parent: Row | None) -> str:
 def add_registers_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="VER", help='versions to show, such as "v09 v10"; all without it')
     parser.add_argument("--arch", metavar="ARCH", help="one architecture, such as sm_80")
-    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="folder of the CSVs; regs/ without it")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--folder", type=Path, metavar="FOLDER", help="builds, vNN.sm_XX.csv; not regs/registers.csv")
+    source.add_argument("--merge", type=Path, nargs="+", metavar="CSV",
+                        help="builds whose rows first replace those of regs/registers.csv")  # fmt: skip
     add_table_arguments(parser)
 
 
 def run_registers(args: argparse.Namespace) -> int:
-    versions = read_folder(args.folder or root() / "regs")
+    if args.merge:
+        changes = merge_registers(root(), [read_build(path) for path in args.merge])
+        if changes:
+            table = Table(("version", "config", "arch", "figure", "before", "after"), changes)
+            print(f"{registers_path(root()).relative_to(root())} changed:\n{table.text()}", file=sys.stderr)
+    versions = read_folder(args.folder) if args.folder else read_registers(root())
+    if not versions:
+        raise AnalysisError(f"{args.folder or registers_path(root())}: no registers there: run `make regs`")
     parents = {name: version.header.parent for name, version in load_all(root()).items()}
     table = report_table(versions, parents)
     chosen = (args.version or "").replace(",", " ").split()
     unknown = [name for name in chosen if name not in versions]
     if unknown:
-        raise AnalysisError(f"no register CSV of {unknown[0]}; there are: {' '.join(versions)}")
+        there = " ".join(versions)
+        raise AnalysisError(f"no registers of {unknown[0]}: run `make regs VER={unknown[0]}`; there are: {there}")
     rows = [row for row in table.rows if (not chosen or row[0] in chosen) and (not args.arch or row[1] == args.arch)]
     print_table(Table(table.columns, rows), args)
     return DONE

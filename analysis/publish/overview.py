@@ -5,6 +5,7 @@
 A figure whose file is not there is None and shown as missing; nothing is built or measured here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.headers import Version, changed_lines, load_all
 from analysis.machine_code.regions import Parts, split
-from analysis.machine_code.regs import Row, read_csv
+from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.records import Problem, Record, RecordError, latest_run, read
 from analysis.measure.stats import Interval
@@ -66,7 +67,7 @@ class Step:
 def read_steps(folder: Path) -> list[Step]:
     """Every version in order."""
     versions = load_all(folder)
-    traffic = read_traffic(folder)
+    traffic, registers = read_traffic(folder), read_registers(folder)
     benches = {path.stem: read(path).records for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
     steps = []
     for name, version in versions.items():
@@ -76,7 +77,7 @@ def read_steps(folder: Path) -> list[Step]:
                 version=version,
                 parent=parent,
                 changed=changed_lines(parent, version) if parent else None,
-                rows=_own_rows(folder, version),
+                rows=_own_rows(folder, version, registers.get(name, [])),
                 parts=_own_parts(folder, version),
                 traffic=traffic.get(name),
                 speeds={gpu: speed for gpu, records in benches.items() if (speed := headline_speed(records, version))},
@@ -85,16 +86,16 @@ def read_steps(folder: Path) -> list[Step]:
     return steps
 
 
-def _own_rows(folder: Path, version: Version) -> dict[str, Row]:
-    found = {}
-    for arch in ARCHS:
-        path = folder / f"regs/{version.version}.{arch}.csv"
-        if path.exists():
-            own = [row for row in read_csv(path) if row.config == str(version.header.config)]
-            if not own:
-                raise AnalysisError(f"{path}: lacks {version.header.config}: run `make regs VER={version.version}`")
-            found[arch] = own[0]
-    return found
+def _own_rows(folder: Path, version: Version, rows: Sequence[Row]) -> dict[str, Row]:
+    """By architecture, the registers of the version's own config; empty where nothing is recorded of the version."""
+    own = {row.arch: row for row in rows if row.config == str(version.header.config)}
+    lacking = {row.arch for row in rows} - own.keys()
+    if lacking:
+        raise AnalysisError(
+            f"{registers_path(folder)}: {version.version} {min(lacking)} lacks {version.header.config}: "
+            f"run `make regs VER={version.version}`"
+        )
+    return own
 
 
 def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:

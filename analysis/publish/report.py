@@ -222,7 +222,7 @@ def published_section(steps: Sequence[Step]) -> Section:
 
 def accepted_section(folder: Path) -> Section:
     """The reasons in the baseline."""
-    reasons = dict.fromkeys((line.figures.version, line.why) for line in read_baseline(folder).values())
+    reasons = dict.fromkeys((line.version, line.why) for line in read_baseline(folder).values())
     rows = [list(reason) for reason in reasons]
     return Section(
         "Accepted figures", "Why the figures in regs/baseline.csv are accepted.", [Table(("version", "why"), rows)]

@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import multiprocessing
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +15,21 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.machine_code import regs
 from analysis.machine_code.cubin import CodeSummary
 from analysis.machine_code.ptxas_log import read_log
-from analysis.machine_code.regs import Row, marks, parse_csv, report_table, rows_of, to_csv
+from analysis.machine_code.regs import (
+    Row,
+    marks,
+    merge_registers,
+    parse_csv,
+    read_registers,
+    registers_path,
+    report_table,
+    rows_of,
+    to_csv,
+)
 
 FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
 TWO = FOLDER / "cuda13_two_instances.sm_80.log"
@@ -169,6 +183,91 @@ def test_registers_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["registers", "--folder", str(tmp_path), "--version", "v02"]) == 2
     assert main(["registers", "--folder", str(tmp_path / "none")]) == 2
     assert "run `make regs`" in capsys.readouterr().err
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """v01 and v02 recorded, and a build of v01 with other registers in build/regs/."""
+    for name in ("kernels", "build/regs"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("v01_base.cu", "v02_swizzle.cu"):
+        shutil.copy(root() / "kernels" / name, tmp_path / "kernels")
+    both = [ROW, replace(ROW, arch="sm_90")]
+    merge_registers(tmp_path, [("v02", both), ("v01", both)])
+    (tmp_path / "build/regs/v01.sm_80.csv").write_text(to_csv([replace(ROW, registers=207)]))
+    monkeypatch.setattr(regs, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def recorded(folder: Path) -> dict[tuple[str, str], int]:
+    return {(version, row.arch): row.registers for version, rows in read_registers(folder).items() for row in rows}
+
+
+def test_one_file_holds_the_registers_of_all_versions_in_order(checkout: Path) -> None:
+    lines = registers_path(checkout).read_text().splitlines()
+    assert lines[0].split(",")[:3] == ["version", "arch", "config"]
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        [version, arch] for version in ("v01", "v02") for arch in ("sm_80", "sm_90")
+    ]
+
+
+def test_a_build_replaces_its_version_and_architecture_alone(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = str(checkout / "build/regs/v01.sm_80.csv")
+    assert main(["registers", "--version", "v01", "--merge", build]) == 0
+    said = capsys.readouterr()
+    assert "regs/registers.csv changed" in said.err and re.search(r"registers +205 +207", said.err)
+    assert "v02" not in said.out
+    assert recorded(checkout) == {
+        ("v01", "sm_80"): 207, ("v01", "sm_90"): 205, ("v02", "sm_80"): 205, ("v02", "sm_90"): 205,
+    }  # fmt: skip
+    before = registers_path(checkout).stat()
+    assert main(["registers", "--merge", build]) == 0
+    assert "changed" not in capsys.readouterr().err
+    assert registers_path(checkout).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_merge_drops_versions_whose_source_is_gone(checkout: Path) -> None:
+    (checkout / "kernels/v02_swizzle.cu").unlink()
+    merge_registers(checkout, [("v01", [ROW])])
+    assert recorded(checkout).keys() == {("v01", "sm_80"), ("v01", "sm_90")}
+
+
+def _merge_often(folder: Path, version: str) -> None:
+    for registers in range(100, 140):
+        merge_registers(folder, [(version, [replace(ROW, registers=registers)])])
+
+
+def test_merges_at_the_same_time_lose_nothing(checkout: Path) -> None:
+    workers = [multiprocessing.Process(target=_merge_often, args=(checkout, name)) for name in ("v01", "v02")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert recorded(checkout) == {
+        ("v01", "sm_80"): 139, ("v01", "sm_90"): 205, ("v02", "sm_80"): 139, ("v02", "sm_90"): 205,
+    }  # fmt: skip
+
+
+def test_what_is_no_build_is_not_merged(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = registers_path(checkout).read_text()
+    for name, content, words in (
+        ("registers.csv", to_csv([ROW]), "expected a file named vNN.sm_XX.csv"),
+        ("v01.sm_90.csv", to_csv([ROW]), "holds a kernel for sm_80"),
+        ("v01.sm_80.csv", "config\n", "expected the columns"),
+    ):
+        (checkout / name).write_text(content)
+        assert main(["registers", "--merge", str(checkout / name)]) == 2
+        assert words in capsys.readouterr().err
+    assert registers_path(checkout).read_text() == text
+
+
+def test_a_row_that_is_there_twice_is_refused(checkout: Path) -> None:
+    path = registers_path(checkout)
+    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+    with pytest.raises(AnalysisError, match=r"v02 sm_90 .* twice"):
+        read_registers(checkout)
 
 
 def test_captures_are_kept_and_compared(

@@ -14,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import Version, load, load_all
-from analysis.machine_code.regs import Row, to_csv
+from analysis.machine_code.regs import Row, registers_path, registers_text
 from analysis.measure.records import Record, parse
 from analysis.publish import readme
 from analysis.publish.overview import HEADLINE, Step, headline_speed, read_steps
@@ -45,11 +45,13 @@ def checkout(tmp_path: Path) -> Path:
     """v01 and v02 with figures of their own for sm_80."""
     for part in ("kernels", "regs", "sass", "logs/bench"):
         (tmp_path / part).mkdir(parents=True)
+    rows = {}
     for name, registers, hmma, moves in (("v01", 200, 4, 5), ("v02", 210, 4, 3)):
         version = load(root(), name)
         shutil.copy(version.path, tmp_path / "kernels")
-        (tmp_path / f"regs/{name}.sm_80.csv").write_text(to_csv([row(version, registers)]))
+        rows[name] = [row(version, registers)]
         (tmp_path / f"sass/{name}.sm_80.sass").write_text(listing_text(str(version.header.config), hmma, moves))
+    registers_path(tmp_path).write_text(registers_text(rows))
     traffic = [Traffic("v01", "c", 10, 64, 10, 5), Traffic("v02", "c", 10, 10, 10, 5)]
     (tmp_path / "regs/traffic.csv").write_text(traffic_csv(traffic))
     return tmp_path
@@ -85,7 +87,7 @@ def test_missing_figures_are_shown_as_missing(checkout: Path) -> None:
 
 def test_a_register_file_of_another_config_is_refused(checkout: Path) -> None:
     other = Row("(other)", "sm_80", 1, 0, 0, 0, 0, 1, "n/a", None, 0, 0)
-    (checkout / "regs/v01.sm_80.csv").write_text(to_csv([other]))
+    registers_path(checkout).write_text(registers_text({"v01": [other]}))
     with pytest.raises(AnalysisError, match="make regs VER=v01"):
         read_steps(checkout)
 
@@ -170,7 +172,7 @@ def test_ladder_command(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert main(["ladder", "--exit-code"]) == 1
     assert main(["ladder", "--write"]) == 0
     assert main(["ladder", "--exit-code"]) == 0
-    path = checkout / "regs/v02.sm_80.csv"
+    path = registers_path(checkout)
     path.write_text(path.read_text().replace(",210,", ",211,"))
     assert main(["ladder", "--exit-code"]) == 1
 
