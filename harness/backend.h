@@ -71,7 +71,7 @@ struct backend_ops {
     /* One launch, to its end. STATUS_WRONG where the emulator stopped the kernel. */
     enum status (*launch)(struct backend *backend, struct failure *failure);
     enum status (*read_output)(struct backend *backend, uint16_t *output, struct failure *failure);
-    /* A dump buffer of so many bytes, which later launches write; and a part of what they wrote. */
+    /* Allocate a dump buffer, which later launches write; read a part of it. */
     enum status (*set_dump)(struct backend *backend, int64_t bytes, struct failure *failure);
     enum status (*read_dump)(struct backend *backend, int64_t offset, void *bytes, int64_t size,
                              struct failure *failure);
@@ -79,13 +79,13 @@ struct backend_ops {
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
     /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
-    /* Emulator: totals of the last launch; what it found, in words, and tables of counters. False when out of memory.
-     */
+    /* Emulator, both or none: totals of the last launch; what it found, in words, and tables of counters. False when
+     * out of memory. */
     void (*counts)(const struct backend *backend, struct counts *counts);
     bool (*explain)(const struct backend *backend, FILE *file, bool counters);
 };
 
-/* Open a GPU, from the driver's library on. STATUS_CANNOT_RUN where there is none that can run the version's code. */
+/* Open the driver's library and a GPU. STATUS_CANNOT_RUN where there is none that can run the version's code. */
 enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure);
 
 /* Open the emulator on the embedded PTX. */

@@ -78,7 +78,7 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
     return STATUS_OK;
 }
 
-/* The launch of an instance on a problem, but for its parameters. */
+/* The launch of an instance on a problem, without its parameters. */
 static emu_launch make_launch(const struct emu *emu, const struct problem *problem, const struct instance *instance) {
     /* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
     const int multiprocessors = about_dumps() ? 1 : 16;

@@ -101,7 +101,7 @@ static enum status read_device(struct gpu *gpu, struct failure *failure) {
         {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info->sms, "number of SMs"},
         {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2_bytes, "size of the L2 cache"},
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &clock_khz, "clock rate"},
-        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &gpu->shared_bytes_most, "shared memory of a block"}};
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &gpu->shared_bytes_most, "shared memory of a CTA"}};
     CHECK(cuda->cuDriverGetVersion(&version), "cuDriverGetVersion");
     CHECK(cuda->cuDeviceGetName(info->name, sizeof info->name, gpu->device), "cuDeviceGetName");
     CHECK(cuda->cuDeviceTotalMem_v2(&memory, gpu->device), "cuDeviceTotalMem");
@@ -245,7 +245,7 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     gpu->symbol = instance->symbol;
     if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
         return fail(failure, STATUS_CANNOT_RUN,
-                    "%s needs %u bytes of shared memory a block: %s has %d; take a smaller B_r or B_c",
+                    "%s needs %u bytes of shared memory per CTA: %s has %d; take a smaller B_r or B_c",
                     config_format(&instance->config, text), gpu->shape.smem_bytes, backend->device.name,
                     gpu->shared_bytes_most);
     if (!gpu->module && (status = load_module(gpu, image, &gpu->module, failure))) return status;

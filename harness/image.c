@@ -84,7 +84,7 @@ enum status instance_table_read(struct instance_table *table, const struct code_
         if (!one->symbol) return fail_memory(failure, length, "a kernel's name");
         table->count++;
         if (!config_from_symbol(name, length, &one->config))
-            return fail(failure, STATUS_ERROR, "the PTX holds a kernel that is no flash_forward instance: %s",
+            return fail(failure, STATUS_ERROR, "the PTX holds a kernel that is not a flash_forward instance: %s",
                         one->symbol);
     }
     if (!table->count) return fail(failure, STATUS_ERROR, "the PTX of this executable holds no kernel");
@@ -218,7 +218,7 @@ enum status image_kernel_code(const struct code_image *image, const char *symbol
     struct cubin cubin;
     if (!cubin_open(image, &cubin))
         return fail(failure, STATUS_ERROR,
-                    "the embedded %s code (%" PRIu64 " bytes) is no whole cubin: build again with make", image->kind,
+                    "the embedded %s code (%" PRIu64 " bytes) is not a whole cubin: build again with make", image->kind,
                     image->size);
     const Elf64_Shdr *text = section_find(&cubin, ".text.", symbol);
     const int64_t index = symbol_index(&cubin, symbol);

@@ -48,7 +48,7 @@ struct kernel_code {
 /* The image of a kind, NULL where there is none. */
 const struct code_image *image_find(const struct code_image *images, uint64_t count, const char *kind);
 
-/* The cubin for a GPU of compute capability major.minor: same major number, the largest minor number not above.
+/* The cubin for a GPU of compute capability major.minor: same major number, the largest minor number that is not above.
  * NULL where there is none. */
 const struct code_image *image_for_gpu(const struct code_image *images, uint64_t count, int major, int minor);
 

@@ -12,7 +12,7 @@
 
 enum tensor { TENSOR_Q, TENSOR_K, TENSOR_V, N_INPUTS };
 
-/* Host copies, 16 bits an element, owned. */
+/* Host copies, 16 bits per element, owned. */
 struct inputs {
     struct problem problem;
     uint16_t *tensors[N_INPUTS];

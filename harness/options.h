@@ -46,7 +46,7 @@ struct options {
     const char *trace; /* as emu_parse_trace() reads it, or NULL */
     int64_t schedule;
     bool checks;
-    int64_t threads;    /* 0: one a core */
+    int64_t threads;    /* 0: one per core */
     const char *output; /* file for O, or NULL */
     const char *dump;   /* file, or NULL */
     int64_t device;

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-enum { REFERENCE_ROWS = 16 }; /* rows of one call at the most */
+enum { REFERENCE_ROWS = 16 }; /* at most, in one call */
 
 struct reference_scratch; /* work space of one thread */
 

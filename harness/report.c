@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,24 @@ enum status report_open(struct report *report, const struct options *options, in
     if (report->json < 0)
         return fail(failure, STATUS_ERROR, "--json %s: cannot be opened: %s", options->json, strerror(errno));
     return STATUS_OK;
+}
+
+/* Totals of an emulated launch: the name in records and CSV, the words for people, and where struct counts has it. */
+static const struct {
+    const char *field, *words;
+    size_t offset;
+} TOTALS[] = {
+    {"executed", "PTX warp instructions", offsetof(struct counts, executed)},
+    {"mma", "  of them mma", offsetof(struct counts, mma)},
+    {"ldmatrix", "  of them ldmatrix", offsetof(struct counts, ldmatrix)},
+    {"wavefronts", "shared-memory wavefronts, modelled", offsetof(struct counts, wavefronts)},
+    {"ideal", "  without bank conflicts", offsetof(struct counts, ideal)},
+    {"sectors", "global-memory sectors of 32 bytes", offsetof(struct counts, sectors)},
+};
+enum { N_TOTALS = sizeof TOTALS / sizeof *TOTALS };
+
+static uint64_t total_of(const struct counts *counts, size_t i) {
+    return *(const uint64_t *)((const char *)counts + TOTALS[i].offset);
 }
 
 /* ---- JSON ---- */
@@ -175,12 +194,7 @@ static void add_counts(struct json *json, const struct counts *counts) {
     }
     json_open(json, "counters", '{');
     json_open(json, "total", '{');
-    json_int(json, "executed", (int64_t)counts->executed);
-    json_int(json, "mma", (int64_t)counts->mma);
-    json_int(json, "ldmatrix", (int64_t)counts->ldmatrix);
-    json_int(json, "wavefronts", (int64_t)counts->wavefronts);
-    json_int(json, "ideal", (int64_t)counts->ideal);
-    json_int(json, "sectors", (int64_t)counts->sectors);
+    for (size_t i = 0; i < N_TOTALS; i++) json_int(json, TOTALS[i].field, (int64_t)total_of(counts, i));
     json_close(json, '}');
     add_table(json, "lines", counts->tables, EMU_BY_LINE);
     add_table(json, "regions", counts->tables, EMU_BY_REGION);
@@ -234,7 +248,7 @@ static enum status write_line(int file, const char *text, size_t length, const c
     if (regular) {
         const bool cut = !ftruncate(file, before.st_size);
         return fail(failure, STATUS_ERROR, "--json %s: only %zd of %zu bytes of a record were written (disk full?)%s",
-                    name, written, length, cut ? ", and taken back" : "");
+                    name, written, length, cut ? ", then removed" : "");
     }
     while ((size_t)written < length) { /* a pipe takes the rest later */
         const ssize_t more = write(file, text + written, length - (size_t)written);
@@ -261,18 +275,28 @@ static enum status write_json(const struct report *report, const struct record *
 
 /* ---- text and CSV ---- */
 
-static enum status stdout_status(struct failure *failure) {
+enum status report_flush(struct failure *failure) {
     if (!fflush(stdout) && !ferror(stdout)) return STATUS_OK;
     return fail(failure, STATUS_ERROR, "standard output: cannot be written: %s", strerror(errno));
+}
+
+/* Passed, after timing too where there was any. */
+static bool passed(const struct record *record) {
+    return record->verdict->pass && (!record->pass_after || *record->pass_after);
+}
+
+static void print_csv_header(void) {
+    printf("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
+           "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
+    for (size_t i = 0; i < N_TOTALS; i++) printf(",%s", TOTALS[i].field);
+    printf(",findings\n");
 }
 
 static enum status write_csv(struct report *report, const struct record *record, struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
-    if (!report->csv_header_done)
-        puts("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
-             "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
+    if (!report->csv_header_done) print_csv_header();
     report->csv_header_done = true;
     printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(),
            config_format(&record->instance->config, text), record->backend->ops->name, record->backend->device.name,
@@ -286,33 +310,52 @@ static enum status write_csv(struct report *report, const struct record *record,
         printf(",,,,,,,,,,,");
     if (m && m->count && record->peak_tflops > 0) printf("%.4f", tflops_of(record) / record->peak_tflops);
     if (record->verdict)
-        printf(",%s,%.4f\n", record->verdict->pass && (!record->pass_after || *record->pass_after) ? "yes" : "no",
-               record->verdict->max_over_bound);
+        printf(",%s,%.4f", passed(record) ? "yes" : "no", record->verdict->max_over_bound);
     else
-        printf(",,\n");
-    return stdout_status(failure);
+        printf(",,");
+    for (size_t i = 0; i < N_TOTALS; i++)
+        if (record->counts)
+            printf(",%" PRIu64, total_of(record->counts, i));
+        else
+            printf(",");
+    if (record->counts)
+        printf(",%" PRIu64 "\n", record->counts->findings);
+    else
+        printf(",\n");
+    return report_flush(failure);
+}
+
+/* The largest error beside the tolerance, "27 % of the tolerance"; far beyond it "140 times the tolerance". */
+static void print_error_share(double over_bound) {
+    if (over_bound < 10)
+        printf("%.0f %% of the tolerance", 100 * over_bound);
+    else
+        printf("%.3g times the tolerance", over_bound);
 }
 
 static void print_check(const struct record *record) {
     const struct verdict *verdict = record->verdict;
-    if (!verdict)
+    if (!verdict) {
         printf("not checked");
-    else if (!verdict->pass)
+    } else if (!verdict->pass) {
         printf("WRONG: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
                verdict->mismatches, verdict->elements, verdict->rows, verdict->specials);
-    else if (record->pass_after && !*record->pass_after)
+    } else if (!passed(record)) {
         printf("WRONG after timing");
-    else
-        printf("right: %" PRId64 " rows, error %.2f of the bound", verdict->rows, verdict->max_over_bound);
+    } else {
+        printf("correct: %" PRId64 " rows, largest error ", verdict->rows);
+        print_error_share(verdict->max_over_bound);
+    }
 }
 
 static void print_first_wrong(const struct verdict *verdict) {
     const struct wrong_element *first = &verdict->first;
     printf("  %" PRId64 " of %" PRId64 " compared elements differ (%.3f %%), %" PRId64
-           " NaN or Inf in the whole output, largest error %.6g, "
-           "%.3f of the bound\n",
+           " NaN or Inf in the whole output, largest error %.6g, ",
            verdict->mismatches, verdict->elements, 100.0 * (double)verdict->mismatches / (double)verdict->elements,
-           verdict->specials, verdict->max_error, verdict->max_over_bound);
+           verdict->specials, verdict->max_error);
+    print_error_share(verdict->max_over_bound);
+    putchar('\n');
     if (verdict->mismatches)
         printf("  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", column %" PRId64
                ": %.8g, expected %.8g +- %.3g\n",
@@ -321,18 +364,8 @@ static void print_first_wrong(const struct verdict *verdict) {
 }
 
 static void print_counts(const struct counts *counts) {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {{"PTX warp instructions", counts->executed},
-                {"  of them mma", counts->mma},
-                {"  of them ldmatrix", counts->ldmatrix},
-                {"shared-memory wavefronts, modelled", counts->wavefronts},
-                {"  without bank conflicts", counts->ideal},
-                {"global-memory sectors of 32 bytes", counts->sectors},
-                {"findings", counts->findings}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("  %-36s %12" PRIu64 "\n", rows[i].name, rows[i].value);
+    for (size_t i = 0; i < N_TOTALS; i++) printf("  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
+    printf("  %-36s %12" PRIu64 "\n", "findings", counts->findings);
 }
 
 static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
@@ -353,13 +386,13 @@ static enum status write_text(const struct report *report, const struct record *
                    record->peak_tflops);
         printf("  ");
     } else if (record->counts) {
-        printf("emulator, counts and no times  ");
+        printf("emulator: counts, no times  ");
     }
     print_check(record);
     putchar('\n');
     if (record->counts) print_counts(record->counts);
     if (record->verdict && (report->options->diff || !record->verdict->pass)) print_first_wrong(record->verdict);
-    return stdout_status(failure);
+    return report_flush(failure);
 }
 
 enum status report_record(struct report *report, const struct record *record, struct failure *failure) {
@@ -375,7 +408,7 @@ enum status report_close(struct report *report, struct failure *failure) {
     report->json = -1;
     if (file >= 0 && file != STDOUT_FILENO && close(file))
         return fail(failure, STATUS_ERROR, "--json %s: %s", report->options->json, strerror(errno));
-    return stdout_status(failure);
+    return report_flush(failure);
 }
 
 /* ---- --info and --list ---- */
@@ -443,7 +476,7 @@ enum status report_info(const struct instance_table *table, struct failure *fail
     const bool failed = json.failed;
     if (!failed) puts(json.text);
     json_free(&json);
-    return failed ? fail(failure, STATUS_ERROR, "out of memory for a JSON record") : stdout_status(failure);
+    return failed ? fail(failure, STATUS_ERROR, "out of memory for a JSON record") : report_flush(failure);
 }
 
 enum status report_list(const struct instance_table *table, struct failure *failure) {
@@ -464,6 +497,6 @@ enum status report_list(const struct instance_table *table, struct failure *fail
         }
         printf("  %s\n", instance->symbol);
     }
-    puts("smem: bytes of dynamic shared memory a CTA; sm_NN: registers a thread");
-    return stdout_status(failure);
+    puts("smem: bytes of dynamic shared memory per CTA; sm_NN: registers per thread");
+    return report_flush(failure);
 }

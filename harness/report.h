@@ -1,4 +1,4 @@
-/* report.h - one record a problem: as a line of text, of comma-separated values, of JSON.
+/* report.h - one record per problem, as text, as comma-separated values and as JSON.
  *
  *     report_open(&report, &options, argc, argv, &failure);
  *     report_record(&report, &record, &failure);
@@ -48,6 +48,9 @@ enum status report_record(struct report *report, const struct record *record, st
 
 /* Close what is open; STATUS_ERROR where something written was lost. */
 enum status report_close(struct report *report, struct failure *failure);
+
+/* Write out what standard output holds back; STATUS_ERROR where any of it was lost. */
+enum status report_flush(struct failure *failure);
 
 /* --info: the executable as JSON on stdout. --list: the instances as a table on stdout. */
 enum status report_info(const struct instance_table *table, struct failure *failure);

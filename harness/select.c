@@ -17,7 +17,7 @@ static enum status not_built(const KernelConfig *config, const struct instance_t
     if (table->count > LISTED)
         snprintf(list + used, sizeof list - used, "\n    and %zu more, see --list", table->count - LISTED);
     config_format(config, text);
-    return fail(failure, STATUS_USAGE, "config %s is not built; there are:%s\nbuild it with: make %s KERNELS=\"%s\"",
+    return fail(failure, STATUS_USAGE, "config %s is not built. Built are:%s\nbuild it with: make %s KERNELS=\"%s\"",
                 text, list, about_version(), text);
 }
 
@@ -57,7 +57,7 @@ enum status select_instances(const struct options *options, const struct instanc
         if ((status = config_parse(text, &config, failure))) return status;
         if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
-            return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: give one of them", text,
+            return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: drop one of them", text,
                         dtype_name(config.dtype), dtype_name(options->dtype));
         const struct instance *instance = instance_find(table, &config);
         if (!instance) return not_built(&config, table, failure);

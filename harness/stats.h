@@ -23,12 +23,12 @@ double median(double *values, size_t count);
  * outliers do not move. Noise is infinite for fewer than 3 samples. STATUS_ERROR when out of memory. */
 enum status summarize(const double *values, size_t count, struct summary *summary, struct failure *failure);
 
-/* So many samples are enough however short they are. */
+/* This many samples are enough, however short they are. */
 enum { STOPPING_SAMPLES = 1000 };
 
 /* What ends a measurement. */
 struct stopping_rule {
-    size_t runs;        /* exactly so many launches, however long; 0: the limits below decide */
+    size_t runs;        /* exactly this number of launches, however long; 0: the limits below decide */
     size_t min_samples; /* at least */
     double min_time_ns; /* of all samples together, at least; STOPPING_SAMPLES will do too */
     double max_noise;   /* not in percent */

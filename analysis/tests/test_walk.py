@@ -81,7 +81,7 @@ def walk(folder: Path, parent: str, archs: str) -> None:
         if command.startswith("cp "):
             write_idea(folder, parent)
     assert f"{parent} -> v99: 1 lines" in said[f"make diff A={parent} B=v99"]
-    assert "right:" in said["make v99"]
+    assert "correct:" in said["make v99"]
     assert "loop" in said[f"make sass-diff A={parent} B=v99"]
     for arch in archs.split():
         assert (folder / f"sass/v99.sm_{arch}.sass").exists()

@@ -135,7 +135,7 @@ def test_auto_without_a_gpu_says_so_and_runs_on_the_emulator() -> None:
     assert done.returncode == 0
     assert "no NVIDIA driver" in done.stderr and "running on the emulator" in done.stderr
     assert done.stderr.count("\n") == 1
-    assert "batch 1 heads 2 seq 256" in done.stdout and "no times" in done.stdout and "right: 256 rows" in done.stdout
+    assert "batch 1 heads 2 seq 256" in done.stdout and "no times" in done.stdout and "correct: 256 rows" in done.stdout
     assert "TFLOP" not in done.stdout
 
 
@@ -202,7 +202,7 @@ def test_sweep_on_the_emulator() -> None:
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_distributions_are_right(dist: str, dtype: str) -> None:
     done = run("--backend", "emu", *SMALL, "--dist", dist, "--dtype", dtype, "--check", "all", "--seed", "3", "--diff")
-    assert done.returncode == 0 and "right: 256 rows" in done.stdout and "0 NaN or Inf" in done.stdout
+    assert done.returncode == 0 and "correct: 256 rows" in done.stdout and "0 NaN or Inf" in done.stdout
 
 
 def test_emulator_record() -> None:
