@@ -10,10 +10,12 @@
 #include "harness/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_CHOSEN = 1024 };
 
@@ -86,7 +88,7 @@ static enum status check_options(struct session *session) {
     return STATUS_OK;
 }
 
-/* Kilobytes that the host has for us; 0 where that can't be told. */
+/* Kilobytes of memory that the host can give; 0 where that is unknown. */
 static int64_t host_memory_kb(void) {
     char line[200];
     long long kb = 0;
@@ -186,7 +188,8 @@ static enum status check(struct session *session, struct record *record, struct 
     return STATUS_OK;
 }
 
-/* What the timed launches left must be right too: usually the same bits as before, else it is compared again. */
+/* What the timed launches left must be correct too: usually it is the same bits as before, else it is compared again.
+ */
 static enum status check_again(struct session *session, struct record *record, bool *pass) {
     const size_t bytes = (size_t)problem_bytes(record->problem);
     struct verdict verdict;
@@ -231,6 +234,31 @@ static enum status measure(struct session *session, struct record *record, struc
     return record->verdict ? check_again(session, record, pass_after) : STATUS_OK;
 }
 
+/* Totals of an emulated launch; what was found makes its result wrong. */
+static void take_counts(struct session *session, struct record *record, struct counts *counts) {
+    session->backend->ops->counts(session->backend, counts);
+    record->counts = counts;
+    if (counts->findings) lower_verdict(session, STATUS_WRONG);
+}
+
+/* Findings in words and, with --counters, the tables, unless these are in a JSON record. */
+static enum status explain(struct session *session) {
+    const struct options *options = &session->options;
+    const bool text = report_is_text(options) && !options->profile;
+    const bool tables = options->counters && (text || !options->json);
+    if (session->backend->ops->explain(session->backend, text ? stdout : stderr, tables)) return STATUS_OK;
+    return fail(&session->failure, STATUS_ERROR, "out of memory for the tables of counters");
+}
+
+/* --profile: one launch and no report but what the emulator found. */
+static enum status launch_only(struct session *session, struct record *record, struct counts *counts) {
+    const struct backend_ops *ops = session->backend->ops;
+    const enum status status = ops->launch(session->backend, &session->failure);
+    if (status || !ops->counts) return status;
+    take_counts(session, record, counts);
+    return explain(session);
+}
+
 static enum status run_one(struct session *session, const struct problem *problem, const struct instance *instance) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
@@ -244,21 +272,14 @@ static enum status run_one(struct session *session, const struct problem *proble
     enum status status = take_problem(session, problem);
     if (status || (status = backend->ops->set_instance(backend, instance, &code, failure))) return status;
     if (dumped && (status = backend->ops->set_dump(backend, dumped, failure))) return status;
-    if (session->options.profile) return backend->ops->launch(backend, failure);
+    if (session->options.profile) return launch_only(session, &record, &counts);
     if ((status = check(session, &record, &verdict))) return status;
     if (session->options.dump && (status = write_dump(session, dumped))) return status;
-    if (backend->ops->counts) {
-        backend->ops->counts(backend, &counts);
-        record.counts = &counts;
-        if (counts.findings) lower_verdict(session, STATUS_WRONG);
-    }
-    const bool right = !record.verdict || verdict.pass;
-    if (backend->ops->sample && right && !dumped) status = measure(session, &record, &measurement, &pass_after);
+    if (backend->ops->counts) take_counts(session, &record, &counts);
+    const bool correct = !record.verdict || verdict.pass;
+    if (backend->ops->sample && correct && !dumped) status = measure(session, &record, &measurement, &pass_after);
     if (!status) status = report_record(&session->report, &record, failure);
-    const bool text = report_is_text(&session->options);
-    const bool tables = session->options.counters && (text || !session->options.json); /* or the record has them */
-    if (!status && backend->ops->explain && !backend->ops->explain(backend, text ? stdout : stderr, tables))
-        status = fail(failure, STATUS_ERROR, "out of memory for the tables of counters");
+    if (!status && backend->ops->explain) status = explain(session);
     measurement_free(&measurement);
     return status;
 }
@@ -330,13 +351,22 @@ static enum status run(struct session *session, int argc, char **argv) {
     return status;
 }
 
+/* A file that is opened must not get the number of a standard stream that the caller closed: a report would go into it.
+ * What is written to a closed stdout is an error, as on a full disk; what is written to a closed stderr is lost. */
+static void occupy_standard_streams(void) {
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0) return;
+}
+
 int main(int argc, char **argv) {
+    occupy_standard_streams();
     struct session *session = calloc(1, sizeof *session);
     if (!session) {
         fprintf(stderr, "%s: out of memory\n", argv[0]);
         return STATUS_ERROR;
     }
     enum status status = run(session, argc, argv);
+    if (!status) status = report_flush(&session->failure);
     if (status) {
         fflush(stdout);
         fprintf(stderr, "%s: %s\n", about_version(), session->failure.text);

@@ -196,6 +196,31 @@ def test_sweep_on_the_emulator() -> None:
         assert row["pass"] == "yes" and 0 < float(row["max_error_over_bound"]) < 1
         assert None not in row and None not in row.values(), "every row has the columns of the header"
         assert row["tflops"] == "" and row["median_ns"] == ""
+        assert int(row["executed"]) > int(row["mma"]) > int(row["ldmatrix"]) > 0 and row["findings"] == "0"
+        assert int(row["wavefronts"]) > int(row["ideal"]) > 0 and int(row["sectors"]) > 0
+
+
+def test_csv_has_the_counts_of_the_record(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    done = run("--backend", "emu", *SMALL, "--csv", "--json", str(file))
+    (row,) = csv.DictReader(io.StringIO(done.stdout))
+    counters = json.loads(file.read_text())["counters"]
+    assert {name: int(row[name]) for name in counters["total"]} == counters["total"]
+    assert int(row["findings"]) == counters["findings"]
+
+
+def test_csv_of_a_gpu_has_no_counts(driver: str) -> None:
+    (row,) = csv.DictReader(io.StringIO(on_fake(driver, "", "--runs", "3", "--csv").stdout))
+    assert row["samples"] == "3" and row["pass"] == "yes" and row["executed"] == row["findings"] == ""
+    assert None not in row and None not in row.values()
+
+
+def test_the_page_names_every_column_of_the_csv() -> None:
+    page = (ROOT / "docs/measuring.md").read_text()
+    header = run("--backend", "emu", *SMALL, "--csv").stdout.splitlines()[0].split(",")
+    assert len(header) == 30
+    for column in header:
+        assert f"`{column}`" in page[page.index("## CSV") :], column
 
 
 @pytest.mark.parametrize("dist", ["normal", "uniform", "large", "ramp"])
@@ -236,6 +261,45 @@ def test_a_full_disk_is_an_error() -> None:
         command = [str(V01), "--backend", "emu", *SMALL]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 3 and "standard output" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--list"], ["--info"]])
+def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([V01, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 3 and "standard output: cannot be written: No space left" in done.stderr
+
+
+def without_stream(number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """bin/v01 with a standard stream closed."""
+    command = ["sh", "-c", f'exec "$0" "$@" {number}>&-', str(V01), "--backend", "emu", *SMALL, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_a_report_never_goes_into_the_file_of_the_record(tmp_path: Path) -> None:
+    """A file opened while a standard stream is closed would get that stream's number."""
+    file = tmp_path / "x.jsonl"
+    done = without_stream(1, "--json", str(file))
+    assert done.returncode == 3 and "standard output: cannot be written" in done.stderr
+    assert not file.exists() or not file.read_text()
+    assert without_stream(1, "--json", str(file), "--quiet").returncode == 0, "nothing goes to standard output"
+    assert without_stream(2, "--json", str(file), "--runs=3").returncode == 2
+    assert without_stream(2, "--json", str(file)).returncode == 0
+    assert [json.loads(line)["version"] for line in file.read_text().splitlines()] == ["v01", "v01"]
+
+
+def test_findings_are_reported_by_a_profiled_launch_too(tmp_path: Path) -> None:
+    """Of a copy whose PTX has lost its barriers."""
+    copy = tmp_path / "v01"
+    barrier = b"bar.sync \t0;"
+    copy.write_bytes(V01.read_bytes().replace(barrier, b" " * len(barrier)))
+    copy.chmod(0o755)
+    for option, stream in (("--diff", "stdout"), ("--profile", "stderr")):
+        done = subprocess.run(
+            [copy, "--backend", "emu", *SMALL, option], capture_output=True, text=True, timeout=60, cwd=ROOT
+        )
+        assert done.returncode == 1
+        assert "race" in getattr(done, stream)
 
 
 def test_json_appends(tmp_path: Path) -> None:
