@@ -353,3 +353,15 @@ bool config_equal(const KernelConfig *a, const KernelConfig *b) {
         if (value_of(a, i) != value_of(b, i)) return false;
     return true;
 }
+
+static void add_dtype(struct json *json, const char *name, enum dtype dtype) {
+    json_string(json, name, dtype_name(dtype));
+}
+
+void config_json(struct json *json, const char *name, const KernelConfig *config) {
+    json_open(json, name, '{');
+#define FIELD(type, name, word, since, help)                                                                           \
+    _Generic(config->name, bool: json_bool, int: json_int, default: add_dtype)(json, #name, config->name);
+#include "common/config_fields.h"
+    json_close(json, '}');
+}

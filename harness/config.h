@@ -9,6 +9,7 @@
 #define FL_HARNESS_CONFIG_H
 
 #include "common/config.h"
+#include "harness/json.h"
 #include "harness/status.h"
 
 #include <stdbool.h>
@@ -32,6 +33,9 @@ char *config_format(const KernelConfig *config, char *text);
 /* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis
  * may be missing, and are zero; those that are not known here must be zero. False for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
+
+/* Add an object with every field under its name, for a reader that does not want to parse short forms. */
+void config_json(struct json *json, const char *name, const KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
 

@@ -413,24 +413,11 @@ enum status report_close(struct report *report, struct failure *failure) {
 
 /* ---- --info and --list ---- */
 
-static void add_dtype(struct json *json, const char *name, enum dtype dtype) {
-    json_string(json, name, dtype_name(dtype));
-}
-
-/* Every field of a configuration under its name, for a reader that does not want to parse short forms. */
-static void add_fields(struct json *json, const KernelConfig *config) {
-    json_open(json, "fields", '{');
-#define FIELD(type, name, word, since, help)                                                                           \
-    _Generic(config->name, bool: json_bool, int: json_int, default: add_dtype)(json, #name, config->name);
-#include "common/config_fields.h"
-    json_close(json, '}');
-}
-
 static void add_instance(struct json *json, const struct instance *instance) {
     char text[CONFIG_TEXT_SIZE];
     json_open(json, NULL, '{');
     json_string(json, "config", config_format(&instance->config, text));
-    add_fields(json, &instance->config);
+    config_json(json, "fields", &instance->config);
     json_string(json, "symbol", instance->symbol);
     json_int(json, "threads", config_threads(&instance->config));
     json_int(json, "smem_bytes", config_smem_bytes(&instance->config));
