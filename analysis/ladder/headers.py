@@ -9,12 +9,14 @@ Header blocks are data; docs/adding-a-version.md lists their keys. A new version
 import difflib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.config import ConfigError, KernelConfig, parse_short_form
+from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
 OPTIONAL_KEYS = ("predict", "measured")
@@ -48,6 +50,7 @@ class Version:
     def version(self) -> str:
         return self.header.version
 
+    @cached_property
     def checks(self) -> list[Check]:
         """What the source refuses at compile time."""
         return parse_checks(self.source, str(self.path))
@@ -168,8 +171,16 @@ def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
 
 
 def refusals(version: Version, config: KernelConfig) -> list[str]:
-    """The sentences of the checks that a configuration fails; empty when the version supports it."""
-    return [check.sentence for check in version.checks() if not check.holds(config)]
+    """Why a version does not support a configuration, a sentence each; empty when it does.
+
+    What the source refuses and, where that is nothing, fields in use that only later versions act on.
+    """
+    own = [check.sentence for check in version.checks if not check.holds(config)]
+    return own or [
+        f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {row.since} is the first version that acts on it"
+        for row in FIELDS.values()
+        if row.since > version.version and getattr(config, row.name)
+    ]
 
 
 # ---- source changes --------------------------------------------------------------------------------------------------

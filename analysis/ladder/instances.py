@@ -14,31 +14,25 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_if_changed
-from analysis.ladder.checks import Check
 from analysis.ladder.config import SET_HELP, KernelConfig, config_set, default_set, is_named_set
-from analysis.ladder.headers import Version, read_version
+from analysis.ladder.headers import Version, read_version, refusals
 
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
     """The configurations to build and those cut with the reasons. The version's own two come first, always."""
-    checks = version.checks()
     own = default_set(version.header.config)
     for config in own:
-        reasons = _reasons(checks, config)
+        reasons = refusals(version, config)
         if reasons:
             raise AnalysisError(f"{version.path}: it refuses {config}, its own configuration: {'; '.join(reasons)}")
     asked = config_set(set_text, version.header.config)
-    judged = [(config, _reasons(checks, config)) for config in asked]
+    judged = [(config, refusals(version, config)) for config in asked]
     cut = [(config, reasons) for config, reasons in judged if reasons]
     if len(cut) == len(asked) and not is_named_set(set_text):
         listed = "\n".join(f"  {config}: {'; '.join(reasons)}" for config, reasons in cut)
         raise AnalysisError(f"{version.version} supports none of the configurations asked for:\n{listed}")
     kept = [config for config, reasons in judged if not reasons]
     return list(dict.fromkeys(own + kept)), cut
-
-
-def _reasons(checks: list[Check], config: KernelConfig) -> list[str]:
-    return [check.sentence for check in checks if not check.holds(config)]
 
 
 def instances_text(configs: list[KernelConfig]) -> str:

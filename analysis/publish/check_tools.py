@@ -138,7 +138,7 @@ def _records(text: str, path: Path) -> list[Finding]:
 
 def _source(text: str, path: Path) -> list[Finding]:
     version = read_version(path)
-    return [Finding("kernel source", version.version, f"{version.header.config}; {len(version.checks())} checks")]
+    return [Finding("kernel source", version.version, f"{version.header.config}; {len(version.checks)} checks")]
 
 
 # Kinds of text in the order in which they are tried: name, what such a text holds, and the parser.

@@ -197,7 +197,7 @@ for text in sys.stdin.read().splitlines():
 
 
 def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
-    for name in ("analysis", "harness", "common"):
+    for name in ("analysis", "harness", "common", "kernels"):
         shutil.copytree(root() / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "emu", "fixtures"))
     rows = tmp_path / LIST
     rows.write_text(rows.read_text().replace("\n#undef FIELD", NEW_ROWS + "\n#undef FIELD"))
@@ -224,6 +224,12 @@ def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
         assert "wavy = true: must be off with fewer than 3 pipelines (pipelines = 2)" in side[1][1]
         assert side[2][1] == texts[2]
         assert side[3][1].endswith("persistent, pipelines_N, wavy")
+
+    asked = ["--version", "v01", "--set", "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+pipelines_3", "--json"]
+    command = [sys.executable, "-m", "analysis", "configs", *asked]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (row,) = json.loads(done.stdout)
+    assert row["v01"] == "pipelines must be 0: v97 is the first version that acts on it"
 
 
 # ---- the list itself -------------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_configs_lists_a_set_with_a_version_verdict(capsys: pytest.CaptureFixtur
     built = [row for row in rows if row["v01"] == "builds"]
     assert built and all("swizzled" not in row["config"] for row in built)
     refused = [row["v01"] for row in rows if row["v01"] != "builds"]
-    sentences = {check.sentence for check in load(root(), "v01").checks()}
+    sentences = {check.sentence for check in load(root(), "v01").checks}
     assert refused and all(verdict.split(" (and ")[0] in sentences for verdict in refused)
 
 
