@@ -207,3 +207,11 @@ def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Pat
             if symbol != "main" and not tested and not places["used"] - {source}:
                 lonely.add(f"{source.relative_to(ROOT)}: {symbol}")
     assert not lonely, "make them static, or delete them"
+
+
+def test_64_bit_numbers_are_printed_one_way() -> None:
+    """By PRId64 and PRIu64, or by j of a format that is made up at run time: never by a cast to long long."""
+    others = [
+        str(path) for path in SOURCES if re.search(r"%[-0*.\d]*ll?[diux]|\((unsigned )?long long\)", path.read_text())
+    ]
+    assert not others

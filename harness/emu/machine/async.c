@@ -5,6 +5,7 @@
  */
 #include "checks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,7 +105,7 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         mbarrier *bar = emu_find_mbarrier(m, (uint32_t)address);
         if (!bar) {
             emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
-                       "There is no mbarrier at 0x%llx: mbarrier.init must come first.", (unsigned long long)address);
+                       "There is no mbarrier at 0x%" PRIx64 ": mbarrier.init must come first.", address);
             continue;
         }
         if (w->arrive_count == w->arrive_capacity) {

@@ -1,6 +1,7 @@
 /* device.c - devices: their buffers, and the findings and counters that a launch leaves there. */
 #include "launch.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,16 +181,18 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
     if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;
     if (class_ == EMU_OUTPUT_NEVER_WRITTEN) {
         snprintf(text + used, sizeof text - (size_t)used,
-                 "\n  %llu of %llu bytes of this output were never written; the first is byte %llu.\n"
+                 "\n  %" PRIu64 " of %" PRIu64 " bytes of this output were never written; the first is byte %" PRIu64
+                 ".\n"
                  "  Whoever reads the result gets old memory there.",
-                 (unsigned long long)bytes, (unsigned long long)b->size, (unsigned long long)(first * OUTPUT_GRANULE));
+                 bytes, b->size, first * OUTPUT_GRANULE);
     } else {
         uint32_t last = atomic_load(&r->last_cta), lowest = atomic_load(&r->first_cta) - 1;
         uint32_t highest = last ? UINT32_MAX - last - 1 : lowest;
         snprintf(text + used, sizeof text - (size_t)used,
-                 "\n  %llu bytes of this output were written more than once; the first is byte %llu, by CTAs %u and %u "
+                 "\n  %" PRIu64 " bytes of this output were written more than once; the first is byte %" PRIu64
+                 ", by CTAs %u and %u "
                  "(x + grid_x * (y + grid_y * z)).\n  Threads write over each other, or do the same work twice.",
-                 (unsigned long long)bytes, (unsigned long long)(first * OUTPUT_GRANULE), lowest, highest);
+                 bytes, first * OUTPUT_GRANULE, lowest, highest);
     }
     emu_finding finding = {.class_ = class_,
                            .count = bytes,

@@ -2,6 +2,7 @@
 #include "launch.h"
 #include "checks.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -329,19 +330,17 @@ static emu_status check_launch(const emu_module *module, const emu_launch *l, em
         threads *= l->block[i];
     }
     if (l->grid[0] > 2147483647u) return refuse_launch(error, "grid size x is at most 2147483647");
-    if (threads > 1024)
-        return refuse_launch(error, "the block has %llu threads, above 1024", (unsigned long long)threads);
+    if (threads > 1024) return refuse_launch(error, "the block has %" PRIu64 " threads, above 1024", threads);
     if (code->info.max_threads && threads > code->info.max_threads) {
-        return refuse_launch(error, "the block has %llu threads, above the %u that the entry was built for",
-                             (unsigned long long)threads, code->info.max_threads);
+        return refuse_launch(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for",
+                             threads, code->info.max_threads);
     }
     if (l->param_bytes != code->info.param_bytes || (l->param_bytes && !l->params)) {
         return refuse_launch(error, "%zu bytes of parameters where the entry takes %u", l->param_bytes,
                              code->info.param_bytes);
     }
     uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared;
-    if (shared > 227 * 1024)
-        return refuse_launch(error, "%llu bytes of shared memory, above 232448", (unsigned long long)shared);
+    if (shared > 227 * 1024) return refuse_launch(error, "%" PRIu64 " bytes of shared memory, above 232448", shared);
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] > UINT32_MAX - 1)
         return refuse_launch(error, "more than 4294967294 CTAs");
     if (!emu_check_trace(l, error)) return EMU_REFUSED;

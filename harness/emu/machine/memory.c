@@ -6,6 +6,7 @@
 #include "checks.h"
 #include "numbers.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 buffer *emu_find_buffer(emu_device *device, uint64_t address) {
@@ -23,9 +24,10 @@ uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane)
 static void report_bounds(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb,
                           const char *what) {
     emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
-               "This instruction %s %u bytes at 0x%llx, %s.\nA load from there gives zeros here, a store is dropped; "
+               "This instruction %s %u bytes at 0x%" PRIx64
+               ", %s.\nA load from there gives zeros here, a store is dropped; "
                "a device may fault or corrupt other data.",
-               verb, bytes, (unsigned long long)address, what);
+               verb, bytes, address, what);
 }
 
 static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32_t bytes, int lane, const char *verb) {
@@ -41,10 +43,9 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     if (address < 4096) {
         snprintf(what, sizeof what, "near address 0: a null pointer");
     } else if (b && (int64_t)offset < 0) {
-        snprintf(what, sizeof what, "%llu bytes before buffer '%.60s'", (unsigned long long)(0 - offset), b->name);
+        snprintf(what, sizeof what, "%" PRIu64 " bytes before buffer '%.60s'", 0 - offset, b->name);
     } else if (b) {
-        snprintf(what, sizeof what, "byte %llu of buffer '%.60s', which has %llu", (unsigned long long)offset, b->name,
-                 (unsigned long long)b->size);
+        snprintf(what, sizeof what, "byte %" PRIu64 " of buffer '%.60s', which has %" PRIu64, offset, b->name, b->size);
     }
     report_bounds(m, w, lane, address, bytes, verb, what);
     return NULL;
@@ -54,7 +55,7 @@ static uint8_t *window_bytes(machine *m, const warp *w, uint8_t *memory, uint64_
                              uint64_t address, uint32_t bytes, int lane, const char *verb, const char *name) {
     if (offset < size && size - offset >= bytes) return memory + offset;
     char what[160];
-    snprintf(what, sizeof what, "byte %lld of %s, which has %llu", (long long)offset, name, (unsigned long long)size);
+    snprintf(what, sizeof what, "byte %" PRId64 " of %s, which has %" PRIu64, (int64_t)offset, name, size);
     report_bounds(m, w, lane, address, bytes, verb, what);
     return NULL;
 }
@@ -62,10 +63,10 @@ static uint8_t *window_bytes(machine *m, const warp *w, uint8_t *memory, uint64_
 uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb) {
     if (address & (bytes - 1)) {
-        emu_report(
-            m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
-            "This instruction %s %u bytes at 0x%llx, which is not a multiple of %u. Devices stop with a fault here.",
-            verb, bytes, (unsigned long long)address, bytes);
+        emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
+                   "This instruction %s %u bytes at 0x%" PRIx64
+                   ", which is not a multiple of %u. Devices stop with a fault here.",
+                   verb, bytes, address, bytes);
         return NULL;
     }
     if (space == SPACE_GENERIC) {

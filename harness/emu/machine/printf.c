@@ -51,8 +51,8 @@ static size_t print_conversion(machine *m, const char *format, argument_reader *
     } else if (strchr("diouxX", kind)) {
         uint64_t value = next_argument(reader, wide ? 8 : 4);
         if (!wide && (kind == 'd' || kind == 'i')) value = (uint64_t)(int64_t)(int32_t)value;
-        snprintf(piece, sizeof piece, "%.*sll%c", (int)length, format, kind);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
+        snprintf(piece, sizeof piece, "%.*sj%c", (int)length, format, kind);
+        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, (uintmax_t)value) % sizeof text);
     } else if (strchr("fFeEgGaA", kind)) {
         uint64_t bits = next_argument(reader, 8);
         double value;

@@ -128,7 +128,7 @@ static void print_register(const machine *m, const warp *w, const op *o, int i, 
         if (is_float)
             fprintf(out, " %.9g", (double)float_of((uint32_t)value));
         else
-            fprintf(out, " 0x%0*llx", digits, (unsigned long long)value);
+            fprintf(out, " 0x%0*" PRIx64, digits, value);
         fprintf(out, chosen >= 0 ? " in lane %d\n" : " in all lanes\n", chosen);
         return;
     }
@@ -140,7 +140,7 @@ static void print_register(const machine *m, const warp *w, const op *o, int i, 
         else if (is_float)
             fprintf(out, " %8.5g", (double)float_of((uint32_t)each));
         else
-            fprintf(out, " %0*llx", digits, (unsigned long long)each);
+            fprintf(out, " %0*" PRIx64, digits, each);
     }
     fprintf(out, "\n");
 }
@@ -162,7 +162,7 @@ void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     emu_place place = emu_place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
         const char *slash = strrchr(place.file, '/');
-        fprintf(out, "cta %llu warp %d  ", (unsigned long long)m->cta_index, w->index);
+        fprintf(out, "cta %" PRIu64 " warp %d  ", m->cta_index, w->index);
         if (place.line) fprintf(out, "%s:%d  ", slash ? slash + 1 : place.file, place.line);
         fprintf(out, "[%d]  %s", place.ptx_line, place.ptx);
         if (mask != ALL_LANES) fprintf(out, "   lanes 0x%08x", mask);

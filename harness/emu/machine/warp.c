@@ -5,6 +5,7 @@
  */
 #include "checks.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static const uint32_t lane_bit[LANES] = {
@@ -347,10 +348,10 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
             counts->executed += mask != 0 || o->kind == OP_BRANCH;
             counts->lanes += population(mask);
             if (m->steps > limit) {
-                emu_report(
-                    m, EMU_STEP_LIMIT, UINT32_MAX, w, -1, -1, 0,
-                    "The CTA ran %llu warp instructions without coming to an end: an endless loop, or a limit too low.",
-                    (unsigned long long)limit);
+                emu_report(m, EMU_STEP_LIMIT, UINT32_MAX, w, -1, -1, 0,
+                           "The CTA ran %" PRIu64
+                           " warp instructions without coming to an end: an endless loop, or a limit too low.",
+                           limit);
                 m->faulted = true;
                 return;
             }

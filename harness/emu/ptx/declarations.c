@@ -3,6 +3,8 @@
 
 #include "builder.h"
 
+#include <inttypes.h>
+
 /* ---- names ---- */
 
 static uint32_t hash_name(const char *name, uint32_t length) {
@@ -184,8 +186,7 @@ static void parse_initialiser(parser *p, const type_info *type, uint8_t *out, ui
 }
 
 static uint32_t place_variable(parser *p, uint32_t *used, uint32_t alignment, uint64_t bytes, int line) {
-    if (bytes > (1u << 28))
-        emu_load_fail(p->load, line, "a variable of %llu bytes is too big", (unsigned long long)bytes);
+    if (bytes > (1u << 28)) emu_load_fail(p->load, line, "a variable of %" PRIu64 " bytes is too big", bytes);
     uint32_t offset = emu_align_up(*used, alignment);
     if (offset + bytes > (1u << 29)) emu_load_fail(p->load, line, "the variables take more than 512 MiB");
     *used = offset + (uint32_t)bytes;

@@ -1,6 +1,8 @@
 /* program.c - questions about a loaded program: its entries, where an instruction stands, how a register is called. */
 #include "program.h"
 
+#include <inttypes.h>
+
 int emu_entry_count(const emu_module *module) {
     return (int)module->entry_count;
 }
@@ -41,9 +43,9 @@ void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
     if (reg->kind == REGISTER_SPECIAL)
         snprintf(out, bytes, "%s", special_names[reg->value]);
     else if (reg->kind == REGISTER_CONSTANT)
-        snprintf(out, bytes, "0x%llx", (unsigned long long)reg->value);
+        snprintf(out, bytes, "0x%" PRIx64, reg->value);
     else if (reg->value == UINT64_MAX)
         snprintf(out, bytes, "%s", reg->prefix);
     else
-        snprintf(out, bytes, "%s%llu", reg->prefix, (unsigned long long)reg->value);
+        snprintf(out, bytes, "%s%" PRIu64, reg->prefix, reg->value);
 }

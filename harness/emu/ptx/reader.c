@@ -1,6 +1,8 @@
 /* reader.c - see reader.h */
 #include "reader.h"
 
+#include <inttypes.h>
+
 _Noreturn void emu_unexpected(parser *p, const char *wanted) {
     if (now(p)->kind == TOKEN_END) emu_load_fail(p->load, now(p)->line, "the text ends where %s was expected", wanted);
     emu_load_fail(p->load, now(p)->line, "'%.*s' where %s was expected", shown_length(now(p)), now(p)->begin, wanted);
@@ -29,9 +31,7 @@ uint64_t emu_expect_integer(parser *p) {
 uint32_t emu_expect_small(parser *p, uint64_t limit, const char *what) {
     int line = now(p)->line;
     uint64_t value = emu_expect_integer(p);
-    if (value > limit)
-        emu_load_fail(p->load, line, "%s is %llu, above %llu", what, (unsigned long long)value,
-                      (unsigned long long)limit);
+    if (value > limit) emu_load_fail(p->load, line, "%s is %" PRIu64 ", above %" PRIu64, what, value, limit);
     return (uint32_t)value;
 }
 

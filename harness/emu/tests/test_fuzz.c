@@ -10,6 +10,7 @@
 #include "harness/emu/emu.h"
 #include "harness/image.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,7 +333,7 @@ static bool try_input(uint64_t number, bool *loaded) {
     free(exact);
     alarm(0);
     if (problem) {
-        printf("# input %llu: %s\n", (unsigned long long)number, problem);
+        printf("# input %" PRIu64 ": %s\n", number, problem);
     }
     return problem == NULL;
 }
@@ -340,7 +341,7 @@ static bool try_input(uint64_t number, bool *loaded) {
 /* Tries a block of inputs; counts those that load. */
 static bool try_block(uint64_t first, uint64_t count, uint64_t *loaded) {
     bool right = true;
-    printf("# inputs from %llu\n", (unsigned long long)first);
+    printf("# inputs from %" PRIu64 "\n", first);
     fflush(stdout);
     for (uint64_t i = first; i < first + count; i++) {
         bool loads;
@@ -375,7 +376,7 @@ int main(int argc, char **argv) {
     for (; block < BLOCKS || time(NULL) < end; block++) {
         right = try_block(block * BLOCK, BLOCK, &loaded) && right;
     }
-    printf("# %llu inputs, %llu of them programs\n", (unsigned long long)(block * BLOCK), (unsigned long long)loaded);
+    printf("# %" PRIu64 " inputs, %" PRIu64 " of them programs\n", block * BLOCK, loaded);
     failures += report(1, right, "every input gives an error or a program that ends");
     failures += report(2, loaded > block * BLOCK / 50, "enough inputs are programs");
     failures += report(3, loaded < block * BLOCK * 9 / 10, "enough inputs are broken");
