@@ -67,7 +67,8 @@ EXAMPLES: dict[str, str | None] = {
     "emu/ptx/program.h": "const emu_module *module",
     "emu/ptx/reader.h": "parser *p, uint64_t value",
     "emu/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
-    " unsigned char *block",
+    " unsigned char *block, emu_error error",
+    "emu/tool/files.h": "const char *path, size_t bytes, emu_error error",
     "emu/tool/print.h": "const emu_device *device",
 }
 

@@ -183,6 +183,11 @@ def test_usage_errors_name_the_value(args: list[str], says: str, tmp_path: Path)
     assert done.returncode == 2 and says in done.stderr and done.stderr.startswith("ptxrun: "), done.stderr
 
 
+def test_help_has_a_short_name() -> None:
+    done = ptxrun("-h")
+    assert done.returncode == 0 and done.stdout.startswith("usage: ptxrun") and done.stdout == ptxrun("--help").stdout
+
+
 def test_arguments_reach_the_kernel(tmp_path: Path) -> None:
     """One parameter of every kind, copied into a buffer and printed."""
     body = """.reg .b64 %p, %d;

@@ -154,6 +154,27 @@ def test_only_the_interface_is_visible() -> None:
     assert len(seen["HIDDEN"]) > 200
 
 
+def test_only_ptxrun_prints_and_exits() -> None:
+    """Every other function writes to the file it is given, and returns what is wrong."""
+    own = {
+        "stdout",
+        "stderr",
+        "printf",
+        "puts",
+        "putchar",
+        "perror",
+        "vprintf",
+        "exit",
+        "_exit",
+        "abort",
+        "err",
+        "errx",
+    }
+    for path, at in OBJECTS.items():
+        used = {name for kind, name in symbols(at) if kind == "U"} & own
+        assert not used or path.name == "ptxrun.c", path
+
+
 # ---- beside another program ------------------------------------------------------------------------------------------
 
 FOREIGN = """

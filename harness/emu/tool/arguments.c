@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,17 +29,7 @@ typedef struct packed {
     size_t size, alignment;
 } packed;
 
-bool emu_complain(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fputs("ptxrun: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    return false;
-}
-
-/* --- Numbers ------------------------------------------------------------------------------------------------------ */
+/* ---- numbers ---- */
 
 bool emu_parse_unsigned(const char *text, uint64_t limit, uint64_t *value) {
     char *end;
@@ -81,17 +70,17 @@ static bool store_number(const number_type *type, const char *text, unsigned cha
     return end != text && *end == 0 && errno == 0 && in_range;
 }
 
-static void print_number(const number_type *type, const unsigned char *from) {
+static void print_number(FILE *to, const number_type *type, const unsigned char *from) {
     uint64_t bits = 0;
     double real;
     memcpy(&bits, from, (size_t)type->bytes);
     if (type->kind == UNSIGNED) {
-        printf(" %" PRIu64, bits);
+        fprintf(to, " %" PRIu64, bits);
         return;
     }
     if (type->kind == SIGNED) {
         int unused = 64 - type->bytes * 8;
-        printf(" %" PRId64, (int64_t)(bits << unused) >> unused);
+        fprintf(to, " %" PRId64, (int64_t)(bits << unused) >> unused);
         return;
     }
     if (type->bytes == 8) {
@@ -103,7 +92,7 @@ static void print_number(const number_type *type, const unsigned char *from) {
     } else {
         real = type->name[0] == 'b' ? bfloat_value((uint32_t)bits) : half_value((uint32_t)bits);
     }
-    printf(" %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, real);
+    fprintf(to, " %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, real);
 }
 
 /* splitmix64: the element's value depends on the seed, the argument and the index only. */
@@ -114,115 +103,71 @@ static uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
     return x ^ x >> 31;
 }
 
-/* --- Files -------------------------------------------------------------------------------------------------------- */
-
-char *emu_read_whole(const char *path, size_t *bytes) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    size_t size = 0, room = 0;
-    bool right = file != NULL;
-    while (right && !feof(file)) {
-        if (room - size < 2) {
-            room = room ? room * 2 : 64 * 1024;
-            char *larger = realloc(text, room);
-            right = larger != NULL;
-            text = right ? larger : text;
-        }
-        size += right ? fread(text + size, 1, room - size - 1, file) : 0;
-        right = right && !ferror(file);
-    }
-    if (right) {
-        text[size] = 0;
-        *bytes = size;
-    } else {
-        emu_complain("cannot read %s: %s", path, strerror(errno));
-        free(text);
-        text = NULL;
-    }
-    if (file) {
-        fclose(file);
-    }
-    return text;
-}
-
-bool emu_write_whole(const char *path, const void *bytes, size_t size) {
-    FILE *file = fopen(path, "wb");
-    bool written = file && fwrite(bytes, 1, size, file) == size;
-    if (file && fclose(file) != 0) {
-        written = false;
-    }
-    return written || emu_complain("cannot write %s: %s", path, strerror(errno));
-}
-
-/* --- Arguments ---------------------------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 static const number_type *find_type(const char *name, size_t length) {
-    for (size_t i = 0; i < sizeof number_types / sizeof number_types[0]; i++) {
-        if (strlen(number_types[i].name) == length && memcmp(number_types[i].name, name, length) == 0) {
+    for (size_t i = 0; i < sizeof number_types / sizeof number_types[0]; i++)
+        if (strlen(number_types[i].name) == length && memcmp(number_types[i].name, name, length) == 0)
             return &number_types[i];
-        }
-    }
     return NULL;
 }
 
 /* Appends bytes at their natural alignment, as a C compiler lays out a struct. */
-static bool append(packed *to, const void *bytes, size_t size, size_t alignment, const char *label) {
+static bool append(packed *to, const void *bytes, size_t size, size_t alignment, const char *label, emu_error *error) {
     size_t at = (to->size + alignment - 1) / alignment * alignment;
-    if (at + size > ARGUMENT_BYTES) {
-        return emu_complain("argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
-    }
+    if (at + size > ARGUMENT_BYTES)
+        return emu_fail(error, "argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
     memcpy(to->bytes + at, bytes, size);
     to->size = at + size;
     to->alignment = alignment > to->alignment ? alignment : to->alignment;
     return true;
 }
 
-static bool fill_buffer(const argument_list *list, const argument_buffer *buffer, const char *how, unsigned char *to) {
+static bool fill_buffer(const argument_list *list, const argument_buffer *buffer, const char *how, unsigned char *to,
+                        emu_error *error) {
     size_t step = (size_t)buffer->type->bytes, bytes = (size_t)buffer->bytes;
     uint64_t stream = (uint64_t)(list->buffer_count + 1);
     if (how[0] == '@') {
         size_t size = 0;
-        char *data = emu_read_whole(how + 1, &size);
+        char *data = emu_read_file(how + 1, &size, error);
         bool fits = data && size == bytes;
         if (data && !fits) {
-            emu_complain("argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1, size,
-                         buffer->count, buffer->type->name, bytes);
+            emu_fail(error, "argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1,
+                     size, buffer->count, buffer->type->name, bytes);
         } else if (fits) {
             memcpy(to, data, bytes);
         }
         free(data);
         return fits;
     }
-    if (strcmp(how, "zero") == 0) {
-        return true; /* as allocated */
-    }
+    if (strcmp(how, "zero") == 0) return true; /* as allocated */
     if (strcmp(how, "poison") == 0) {
         memset(to, 0xff, bytes); /* NaN in every floating type */
         return true;
     }
     bool ramp = strcmp(how, "ramp") == 0;
     if (!ramp && strcmp(how, "rand") != 0) {
-        return emu_complain("argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
-                            buffer->label, how);
+        return emu_fail(error, "argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
+                        buffer->label, how);
     }
     for (uint64_t i = 0; i < buffer->count; i++, to += step) {
         uint64_t bits = ramp ? i : random_bits(list->seed, stream, i);
-        if (buffer->type->kind == FLOATING) {
+        if (buffer->type->kind == FLOATING)
             store_floating(buffer->type, ramp ? (double)i : (double)(int64_t)bits * 0x1p-63, to);
-        } else {
+        else
             memcpy(to, &bits, step);
-        }
     }
     return true;
 }
 
 /* TYPE:COUNT[:HOW] of a "buf:" or "out:" argument: makes the buffer and appends its address. */
-static bool pack_buffer(argument_list *list, packed *to, const char *spec, const char *label, emu_buffer_kind kind) {
+static bool pack_buffer(argument_list *list, packed *to, const char *spec, const char *label, emu_buffer_kind kind,
+                        emu_error *error) {
     const char *count = strchr(spec, ':');
     const number_type *type = find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
     if (!type) {
-        return emu_complain("argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
-                            spec);
+        return emu_fail(error, "argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
+                        spec);
     }
     char number[32] = "";
     const char *how = count ? strchr(count + 1, ':') : NULL;
@@ -233,72 +178,60 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     argument_buffer made = {.type = type};
     snprintf(made.label, sizeof made.label, "%s", label);
     if (!emu_parse_unsigned(number, UINT64_C(1) << 34, &made.count) || made.count == 0) {
-        return emu_complain("argument %s: '%s' is no count of elements; write for example buf:%s:1024", label, number,
-                            type->name);
+        return emu_fail(error, "argument %s: '%s' is no count of elements; write for example buf:%s:1024", label,
+                        number, type->name);
     }
-    if (list->buffer_count == ARGUMENT_BUFFERS) {
-        return emu_complain("argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
-    }
+    if (list->buffer_count == ARGUMENT_BUFFERS)
+        return emu_fail(error, "argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
     made.bytes = made.count * (uint64_t)type->bytes;
     char name[48];
     snprintf(name, sizeof name, "argument %s", label);
     made.address = emu_alloc(list->device, name, made.bytes, kind);
-    if (!made.address) {
-        return emu_complain("argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
-    }
+    if (!made.address)
+        return emu_fail(error, "argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
     how = how ? how + 1 : kind == EMU_OUTPUT ? "poison" : "zero";
-    if (!fill_buffer(list, &made, how, emu_host_bytes(list->device, made.address))) {
-        return false;
-    }
+    if (!fill_buffer(list, &made, how, emu_host_bytes(list->device, made.address), error)) return false;
     list->buffers[list->buffer_count++] = made;
-    return append(to, &made.address, 8, 8, label);
+    return append(to, &made.address, 8, 8, label, error);
 }
 
-static bool pack_bytes(packed *to, const char *spec, const char *label) {
+static bool pack_bytes(packed *to, const char *spec, const char *label, emu_error *error) {
     size_t size = 0;
-    if (spec[0] != '@') {
-        return emu_complain("argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
-    }
-    char *data = emu_read_whole(spec + 1, &size);
-    bool done = data && append(to, data, size, 1, label);
+    if (spec[0] != '@') return emu_fail(error, "argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
+    char *data = emu_read_file(spec + 1, &size, error);
+    bool done = data && append(to, data, size, 1, label, error);
     free(data);
     return done;
 }
 
-static bool pack(argument_list *list, packed *to, const char *spec, const char *label);
+static bool pack(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error);
 
 /* MEMBER,MEMBER,...] of a "struct:[" argument. */
-static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label) {
+static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
     size_t length = strlen(spec);
-    if (length < 2 || spec[0] != '[' || spec[length - 1] != ']') {
-        return emu_complain("argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
-    }
+    if (length < 2 || spec[0] != '[' || spec[length - 1] != ']')
+        return emu_fail(error, "argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
     packed inner = {.alignment = 1};
     const char *member = spec + 1, *last = spec + length - 1;
     for (int i = 0; member <= last; i++) {
         size_t size = strcspn(member, ",]");
         char text[512], member_label[32];
         snprintf(member_label, sizeof member_label, "%.20s.%d", label, i);
-        if (size >= sizeof text) {
-            return emu_complain("argument %s is too long", member_label);
-        }
+        if (size >= sizeof text) return emu_fail(error, "argument %s is too long", member_label);
         memcpy(text, member, size);
         text[size] = 0;
-        if (strncmp(text, "struct:", 7) == 0) {
-            return emu_complain("argument %s: a struct within a struct is written as its members", member_label);
-        }
-        if (!pack(list, &inner, text, member_label)) {
-            return false;
-        }
+        if (strncmp(text, "struct:", 7) == 0)
+            return emu_fail(error, "argument %s: a struct within a struct is written as its members", member_label);
+        if (!pack(list, &inner, text, member_label, error)) return false;
         member += size + 1;
     }
     size_t whole = (inner.size + inner.alignment - 1) / inner.alignment * inner.alignment;
     memset(inner.bytes + inner.size, 0, ARGUMENT_BYTES - inner.size);
-    return append(to, inner.bytes, whole < ARGUMENT_BYTES ? whole : ARGUMENT_BYTES, inner.alignment, label);
+    return append(to, inner.bytes, whole < ARGUMENT_BYTES ? whole : ARGUMENT_BYTES, inner.alignment, label, error);
 }
 
 /* Appends one argument, or one member of a struct. */
-static bool pack(argument_list *list, packed *to, const char *spec, const char *label) {
+static bool pack(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
     const char *colon = strchr(spec, ':');
     size_t length = colon ? (size_t)(colon - spec) : 0;
     const char *rest = colon ? colon + 1 : "";
@@ -306,38 +239,32 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     if (type) {
         unsigned char bytes[8];
         return store_number(type, rest, bytes)
-                   ? append(to, bytes, (size_t)type->bytes, (size_t)type->bytes, label)
-                   : emu_complain("argument %s: '%s' is no value of type %s", label, rest, type->name);
+                   ? append(to, bytes, (size_t)type->bytes, (size_t)type->bytes, label, error)
+                   : emu_fail(error, "argument %s: '%s' is no value of type %s", label, rest, type->name);
     }
-    if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0) {
-        return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER);
-    }
-    if (strncmp(spec, "bytes:", 6) == 0) {
-        return pack_bytes(to, rest, label);
-    }
-    if (strncmp(spec, "struct:", 7) == 0) {
-        return pack_struct(list, to, rest, label);
-    }
-    return emu_complain(
-        "argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")", label, spec);
+    if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0)
+        return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error);
+    if (strncmp(spec, "bytes:", 6) == 0) return pack_bytes(to, rest, label, error);
+    if (strncmp(spec, "struct:", 7) == 0) return pack_struct(list, to, rest, label, error);
+    return emu_fail(error,
+                    "argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
+                    label, spec);
 }
 
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
-                        unsigned char *block) {
+                        unsigned char *block, emu_error *error) {
     if (count != entry->params) {
-        return emu_complain("%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
-                            entry->name, entry->params, count);
+        return emu_fail(error, "%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
+                        entry->name, entry->params, count);
     }
     for (int i = 0; i < count; i++) {
         packed value = {.alignment = 1};
         char label[16];
         snprintf(label, sizeof label, "%d", i);
-        if (!pack(list, &value, specs[i], label)) {
-            return false;
-        }
+        if (!pack(list, &value, specs[i], label, error)) return false;
         if (value.size != entry->param_sizes[i]) {
-            return emu_complain("argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
-                                value.size, i, entry->name, entry->param_sizes[i]);
+            return emu_fail(error, "argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
+                            value.size, i, entry->name, entry->param_sizes[i]);
         }
         memcpy(block + entry->param_offsets[i], value.bytes, value.size);
     }
@@ -345,29 +272,22 @@ bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const 
 }
 
 const argument_buffer *emu_arguments_find(const argument_list *list, const char *label) {
-    for (int i = 0; i < list->buffer_count; i++) {
-        if (strcmp(list->buffers[i].label, label) == 0) {
-            return &list->buffers[i];
-        }
-    }
+    for (int i = 0; i < list->buffer_count; i++)
+        if (strcmp(list->buffers[i].label, label) == 0) return &list->buffers[i];
     return NULL;
 }
 
-void emu_arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count) {
+void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count) {
     const unsigned char *bytes = emu_host_bytes(list->device, buffer->address);
     count = count < buffer->count ? count : buffer->count;
-    printf("argument %s: %" PRIu64 " x %s\n", buffer->label, buffer->count, buffer->type->name);
+    fprintf(to, "argument %s: %" PRIu64 " x %s\n", buffer->label, buffer->count, buffer->type->name);
     for (uint64_t i = 0; i < count; i++) {
-        if (i % 8 == 0) {
-            printf("%8" PRIu64 ":", i);
-        }
-        print_number(buffer->type, bytes + i * (uint64_t)buffer->type->bytes);
-        if (i % 8 == 7 || i + 1 == count) {
-            puts("");
-        }
+        if (i % 8 == 0) fprintf(to, "%8" PRIu64 ":", i);
+        print_number(to, buffer->type, bytes + i * (uint64_t)buffer->type->bytes);
+        if (i % 8 == 7 || i + 1 == count) fputc('\n', to);
     }
     if (count < buffer->count) {
-        printf("   and %" PRIu64 " more; --print %s:COUNT shows more, --dump %s=FILE writes all\n",
-               buffer->count - count, buffer->label, buffer->label);
+        fprintf(to, "   and %" PRIu64 " more; --print %s:COUNT shows more, --dump %s=FILE writes all\n",
+                buffer->count - count, buffer->label, buffer->label);
     }
 }

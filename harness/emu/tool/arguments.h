@@ -1,14 +1,12 @@
 /* arguments.h - the arguments of a launch as text, for ptxrun: "i32:7", "buf:f32:1024:ramp", "struct:[...]".
  *
  *     argument_list list = {.device = device, .seed = 1};
- *     bool right = emu_arguments_pack(&list, entry, specs, count, block);
- *
- * Errors are said on stderr, one sentence with the value and what would be right; the function then returns false.
+ *     bool right = emu_arguments_pack(&list, entry, specs, count, block, &error);
  */
 #ifndef FL_ARGUMENTS_H
 #define FL_ARGUMENTS_H
 
-#include "../emu.h"
+#include "files.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,19 +34,14 @@ typedef struct argument_list {
 
 /* Fills the parameter block of an entry: param_bytes bytes, at most ARGUMENT_BYTES. */
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
-                        unsigned char *block);
-/* The buffer of an argument or member; NULL without a message. */
+                        unsigned char *block, emu_error *error);
+/* The buffer of an argument or member; NULL where it has none. */
 const argument_buffer *emu_arguments_find(const argument_list *list, const char *label);
-/* Prints the first elements of a buffer, eight a line. */
-void emu_arguments_print(const argument_list *list, const argument_buffer *buffer, uint64_t count);
+/* The first elements of a buffer, eight in a line. */
+void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count);
 
-/* The bytes of a file, owned, with a zero byte after them; NULL with a message on error. */
-char *emu_read_whole(const char *path, size_t *bytes);
-bool emu_write_whole(const char *path, const void *bytes, size_t size);
-/* Text of digits, decimal or 0x..., at most limit. No message. */
+/* Text of digits, decimal or 0x..., at most limit. */
 bool emu_parse_unsigned(const char *text, uint64_t limit, uint64_t *value);
-/* Says what is wrong; returns false, so that a caller can return it on. */
-__attribute__((format(printf, 1, 2))) bool emu_complain(const char *format, ...);
 
 #ifdef __cplusplus
 }

@@ -7,9 +7,7 @@
 
 /* A cell of a Markdown table: '|' would end it. */
 static void print_cell(FILE *to, const char *text) {
-    for (; *text; text++) {
-        fputs(*text == '|' ? "\\|" : (char[]){*text, 0}, to);
-    }
+    for (; *text; text++) fputs(*text == '|' ? "\\|" : (char[]){*text, 0}, to);
     fputs(" | ", to);
 }
 
@@ -19,9 +17,7 @@ void emu_print_forms(FILE *to) {
     for (size_t i = 0; (form = emu_form_at(i)); i++) {
         const char *cells[] = {form->opcode, form->modifiers, form->operands, form->group};
         fputs("| ", to);
-        for (int c = 0; c < 4; c++) {
-            print_cell(to, cells[c]);
-        }
+        for (int c = 0; c < 4; c++) print_cell(to, cells[c]);
         fprintf(to, "%s |\n", form->note);
     }
 }
@@ -33,14 +29,10 @@ static emu_tally heading_of(const emu_counters *counters, const emu_counter *row
         const emu_region *region = &counters->regions[row->region];
         return (emu_tally){.name = region->name, .depth = region->depth};
     }
-    if (key == EMU_BY_GROUP) {
-        return (emu_tally){.name = row->group};
-    }
+    if (key == EMU_BY_GROUP) return (emu_tally){.name = row->group};
     bool inlined = place->caller_file[0] != 0;
     const char *file = inlined ? place->caller_file : place->file, *slash = strrchr(file, '/');
-    if (file[0] == 0) {
-        return (emu_tally){.name = "PTX line", .line = place->ptx_line};
-    }
+    if (file[0] == 0) return (emu_tally){.name = "PTX line", .line = place->ptx_line};
     return (emu_tally){.name = slash ? slash + 1 : file, .line = inlined ? place->caller_line : place->line};
 }
 
@@ -63,17 +55,11 @@ emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, s
     *count = 0;
     for (size_t i = 0; tallies && i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
-        if (!row->executed) {
-            continue;
-        }
+        if (!row->executed) continue;
         emu_tally tally = heading_of(counters, row, key);
         size_t at = 0;
-        while (at < *count && by_name_and_line(&tallies[at], &tally) != 0) {
-            at++;
-        }
-        if (at == *count) {
-            tallies[(*count)++] = tally;
-        }
+        while (at < *count && by_name_and_line(&tallies[at], &tally) != 0) at++;
+        if (at == *count) tallies[(*count)++] = tally;
         emu_counter *sum = &tallies[at].sum;
         sum->executed += row->executed;
         sum->lanes += row->lanes;
@@ -83,22 +69,16 @@ emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, s
         sum->requests += row->requests;
         sum->bytes += row->bytes;
     }
-    if (tallies && key == EMU_BY_LINE) {
-        qsort(tallies, *count, sizeof *tallies, by_name_and_line);
-    }
+    if (tallies && key == EMU_BY_LINE) qsort(tallies, *count, sizeof *tallies, by_name_and_line);
     return tallies;
 }
 
 static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key key, const char *heading) {
     size_t count;
     emu_tally *tallies = emu_tally_counters(counters, key, &count);
-    if (!tallies) {
-        return false;
-    }
+    if (!tallies) return false;
     fprintf(to, "%-36s %12s %12s %12s %12s %14s\n", heading, "PTX instr.", "wavefronts", "ideal", "sectors", "bytes");
-    for (size_t i = 0; i < count; i++) {
-        print_tally(to, &tallies[i]);
-    }
+    for (size_t i = 0; i < count; i++) print_tally(to, &tallies[i]);
     fputc('\n', to);
     free(tallies);
     return true;

@@ -31,12 +31,12 @@ typedef struct options {
     uint32_t grid[3], block[3];
     uint64_t smem, schedule, threads, seed, steps;
     emu_trace trace;
-    bool unchecked, counters, first, list, forms, help;
+    bool checks, counters, first, list, forms, help;
 } options;
 
-/* --- Options ------------------------------------------------------------------------------------------------------ */
+/* ---- options ---- */
 
-static bool parse_extent(const char *name, const char *text, uint32_t extent[3]) {
+static bool parse_extent(const char *name, const char *text, uint32_t extent[3], emu_error *error) {
     char copy[64];
     snprintf(copy, sizeof copy, "%s", text);
     extent[0] = extent[1] = extent[2] = 1;
@@ -44,38 +44,32 @@ static bool parse_extent(const char *name, const char *text, uint32_t extent[3])
     for (int i = 0; next; i++) {
         char *part = next, *comma = strchr(part, ',');
         next = comma ? comma + 1 : NULL;
-        if (comma) {
-            *comma = 0;
-        }
+        if (comma) *comma = 0;
         uint64_t value;
-        if (i == 3 || !emu_parse_unsigned(part, UINT32_MAX, &value) || value == 0) {
-            return emu_complain("%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
-        }
+        if (i == 3 || !emu_parse_unsigned(part, UINT32_MAX, &value) || value == 0)
+            return emu_fail(error, "%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
         extent[i] = (uint32_t)value;
     }
     return true;
 }
 
-static bool set_grid(options *options, const char *text) {
-    return parse_extent("--grid", text, options->grid);
+static bool set_grid(options *options, const char *text, emu_error *error) {
+    return parse_extent("--grid", text, options->grid, error);
 }
 
-static bool set_block(options *options, const char *text) {
-    return parse_extent("--block", text, options->block);
+static bool set_block(options *options, const char *text, emu_error *error) {
+    return parse_extent("--block", text, options->block, error);
 }
 
-static bool set_arg(options *options, const char *text) {
-    if (options->arg_count == MAX_ARGS) {
-        return emu_complain("--arg %s: at most %d arguments", text, MAX_ARGS);
-    }
+static bool set_arg(options *options, const char *text, emu_error *error) {
+    if (options->arg_count == MAX_ARGS) return emu_fail(error, "--arg %s: at most %d arguments", text, MAX_ARGS);
     options->args[options->arg_count++] = text;
     return true;
 }
 
-static bool add_request(options *options, const char *name, const char *text, const char *split) {
-    if (options->request_count == MAX_REQUESTS) {
-        return emu_complain("%s %s: at most %d requests", name, text, MAX_REQUESTS);
-    }
+static bool add_request(options *options, const char *name, const char *text, const char *split, emu_error *error) {
+    if (options->request_count == MAX_REQUESTS)
+        return emu_fail(error, "%s %s: at most %d requests", name, text, MAX_REQUESTS);
     request *request = &options->requests[options->request_count++];
     size_t length = split ? (size_t)(split - text) : strlen(text);
     snprintf(request->label, sizeof request->label, "%.*s", (int)(length < 31 ? length : 31), text);
@@ -83,38 +77,33 @@ static bool add_request(options *options, const char *name, const char *text, co
     return true;
 }
 
-static bool set_dump(options *options, const char *text) {
+static bool set_dump(options *options, const char *text, emu_error *error) {
     const char *equals = strchr(text, '=');
-    if (!equals || equals == text || equals[1] == 0) {
-        return emu_complain("--dump %s: should be N=FILE, with N the number of the argument from 0", text);
-    }
-    bool added = add_request(options, "--dump", text, equals);
-    if (added) {
-        options->requests[options->request_count - 1].file = equals + 1;
-    }
+    if (!equals || equals == text || equals[1] == 0)
+        return emu_fail(error, "--dump %s: should be N=FILE, with N the number of the argument from 0", text);
+    bool added = add_request(options, "--dump", text, equals, error);
+    if (added) options->requests[options->request_count - 1].file = equals + 1;
     return added;
 }
 
-static bool set_print(options *options, const char *text) {
+static bool set_print(options *options, const char *text, emu_error *error) {
     const char *colon = strchr(text, ':');
-    if (!add_request(options, "--print", text, colon)) {
-        return false;
-    }
+    if (!add_request(options, "--print", text, colon, error)) return false;
     request *request = &options->requests[options->request_count - 1];
     return !colon || emu_parse_unsigned(colon + 1, UINT64_MAX, &request->count) ||
-           emu_complain("--print %s: should be N or N:COUNT", text);
+           emu_fail(error, "--print %s: should be N or N:COUNT", text);
 }
 
 /* What the text does not name is not restricted. */
-static bool set_trace(options *options, const char *text) {
-    emu_error error;
+static bool set_trace(options *options, const char *text, emu_error *error) {
+    emu_error reason;
     options->trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
-    return emu_parse_trace(text, &options->trace, &error) || emu_complain("--trace %s: %s", text, error.text);
+    return emu_parse_trace(text, &options->trace, &reason) || emu_fail(error, "--trace %s: %s", text, reason.text);
 }
 
-static bool set_checks(options *options, const char *text) {
-    options->unchecked = strcmp(text, "off") == 0;
-    return options->unchecked || strcmp(text, "on") == 0 || emu_complain("--checks %s: should be on or off", text);
+static bool set_checks(options *options, const char *text, emu_error *error) {
+    options->checks = strcmp(text, "on") == 0;
+    return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: should be on or off", text);
 }
 
 /* What an option does: it sets a flag, keeps a text or a number in the options, or calls a function. */
@@ -125,7 +114,7 @@ typedef struct option {
     option_kind kind;
     size_t at;      /* of the member of options, but for CALL */
     uint64_t limit; /* of a NUMBER */
-    bool (*call)(options *options, const char *text);
+    bool (*call)(options *options, const char *text, emu_error *error);
     const char *help;
 } option;
 
@@ -177,15 +166,13 @@ static void print_help(void) {
 }
 
 static const option *find_option(const char *name, size_t length) {
-    for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
-        if (strlen(option_table[i].name) == length && memcmp(option_table[i].name, name, length) == 0) {
+    for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++)
+        if (strlen(option_table[i].name) == length && memcmp(option_table[i].name, name, length) == 0)
             return &option_table[i];
-        }
-    }
     return NULL;
 }
 
-static bool apply_option(options *options, const option *option, const char *value) {
+static bool apply_option(options *options, const option *option, const char *value, emu_error *error) {
     void *member = (char *)options + option->at;
     switch (option->kind) {
     case FLAG:
@@ -196,62 +183,52 @@ static bool apply_option(options *options, const option *option, const char *val
         return true;
     case NUMBER:
         return emu_parse_unsigned(value, option->limit, member) ||
-               emu_complain("%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
+               emu_fail(error, "%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
     default:
-        return option->call(options, value);
+        return option->call(options, value, error);
     }
 }
 
-static bool parse_options(options *options, int argc, char **argv) {
+static bool parse_options(options *options, int argc, char **argv, emu_error *error) {
     for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
+        const char *word = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
         if (word[0] != '-') {
-            if (options->ptx_file) {
-                return emu_complain("'%s': there is a PTX file already, '%s'", word, options->ptx_file);
-            }
+            if (options->ptx_file)
+                return emu_fail(error, "'%s': there is a PTX file already, '%s'", word, options->ptx_file);
             options->ptx_file = word;
             continue;
         }
         size_t length = strcspn(word, "=");
         const option *option = find_option(word, length);
-        if (!option) {
-            return emu_complain("no option '%.*s'; --help lists them", (int)length, word);
-        }
+        if (!option) return emu_fail(error, "no option '%.*s'; --help lists them", (int)length, word);
         const char *value = word[length] == '=' ? word + length + 1 : NULL;
-        if (option->value && !value) {
-            value = ++i < argc ? argv[i] : NULL;
-        }
+        if (option->value && !value) value = ++i < argc ? argv[i] : NULL;
         if (!option->value != !value) {
-            return option->value ? emu_complain("%s needs a value: %s", option->name, option->value)
-                                 : emu_complain("%s takes no value", option->name);
+            return option->value ? emu_fail(error, "%s needs a value: %s", option->name, option->value)
+                                 : emu_fail(error, "%s takes no value", option->name);
         }
-        if (!apply_option(options, option, value)) {
-            return false;
-        }
+        if (!apply_option(options, option, value, error)) return false;
     }
-    return options->ptx_file || options->help || options->forms || emu_complain("no PTX file; --help shows the usage");
+    return options->ptx_file || options->help || options->forms ||
+           emu_fail(error, "no PTX file; --help shows the usage");
 }
 
-/* --- Running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ---- */
 
-static bool complain_of_ptx(const options *options, const emu_error *error) {
-    return emu_complain("%s:%d: %s", options->ptx_file, error->line, error->text);
+/* What is wrong in a line of the PTX, with the file. */
+static bool fail_in_ptx(const options *options, const emu_error *reason, emu_error *error) {
+    return emu_fail(error, "%s:%d: %s", options->ptx_file, reason->line, reason->text);
 }
 
-static bool print_entries(const options *options, const emu_module *module) {
-    emu_error error;
-    for (int i = 0; i < emu_entry_count(module); i++) {
-        if (!emu_decode(module, i, &error)) {
-            return complain_of_ptx(options, &error);
-        }
-    }
+static bool print_entries(const options *options, const emu_module *module, emu_error *error) {
+    emu_error reason;
+    for (int i = 0; i < emu_entry_count(module); i++)
+        if (!emu_decode(module, i, &reason)) return fail_in_ptx(options, &reason, error);
     for (int i = 0; i < emu_entry_count(module); i++) {
         const emu_entry_info *entry = emu_entry(module, i);
         printf("%s\n  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->name,
                entry->instructions, entry->shared_bytes);
-        if (entry->max_threads) {
-            printf(", at most %" PRIu32 " threads", entry->max_threads);
-        }
+        if (entry->max_threads) printf(", at most %" PRIu32 " threads", entry->max_threads);
         puts("");
         for (int p = 0; p < entry->params; p++) {
             printf("  parameter %d: %" PRIu32 " bytes at %" PRIu32 "\n", p, entry->param_sizes[p],
@@ -262,97 +239,90 @@ static bool print_entries(const options *options, const emu_module *module) {
 }
 
 /* The entry that --entry names, whole or in a part that fits one entry only; -1 with a message. */
-static int choose_entry(const emu_module *module, const char *wanted) {
+static int choose_entry(const emu_module *module, const char *wanted, emu_error *error) {
     int count = emu_entry_count(module), found = -1, fitting = 0;
     for (int i = 0; i < count; i++) {
         const char *name = emu_entry(module, i)->name;
-        if (wanted && strcmp(name, wanted) == 0) {
-            return i;
-        }
+        if (wanted && strcmp(name, wanted) == 0) return i;
         if (!wanted || strstr(name, wanted)) {
             found = i;
             fitting++;
         }
     }
-    if (fitting == 1) {
-        return found;
-    }
+    if (fitting == 1) return found;
     if (count == 0) {
-        emu_complain("the file has no .entry");
+        emu_fail(error, "the file has no .entry");
     } else if (fitting == 0) {
-        emu_complain("--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
-                     emu_entry(module, 0)->name);
+        emu_fail(error, "--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
+                 emu_entry(module, 0)->name);
     } else {
-        emu_complain("%s%s fits %d entries; name one with --entry, --list shows them", wanted ? "--entry " : "the file",
-                     wanted ? wanted : "", fitting);
+        emu_fail(error, "%s%s fits %d entries; name one with --entry, --list shows them",
+                 wanted ? "--entry " : "the file", wanted ? wanted : "", fitting);
     }
     return -1;
 }
 
 /* Prints or writes what was asked for. */
-static bool answer(const options *options, const argument_list *list) {
+static bool answer(const options *options, const argument_list *list, emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
         const argument_buffer *buffer = emu_arguments_find(list, request->label);
         if (!request->file) {
-            emu_arguments_print(list, buffer, request->count);
-        } else if (!emu_write_whole(request->file, emu_host_bytes(list->device, buffer->address),
-                                    (size_t)buffer->bytes)) {
+            emu_arguments_print(stdout, list, buffer, request->count);
+        } else if (!emu_write_file(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes,
+                                   error)) {
             return false;
         }
     }
-    if (options->counters && !emu_print_counters(stdout, emu_counts(list->device))) {
-        return emu_complain("no memory for the counters");
-    }
+    if (options->counters && !emu_print_counters(stdout, emu_counts(list->device)))
+        return emu_fail(error, "no memory for the counters");
     if (options->counters_csv) {
         FILE *file = fopen(options->counters_csv, "w");
-        if (file) {
-            emu_write_counters(file, emu_counts(list->device));
-        }
-        if (!file || fclose(file) != 0) {
-            return emu_complain("cannot write %s: %s", options->counters_csv, strerror(errno));
-        }
+        if (file) emu_write_counters(file, emu_counts(list->device));
+        if (!file || fclose(file) != 0)
+            return emu_fail(error, "cannot write %s: %s", options->counters_csv, strerror(errno));
     }
-    return fflush(stdout) == 0 || emu_complain("cannot write to stdout: %s", strerror(errno));
+    return fflush(stdout) == 0 || emu_fail(error, "cannot write to stdout: %s", strerror(errno));
 }
 
 /* Every --dump and --print must name an argument with a buffer: said before the launch, not after it. */
-static bool check_requests(const options *options, const argument_list *list) {
+static bool check_requests(const options *options, const argument_list *list, emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
         if (!emu_arguments_find(list, request->label)) {
-            return emu_complain("%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
-                                request->file ? "--dump" : "--print", request->label, request->label);
+            return emu_fail(error,
+                            "%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
+                            request->file ? "--dump" : "--print", request->label, request->label);
         }
     }
     return true;
 }
 
-static emu_status run(const options *options, const emu_module *module, argument_list *list) {
-    emu_error error = {0};
+/* EMU_REFUSED with a reason in *error; else what emu_run() says, once its results were shown. */
+static emu_status run(const options *options, const emu_module *module, argument_list *list, emu_error *error) {
+    emu_error reason;
     unsigned char params[ARGUMENT_BYTES] = {0};
-    int index = choose_entry(module, options->entry);
-    if (index < 0) {
-        return EMU_REFUSED;
-    }
-    if (!emu_decode(module, index, &error)) {
-        complain_of_ptx(options, &error);
+    int index = choose_entry(module, options->entry, error);
+    if (index < 0) return EMU_REFUSED;
+    if (!emu_decode(module, index, &reason)) {
+        fail_in_ptx(options, &reason, error);
         return EMU_REFUSED;
     }
     const emu_entry_info *entry = emu_entry(module, index);
     if (entry->param_bytes > sizeof params) {
-        emu_complain("%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
-                     sizeof params);
+        emu_fail(error, "%s has %" PRIu32 " bytes of parameters, more than %zu", entry->name, entry->param_bytes,
+                 sizeof params);
         return EMU_REFUSED;
     }
-    if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params) || !check_requests(options, list)) {
+    if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params, error) ||
+        !check_requests(options, list, error)) {
         return EMU_REFUSED;
     }
     emu_launch launch = {.entry = index,
                          .dynamic_shared = (uint32_t)options->smem,
                          .params = params,
                          .param_bytes = entry->param_bytes,
-                         .checks = !options->unchecked,
+                         .checks = options->checks,
                          .schedule = options->schedule,
                          .threads = (int)options->threads,
                          .output = stdout,
@@ -361,35 +331,29 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .trace = options->trace};
     memcpy(launch.grid, options->grid, sizeof launch.grid);
     memcpy(launch.block, options->block, sizeof launch.block);
-    emu_status status = emu_run(list->device, module, &launch, &error);
-    if (status == EMU_REFUSED) {
-        emu_complain("%s", error.text);
-        return EMU_REFUSED;
-    }
-    bool answered = answer(options, list);
+    emu_status status = emu_run(list->device, module, &launch, error);
+    if (status == EMU_REFUSED) return EMU_REFUSED;
+    bool answered = answer(options, list, error);
     emu_print_findings(stderr, list->device);
     return answered ? status : EMU_REFUSED;
 }
 
-static emu_status load_and_run(const options *options) {
+static emu_status load_and_run(const options *options, emu_error *error) {
     size_t bytes = 0;
-    emu_error error = {0};
-    char *text = emu_read_whole(options->ptx_file, &bytes);
-    if (!text) {
-        return EMU_REFUSED;
-    }
+    emu_error reason;
+    char *text = emu_read_file(options->ptx_file, &bytes, error);
+    if (!text) return EMU_REFUSED;
     emu_status status = EMU_REFUSED;
-    emu_module *module = emu_load(text, bytes, &error);
+    emu_module *module = emu_load(text, bytes, &reason);
     argument_list list = {.device = emu_device_new(), .seed = options->seed};
-    if (!module) {
-        complain_of_ptx(options, &error);
-    } else if (!list.device) {
-        emu_complain("no memory");
-    } else if (options->list) {
-        status = print_entries(options, module) ? EMU_OK : EMU_REFUSED;
-    } else {
-        status = run(options, module, &list);
-    }
+    if (!module)
+        fail_in_ptx(options, &reason, error);
+    else if (!list.device)
+        emu_fail(error, "out of memory");
+    else if (options->list)
+        status = print_entries(options, module, error) ? EMU_OK : EMU_REFUSED;
+    else
+        status = run(options, module, &list, error);
     emu_device_free(list.device);
     emu_unload(module);
     free(text);
@@ -397,17 +361,17 @@ static emu_status load_and_run(const options *options) {
 }
 
 int main(int argc, char **argv) {
-    options options = {.seed = 1, .grid = {1, 1, 1}, .block = {32, 1, 1}};
-    if (!parse_options(&options, argc, argv)) {
-        return EMU_REFUSED;
-    }
-    if (options.help) {
+    options options = {.seed = 1, .checks = true, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    emu_error error;
+    emu_status status = EMU_OK;
+    if (!parse_options(&options, argc, argv, &error))
+        status = EMU_REFUSED;
+    else if (options.help)
         print_help();
-        return EMU_OK;
-    }
-    if (options.forms) {
+    else if (options.forms)
         emu_print_forms(stdout);
-        return EMU_OK;
-    }
-    return (int)load_and_run(&options);
+    else
+        status = load_and_run(&options, &error);
+    if (status == EMU_REFUSED) fprintf(stderr, "ptxrun: %s\n", error.text);
+    return (int)status;
 }
