@@ -463,6 +463,29 @@ def test_the_page_names_options_that_exist() -> None:
         assert re.search(rf"^  {option}\b", helped, re.MULTILINE), option
 
 
+@pytest.mark.parametrize(
+    ("how", "arguments"),
+    [
+        (None, []),
+        (None, ["--backend", "gpu"]),
+        (None, ["--hot"]),
+        ("cc=100", ["--backend", "gpu"]),
+        (None, ["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"]),
+        (None, ["--dump", "x"]),
+        (None, ["--backend", "emu", "--heads", "1", "--seq", "536870912"]),
+        ("noisy", ["--timeout", "0.2"]),
+        ("slow", ["--timeout", "0.2"]),
+    ],
+)
+def test_the_page_about_trouble_quotes_the_messages(driver: str, how: str | None, arguments: list[str]) -> None:
+    done = run(*arguments) if how is None else on_fake(driver, how, *arguments)
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    quotes = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    patterns = [".*".join(re.escape(part.strip()) for part in quote.split("`")[1].split("…")) for quote in quotes]
+    lines = [line.removeprefix("v01: ") for line in done.stderr.splitlines() if line.startswith("v01: ")]
+    assert lines and any(re.match(pattern, lines[-1]) for pattern in patterns), lines
+
+
 # ---- dumps -----------------------------------------------------------------------------------------------------------
 
 
