@@ -210,8 +210,9 @@ def ratio(
 ) -> tuple[Interval, int, bool] | None:
     """Time (or cycles) of one side over the other's: interval, number of rounds, and whether the rounds were paired.
 
-    Rounds with the same key are paired, and `of_run` is as in geometric_interval. Without two pairs, unpaired rounds are compared (Welch), and with a single
-    round a side its samples are. None when there is nothing to compare, or no clocks for cycles.
+    Rounds with the same key are paired, and `of_run` is as in geometric_interval. Without two pairs, unpaired rounds
+    are compared (Welch), and with a single round a side its samples are. None when there is nothing to compare, or no
+    clocks for cycles.
     """
 
     def figure(one: Round) -> float | None:

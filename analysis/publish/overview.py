@@ -5,33 +5,43 @@
 A figure whose file is not there is None and shown as missing; nothing is built or measured here.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analysis.emulate.traffic import Traffic, read_traffic
 from analysis.errors import AnalysisError
 from analysis.files import read_text
+from analysis.ladder.config import Dtype
 from analysis.ladder.headers import Version, changed_lines, load_all
 from analysis.machine_code.regions import Parts, split
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
+from analysis.measure.executables import standard_batch
 from analysis.measure.records import Problem, Record, RecordError, latest_run, read
 from analysis.measure.stats import Interval
+from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
 
 ARCHS = ("sm_80", "sm_90")
 PEER = "fa2"
 HEADLINE = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+def problem_at(seq: int, dtype: str = "fp16") -> Problem:
+    """The headline problem at another length, with the batch that the protocol takes there, or with another type."""
+    return replace(HEADLINE, seq=seq, batch=standard_batch(seq), dtype=dtype)
 
 
 @dataclass(frozen=True)
 class Speed:
-    """A version beside FlashAttention-2 in the newest run of both, on one GPU, at the headline problem."""
+    """A version beside FlashAttention-2 in the newest run of both, on one GPU, at one problem."""
 
     device: str
     tflops: float
     ratio: Interval | None  # speed over FlashAttention-2's
+    sm_ghz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Step:
     rows: dict[str, Row]  # by architecture, of its own config
     parts: dict[str, Parts]  # by architecture, of its own config
     traffic: Traffic | None
-    speeds: dict[str, Speed] = field(default_factory=dict)  # by GPU file: "h200"
+    speeds: dict[str, Speed] = field(default_factory=dict)  # at the headline problem, by GPU file: "h200"
+    lengths: dict[str, dict[int, Speed]] = field(default_factory=dict)  # the same at every length, by GPU file and seq
 
     @property
     def name(self) -> str:
@@ -69,8 +80,14 @@ def read_steps(folder: Path) -> list[Step]:
     versions = load_all(folder)
     traffic, registers = read_traffic(folder), read_registers(folder)
     benches = {path.stem: read(path).records for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
+    lengths = {
+        gpu: {seq: speeds_at(records, problem_at(seq), versions) for seq in LENGTHS} for gpu, records in benches.items()
+    }
     steps = []
     for name, version in versions.items():
+        mine = {
+            gpu: {seq: found[name] for seq, found in by_seq.items() if name in found} for gpu, by_seq in lengths.items()
+        }
         parent = versions.get(version.header.parent)
         steps.append(
             Step(
@@ -80,7 +97,8 @@ def read_steps(folder: Path) -> list[Step]:
                 rows=_own_rows(folder, version, registers.get(name, [])),
                 parts=_own_parts(folder, version),
                 traffic=traffic.get(name),
-                speeds={gpu: speed for gpu, records in benches.items() if (speed := headline_speed(records, version))},
+                speeds={gpu: found[HEADLINE.seq] for gpu, found in mine.items() if HEADLINE.seq in found},
+                lengths={gpu: found for gpu, found in mine.items() if found},
             )
         )
     return steps
@@ -107,19 +125,36 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
     return found
 
 
-def headline_speed(records: tuple[Record, ...], version: Version) -> Speed | None:
-    """The version's speed at the headline problem in the newest run that holds it and the peer; None without one."""
-    config = str(version.header.config)
+def newest_rows(
+    records: Iterable[Record], problem: Problem, versions: Mapping[str, Version], subjects: Sequence[str]
+) -> dict[str, Measured]:
+    """Each subject's row in the newest run that holds it and FlashAttention-2; one that no such run holds is left out.
+
+    A version counts in its own configuration alone, with the problem's type.
+    """
+    dtype = Dtype[problem.dtype.upper()]
+    configs = {name: str(replace(version.header.config, dtype=dtype)) for name, version in versions.items()}
     mine = [
         record
         for record in records
-        if record.problem == HEADLINE
-        and ((record.subject == version.version and record.config == config) or record.subject == PEER)
+        if record.problem == problem and (record.is_peer or configs.get(record.subject) == record.config)
     ]
-    try:
-        run = latest_run(mine, [version.version, PEER])
-    except RecordError:
-        return None
-    found, _ = summary_rows([record for record in mine if record.run_id == run], against=PEER)
-    row = next(row for row in found if row.subject == version.version)
-    return Speed(mine[0].device, row.tflops, row.ratio) if row.passed is not False else None
+    found: dict[str, Measured] = {}
+    by_run: dict[str, dict[str, Measured]] = {}
+    for subject in subjects:
+        try:
+            run = latest_run(mine, [subject, PEER])
+        except RecordError:
+            continue
+        if run not in by_run:
+            rows, _ = summary_rows([record for record in mine if record.run_id == run], against=PEER)
+            by_run[run] = {row.subject: row for row in rows}
+        if by_run[run][subject].passed is not False:
+            found[subject] = by_run[run][subject]
+    return found
+
+
+def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str, Version]) -> dict[str, Speed]:
+    """The speed of every version that was measured at the problem beside FlashAttention-2."""
+    rows = newest_rows(records, problem, versions, list(versions))
+    return {name: Speed(records[0].device, row.tflops, row.ratio, row.sm_ghz) for name, row in rows.items()}

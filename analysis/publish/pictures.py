@@ -364,15 +364,15 @@ def _options(config: KernelConfig) -> str:
     return text + ("+opt" if config.optimized_softmax else "")
 
 
-def predicted_and_came(claims: Sequence[predictions.Claim]) -> Any:
-    """Every scored claim as how far it came from the middle of its prediction, in percent of the prediction."""
-    judged = [claim for claim in claims if claim.came is not None and claim.middle]
+def predicted_and_measured(claims: Sequence[predictions.Claim]) -> Any:
+    """How far each scored claim lies from the middle of its prediction, in percent of the prediction."""
+    judged = [claim for claim in claims if claim.measured is not None and claim.middle]
     if not judged:
         return _nothing("nothing is recorded yet that a prediction could be held against")
     figure, axes = _figure(WIDE, 0.9 + 0.22 * len(judged))
     colors = {predictions.HIT: GREEN, predictions.NEAR: ORANGE, predictions.MISS: RED}
     for row, claim in enumerate(judged):
-        off = 100 * ((claim.came or 0.0) - claim.middle) / abs(claim.middle)
+        off = 100 * ((claim.measured or 0.0) - claim.middle) / abs(claim.middle)
         shown = max(-60.0, min(60.0, off))
         axes.plot([0, shown], [row, row], color=colors[claim.score], linewidth=1.5)
         axes.scatter(
@@ -386,7 +386,7 @@ def predicted_and_came(claims: Sequence[predictions.Claim]) -> Any:
     axes.set_yticks(range(len(judged)), [f"{claim.version}: {claim.text}" for claim in judged], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(-65, 65)
-    axes.set_xlabel("came out above or below the prediction, % (cut at 60): ● hit, ◆ near, ✖ miss")
+    axes.set_xlabel("measured above or below the prediction, % (cut at 60): ● hit, ◆ near, ✖ miss")
     return figure
 
 

@@ -262,17 +262,21 @@ def test_generated_parts_are_fresh() -> None:
 
 
 def test_a_page_without_markers_is_refused() -> None:
-    for text in ("no markers", f"{readme.END}\n{readme.BEGIN}\n", readme.BEGIN):
+    begin, end = readme.markers("ladder")
+    for text in ("no markers", f"{end}\n{begin}\n", begin):
         with pytest.raises(AnalysisError, match="expected one line"):
-            readme.with_table(text, "", "README.md")
+            readme.with_part(text, "", "README.md")
 
 
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
-    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
-    made = readme.with_table(text, readme.short_table(steps()[:1]).markdown(), "README.md")
-    assert made.startswith(f"before\n{readme.BEGIN}\n| version")
-    assert made.endswith(f"{readme.END}\nafter\n")
+    begin, end = readme.markers("ladder")
+    text = f"before\n{begin}\nold\n{end}\nafter\n"
+    made = readme.with_part(text, readme.short_table(root(), steps()[:1]).markdown(), "README.md")
+    assert made.startswith(f"before\n{begin}\n| version")
+    assert made.endswith(f"{end}\nafter\n")
     assert "old" not in made
+    with pytest.raises(AnalysisError, match="<!-- standing: "):
+        readme.with_part(text, "", "README.md", "standing")
     assert "(kernels/v01_base.cu)" in made
 
 

@@ -51,8 +51,9 @@ def predicted(text: str, share: float | None = None, parent_share: float | None 
 
     def made(step: Step, value: float | None, predict: str) -> Step:
         version = replace(step.version, header=replace(step.version.header, predict=predict))
-        speeds = {"h200": Speed("H200", 1.0, Interval(value, value, value))} if value else {}
-        return replace(step, version=version, speeds=speeds)
+        speed = Speed("H200", 1.0, Interval(value, value, value)) if value else None
+        at = {HEADLINE.seq: speed} if speed else {}
+        return replace(step, version=version, speeds={"h200": speed} if speed else {}, lengths={"h200": at})
 
     return made(steps()[1], share, text), made(steps()[0], parent_share, "")
 
@@ -68,13 +69,13 @@ def predicted(text: str, share: float | None = None, parent_share: float | None 
         ("loop unchanged", "loop instructions, change", -2, 2),
         ("207 registers", "registers", 203, 211),
         ("10 to 20 registers more", "registers, change", 10, 20),
-        ("0.96 of FA2 (H200)", "of FA2", 0.94, 0.98),
-        ("3 % faster than v05", "speed over the parent's", 1.02, 1.04),
-        ("four times faster than v01", "speed over the parent's", 3.6, 4.4),
-        ("8 to 12 % faster", "speed over the parent's", 1.08, 1.12),
+        ("0.96 of FA2 (H200)", "speed / FA2", 0.94, 0.98),
+        ("3 % faster than v05", "speed / parent's", 1.02, 1.04),
+        ("four times faster than v01", "speed / parent's", 3.6, 4.4),
+        ("8 to 12 % faster", "speed / parent's", 1.08, 1.12),
         ("same loop, half its LDGSTS", "loop instructions, change", -2, 2),
-        ("time unchanged within 0.5 %", "speed over the parent's", 0.995, 1.005),
-        ("whole kernel 40 % longer", "kernel size over the parent's", 1.35, 1.45),
+        ("time unchanged within 0.5 %", "speed / parent's", 0.995, 1.005),
+        ("whole kernel 40 % longer", "kernel size / parent's", 1.35, 1.45),
     ],
 )
 def test_a_claim_is_read(text: str, quantity: str, low: float, high: float) -> None:
@@ -90,12 +91,37 @@ def test_a_sentence_without_a_number_is_no_claim() -> None:
 
 def test_speed_is_judged_against_the_parent() -> None:
     for share, score in ((0.927, HIT), (0.95, NEAR), (1.2, MISS), (None, OPEN)):
-        (claim,) = claims_of(*predicted("3 % faster than v01; 2 % faster at 512", share, 0.9))
-        assert claim.score == score, share
+        first, second = claims_of(*predicted("3 % faster than v01; 2 % faster at 512", share, 0.9))
+        assert first.score == score, share
+        assert (second.seq, second.score) == (512, OPEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "seq", "score"),
+    [
+        ("20 % faster at 512", 512, HIT),
+        ("20 % at 512", 512, HIT),
+        ("2 us of 21 at 512: 20 % faster there", 512, HIT),
+        ("20 % better at 8", 512, HIT),  # KV blocks of 64 rows
+        ("20 % faster", 4096, MISS),
+        ("time unchanged at 64", 4096, HIT),
+        ("nothing to see at 4096", 4096, HIT),
+        ("20 % faster at 2048", 2048, OPEN),
+        ("unchanged with others", 4096, OPEN),
+    ],
+)
+def test_a_claim_is_judged_at_its_own_length(text: str, seq: int, score: str) -> None:
+    """As fast as the parent at 4096, 20 % faster at 512, and measured nowhere else."""
+    step, parent = predicted(text, 0.9, 0.9)
+    faster, before = (Speed("H200", 1.0, Interval(value, value, value)) for value in (1.08, 0.9))
+    step = replace(step, lengths={"h200": {**step.lengths["h200"], 512: faster}})
+    parent = replace(parent, lengths={"h200": {**parent.lengths["h200"], 512: before}})
+    (claim,) = claims_of(step, parent)
+    assert (claim.text, claim.seq, claim.score) == (text.split(": ")[-1], seq, score)
 
 
 def test_scores_are_added_up() -> None:
-    claims = [Claim("v01", "", "registers", 10, 20, 5, came) for came in (15, 25, 26, None)]
+    claims = [Claim("v01", "", "registers", 10, 20, 5, measured) for measured in (15, 25, 26, None)]
     assert [claim.score for claim in claims] == [HIT, NEAR, MISS, OPEN]
     assert predictions.tally(claims).rows == [("registers", 1, 1, 1, 1)]
 
@@ -176,7 +202,7 @@ def test_pictures_of_nothing_say_so() -> None:
         pictures.load_distances(bare, "sm_80"),
     ):
         assert "sass/ yet" in said(figure)
-    assert "recorded" in said(pictures.predicted_and_came([]))
+    assert "recorded" in said(pictures.predicted_and_measured([]))
     assert "recorded" in said(pictures.config_space([], None))
     assert "lines.csv" in said(pictures.wavefronts_by_line({}, {}))
 

@@ -16,8 +16,10 @@ from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code.regs import Row, registers_path, registers_text
 from analysis.measure.records import Record, parse
+from analysis.measure.stats import Interval
 from analysis.publish import readme
-from analysis.publish.overview import HEADLINE, Step, headline_speed, read_steps
+from analysis.publish.libraries import libraries_table, standing
+from analysis.publish.overview import HEADLINE, Speed, Step, problem_at, read_steps, speeds_at
 from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
 from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
 
@@ -69,10 +71,10 @@ def test_figures_come_from_the_files(checkout: Path) -> None:
     assert (second.registers("sm_80"), second.registers("sm_90")) == (210, None)
     assert first.changed is None and second.changed and second.changed > 0
     assert outcome(second, first) == (
-        "sm_80: loop 10 -> 8 instructions (2.50 -> 2.00 a HMMA); registers 200 -> 210; "
+        "sm_80: loop 10 -> 8 instructions (2.50 -> 2.00 per HMMA); registers 200 -> 210; "
         "wavefronts / ideal 6.40 -> 1.00; the config changed too"
     )
-    assert outcome(first, None) == "sm_80: loop 10 instructions (2.50 a HMMA); registers 200"
+    assert outcome(first, None) == "sm_80: loop 10 instructions (2.50 per HMMA); registers 200"
 
 
 def test_missing_figures_are_shown_as_missing(checkout: Path) -> None:
@@ -92,12 +94,14 @@ def test_a_register_file_of_another_config_is_refused(checkout: Path) -> None:
         read_steps(checkout)
 
 
-def record(subject: str, ns: float, run: str, passed: bool = True, config: str = "") -> Record:
+def record(
+    subject: str, ns: float, run: str, passed: bool = True, config: str = "", dtype: str = HEADLINE.dtype
+) -> Record:
     raw: dict[str, Any] = {
         "schema": 1,
         "device": {"name": "NVIDIA H200"},
         "problem": {
-            "dtype": HEADLINE.dtype,
+            "dtype": dtype,
             "batch": HEADLINE.batch,
             "heads": HEADLINE.heads,
             "seq": HEADLINE.seq,
@@ -107,7 +111,8 @@ def record(subject: str, ns: float, run: str, passed: bool = True, config: str =
         "timing": {"samples_ns": [ns, ns * 1.01, ns * 0.99]},
         "check": {"pass": passed},
         "run": {"id": run, "round": 0},
-        "peer" if subject == "fa2" else "version": subject,
+        "version" if subject.startswith("v") else "peer": subject,
+        "library": "PyTorch 9",
         "config": config,
     }
     return parse(raw)
@@ -122,12 +127,70 @@ def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
         record("fa2", 100.0, "2026-01-02"),
         record("v01", 100.0, "2026-01-03", config=own),
     )
-    speed = headline_speed(records, V01)
+    speed = speed_of_v01(*records)
     assert speed and speed.ratio and speed.ratio.mid == pytest.approx(0.25, rel=0.01)
-    assert headline_speed(records[:1], V01) is None
-    assert headline_speed((record("v01", 200.0, "r", config="(other)"), record("fa2", 1.0, "r")), V01) is None
+    assert speed_of_v01(records[0]) is None
+    assert speed_of_v01(record("v01", 200.0, "r", config="(other)"), record("fa2", 1.0, "r")) is None
     wrong = (record("v01", 200.0, "r", passed=False, config=own), record("fa2", 100.0, "r"))
-    assert headline_speed(wrong, V01) is None
+    assert speed_of_v01(*wrong) is None
+
+
+def test_a_version_in_bf16_is_its_configuration_with_another_type() -> None:
+    own = str(V01.header.config)
+    records = [record("fa2", 100.0, "r", dtype="bf16")]
+    records.append(record("v01", 200.0, "r", dtype="bf16", config=own.replace("FP16", "BF16")))
+    assert list(speeds_at(records, problem_at(4096, "bf16"), {"v01": V01})) == ["v01"]
+    assert not speeds_at(records, HEADLINE, {"v01": V01})
+
+
+def speed_of_v01(*records: Record) -> Speed | None:
+    return speeds_at(records, HEADLINE, {"v01": V01}).get("v01")
+
+
+def bench(checkout: Path, *records: Record) -> list[Step]:
+    """The steps of the checkout with these records of an H200."""
+    lines = "".join(json.dumps(one.raw) + "\n" for one in records)
+    (checkout / "logs/bench/h200.jsonl").write_text(lines)
+    return read_steps(checkout)
+
+
+def test_what_is_faster_is_named_first(checkout: Path) -> None:
+    own = str(load(root(), "v02").header.config)
+    ns = HEADLINE.flop() / 1e3  # of 1 TFLOP/s
+    measured = [record("v02", ns / 400, "r", config=own), record("fa2", ns / 320, "r"), record("cudnn", ns / 600, "r")]
+    text = standing(checkout, bench(checkout, *measured))
+    assert "cuDNN reaches 600 TFLOP/s, 1.50 times as much as v02 with 400." in text
+    assert "Slower are FlashAttention-2 320." in text and "PyTorch 9" in text
+    text = standing(checkout, bench(checkout, *measured[:2]))
+    assert "v02 reaches 400 TFLOP/s." in text and "cuDNN" not in text
+    assert standing(checkout, bench(checkout, measured[1])) == "v02 is not measured on an H200.\n"
+
+
+def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:
+    own = str(load(root(), "v02").header.config)
+    ns = HEADLINE.flop() / 1e3
+    steps = bench(checkout, record("v02", ns / 400, "r", config=own), record("fa2", ns / 320, "r"))
+    rows = [list(row) for row in libraries_table(checkout, steps).rows]
+    assert rows == [
+        ["v02", "fp16", *["not measured"] * 3, "400 (1.25)", *["not measured"] * 2],
+        ["FlashAttention-2", "fp16", *["not measured"] * 3, "320", *["not measured"] * 2],
+    ]
+    last = readme.short_table(checkout, steps).rows[-1]
+    assert list(last[:4]) == ["FlashAttention-2", "library, for comparison", "320", readme.MISSING]
+    first = readme.short_table(checkout, steps).rows[0]
+    assert list(first[2:4]) == ["not measured", "not measured"]
+
+
+def test_a_half_width_is_never_shown_as_zero() -> None:
+    assert readme.ratio(Speed("H200", 1.0, Interval(1.104, 1.1041, 1.1042))) == "1.104 ± < 0.0005"
+    assert readme.ratio(Speed("H200", 1.0, Interval(1.09, 1.1, 1.11))) == "1.100 ± 0.010"
+
+
+def test_no_interval_of_the_repository_is_a_coincidence() -> None:
+    """Subjects of one run share their scatter: no interval is a fraction of the others'."""
+    steps = read_steps(root())
+    halves = [(s.ratio.high - s.ratio.low) / s.ratio.mid / 2 for step in steps for s in step.speeds.values() if s.ratio]
+    assert min(halves) > 0.3 * max(halves)
 
 
 def test_published_counts_add_up() -> None:

@@ -1,0 +1,91 @@
+"""The last version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
+
+    print(libraries_table(root(), read_steps(root())).markdown())
+    print(standing(root(), read_steps(root())))
+
+Each figure is that of the newest run that holds its subject and FlashAttention-2. A library that no run holds is left
+out: nothing is quoted from elsewhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.measure.records import Problem, Record, read
+from analysis.measure.summary import Row
+from analysis.publish.overview import HEADLINE, LENGTHS, PEER, Step, newest_rows, problem_at
+from analysis.table import Cell, Table
+
+GPU = "h200"
+NAMES = {
+    "cudnn": "cuDNN",
+    "fa2": "FlashAttention-2",
+    "efficient": "memory-efficient attention",
+}
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A library's row at one problem, and the package that it was called through: "PyTorch 2.11.0+cu130"."""
+
+    name: str
+    package: str
+    row: Row
+
+
+def libraries_at(records: Sequence[Record], steps: Sequence[Step], problem: Problem = HEADLINE) -> list[Standing]:
+    """The libraries measured at the problem, in the order of NAMES; the versions of a run take part in its scatter."""
+    rows = newest_rows(records, problem, {step.name: step.version for step in steps}, list(NAMES))
+    packages = {record.subject: str(record.raw.get("library", "")) for record in records if record.is_peer}
+    return [Standing(name, packages.get(peer, ""), rows[peer]) for peer, name in NAMES.items() if peer in rows]
+
+
+def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:
+    """Every record of that GPU; none where it has no file."""
+    path = folder / f"logs/bench/{gpu}.jsonl"
+    return read(path).records if path.exists() else ()
+
+
+def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
+    """One row a subject and type, one column a length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
+    records, last = records_of(folder), steps[-1]
+    versions = {last.name: last.version}
+    rows: list[Sequence[Cell]] = []
+    for dtype in ("fp16", "bf16"):
+        at = {seq: newest_rows(records, problem_at(seq, dtype), versions, [last.name, *NAMES]) for seq in LENGTHS}
+        for subject, name in {last.name: last.name, **NAMES}.items():
+            found = [at[seq].get(subject) for seq in LENGTHS]
+            if any(found):
+                rows.append((name, dtype, *(_shown(row) for row in found)))
+    return Table(("", "type", *map(str, LENGTHS)), rows)
+
+
+def _shown(row: Row | None) -> str:
+    if row is None:
+        return NOT_MEASURED
+    return f"{row.tflops:.0f}" + (f" ({row.ratio.mid:.2f})" if row.ratio and row.subject != PEER else "")
+
+
+def standing(folder: Path, steps: Sequence[Step]) -> str:
+    """Where the ladder stands at the headline problem, in a sentence or two: what is faster comes first."""
+    records, last = records_of(folder), steps[-1]
+    ours = last.speeds.get(GPU)
+    if ours is None:
+        return f"{last.name} is not measured on an {GPU.upper()}.\n"
+    libraries = libraries_at(records, steps)
+    faster = sorted(
+        (one for one in libraries if one.row.tflops > ours.tflops), key=lambda one: one.row.tflops, reverse=True
+    )
+    slower = [one for one in libraries if one.row.tflops <= ours.tflops]
+    said = [
+        f"{one.name} reaches {one.row.tflops:.0f} TFLOP/s, {one.row.tflops / ours.tflops:.2f} times as much as "
+        f"{last.name} with {ours.tflops:.0f}"
+        for one in faster
+    ]
+    said += [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s"] if not faster else []
+    behind = ", ".join(f"{one.name} {one.row.tflops:.0f}" for one in slower)
+    packages = " and ".join(sorted({one.package for one in libraries if one.package}))
+    text = f"On an {ours.device.removeprefix('NVIDIA ')}, at that problem, " + "; ".join(said) + "."
+    text += f" Slower are {behind}." if behind else ""
+    return text + (f" The libraries were called through {packages}.\n" if packages else "\n")
