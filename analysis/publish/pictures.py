@@ -60,7 +60,9 @@ _KIND = {opcode: kind for kind, opcodes in _KIND_OF.items() for opcode in opcode
 
 
 def kind_of(at: Instruction) -> str:
-    """What an instruction is for; address arithmetic, logic and compares are "integer"."""
+    """What an instruction is for. Arithmetic on addresses, logic and compares are "integer", dummies "control"."""
+    if at.never:
+        return "control"
     if at.opcode.startswith("IMAD.MOV"):
         return "moves"
     return _KIND.get(at.base, "integer")
@@ -194,8 +196,7 @@ def loop_mix(steps: Sequence[Step], arch: str) -> Any:
     bottom = [0.0] * len(there)
     for kind, color in KINDS.items():
         heights = [
-            sum(kind_of(at) == kind and not at.never for at in step.parts[arch].loop) / step.parts[arch].matrix_count
-            for step in there
+            sum(kind_of(at) == kind for at in step.parts[arch].loop) / step.parts[arch].matrix_count for step in there
         ]
         axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]

@@ -66,6 +66,30 @@ def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_conclusions_are_asserted_just_before_they_are_drawn(path: Path) -> None:
+    *_, said, checked, learnt = cells(path)
+    assert text(learnt).startswith("## What was learnt\n")
+    assert text(said) == "The conclusions below hold for these figures, or this cell fails:"
+    assert checked["cell_type"] == "code" and text(checked).count("assert ") >= 2
+
+
+def test_a_notebook_fails_when_the_records_contradict_it(committed: Path, tmp_path: Path) -> None:
+    """v02 is said to be four times as fast as v01: not with a record in which v02 took ten times as long."""
+    folder = tmp_path / "contradicted"
+    shutil.copytree(committed, folder)
+    log = folder / "logs/bench/h200.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for raw in lines:
+        if raw.get("version") == "v02":
+            raw["timing"]["samples_ns"] = [10 * ns for ns in raw["timing"]["samples_ns"]]
+    log.write_text("".join(json.dumps(raw) + "\n" for raw in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notebooks, "root", lambda: folder)
+        with pytest.raises(AnalysisError, match="AssertionError"):
+            notebooks.execute(folder / "notebooks/02_bank_conflicts.ipynb")
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
 def test_a_notebook_parses_nothing(path: Path) -> None:
     code = "\n".join(text(cell) for cell in read_code(path))
     assert not re.search(r"\b(open|read_text|re\.|json|csv|Path)\b", code)

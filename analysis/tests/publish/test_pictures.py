@@ -12,7 +12,7 @@ from analysis.ladder.config import KernelConfig
 from analysis.machine_code.opcodes import KNOWN, MATRIX
 from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
-from analysis.publish import banks, pictures, predictions, space
+from analysis.publish import banks, overview, pictures, predictions, readme, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
 from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 
@@ -189,6 +189,14 @@ def test_every_opcode_has_a_kind() -> None:
     assert kinds["HMMA"] == "matrix" and "HMMA" in MATRIX
     assert pictures.kind_of(Instruction(0, "", "IMAD.MOV.U32", "")) == "moves"
     assert kinds["IMAD"] == kinds["LOP3"] == kinds["ULEA"] == "integer"
+
+
+def test_a_picture_of_the_loop_shows_the_figure_of_the_tables() -> None:
+    """Dummies that are never executed take an issue slot and count, in a picture as in a table."""
+    for arch in overview.ARCHS:
+        figure = pictures.loop_mix(steps(), arch)
+        tops = [text.get_text() for text in figure.axes[0].texts]
+        assert tops == [readme.shown(step.loop_per_matrix(arch), 2) for step in steps()]
 
 
 def test_pictures_of_nothing_say_so() -> None:
