@@ -133,7 +133,7 @@ def newest_rows(
     A version counts in its own configuration alone, with the problem's type.
     """
     dtype = Dtype[problem.dtype.upper()]
-    configs = {name: str(replace(version.header.config, dtype=dtype)) for name, version in versions.items()}
+    configs = {name: str(version.header.config.replace(dtype=dtype)) for name, version in versions.items()}
     mine = [
         record
         for record in records

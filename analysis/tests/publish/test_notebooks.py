@@ -14,7 +14,7 @@ from analysis.files import root
 from analysis.publish import notebooks
 
 ALL = notebooks.notebooks(root())
-COMMITTED = ("analysis", "kernels", "regs", "sass", "notebooks")
+COMMITTED = ("analysis", "common", "kernels", "regs", "sass", "notebooks")
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
