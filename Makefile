@@ -21,7 +21,7 @@ SHELL := /bin/bash
 
 # --- What a user may set, on the command line or in config.mk; never appended to below. -------------------------------
 CC := $(if $(filter default,$(origin CC)),cc,$(CC))
-CFLAGS ?= -Og
+CFLAGS ?= -O2
 NVCCFLAGS ?=
 LDFLAGS ?=
 ARCHS ?= 80 90

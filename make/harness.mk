@@ -19,10 +19,6 @@ HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main
 EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check tool)))
 EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/tool/ptxrun.c,$(EMULATOR_C)))
 OBJECTS := $(HARNESS) $(EMULATOR)
-# Where a run spends its time; the rest is built with -Og, in a third of the time.
-HOT := reference inputs $(addprefix emu/,check/shadow $(addprefix ptx/,lexer parser registers) \
-	$(addprefix machine/,frequent memory mma warp))
-$(HOT:%=$(BUILD)/harness/%.o): CFLAGS := $(patsubst -Og,-O2,$(CFLAGS))
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<

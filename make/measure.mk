@@ -25,4 +25,4 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
 TIMED := $(BUILD)/tests/bench_emu.v16 $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
 bench-emu: $(TIMED) $(BIN)/v16 | $(READY)  ## how fast the emulator is on this machine: [ARGS=--write]
-	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS), -O2 where a run spends its time' $(ARGS) $(TIMED)
+	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(TIMED)

@@ -10,7 +10,7 @@
 /* Their flushing forms are in frequent.c. */
 PLAIN_F32(emu_lanes_add_f32, x + y)
 PLAIN_F32(emu_lanes_sub_f32, x - y)
-PLAIN_F32(emu_lanes_mul_f32, x *y)
+PLAIN_F32(emu_lanes_mul_f32, (x * y))
 PLAIN_F32(emu_lanes_fma_f32, fmaf(x, y, z))
 PLAIN_F32(emu_lanes_div_f32, x / y)
 PLAIN_F32(emu_lanes_max_f32, larger(x, y))
@@ -56,7 +56,7 @@ static inline double larger_double(double x, double y) {
 #define Z double_of(c)
 LANES_F64(emu_lanes_add_f64, X + Y)
 LANES_F64(emu_lanes_sub_f64, X - Y)
-LANES_F64(emu_lanes_mul_f64, X *Y)
+LANES_F64(emu_lanes_mul_f64, (X * Y))
 LANES_F64(emu_lanes_fma_f64, fma(X, Y, Z))
 LANES_F64(emu_lanes_div_f64, X / Y)
 LANES_F64(emu_lanes_min_f64, smaller_double(X, Y))

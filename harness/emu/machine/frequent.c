@@ -1,6 +1,14 @@
 /* frequent.c - the lane functions that attention kernels run most, compiled for wider vectors too. */
 #include "lane_loop.h"
 
+/* Before a function: also compile it for wider vectors and choose at load time. The results are the same bits. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) &&                       \
+    !defined(__SANITIZE_ADDRESS__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+
 #define WIDE_32(name, value) WIDE LANES_32(name, value)
 #define WIDE_64(name, value) WIDE LANES_64(name, value)
 #define WIDE_F32_FTZ(name, value)                                                                                      \
@@ -13,7 +21,7 @@ WIDE_32(emu_lanes_add_32, a + b)
 WIDE_64(emu_lanes_add_64, a + b)
 WIDE_F32_FTZ(emu_lanes_add_f32_ftz, x + y)
 WIDE_F32_FTZ(emu_lanes_sub_f32_ftz, x - y)
-WIDE_F32_FTZ(emu_lanes_mul_f32_ftz, x *y)
+WIDE_F32_FTZ(emu_lanes_mul_f32_ftz, (x * y))
 WIDE_F32_FTZ(emu_lanes_fma_f32_ftz, fmaf(x, y, z))
 WIDE_F32_FTZ(emu_lanes_div_f32_ftz, x / y)
 WIDE_F32_FTZ(emu_lanes_max_f32_ftz, larger(x, y))

@@ -10,14 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Before a function: also compile it for wider vectors and choose at load time. The results are the same bits. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) &&                       \
-    !defined(__SANITIZE_ADDRESS__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
-
 static inline float float_of(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
