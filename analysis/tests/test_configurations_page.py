@@ -7,7 +7,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.ladder.config import FIELD_TYPES, config_set
+from analysis.ladder.config import config_set
 
 PAGE = (root() / "docs/configurations.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)
@@ -31,8 +31,3 @@ def test_sets_have_the_sizes_of_the_table() -> None:
     sizes = dict(re.findall(r"^\| `(\w+)` \| ([0-9]+): ", PAGE, re.MULTILINE))
     assert {name: len(config_set(name)) for name in sizes} == {name: int(size) for name, size in sizes.items()}
     assert set(sizes) == {"prog", "progall", "tune"}
-
-
-def test_every_field_is_named() -> None:
-    for name in FIELD_TYPES:
-        assert name in PAGE or name.removesuffix("mma_load_K_tiles") in PAGE, name
