@@ -6,21 +6,30 @@ which returns the exit status (errors.py). Dashes in a name are underscores ther
 
 import argparse
 import importlib
+import importlib.util
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from analysis.errors import DONE, FAILED, REFUSED, AnalysisError
+from analysis.files import root
+
+VENV = ".venv/bin/python"
 
 
 class Command(NamedTuple):
-    """One line of the table: what is typed, the module that does it, one line of help."""
+    """One line of the table: what is typed, the module that does it, one line of help.
+
+    `needs` is a package beside the standard library without which the command does nothing.
+    """
 
     name: str
     module: str
     help: str
+    needs: str = ""
 
 
 COMMANDS = (
@@ -62,14 +71,11 @@ COMMANDS = (
     Command("gpu-check", "measure.gpu_check", "run the checks that need a GPU"),
     Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
     Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
-    Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy"),
-    Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs"),
-    Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes from records"),
+    Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
+    Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
+    Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes", "matplotlib"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
-
-
-VENV = ".venv/bin/python"
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
@@ -81,12 +87,22 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
+        needs = f" (needs {command.needs}: {VENV})" if command.needs else ""
         sub = commands.add_parser(
-            command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + "."
+            command.name, help=command.help + needs, description=command.help[0].upper() + command.help[1:] + "."
         )
         if command.name == chosen:
             getattr(importlib.import_module(f".{command.module}", __package__), f"add_{_word(command)}_arguments")(sub)
     return parser
+
+
+def _lacking(package: str, arguments: Sequence[str]) -> str:
+    """What to say where this interpreter has no such package: what to type instead."""
+    first = "" if (root() / VENV).exists() else "`make setup`, then "
+    return (
+        f"needs {package}, which {sys.executable} does not have: run {first}"
+        f"`{shlex.join([VENV, '-m', 'analysis', *arguments])}`"
+    )
 
 
 def _word(command: Command) -> str:
@@ -98,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     try:
+        needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
+        if needs and importlib.util.find_spec(needs) is None:
+            raise AnalysisError(_lacking(needs, arguments))
         args = _parser(chosen).parse_args(arguments)
         command = next(command for command in COMMANDS if command.name == args.command)
         module = importlib.import_module(f".{command.module}", __package__)
@@ -117,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("analysis"):
-            print(f"analysis {chosen}: needs the package {error.name}: run make setup and {VENV}", file=sys.stderr)
+            print(f"analysis {chosen}: {_lacking(error.name or 'a package', arguments)}", file=sys.stderr)
             return REFUSED
         traceback.print_exc()
         print(f"analysis {chosen}: this is a fault of the program, not of its input", file=sys.stderr)

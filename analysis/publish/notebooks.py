@@ -1,4 +1,4 @@
-"""Runs the notebooks and keeps their outputs: `python3 -m analysis notebooks --write` does all of notebooks/ in place.
+"""Runs the notebooks and keeps their outputs: `make notebooks` does all of notebooks/ in place.
 
     show(figure, "what it shows, in words")      # in a notebook
     show_table(table)

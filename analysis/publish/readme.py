@@ -296,7 +296,7 @@ def run_ladder(args: argparse.Namespace) -> int:
     if args.json:
         emit(json.dumps(ladder_record(steps), indent=1) + "\n", args.output)
         return DONE
-    made = documents(root(), steps)
+    made = documents(root(), steps) if args.write or args.exit_code else {}
     stale = [path for path, text in made.items() if not path.exists() or read_text(path) != text]
     if args.write:
         for path, text in made.items():

@@ -93,7 +93,7 @@ def test_a_command_loads_its_own_modules_only() -> None:
     """Lazy imports keep the help fast: no floor is loaded before a command is chosen."""
     script = "import sys, analysis.__main__; print(*(name for name in sys.modules if name.startswith('analysis.')))"
     done = subprocess.run([sys.executable, "-c", script], cwd=root(), capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {"analysis.__main__", "analysis.errors"}
+    assert set(done.stdout.split()) == {"analysis.__main__", "analysis.errors", "analysis.files"}
 
 
 MADE = {

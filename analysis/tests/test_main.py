@@ -1,6 +1,9 @@
 """The command line: every command is there with its help, and each outcome has its exit status."""
 
 import argparse
+import importlib.util
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +61,7 @@ def test_usage_errors_are_2() -> None:
     [
         (AnalysisError("the file is odd"), 2, "analysis configs: the file is odd"),
         (OSError(28, "No space left on device", "out.csv"), 3, "out.csv: No space left on device"),
-        (ModuleNotFoundError("no numpy", name="numpy"), 2, "needs the package numpy: run make setup"),
+        (ModuleNotFoundError("no numpy", name="numpy"), 2, "needs numpy, which"),
         (ModuleNotFoundError("no part", name="analysis.part"), 3, "this is a fault of the program"),
         (RuntimeError("a fault"), 3, "this is a fault of the program"),
         (RecursionError(), 3, "this is a fault of the program"),
@@ -78,6 +81,58 @@ def test_each_failure_has_its_status(
     monkeypatch.setattr(configs, "run_configs", fail)
     assert main(["configs"]) == status
     assert words in capsys.readouterr().err
+
+
+def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command in an interpreter that has the standard library and nothing else."""
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "analysis", *arguments], cwd=root(), capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["plot", "time", "--seq", "512", "-o", "a b.svg"], ["debug", "--help"], ["notebooks"]]
+)
+def test_what_needs_a_package_says_what_to_type_instead(arguments: list[str]) -> None:
+    (needs,) = (command.needs for command in COMMANDS if command.name == arguments[0])
+    done = bare(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"analysis {arguments[0]}: needs {needs}, which {sys.executable} does not have: run " in done.stderr
+    assert f"`{shlex.join(['.venv/bin/python', '-m', 'analysis', *arguments])}`" in done.stderr
+
+
+def test_a_package_that_only_an_option_needs_is_named_too() -> None:
+    assert bare("ladder").stdout == run("ladder").stdout != ""
+    done = bare("ladder", "--exit-code")
+    assert done.returncode == 2 and "needs matplotlib, which" in done.stderr
+
+
+def test_without_a_virtual_environment_the_message_begins_with_make_setup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "root", lambda: tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["plot"]) == 2
+    assert "run `make setup`, then `.venv/bin/python -m analysis plot`" in capsys.readouterr().err
+
+
+def test_every_other_command_starts_in_a_bare_interpreter() -> None:
+    names = [command.name for command in COMMANDS if not command.needs]
+    code = (
+        "from analysis.__main__ import main\n"
+        f"for name in {names}:\n"
+        "    try: main([name, '--help'])\n"
+        "    except SystemExit as stop: assert stop.code == 0, name\n"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_documents_name_an_interpreter_that_has_the_package() -> None:
+    needing = {command.name for command in COMMANDS if command.needs}
+    for page in [*(root() / "docs").glob("*.md"), root() / "README.md", root() / "CONTRIBUTING.md"]:
+        typed = re.findall(r"python3 -m analysis ([\w-]+)", page.read_text())
+        assert not needing & set(typed), page.name
 
 
 def test_a_full_disk_is_an_error_and_not_silence() -> None:
