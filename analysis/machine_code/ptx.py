@@ -18,7 +18,7 @@ from analysis.errors import DONE, AnalysisError
 from analysis.ladder.c_source import without_comments
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import is_cubin, read_bytes, read_images
-from analysis.machine_code.subjects import VERSION, cubins_of_version, normal_arch
+from analysis.machine_code.subjects import VERSION, add_arch_argument, cubins_of_version, normal_arch
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"
@@ -368,7 +368,7 @@ def find_ptx(name: str, arch: str) -> str:
 
 def add_ptx_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SUBJECT", help="version (v07), cubin, executable or PTX file")
-    parser.add_argument("--arch", default="sm_80", help="cubin of a version: sm_80, sm_90")
+    add_arch_argument(parser)
     parser.add_argument("--section", metavar="NAME", help="another section of the cubin, by name")
     parser.add_argument("--sections", action="store_true", help="list the sections of the cubin")
     add_output_arguments(parser)

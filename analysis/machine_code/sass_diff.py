@@ -23,7 +23,7 @@ from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.regions import REGIONS, Parts, split
 from analysis.machine_code.sass import Instruction, Listing
-from analysis.machine_code.subjects import DEFAULT_ARCH, Subject, normal_arch, resolve, start
+from analysis.machine_code.subjects import Subject, add_arch_argument, normal_arch, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit
 
 IDENTICAL, RENAMED, REORDERED, DIFFERS = "identical", "other registers", "same counts, other order", "different"
@@ -243,7 +243,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
     parser.add_argument("--a-config", metavar="CONFIG", help="short form, symbol or index used for A")
     parser.add_argument("--b-config", metavar="CONFIG", help="short form, symbol or index used for B")
-    parser.add_argument("--arch", default=DEFAULT_ARCH, help="sm_80, sm_90, ...")
+    add_arch_argument(parser)
 
 
 def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, rea
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
 VERSION = re.compile(r"v\d\d")
-DEFAULT_ARCH = "sm_80"
+DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,14 @@ def _of_executable(name: str, path: Path, arch: str, choice: KernelConfig | str 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
+def add_arch_argument(parser: argparse.ArgumentParser) -> None:
+    """--arch of every command that reads the machine code of versions; its default stands here alone."""
+    parser.add_argument("--arch", default=DEFAULT_ARCH, metavar="ARCH",
+                        help=f"architecture of versions and executables: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
+
+
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", default=DEFAULT_ARCH, help="architecture of versions and executables: sm_80, sm_90")
+    add_arch_argument(parser)
     parser.add_argument("--config", metavar="CONFIG", help="short form, symbol or index of the kernel; also of files")
 
 

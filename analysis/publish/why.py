@@ -22,7 +22,7 @@ from analysis.machine_code.bounds import Bound, loop_bound
 from analysis.machine_code.counts import count_instructions
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
-from analysis.machine_code.subjects import Pending, Subject, normal_arch, resolve, start
+from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, normal_arch, resolve, start
 from analysis.measure import records
 from analysis.measure.compare import comparisons
 from analysis.measure.records import Record
@@ -83,6 +83,7 @@ class Sheet:
     source_lines: int
     change: Change
     measured: list[tuple[str, Verdict]]  # problem and verdict
+    measured_arch: str | None  # of the GPU that the times are of; None where there are none
 
     @property
     def expectation(self) -> str:
@@ -109,16 +110,15 @@ class Sheet:
         return VERDICTS[self.expectation, self.outcome]
 
 
-def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True) -> Sheet:
+def read_sheet(a_name: str, b_name: str, arch: str, config: str | None, emulate: bool = True) -> Sheet:
     a, b = load(root(), a_name), load(root(), b_name)
     pair = pair_configs(a, b, parse_config(config) if config else None)
-    found, device_arch = _measured(a_name, b_name, pair)
-    wanted = normal_arch(arch) if arch else device_arch or "sm_80"
-    subjects = [resolve(a_name, wanted, pair.a), resolve(b_name, wanted, pair.b)]
+    found, measured_arch = _measured(a_name, b_name, pair)
+    subjects = [resolve(name, normal_arch(arch), choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
     sides = [_side(version, each, emulate) for version, each in zip((a, b), pending, strict=True)]
     change = compare(sides[0].loop.parts, sides[1].loop.parts)
-    return Sheet(sides[0], sides[1], pair, changed_lines(a, b), change, found)
+    return Sheet(sides[0], sides[1], pair, changed_lines(a, b), change, found, measured_arch)
 
 
 def _side(version: Version, pending: Pending, emulate: bool) -> Side:
@@ -218,6 +218,12 @@ def format_sheet(sheet: Sheet) -> str:
     lines += ["## Measured", ""]
     for problem, verdict in sheet.measured:
         lines.append(f"{problem}: {verdict.word}, {verdict.speedup} times as fast ({verdict.reason})")
+    if sheet.measured_arch not in (None, a.subject.arch):
+        lines += [
+            "",
+            f"These times are of {sheet.measured_arch}, the machine code on this sheet is of {a.subject.arch}: "
+            f"--arch {sheet.measured_arch} shows the code that was timed.",
+        ]
     if not sheet.measured:
         lines.append("not measured: logs/bench holds no run of both")
     lines += ["", "## Machine code", "", f"{sheet.change.verdict}", ""]
@@ -243,6 +249,7 @@ def sheet_record(sheet: Sheet) -> dict[str, object]:
         "b_config": str(sheet.pair.b),
         "rule": sheet.pair.rule,
         "arch": sheet.a.subject.arch,
+        "measured_arch": sheet.measured_arch,
         "machine_code": sheet.change.verdict,
         "figures": json.loads(figures_table(sheet).json()),
         "measured": [
@@ -259,7 +266,7 @@ def sheet_record(sheet: Sheet) -> dict[str, object]:
 def add_why_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the earlier version")
     parser.add_argument("b", metavar="B", help="the later version")
-    parser.add_argument("--arch", help="sm_80, sm_90; without it that of the measured GPU, else sm_80")
+    add_arch_argument(parser)
     parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
     parser.add_argument("--no-emulator", action="store_true", help="leave the modelled memory traffic out")
     add_output_arguments(parser)

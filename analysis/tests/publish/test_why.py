@@ -1,5 +1,7 @@
 """The sheet on a step: its fixed verdicts, and figures that are missing rather than guessed."""
 
+import argparse
+import importlib
 import itertools
 import json
 from dataclasses import replace
@@ -8,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from analysis.__main__ import main
+from analysis.__main__ import COMMANDS, main
 from analysis.files import root
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
+from analysis.machine_code.subjects import DEFAULT_ARCH
 from analysis.measure.stats import Interval, Verdict
 from analysis.publish import why
 from analysis.publish.why import VERDICTS, device_arch, read_sheet
@@ -105,6 +108,37 @@ def test_sheet(capsys: pytest.CaptureFixture[str]) -> None:
     figures = {row["figure"]: row for row in sheet["figures"]}
     assert figures["matrix instructions in it"]["v04"] == 128
     assert figures["registers"]["delta"] == figures["registers"]["v04"] - figures["registers"]["v03"]
+
+
+def test_times_of_another_architecture_are_told_apart_from_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    for version in ("v03", "v04"):
+        built(version, "sm_80")
+        built(version, "sm_90")
+    assert main(["why", "v03", "v04", "--no-emulator"]) == 0
+    text = capsys.readouterr().out
+    assert "architecture: sm_80" in text
+    assert "times are of sm_90, the machine code on this sheet is of sm_80: --arch sm_90 shows" in text
+    assert main(["why", "v03", "v04", "--no-emulator", "--arch", "sm_90"]) == 0
+    assert "times are of" not in capsys.readouterr().out
+    assert main(["why", "v03", "v04", "--no-emulator", "--json"]) == 0
+    sheet = json.loads(capsys.readouterr().out)
+    assert (sheet["arch"], sheet["measured_arch"]) == ("sm_80", "sm_90")
+
+
+def test_commands_about_machine_code_take_one_architecture_by_default() -> None:
+    found: dict[str, argparse.Action] = {}
+    for command in COMMANDS:
+        module = importlib.import_module(f"analysis.{command.module}")
+        parser = argparse.ArgumentParser()
+        getattr(module, f"add_{command.name.replace('-', '_')}_arguments")(parser)
+        for action in parser._actions:
+            if action.dest == "arch":
+                found[command.name] = action
+    filters = {"regs", "registers"}  # there it says what a log must be of, and which rows to show
+    assert {"loop", "bound", "live", "sass", "sass-diff", "ptx", "map", "slice", "why"} <= found.keys()
+    for name in found.keys() - filters:
+        assert found[name].default == DEFAULT_ARCH, name
+        assert f"({DEFAULT_ARCH})" in str(found[name].help), name
 
 
 def test_why_is_for_versions(capsys: pytest.CaptureFixture[str]) -> None:
