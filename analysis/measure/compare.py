@@ -4,8 +4,9 @@
     python3 -m analysis compare v09 v10 --from h200           # from the newest recorded run that holds both
     python3 -m analysis compare before.jsonl after.jsonl      # two files, subject by subject
 
-The verdict is about B. With --exit-code the status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the
-worst counts: SLOWER, then UNSURE, then FASTER.
+The verdict is about B, from the 95 % interval of its speedup: SAME when the whole interval lies within the tolerance of
+1 (--same-within, 1 %), else FASTER or SLOWER when all of it lies on one side of 1, else UNSURE. With --exit-code the
+status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the worst counts: SLOWER, UNSURE, then FASTER.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.errors import DONE
+from analysis.errors import DONE, AnalysisError
 from analysis.measure import bench, executables, records, stats, summary
 from analysis.measure.executables import CANNOT_RUN
 from analysis.measure.records import Problem, Record, RecordError
@@ -73,10 +74,13 @@ def table(found: Sequence[Comparison]) -> Table:
                 round(verdict.speedup.low, 4),
                 round(verdict.speedup.high, 4),
                 clock,
+                round(100 * verdict.same_within, 4),
                 verdict.reason,
             )
         )
-    return Table(("subject", "problem", "verdict", "speedup", "low", "high", "clock ratio", "because"), lines)
+    return Table(
+        ("subject", "problem", "verdict", "speedup", "low", "high", "clock ratio", "same within %", "because"), lines
+    )
 
 
 def worst(found: Sequence[Comparison]) -> str:
@@ -125,7 +129,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=100 * stats.SAME_WITHIN,
         metavar="PERCENT",
-        help="ratios this near to 1 are the same (1)",
+        help="the tolerance: SAME when the whole 95 %% interval of the speedup lies this near to 1 (1)",
     )
     parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
     parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
@@ -135,6 +139,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Measure or read both sides and print the verdicts."""
+    if not 0 <= args.same_within < 100:
+        raise AnalysisError(f"--same-within {args.same_within:g}: must be a percentage from 0 to less than 100")
     try:
         if args.A.endswith(".jsonl") and args.B.endswith(".jsonl"):
             first, second = (list(records.read(Path(name)).records) for name in (args.A, args.B))

@@ -107,6 +107,7 @@ class Verdict:
     rounds: int
     paired: bool
     clock_ratio: float | None  # median SM clock of the second side over that of the first
+    same_within: float  # the tolerance: how far from 1 the interval of SAME may reach
     reason: str
 
 
@@ -240,7 +241,9 @@ def _samples(one: Round, cycles: bool) -> list[float]:
 
 
 def speed_word(speedup: Interval, same_within: float = SAME_WITHIN) -> str:
-    """SAME when the whole interval is near 1, FASTER or SLOWER when it lies on one side of 1, else UNSURE."""
+    """SAME when the whole interval lies within the tolerance of 1; else FASTER or SLOWER when all of it lies on one
+    side of 1; else UNSURE.
+    """
     if 1 - same_within <= speedup.low and speedup.high <= 1 + same_within:
         return "SAME"
     if speedup.low > 1:
@@ -260,33 +263,34 @@ def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> 
         raise ValueError("nothing to compare")
     speedup, rounds, paired = measured
     clock_ratio = _clock_ratio(first, second)
+    within = f"within {100 * same_within:g} % of 1"
+
+    def verdict(word: str, reason: str) -> Verdict:
+        return Verdict(word, speedup, rounds, paired, clock_ratio, same_within, reason)
+
     for name, side in (("first", first), ("second", second)):
         share = _discarded_share(side)
         if share > DISCARDED_MOST:
-            reason = f"{share:.0%} of the {name} side's samples were discarded because of low clocks"
-            return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
+            return verdict("UNSURE", f"{share:.0%} of the {name} side's samples were discarded because of low clocks")
     word = speed_word(speedup, same_within)
-    if word == "UNSURE" and paired and abs(speedup.mid - 1) <= same_within:
-        in_cycles = ratio(first, second, cycles=True)
-        if in_cycles is not None and speed_word(in_cycles[0], same_within) == "SAME":
-            reason = (
-                f"the same number of cycles ({in_cycles[0]}); the times differ with the clock, which moves by steps"
-            )
-            return Verdict("SAME", speedup, rounds, paired, clock_ratio, reason)
     if word == "UNSURE":
-        reason = "the interval holds 1 and is wider than the tolerance: measure more rounds"
-        return Verdict(word, speedup, rounds, paired, clock_ratio, reason)
+        in_cycles = ratio(first, second, cycles=True) if paired and abs(speedup.mid - 1) <= same_within else None
+        if in_cycles is None or speed_word(in_cycles[0], same_within) != "SAME":
+            return verdict(word, f"the interval holds 1 and is not {within}: measure more rounds")
+        clock = "the times differ with the clock, which moves by steps"
+        return verdict("SAME", f"the same number of cycles, {within} ({in_cycles[0]}); {clock}")
+    said = f"the whole interval is {within}; " if word == "SAME" else ""
     if paired:
-        return Verdict(word, speedup, rounds, paired, clock_ratio, f"{rounds} rounds measured side by side")
+        return verdict(word, f"{said}{rounds} rounds measured side by side")
     in_cycles = ratio(first, second, cycles=True)
     if in_cycles is None:
-        reason = "not measured side by side, and without clocks a change of clock can't be told from a change of speed"
-        return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
+        return verdict("UNSURE", "not measured side by side, and without clocks a change of clock can't be told from a "
+                                 "change of speed")  # fmt: skip
     cycles_word = speed_word(in_cycles[0], same_within)
     if cycles_word != word:
         reason = f"not measured side by side: {word} in time but {cycles_word} in cycles ({in_cycles[0]})"
-        return Verdict("UNSURE", speedup, rounds, paired, clock_ratio, reason)
-    return Verdict(word, speedup, rounds, paired, clock_ratio, "not measured side by side; time and cycles agree")
+        return verdict("UNSURE", reason)
+    return verdict(word, f"{said}not measured side by side; time and cycles agree")
 
 
 def _clock_ratio(first: Series, second: Series) -> float | None:

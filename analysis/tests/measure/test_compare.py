@@ -39,6 +39,19 @@ def test_side_by_side(
     assert row["verdict"] == word
 
 
+def test_the_tolerance_is_in_every_form_of_the_output(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(tmp_path, "v01", "v03") == 0
+    assert "the whole interval is within 1 % of 1" in capsys.readouterr().out
+    compare(tmp_path, "v01", "v03", "--same-within", "0.001", "--json")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["same within %"] == 0.001 and row["verdict"] != "SAME"
+    for wrong in ("-1", "100", "nan"):
+        assert compare(tmp_path, "v01", "v03", "--same-within", wrong) == 2
+        assert f"--same-within {wrong}" in capsys.readouterr().err
+
+
 def test_without_exit_code_the_status_is_0(fake: FakeBin, tmp_path: Path) -> None:
     assert main(["compare", "v02", "v01", "--records", str(tmp_path / "out.jsonl")]) == 0
 

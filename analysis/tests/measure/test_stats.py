@@ -131,6 +131,22 @@ def test_known_shifts_are_found(shift: float, word: str) -> None:
     assert verdict.speedup.low <= 1 / shift * 1.004 and verdict.speedup.high >= 1 / shift * 0.996
 
 
+def test_same_means_that_the_whole_interval_is_within_the_tolerance() -> None:
+    assert stats.speed_word(stats.Interval(0.991, 0.993, 0.996)) == "SAME"
+    assert stats.speed_word(stats.Interval(0.991, 0.993, 0.996), 0.004) == "SLOWER"
+    assert stats.speed_word(stats.Interval(0.989, 0.993, 0.996)) == "SLOWER"
+    assert stats.speed_word(stats.Interval(1.001, 1.004, 1.011)) == "FASTER"
+    assert stats.speed_word(stats.Interval(0.989, 1.0, 1.004)) == "UNSURE"
+
+
+def test_the_verdict_names_its_tolerance() -> None:
+    same = stats.compare(rounds(1000, 6, 1), rounds(1005, 6, 2), 0.02)
+    assert (same.word, same.same_within) == ("SAME", 0.02)
+    assert same.reason.startswith("the whole interval is within 2 % of 1; 6 rounds")
+    unsure = stats.compare(rounds(1000, 4, 1, noise=0.05), rounds(980, 4, 2, noise=0.05), 0.005)
+    assert unsure.reason == "the interval holds 1 and is not within 0.5 % of 1: measure more rounds"
+
+
 def test_no_shift_is_hardly_ever_called_one() -> None:
     words = [stats.compare(rounds(1000, 6, seed), rounds(1000, 6, seed + 1000)).word for seed in range(100)]
     assert words.count("FASTER") + words.count("SLOWER") <= 2

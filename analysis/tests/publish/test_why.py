@@ -29,7 +29,7 @@ def test_every_outcome_has_a_verdict() -> None:
 
 
 def measured(*words: str) -> list[tuple[str, Verdict]]:
-    return [("problem", Verdict(word, Interval(1, 1, 1), 3, True, None, "made")) for word in words]
+    return [("problem", Verdict(word, Interval(1, 1, 1), 3, True, None, 0.01, "made")) for word in words]
 
 
 def test_outcome_of_several_problems() -> None:
