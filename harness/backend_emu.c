@@ -144,6 +144,9 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
     const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
     progress_stop(progress);
+    if (ended == EMU_OK && emu->trace.file && !emu_counts(emu->device)->traced)
+        return fail(failure, STATUS_USAGE,
+                    "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->options->trace);
     if (ended != EMU_REFUSED) return STATUS_OK;
     return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
                 error.line, error.text);

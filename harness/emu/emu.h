@@ -156,6 +156,7 @@ typedef struct emu_counters {
     size_t region_count;
     emu_counter total; /* sums; place and group are empty */
     uint64_t steps;    /* warp instructions, those with every lane off included */
+    uint64_t traced;   /* warp instructions that the trace printed */
     int entry;
 } emu_counters;
 

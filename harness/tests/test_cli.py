@@ -254,6 +254,11 @@ def test_counters_and_trace() -> None:
     assert "cta 0" not in traced.stdout and "warp 1" not in traced.stdout
 
 
+def test_a_trace_of_nothing_is_an_error() -> None:
+    done = run("--backend", "emu", *SMALL, "--trace", "cta=0,lines=9000-9100")
+    assert done.returncode == 2 and "lines=9000-9100': no such instruction ran" in done.stderr
+
+
 def test_a_full_disk_is_an_error() -> None:
     done = run("--backend", "emu", *SMALL, "--json", "/dev/full")
     assert done.returncode == 3 and "/dev/full" in done.stderr and "No space left" in done.stderr

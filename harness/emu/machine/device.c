@@ -165,6 +165,7 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
         total->bytes += row->bytes;
     }
     for (int k = 0; k < count; k++) device->counters.steps += workers[k].machine.steps_total;
+    for (int k = 0; k < count; k++) device->counters.traced += workers[k].machine.traced;
 }
 
 /* ---- outputs that were not written exactly once ---- */

@@ -426,6 +426,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
                                       .region_count = code->region_count,
                                       .total = total,
                                       .steps = device->counters.steps,
+                                      .traced = device->counters.traced,
                                       .entry = launch->entry};
     if (atomic_load(&c.first_fault) != UINT64_MAX) return EMU_FAULT;
     return device->finding_count ? EMU_FINDINGS : EMU_OK;

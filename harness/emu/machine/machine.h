@@ -173,7 +173,7 @@ typedef struct machine {
     finding_record *findings;
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */
-    uint64_t steps, steps_total;
+    uint64_t steps, steps_total, traced;
     uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
     uint64_t random;
     bool faulted, out_of_memory;

@@ -361,7 +361,10 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
         bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING; /* else it is tried again */
-        if (traced && ran) emu_trace_op(m, w, o, mask);
+        if (traced && ran) {
+            m->traced++;
+            emu_trace_op(m, w, o, mask);
+        }
         if (w->poll_failed) return;
         if (!--budget) return;
     }

@@ -333,6 +333,10 @@ static emu_status run(const options *options, const emu_module *module, argument
     memcpy(launch.block, options->block, sizeof launch.block);
     emu_status status = emu_run(list->device, module, &launch, error);
     if (status == EMU_REFUSED) return EMU_REFUSED;
+    if (status == EMU_OK && launch.trace.file && !emu_counts(list->device)->traced) {
+        emu_fail(error, "--trace: no such instruction ran");
+        return EMU_REFUSED;
+    }
     bool answered = answer(options, list, error);
     emu_print_findings(stderr, list->device);
     return answered ? status : EMU_REFUSED;
