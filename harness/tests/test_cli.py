@@ -14,6 +14,7 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -461,7 +462,9 @@ def test_the_page_names_every_field_of_a_record(driver: str) -> None:
 
 def test_the_page_names_options_that_exist() -> None:
     page = (ROOT / "docs/measuring.md").read_text()
+    compare = [sys.executable, "-m", "analysis", "compare", "--help"]
     helped = run("--help").stdout
+    helped += subprocess.run(compare, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT).stdout
     options = set(re.findall(r"--[a-z][a-z-]+", page))
     assert len(options) > 15
     for option in options:
