@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -284,3 +286,19 @@ def test_a_picture_is_the_same_twice() -> None:
     from analysis.publish import pictures
 
     assert plot.svg(pictures.progress(steps()[:3])) == plot.svg(pictures.progress(steps()[:3]))
+
+
+def test_a_gpu_machine_needs_no_other_folders_than_the_page_says(tmp_path: Path) -> None:
+    page = (root() / "docs/building.md").read_text()
+    (sentence,) = re.findall(r"A GPU machine needs only (.*?) and any python3", page)
+    folders = re.findall(r"`(\w+)/`", sentence)
+    assert {"bin", "analysis", "kernels"} <= set(folders)
+    for name in set(folders) - {"bin"}:
+        ignored = shutil.ignore_patterns("__pycache__", "tests")
+        shutil.copytree(root() / name, tmp_path / name, ignore=ignored)
+    run_main = "import sys; sys.path.insert(0, '.'); from analysis.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    plain = [sys.executable, "-I", "-S", "-c", run_main]  # the standard library alone
+    measuring = [[command.name, "--help"] for command in COMMANDS if command.module.startswith("measure.")]
+    for arguments in (*measuring, ["configs", "--set", "prog", "--version", "v01"]):
+        done = subprocess.run([*plain, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{arguments}: {done.stderr[-2000:]}"
