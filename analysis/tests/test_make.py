@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,3 +227,14 @@ def test_lines_of_the_makefiles_fit_a_window() -> None:
     assert len(files) > 5
     lines = [(f"{file.name}:{n}", line) for file in files for n, line in enumerate(file.read_text().splitlines(), 1)]
     assert [place for place, line in lines if len(line.replace("\t", " " * 8)) > 120] == []
+
+
+def test_instances_are_remade_where_a_part_of_their_generator_changes() -> None:
+    """The generator is what it imports, and the list of fields that it reads."""
+    script = "import analysis.ladder.instances, sys; print(*(sys.modules[n].__file__ for n in sys.modules if {}))"
+    script = script.format("n.split('.')[0] == 'analysis'")
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = {str(Path(name).relative_to(ROOT)) for name in done.stdout.split()}
+    database = subprocess.run(["make", "-npq", "v01"], cwd=ROOT, env=CLEAN_ENV, capture_output=True, text=True).stdout
+    (rule,) = re.findall(r"^build/v01/instances\.stamp: kernels/v01_base\.cu (.*)$", database, re.MULTILINE)
+    assert set(rule.split()) == imported | {"common/config_fields.h"}
