@@ -1,5 +1,6 @@
 # flashladder: FlashAttention-2 forward kernels from plain to fast, one executable each. `make help` lists the goals.
 #
+#     make/arguments.mk refuses what a command line should not say
 #     make/toolkit.mk   the pinned CUDA toolkit and Python packages
 #     make/harness.mk   host code: harness and emulator
 #     make/version.mk   the chain from a kernel file to an executable and its records, one rule per arrow
@@ -45,16 +46,13 @@ CHOSEN := $(or $(VER),$(VERSIONS))
 # --- Words that rules use. --------------------------------------------------------------------------------------------
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
-known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
-need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
 define stamp  # $(1) file, $(2) text: a file that changes only when the text it holds changes
 $(1): FORCE
 	@mkdir -p $$(@D)
 	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
-$(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
 
-PARTS := toolkit harness version inspect measure tests
+PARTS := arguments toolkit harness version inspect measure tests
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping

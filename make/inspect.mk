@@ -13,11 +13,12 @@ logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a captu
 counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
 
-# Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it.
+# Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it. The `+` lets the
+# make of this line share our jobs: make sees its name in the line only after expansion.
 config_option = $(if $(CONFIG),--config '$(call quoted,$(CONFIG))')
 define pair
 	$(call need,A B)
-	@$(RUN) -m analysis pair-config $(A) $(B) $(config_option) | while IFS=$$'\t' read -r version config; do \
+	+@$(RUN) -m analysis pair-config $(A) $(B) $(config_option) | while IFS=$$'\t' read -r version config; do \
 		$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
 endef
 sass-diff:  ## what changed in the machine code, loop first: A= B= [CONFIG=] [ARGS=--text]
@@ -30,7 +31,8 @@ why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B=
 diff:  ## what changed in the source, and how many lines: A= B=
 	$(call need,A B)
 	@$(RUN) -m analysis $@ $(A) $(B)
-configs:  ## the members of a set and what a version refuses: KERNELS= [VER=]
+configs:  ## the members of a set and what a version refuses: VER= or KERNELS= or both
+	$(if $(VER)$(SET),,$(error configs needs VER= for the default set, one of: $(VERSIONS); or a set, KERNELS=all))
 	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'
 check-tools:  ## what the parsers recognise in any log, listing, cubin or executable: FILES=
 	@$(RUN) -m analysis $@ $(FILES)

@@ -23,16 +23,20 @@ listing = $(if $(OWN),sass,$(BUILD)/sass$(SET))/$(1).sm_$(2).sass
 each = $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
 
 # instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
+# The stamp `source` changes with the kernel file's name: a renamed file keeps its time.
 define instances  # $(1) version, $(2) source, $(3) folder
-$(3)/instances.stamp: $(2) $(GENERATOR)
+$(call stamp,$(3)/source,$(2))
+$(3)/instances.stamp: $(2) $(3)/source $(GENERATOR)
 	@$(RUN) -m analysis instances $(2) --set '$$(call quoted,$$(KERNELS))' --out $(3)
 	@touch $$@
 $(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:
 endef
 
+# -MP gives every header an empty rule, so that one may go; the kernel file, which may be renamed, gets its own here.
 define nvcc  # $(1) version, $(2) source, $(3) folder
-$(3)/$(1).ptx: $(2) $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+$(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -I$(3) -MD -MP -MT $$@ -MF $(3)/$(1).d -o $$@ $$<
+	@echo '$(2):' >>$(3)/$(1).d
 endef
 
 # `&:` says that one run makes both files.

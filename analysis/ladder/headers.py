@@ -151,17 +151,26 @@ def kernel_files(root: Path) -> dict[str, Path]:
     return files
 
 
+def read_ladder_version(path: Path) -> Version:
+    """Read one kernel file whose parent must stand beside it."""
+    version = read_version(path)
+    parent, there = version.header.parent, sorted(file.name[:3] for file in path.parent.glob("v[0-9][0-9]_*.cu"))
+    if parent and parent not in there:
+        raise AnalysisError(f"{path}: its parent {parent} is no version; there are: {' '.join(there)}")
+    return version
+
+
 def load(root: Path, version: str) -> Version:
     """One version by its number, such as "v10"."""
     files = kernel_files(root)
     if version not in files:
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
-    return read_version(files[version])
+    return read_ladder_version(files[version])
 
 
 def load_all(root: Path) -> dict[str, Version]:
     """Every version in order."""
-    return {version: read_version(path) for version, path in kernel_files(root).items()}
+    return {version: read_ladder_version(path) for version, path in kernel_files(root).items()}
 
 
 def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_if_changed
 from analysis.ladder.config import SET_HELP, KernelConfig, config_set, default_set, is_named_set
-from analysis.ladder.headers import Version, read_version, refusals
+from analysis.ladder.headers import Version, read_ladder_version, refusals
 
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
@@ -85,7 +85,7 @@ def add_instances_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_instances(args: argparse.Namespace) -> int:
-    version = read_version(args.kernel)
+    version = read_ladder_version(args.kernel)
     configs, cut = select(version, args.set)
     if args.json:
         left_out = [{"config": str(config), "reasons": reasons} for config, reasons in cut]

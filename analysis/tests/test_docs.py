@@ -81,13 +81,21 @@ def goals() -> frozenset[str]:
     return frozenset(" ".join([*phony, *rules]).split())
 
 
+@cache
+def takers() -> dict[str, str]:
+    """Variable to the goals that take it, by make/arguments.mk; those that all goals take are not there."""
+    lines = dict(re.findall(r"^TAKES_([A-Z]+) := (.*)$", makefiles(), re.MULTILINE))
+    return {name: re.sub(r"\$\(TAKES_([A-Z]+)\)", lambda other: lines[other[1]], text) for name, text in lines.items()}
+
+
 def problems_of_make(command: str) -> list[str]:
-    """Goals and variables of a command line that make does not know."""
+    """Goals and variables of a command line that make does not know, or that do not go together."""
+    (general,) = re.findall(r"^GENERAL := (.*)$", makefiles(), re.MULTILINE)
+    words = shlex.split(command)[1:]
     found = []
-    for word in shlex.split(command)[1:]:
+    for word in words:
         name, assigned, _ = word.partition("=")
-        used = rf"\$[({{]{name}[)}}]|^{name} [?:]?=|^export.*\b{name}\b"
-        if assigned and not re.search(used, makefiles(), re.MULTILINE):
+        if assigned and name not in general.split() and not set(takers().get(name, "").split()) & set(words):
             found.append(f"variable {name}")
         if assigned or word.startswith("-"):
             continue
@@ -104,6 +112,13 @@ def test_make_knows_goals_and_variables(page: Path, command: str) -> None:
 
 def test_an_unknown_goal_or_variable_is_found() -> None:
     assert problems_of_make("make regz VERS=v01") == ["goal regz", "variable VERS"]
+    assert problems_of_make("make race VER=v01 CONFIG=x") == ["variable CONFIG"]
+
+
+def test_help_names_variables_for_the_goals_that_take_them() -> None:
+    for goals_of_line, text in re.findall(r"^([a-z0-9 -]+):.*?## (.*)$", makefiles(), re.MULTILINE):
+        for name in set(re.findall(r"\b([A-Z]+)=", text)) - {"KERNELS"}:
+            assert set(goals_of_line.split()) <= set(takers()[name].split()), f"{goals_of_line}: {name}="
 
 
 def test_goals_can_be_planned() -> None:

@@ -158,7 +158,13 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["sass-diff", "A=v01", "B=v77"], ["no version 'v77'", "v01"]),
         (["v01", "KERNELS=(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+warp_speed"], ["warp_speed"]),
         (["v01", "KERNELS=(FP16, 128, 64"], ["(FP16, 128, 64"]),
-        (["v01", "CUDA=/nowhere"], ["/nowhere"]),
+        (["v01", "CUDA=/nowhere"], ["CUDA=/nowhere holds no bin/nvcc", "/usr/local/cuda"]),
+        (["v01", "ARCHS=80 sm_90"], ["ARCHS: 'sm_90' is not the number of an architecture", 'ARCHS="80 90"']),
+        (["v01", "ARCHS="], ["ARCHS", "expected"]),
+        (["configs"], ["configs needs VER=", "v01"]),
+        (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
+        (["all", "VER=v01"], ["all takes no VER="]),
+        (["regs", "VERS=v01"], ["no goal takes VERS="]),
     ],
 )
 def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str]) -> None:
@@ -167,6 +173,56 @@ def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str
     for word in words:
         assert word in result.stdout + result.stderr
     make(tree, "v01")
+
+
+def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
+    make(tree, "ARCHS=90a", "v01")
+    assert (tree / "build/v01/sm_90a.cubin").exists()
+    make(tree, "v01")
+
+
+def test_a_renamed_kernel_file_is_built_again(tree: Path) -> None:
+    """A renamed file keeps its time, which is older than what was built from the file of the old name."""
+    old, new = tree / "kernels/v01_base.cu", tree / "kernels/v01_plain.cu"
+    old.rename(new)
+    try:
+        assert CHAIN <= rebuilt(tree)
+        assert ".loc" in (tree / "build/v01/v01.ptx").read_text()
+        assert "v01_plain.cu" in (tree / "build/v01/v01.ptx").read_text()
+        edit(new)
+        assert CHAIN <= rebuilt(tree)
+    finally:
+        new.rename(old)
+    assert CHAIN <= rebuilt(tree)
+
+
+def test_two_files_of_one_number_are_refused_by_name(tree: Path) -> None:
+    second = tree / "kernels/v01_second.cu"
+    shutil.copy2(tree / "kernels/v01_base.cu", second)
+    try:
+        result = run_make(tree, "v01")
+    finally:
+        second.unlink()
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "two files are v01: kernels/v01_base.cu kernels/v01_second.cu" in line
+
+
+def test_a_parent_that_is_no_version_is_refused(tree: Path) -> None:
+    child = tree / "kernels/v02_child.cu"
+    text = (tree / "kernels/v01_base.cu").read_text()
+    child.write_text(text.replace("/* v01", "/* v02", 1).replace("parent    none", "parent    v88", 1))
+    try:
+        result = run_make(tree, "v02")
+    finally:
+        child.unlink()
+    assert result.returncode == 2
+    assert "kernels/v02_child.cu: its parent v88 is no version; there are: v01 v02" in result.stderr
+
+
+def test_goals_that_call_make_share_their_jobs(tree: Path) -> None:
+    result = run_make(tree, "-j2", "sass-diff", "A=v01", "B=v01")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def running(session: int) -> list[str]:

@@ -82,7 +82,7 @@ def write(root: Path, name: str, text: str = GOOD) -> None:
 
 def test_versions_come_from_file_names(tmp_path: Path) -> None:
     write(tmp_path, "v10_peel.cu")
-    write(tmp_path, "v09_rows.cu", GOOD.replace("v10", "v09", 1).replace("parent    v09", "parent    v08"))
+    write(tmp_path, "v09_rows.cu", GOOD.replace("v10", "v09", 1).replace("parent    v09", "parent    none"))
     write(tmp_path, "notes.cu")
     assert list(kernel_files(tmp_path)) == ["v09", "v10"]
     assert load(tmp_path, "v10").name == "peel"
@@ -93,6 +93,14 @@ def test_versions_come_from_file_names(tmp_path: Path) -> None:
     write(tmp_path, "v10_again.cu")
     with pytest.raises(AnalysisError, match="both v10"):
         kernel_files(tmp_path)
+
+
+def test_a_parent_must_be_there(tmp_path: Path) -> None:
+    write(tmp_path, "v10_peel.cu", GOOD.replace("parent    v09", "parent    v88"))
+    with pytest.raises(AnalysisError, match=r"v10_peel.cu: its parent v88 is no version; there are: v10"):
+        load(tmp_path, "v10")
+    with pytest.raises(AnalysisError, match="its parent v88 is no version"):
+        load_all(tmp_path)
 
 
 def test_header_and_file_name_must_agree(tmp_path: Path) -> None:

@@ -11,20 +11,32 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.files import root
+from analysis.ladder.headers import kernel_files, read_version
 
 LINKED = ("Makefile", "make", "requirements.txt", "common", "harness", ".venv")
 
 
 def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:
-    """A folder with copies of some files and links to the rest that make needs."""
+    """A folder with copies of some files and links to the rest that make needs. A kernel brings its ancestors along."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in linked:
         (folder / name).symlink_to(root() / name)
-    for name in files:
+    for name in dict.fromkeys(each for file in files for each in [*ancestors(file), file]):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root() / name, target)
     return folder
+
+
+def ancestors(file: str) -> list[str]:
+    """The kernel files that a kernel file descends from; a version without its parent is refused."""
+    files = kernel_files(root())
+    found: list[str] = []
+    version = Path(file).name[:3] if file.startswith("kernels/") else ""
+    while version in files and (parent := read_version(files[version]).header.parent):
+        found.insert(0, f"kernels/{files[parent].name}")
+        version = parent
+    return found
 
 
 def lend_objects(folder: Path, variant: str = "") -> None:

@@ -1,0 +1,49 @@
+# What is wrong with a command line is said before anything is built. A variable that changes nothing is refused.
+
+known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
+need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
+$(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
+
+# Two files of one number would give every file of that version two recipes.
+$(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error \
+	two files are $v: $(wildcard kernels/$v_*.cu); give one of them another number)))
+
+$(if $(and $(CUDA),$(if $(wildcard $(CUDA)/bin/nvcc),,none)),$(error \
+	CUDA=$(CUDA) holds no bin/nvcc: name the folder of a toolkit such as /usr/local/cuda, or leave CUDA= out))
+
+# A number, perhaps with a or f behind: without its suffix and its digits nothing is left of a right one.
+digits := 0 1 2 3 4 5 6 7 8 9
+stem = $(patsubst %f,%,$(patsubst %a,%,$(1)))
+letters = $(if $(2),$(call letters,$(subst $(firstword $(2)),,$(1)),$(wordlist 2,10,$(2))),$(1))
+is_number = $(if $(1),$(if $(call letters,$(1),$(digits)),,yes))
+$(foreach a,$(or $(ARCHS),''),$(if $(call is_number,$(call stem,$a)),,$(error \
+	ARCHS: '$a' is not the number of an architecture; expected for example ARCHS="80 90" or ARCHS=90a)))
+
+# The variables that all goals take, and the goals that take the others.
+GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
+TAKES_A := sass-diff why diff compare
+TAKES_B := $(TAKES_A)
+TAKES_CONFIG := sass-diff why debug
+TAKES_DIST := debug
+TAKES_DTYPE := debug
+TAKES_FILES := check-tools
+TAKES_NAME := logs
+TAKES_SECONDS := fuzz
+TAKES_SEQ := debug
+TAKES_SEQS := bench profile gpu-check peers compare autotune
+TAKES_BUDGET := $(TAKES_SEQS)
+TAKES_VER := regs sass logs ptx cubins counts loop bound live configs accept bench profile gpu-check autotune race \
+	sanitize debug
+TAKES_WHY := accept
+TAKES_ARGS := counts loop bound live sass-diff why bench profile gpu-check peers compare autotune race sanitize debug \
+	bench-emu
+INSTEAD_CONFIG := ; KERNELS= chooses the instances that are built
+INSTEAD_VER := ; name the versions themselves as goals
+
+ifeq ($(MAKELEVEL),0)# goals that call make pass their variables on, needed or not
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command%,$(origin $v)),$v))
+$(foreach v,$(filter-out $(GENERAL) MAKE%,$(GIVEN)),\
+	$(if $(TAKES_$v),,$(error no goal takes $v=))\
+	$(if $(filter $(TAKES_$v),$(MAKECMDGOALS)),,$(error \
+		$(or $(MAKECMDGOALS),help) takes no $v=; what takes it: $(TAKES_$v)$(INSTEAD_$v))))
+endif
