@@ -18,7 +18,7 @@ from analysis.tests.support.copies import checkout, lend_objects
 
 # What the packages that README names bring along: compilers come with binutils.
 BROUGHT = {
-    "gcc": ("gcc", "cc", "cpp", "as", "ld", "c++filt", "readelf"),
+    "gcc": ("gcc", "cc", "cpp", "as", "ld", "c++filt", "nm", "readelf"),
     "g++": ("g++", "c++"),
     "make": ("make",),
     "git": ("git",),
