@@ -26,8 +26,8 @@
 extern "C" {
 #endif
 
-/* What follows is visible to others where the emulator is a part of a shared library; the rest is hidden, as it is built
- * with -fvisibility=hidden. */
+/* What follows is visible to others where the emulator is a part of a shared library; the rest is hidden, as it is
+ * built with -fvisibility=hidden. */
 #pragma GCC visibility push(default)
 
 typedef struct emu_module emu_module; /* PTX; what it says of an entry does not change once that is decoded */

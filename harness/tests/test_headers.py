@@ -59,6 +59,7 @@ EXAMPLES: dict[str, str | None] = {
     "emu/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emu/machine/lane_loop.h": None,
     "emu/machine/numbers.h": "void",
+    "emu/ptx/braces.h": "const char *at, const char *end",
     "emu/ptx/builder.h": "decoder *dec",
     "emu/ptx/characters.h": "const char *at",
     "emu/ptx/decode.h": "loader *load, entry *code, statement in",

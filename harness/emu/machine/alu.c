@@ -177,7 +177,7 @@ void emu_lanes_high_64(void *d, const void *a, const void *b, const void *c) {
     memcpy(d, (const uint64_t *)a + LANES, LANES * sizeof(uint64_t));
 }
 
-/* ---- instructions of four sources: the fourth follows the third in memory, see decode.c ---- */
+/* ---- instructions of four sources: the fourth follows the third in memory, see OP_LANES_4 ---- */
 
 #define FOURTH(type) const type *fourth = (const type *)vc + LANES
 

@@ -64,34 +64,57 @@ static int use_register(parser *p, declaration *d, uint32_t number) {
     return d->registers[number] = emu_add_register(p->load, code, now(p)->line, reg);
 }
 
-/* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. */
-static int find_register(parser *p, const token *name, recent_range *recent) {
+/* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. *range: the
+ * declaration of the range, NULL for another register. */
+static int find_register(parser *p, const token *name, declaration **range) {
     declaration *d = NULL;
+    *range = NULL;
     /* nearly every name is that of a range: the other is looked for only where it may exist */
     if (p->own_names || name->begin[0] != '%') d = lookup_kind(p, name->begin, name->length, false);
     if (d) return d->what == DECLARED_REGISTER ? use_register(p, d, 0) : NO_REGISTER;
     uint32_t prefix = name->length, number = 0;
     while (prefix && (unsigned)(name->begin[prefix - 1] - '0') < 10) prefix--;
     if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
-    d = lookup_kind(p, name->begin, prefix, true);
+    d = *range = lookup_kind(p, name->begin, prefix, true);
     if (!d) return NO_REGISTER;
-    if (recent && !p->own_names) *recent = (recent_range){d->name, prefix, (int)(d - p->declarations)};
     for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint32_t)(name->begin[i] - '0');
     return number < d->count ? use_register(p, d, number) : NO_REGISTER;
 }
 
-/* Code names the same few ranges over and over: two characters of their prefix tell them apart. */
+/* ---- ranges that were named lately ----
+ *
+ * Nearly every operand is a register, and code names the same few ranges over and over: %r, %rd, %f, %p, %rs. So the
+ * declaration of the last range of each prefix is kept in a table of 16 places, found by two characters without a hash
+ * over the name. The first character is always '%', so the two that follow, or the one twice, are the whole prefix of
+ * two or three bytes: where they agree, the range is the same one. It stays so until something is declared or goes out
+ * of scope, which empties the table; and where names other than ranges begin with '%', none is kept. */
+
+/* Where the range of a name is kept; NULL for a name without number or with a longer prefix. */
+static recent_range *recent_place(parser *p, const token *name) {
+    if (name->prefix < 2 || name->prefix > 3) return NULL;
+    return &p->recent[(unsigned)(name->begin[1] + name->begin[name->prefix - 1]) % RECENT];
+}
+
+static bool names_recent(const recent_range *recent, const token *name) {
+    return recent->prefix == name->prefix && recent->name[1] == name->begin[1] &&
+           recent->name[name->prefix - 1] == name->begin[name->prefix - 1];
+}
+
 int emu_lookup_register(parser *p, const token *name) {
-    if (name->prefix < 2 || name->prefix > 3) return find_register(p, name, NULL);
-    const char first = name->begin[1], last = name->begin[name->prefix - 1];
-    recent_range *known = &p->recent[(unsigned)(first + last) % RECENT];
-    if (known->prefix != name->prefix || known->name[1] != first || known->name[name->prefix - 1] != last)
-        return find_register(p, name, known);
-    declaration *d = &p->declarations[known->declaration];
+    recent_range *recent = recent_place(p, name);
+    declaration *d;
+    if (!recent || !names_recent(recent, name)) {
+        int found = find_register(p, name, &d);
+        if (recent && d && !p->own_names) *recent = (recent_range){d->name, name->prefix, (int)(d - p->declarations)};
+        return found;
+    }
+    d = &p->declarations[recent->declaration];
     if (name->value >= d->count) return NO_REGISTER;
     int reg = d->registers[name->value];
     return reg ? reg : use_register(p, d, (uint32_t)name->value);
 }
+
+/* ---- symbols and scopes ---- */
 
 int emu_lookup_symbol(const parser *p, const token *name) {
     const declaration *d = lookup_kind(p, name->begin, name->length, false);

@@ -1,11 +1,8 @@
 /* lexer.c - PTX text to tokens. Comments and white space fall away; nothing is copied. */
 #include "lexer.h"
 
+#include "braces.h"
 #include "literals.h"
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 static int count_lines(const char *at, const char *end) {
     int lines = 0;
@@ -113,42 +110,11 @@ void emu_lexer_next(lexer *lex) {
     lex->at = at;
 }
 
-/* From at past the brace that brings the depth to zero, or to what may hide braces, or to the end. */
-static const char *follow_braces(const char *at, const char *end, int *depth, int *line) {
-#ifdef __SSE2__
-    for (; end - at >= 16; at += 16) {
-        const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        __m128i found = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
-        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('/')));
-        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('{')));
-        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('}')));
-        unsigned stops = (unsigned)_mm_movemask_epi8(found), last = 16;
-        for (; stops && last == 16; stops &= stops - 1) {
-            unsigned i = (unsigned)__builtin_ctz(stops);
-            if (at[i] == '{')
-                ++*depth;
-            else if (at[i] != '}')
-                last = i;
-            else if (!--*depth)
-                last = i + 1;
-        }
-        unsigned breaks = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n')));
-        for (breaks &= (1u << last) - 1; breaks; breaks &= breaks - 1) ++*line;
-        if (last < 16 || !*depth) return at + last;
-    }
-#endif
-    for (; at < end && *depth && *at != '"' && *at != '/'; at++) {
-        *line += *at == '\n';
-        *depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
-    }
-    return at;
-}
-
 bool emu_lexer_skip_braces(lexer *lex) {
     token string;
     int depth = 1;
     for (;;) {
-        lex->at = follow_braces(lex->at, lex->end, &depth, &lex->line);
+        lex->at = emu_follow_braces(lex->at, lex->end, &depth, &lex->line);
         if (!depth || lex->at >= lex->end) break;
         if (at_comment(lex->at, lex->end))
             skip_comment(lex);

@@ -75,6 +75,13 @@ static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inl
     return false;
 }
 
+/* ---- lines of .loc that were read before ----
+ *
+ * Half of the lines of a body may be .loc, and unrolled code repeats them letter by letter. A line that was read keeps
+ * its location in a table of 64 places, found by its first and its last eight bytes; the next that is equal takes it
+ * from there. One thing can change what the same letters mean: "inlined_at" is the location that the place of the call
+ * had last. So a kept line counts only while that is still the one it was read with. */
+
 /* Where a line of .loc is kept; NULL for one that is not, as it is short or the last. */
 static known_loc *find_loc(parser *p, const char *text, size_t *length) {
     const char *end = memchr(text, '\n', (size_t)(p->lex.end - text));
@@ -86,6 +93,7 @@ static known_loc *find_loc(parser *p, const char *text, size_t *length) {
     return &p->locs[(head * 0x9e3779b97f4a7c15u ^ tail * 0xc2b2ae3d27d4eb4fu) >> 48 & (LOC_HASH - 1)];
 }
 
+/* Take a line that equals the kept one; false, and nothing is taken, where it differs or means something else now. */
 static bool repeat_loc(parser *p, const known_loc *known, const char *text, size_t length) {
     if (known->length != length || memcmp(known->text, text, length)) return false;
     if (known->caller >= 0 && p->places[known->caller].latest != known->parent) return false;

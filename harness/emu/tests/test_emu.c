@@ -1,22 +1,10 @@
 /* test_emu.c - the promises of emu.h: loading, buffers, launches, findings and counters through the C API. */
 #include "harness/emu/emu.h"
+#include "harness/tests/tap.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 enum { THREADS = 64, CTAS = 6, COUNT = THREADS * CTAS };
-
-static int tests, failures;
-
-__attribute__((format(printf, 2, 3))) static void check(bool right, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    printf("%sok %d - ", right ? "" : "not ", ++tests);
-    vprintf(format, args);
-    putchar('\n');
-    va_end(args);
-    failures += !right;
-}
 
 static const char program[] =
     ".version 8.3\n.target sm_80\n.address_size 64\n"
@@ -52,28 +40,28 @@ static void test_loading(void) {
     const char broken[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\nfrobnicate.b32 1;\n}\n"
                           ".entry g()\n{\n/* } */ .pragma \"}\";\n{ bar.sync 0; } // }\nret;\n}\n";
     emu_module *module = emu_load(broken, sizeof broken - 1, &error);
-    check(module && strcmp(emu_entry(module, 0)->name, "f") == 0, "a body waits until it is asked for");
-    check(!emu_decode(module, 0, &error), "then an unknown opcode is refused");
-    check(error.line == 6 && strstr(error.text, "frobnicate"), "by line and name: %d: %s", error.line, error.text);
+    ok(module && strcmp(emu_entry(module, 0)->name, "f") == 0, "a body waits until it is asked for");
+    ok(!emu_decode(module, 0, &error), "then an unknown opcode is refused");
+    ok(error.line == 6 && strstr(error.text, "frobnicate"), "by line and name: %d: %s", error.line, error.text);
     const emu_error first = error;
-    check(!emu_decode(module, 0, &error) && error.line == first.line && !strcmp(error.text, first.text),
-          "and so each time it is asked for");
-    check(emu_decode(module, 1, &error) && error.line == 0, "the entry after it is not: %s", error.text);
-    check(emu_entry(module, 1)->instructions == 2, "it has %u instructions", emu_entry(module, 1)->instructions);
-    check(!emu_decode(module, 2, &error) && strstr(error.text, "no entry 2"), "none beyond them: %s", error.text);
-    check(!emu_decode(module, -1, &error) && strstr(error.text, "no entry -1"), "nor before: %s", error.text);
+    ok(!emu_decode(module, 0, &error) && error.line == first.line && !strcmp(error.text, first.text),
+       "and so each time it is asked for");
+    ok(emu_decode(module, 1, &error) && error.line == 0, "the entry after it is not: %s", error.text);
+    ok(emu_entry(module, 1)->instructions == 2, "it has %u instructions", emu_entry(module, 1)->instructions);
+    ok(!emu_decode(module, 2, &error) && strstr(error.text, "no entry 2"), "none beyond them: %s", error.text);
+    ok(!emu_decode(module, -1, &error) && strstr(error.text, "no entry -1"), "nor before: %s", error.text);
     emu_unload(module);
     const char open[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n{ ret; // }\n/* } */}\n";
-    check(!emu_load(open, sizeof open - 1, &error), "a body without an end is refused at once: %s", error.text);
+    ok(!emu_load(open, sizeof open - 1, &error), "a body without an end is refused at once: %s", error.text);
     const char late[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n.reg .b64 %rd<2>;\n"
                         "mov.u64 %rd1, later;\nret;\n}\n.global .u32 later;\n";
     module = emu_load(late, sizeof late - 1, &error);
-    check(module && !emu_decode(module, 0, &error) && error.line == 7, "a body sees what stands ahead of it: %s",
-          error.text);
+    ok(module && !emu_decode(module, 0, &error) && error.line == 7, "a body sees what stands ahead of it: %s",
+       error.text);
     emu_unload(module);
     error = (emu_error){0};
-    check(emu_load("", 0, &error) == NULL && error.text[0], "an empty text is refused: %s", error.text);
-    check(emu_load("\0\0\0", 3, &error) == NULL && error.text[0], "so are zero bytes: %s", error.text);
+    ok(emu_load("", 0, &error) == NULL && error.text[0], "an empty text is refused: %s", error.text);
+    ok(emu_load("\0\0\0", 3, &error) == NULL && error.text[0], "so are zero bytes: %s", error.text);
     emu_unload(NULL);
     emu_device_free(NULL);
 }
@@ -95,11 +83,11 @@ static void test_skipping(void) {
                 strstr(error.text, "wrong");
         emu_unload(module);
     }
-    check(right, "a body is skipped with its comments and strings wherever they stand, and its lines are counted");
+    ok(right, "a body is skipped with its comments and strings wherever they stand, and its lines are counted");
     emu_error error = {0};
     const char cut[] = HEAD ".entry f()\n{\nret;\n}\n.vers";
-    check(!emu_load(cut, sizeof cut - 1, &error) && error.line == 8 && strstr(error.text, "within a word"),
-          "a text that ends within a word is refused: %d: %s", error.line, error.text);
+    ok(!emu_load(cut, sizeof cut - 1, &error) && error.line == 8 && strstr(error.text, "within a word"),
+       "a text that ends within a word is refused: %d: %s", error.line, error.text);
 }
 
 /* Runs entry 0 with one warp and a buffer of words as its parameter; the words, which the device keeps. */
@@ -114,7 +102,7 @@ static const uint32_t *run_words(emu_device *device, const char *text, emu_modul
                          .checks = true};
     *module = emu_load(text, strlen(text), &error);
     emu_status status = *module ? emu_run(device, *module, &launch, &error) : EMU_REFUSED;
-    check(status == EMU_OK, "the program runs: %d: %s", error.line, error.text);
+    ok(status == EMU_OK, "the program runs: %d: %s", error.line, error.text);
     return emu_host_bytes(device, data);
 }
 
@@ -132,8 +120,8 @@ static void test_repeated_locations(void) {
     run_words(device, text, &module);
     for (int i = 0; i < 4; i++) {
         const emu_place *place = &emu_counts(device)->rows[i].place;
-        check(place->line == lines[i] && place->caller_line == callers[i], "instruction %d is of line %d, called at %d",
-              i, place->line, place->caller_line);
+        ok(place->line == lines[i] && place->caller_line == callers[i], "instruction %d is of line %d, called at %d", i,
+           place->line, place->caller_line);
     }
     emu_device_free(device);
     emu_unload(module);
@@ -152,25 +140,25 @@ static void test_dynamic_shared(void) {
     emu_module *module;
     const uint32_t *words = run_words(device, text, &module);
     uint32_t late = words[6], smem = words[0];
-    check(smem == late + 256, "it is aligned to 128 bytes: %u, and the static variable lies at %u", smem, late);
-    check(words[1] == smem + 8 && words[2] == smem && words[3] == 0, "so is every address in it");
-    check(words[4] == smem + 8 && words[5] == smem + 8, "and what a copy, a load and a register take it for");
+    ok(smem == late + 256, "it is aligned to 128 bytes: %u, and the static variable lies at %u", smem, late);
+    ok(words[1] == smem + 8 && words[2] == smem && words[3] == 0, "so is every address in it");
+    ok(words[4] == smem + 8 && words[5] == smem + 8, "and what a copy, a load and a register take it for");
     emu_device_free(device);
     emu_unload(module);
 }
 
 static void test_entries(const emu_module *module) {
-    check(emu_entry_count(module) == 2, "both entries are there");
-    check(emu_entry(module, -1) == NULL && emu_entry(module, 2) == NULL, "no entry beyond them");
+    ok(emu_entry_count(module) == 2, "both entries are there");
+    ok(emu_entry(module, -1) == NULL && emu_entry(module, 2) == NULL, "no entry beyond them");
     const emu_entry_info *info = emu_entry(module, 0);
     emu_error error;
-    check(emu_decode(module, 0, &error), "the first is decoded: %s", error.text);
-    check(strcmp(info->name, "scale") == 0 && info->params == 4, "the first is scale() with its parameters");
+    ok(emu_decode(module, 0, &error), "the first is decoded: %s", error.text);
+    ok(strcmp(info->name, "scale") == 0 && info->params == 4, "the first is scale() with its parameters");
     static const uint32_t offsets[] = {0, 8, 16, 24}, sizes[] = {1, 8, 2, 12};
-    check(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters lie at their natural alignment");
-    check(memcmp(info->param_sizes, sizes, sizeof sizes) == 0 && info->param_bytes == 36, "and have their sizes");
-    check(info->shared_bytes == 512 && info->max_threads == 64, "static shared memory and .maxntid are read");
-    check(info->instructions == 15, "%u instructions are counted", info->instructions);
+    ok(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters lie at their natural alignment");
+    ok(memcmp(info->param_sizes, sizes, sizeof sizes) == 0 && info->param_bytes == 36, "and have their sizes");
+    ok(info->shared_bytes == 512 && info->max_threads == 64, "static shared memory and .maxntid are read");
+    ok(info->instructions == 15, "%u instructions are counted", info->instructions);
 }
 
 static void test_buffers(void) {
@@ -181,13 +169,13 @@ static void test_buffers(void) {
     for (int i = 0; i < 1000; i++) {
         zero = zero && bytes[i] == 0;
     }
-    check(first && second && first % 256 == 0 && second % 256 == 0, "buffers are aligned to 256 bytes");
-    check(zero, "a new buffer holds zeros");
-    check(emu_host_bytes(device, first + 999) == bytes + 999, "host bytes are found inside of a buffer");
-    check(!emu_host_bytes(device, first + 1000) && !emu_host_bytes(device, first - 1) && !emu_host_bytes(device, 0),
-          "and nowhere else");
-    check(emu_alloc(device, "none", 0, EMU_BUFFER) == 0, "an empty buffer is refused");
-    check(emu_alloc(device, "huge", UINT64_MAX, EMU_BUFFER) == 0, "so is one that cannot be");
+    ok(first && second && first % 256 == 0 && second % 256 == 0, "buffers are aligned to 256 bytes");
+    ok(zero, "a new buffer holds zeros");
+    ok(emu_host_bytes(device, first + 999) == bytes + 999, "host bytes are found inside of a buffer");
+    ok(!emu_host_bytes(device, first + 1000) && !emu_host_bytes(device, first - 1) && !emu_host_bytes(device, 0),
+       "and nowhere else");
+    ok(emu_alloc(device, "none", 0, EMU_BUFFER) == 0, "an empty buffer is refused");
+    ok(emu_alloc(device, "huge", UINT64_MAX, EMU_BUFFER) == 0, "so is one that cannot be");
     emu_device_free(device);
 }
 
@@ -216,10 +204,10 @@ static void test_refused_launches(const emu_module *module) {
     for (int i = 0; i < 7; i++) {
         emu_error error = {0};
         emu_status status = emu_run(device, module, &bad[i], &error);
-        check(status == EMU_REFUSED && error.text[0], "%s: %s", names[i], error.text);
+        ok(status == EMU_REFUSED && error.text[0], "%s: %s", names[i], error.text);
     }
     emu_error error = {0};
-    check(emu_run(device, module, &good, &error) == EMU_OK, "the right launch runs after them");
+    ok(emu_run(device, module, &good, &error) == EMU_OK, "the right launch runs after them");
     emu_device_free(device);
 }
 
@@ -246,26 +234,25 @@ static void test_launches(const emu_module *module) {
         emu_status status = emu_run(device, module, &launch, &error);
         size_t findings = 1;
         (void)emu_findings(device, &findings);
-        check(status == EMU_OK && findings == 0, "%d host threads, schedule %d: nothing is found", i, i);
-        check(results_are_right(device, params.data), "%d host threads: results are right", i);
+        ok(status == EMU_OK && findings == 0, "%d host threads, schedule %d: nothing is found", i, i);
+        ok(results_are_right(device, params.data), "%d host threads: results are right", i);
         const emu_counters *counts = emu_counts(device);
         if (i == 0) {
             reference = *counts;
         }
         const emu_counter *a = &counts->total, *b = &reference.total;
-        check(a->executed == b->executed && a->lanes == b->lanes && a->wavefronts == b->wavefronts &&
-                  a->ideal == b->ideal && a->sectors == b->sectors && a->requests == b->requests &&
-                  a->bytes == b->bytes,
-              "%d host threads: the same counters", i);
+        ok(a->executed == b->executed && a->lanes == b->lanes && a->wavefronts == b->wavefronts &&
+               a->ideal == b->ideal && a->sectors == b->sectors && a->requests == b->requests && a->bytes == b->bytes,
+           "%d host threads: the same counters", i);
     }
-    check(reference.count == 15 && reference.total.executed == 15 * 2 * CTAS, "each instruction ran once in each warp");
-    check(reference.total.wavefronts == 2 * 2 * CTAS && reference.total.ideal == 2 * 2 * CTAS,
-          "shared memory has no conflict");
+    ok(reference.count == 15 && reference.total.executed == 15 * 2 * CTAS, "each instruction ran once in each warp");
+    ok(reference.total.wavefronts == 2 * 2 * CTAS && reference.total.ideal == 2 * 2 * CTAS,
+       "shared memory has no conflict");
     const emu_counter *store = &reference.rows[13];
-    check(strcmp(store->place.ptx, "st.global.u32 [%p], %v;") == 0 && store->requests == 2 * CTAS, "%s: %d requests",
-          store->place.ptx, (int)store->requests);
-    check(store->sectors == 4 * 2 * CTAS && reference.total.sectors == store->sectors, "of 4 sectors each");
-    check(store->lanes == COUNT && store->bytes == COUNT * 4, "of 4 bytes for each lane");
+    ok(strcmp(store->place.ptx, "st.global.u32 [%p], %v;") == 0 && store->requests == 2 * CTAS, "%s: %d requests",
+       store->place.ptx, (int)store->requests);
+    ok(store->sectors == 4 * 2 * CTAS && reference.total.sectors == store->sectors, "of 4 sectors each");
+    ok(store->lanes == COUNT && store->bytes == COUNT * 4, "of 4 bytes for each lane");
     for (int i = 0; i < 4; i++) {
         emu_device_free(devices[i]);
     }
@@ -276,19 +263,19 @@ static void test_findings(const emu_module *module) {
     emu_error error = {0};
     scale_params params = {.data = emu_alloc(device, "too small", COUNT * 4 - 4, EMU_OUTPUT), .pair = {0, 3, 0}};
     emu_launch launch = launch_of(&params);
-    check(emu_run(device, module, &launch, &error) == EMU_FINDINGS, "a store past the buffer is found");
+    ok(emu_run(device, module, &launch, &error) == EMU_FINDINGS, "a store past the buffer is found");
     size_t count = 0;
     const emu_finding *finding = emu_findings(device, &count);
-    check(count == 1 && finding->class_ == EMU_OUT_OF_BOUNDS && finding->count == 1, "once, as out-of-bounds");
-    check(finding->cta[0] == CTAS - 1 && finding->warp == 1 && finding->lane == 31, "by its CTA, warp and lane");
-    check(finding->address == params.data + COUNT * 4 - 4, "with the address");
-    check(strstr(finding->here.ptx, "st.global.u32") && finding->here.ptx_line == 23,
-          "and the instruction: line %d, %s", finding->here.ptx_line, finding->here.ptx);
-    check(strstr(finding->message, "too small") != NULL, "the message names the buffer");
+    ok(count == 1 && finding->class_ == EMU_OUT_OF_BOUNDS && finding->count == 1, "once, as out-of-bounds");
+    ok(finding->cta[0] == CTAS - 1 && finding->warp == 1 && finding->lane == 31, "by its CTA, warp and lane");
+    ok(finding->address == params.data + COUNT * 4 - 4, "with the address");
+    ok(strstr(finding->here.ptx, "st.global.u32") && finding->here.ptx_line == 23, "and the instruction: line %d, %s",
+       finding->here.ptx_line, finding->here.ptx);
+    ok(strstr(finding->message, "too small") != NULL, "the message names the buffer");
     params.data = emu_alloc(device, "right", COUNT * 4, EMU_OUTPUT);
     emu_status status = emu_run(device, module, &launch, &error);
     (void)emu_findings(device, &count);
-    check(status == EMU_FINDINGS && count == 1, "an output that another launch does not write is reported");
+    ok(status == EMU_FINDINGS && count == 1, "an output that another launch does not write is reported");
     emu_device_free(device);
 }
 
@@ -299,19 +286,19 @@ static void test_names(void) {
             distinct = distinct && strcmp(emu_class_name((emu_class)i), emu_class_name((emu_class)j)) != 0;
         }
     }
-    check(distinct, "every class of findings has its name");
+    ok(distinct, "every class of findings has its name");
     size_t rows = 0;
     bool complete = true;
     for (const emu_form *form; (form = emu_form_at(rows)); rows++) {
         complete = complete && form->opcode[0] && form->modifiers && form->operands && form->group[0] && form->note;
     }
-    check(complete && rows > 50, "the table of forms has %zu complete rows", rows);
+    ok(complete && rows > 50, "the table of forms has %zu complete rows", rows);
 }
 
 int main(void) {
     emu_error error = {0};
     emu_module *module = emu_load(program, sizeof program - 1, &error);
-    check(module != NULL, "the program loads: %s", error.text);
+    ok(module != NULL, "the program loads: %s", error.text);
     if (module) {
         test_loading();
         test_skipping();
@@ -325,6 +312,5 @@ int main(void) {
         test_names();
     }
     emu_unload(module);
-    printf("1..%d\n", tests);
-    return failures != 0;
+    return tap_done();
 }
