@@ -23,6 +23,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.config import KernelConfig
 
 RIGHT, WRONG, USAGE, SYSTEM, UNTRUSTED, CANNOT_RUN = 0, 1, 2, 3, 4, 77
 MEANING = {
@@ -33,6 +34,7 @@ MEANING = {
     CANNOT_RUN: "the back end can't run here",
 }
 TIMED_OUT = -1
+INFO_SECONDS = 60.0
 
 
 def cuda_program(name: str, otherwise: str) -> str:
@@ -121,6 +123,18 @@ def find(version: str, folder: Path | None = None) -> Path:
         there = ", ".join(built_versions(folder)) or "none"
         raise AnalysisError(f"{path} is not there: `make {version}` builds it; built are: {there}")
     return path
+
+
+def require_config(version: str, config: KernelConfig) -> None:
+    """Refuse a configuration that a version's executable does not hold, with those that it holds."""
+    path = find(version)
+    (info,) = checked(run(path, ["--info"], INFO_SECONDS)).records
+    built = [str(instance["config"]) for instance in info["instances"]]
+    if str(config) not in built:
+        raise AnalysisError(
+            f"{path}: the config {config} is not built; there are: {'; '.join(built)}; "
+            f'`make {version} KERNELS="{config}"` builds it'
+        )
 
 
 def chosen_versions(text: str | None) -> list[str]:

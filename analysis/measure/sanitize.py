@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.errors import DIFFERENT, DONE
+from analysis.ladder.config import parse_config
 from analysis.measure import executables
 from analysis.measure.executables import CANNOT_RUN, RIGHT, TIMED_OUT, Outcome
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -101,22 +102,29 @@ def table(found: Sequence[Finding]) -> Table:
 
 def _check(args: argparse.Namespace, tools: Sequence[str]) -> int:
     versions = executables.chosen_versions(args.versions)
+    chosen = parse_config(args.config) if args.config else None
+    if chosen:
+        for version in versions:
+            executables.require_config(version, chosen)
+    extra = (*SMALL, "--config", str(chosen)) if chosen else SMALL
+    dtypes = (chosen.dtype.name.lower(),) if chosen else ("fp16", "bf16")
     gpu = args.backend == "gpu" or (args.backend == "auto" and has_gpu(versions[0]))
     if not gpu:
         print("checked on the emulator, which finds races, unset data and bad accesses by itself", file=sys.stderr)
     found: list[Finding] = []
     for version in versions:
-        for dtype in ("fp16", "bf16"):
+        for dtype in dtypes:
             if gpu:
-                found += [on_gpu(version, dtype, tool) for tool in tools]
+                found += [on_gpu(version, dtype, tool, extra) for tool in tools]
             else:
-                found += [on_emulator(version, dtype, schedule) for schedule in range(args.schedules)]
+                found += [on_emulator(version, dtype, schedule, extra) for schedule in range(args.schedules)]
     print_table(table(found), args)
     return DIFFERENT if args.exit_code and any(one.found for one in found) else DONE
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
+    parser.add_argument("--config", metavar="CONFIG", help="short form of one that is built; the version's own without")
     parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where (auto)")
     parser.add_argument("--schedules", type=int, default=3, metavar="N", help="emulator: orders of warps to try (3)")
     parser.add_argument("--exit-code", action="store_true", help="status 1 when something was found")

@@ -88,6 +88,37 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_a_finding(fake: FakeBin, m
     assert main(["race", "--versions", "v01", "--backend", "gpu", "--exit-code"]) == 1
 
 
+SWIZZLED = "(BF16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles"
+PLAIN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+
+
+@pytest.mark.parametrize("command", ["race", "sanitize"])
+def test_a_configuration_that_is_not_built_is_refused(
+    command: str, fake: FakeBin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v01", gpu=False, configs={SWIZZLED: 1000.0})
+    fake.set("v02", gpu=False, configs={PLAIN: 1000.0})
+    for config, words in (
+        (SWIZZLED, f"v02: the config {SWIZZLED} is not built; there are: {PLAIN}; `make v02 KERNELS="),
+        ("bogus", "expected '(dtype, d_head, B_r, B_c, n_warps):', found 'bogus'"),
+    ):
+        assert main([command, "--versions", "v01,v02", "--config", config]) == 2
+        said = capsys.readouterr()
+        assert words in said.err and said.out == ""
+    assert not any("--backend" in call for call in fake.calls())
+
+
+def test_a_configuration_is_checked_in_its_own_element_type(
+    fake: FakeBin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for gpu in (False, True):
+        fake.set("v01", gpu=gpu, configs={SWIZZLED: 1000.0})
+        monkeypatch.setenv("FAKE_TOOL", f"0 {CLEAN_RACES}")
+        assert main(["race", "--versions", "v01", "--config", SWIZZLED, "--schedules", "1", "--exit-code"]) == 0
+        assert capsys.readouterr().out.count("clean") == 1
+        assert f"--config {SWIZZLED}" in fake.calls()[-1] and "--dtype bf16" in fake.calls()[-1]
+
+
 FINDINGS = """race at /x/common/ptx_sm80.cuh:25, called from /x/kernels/v04_interleave.cu:379, PTX line 527: cp.async
   CTA (0, 0, 0), warp 0, lane 0
   A race in shared memory at 0x8400
