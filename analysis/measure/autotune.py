@@ -471,10 +471,10 @@ def start_search(
     )
     found: dict[tuple[int, int, str], Record] = {}
     if args.resume and output.exists():
-        same = [r for r in records.read(output).records if r.raw["run"].get("plan") == plan]
+        same = [r for r in records.read(output).records if r.run.get("plan") == plan]
         if same:
             run = max(record.run_id for record in same)
-            found = {(r.raw["run"]["stage"], r.round, r.config): r for r in same if r.run_id == run}
+            found = {(r.run["stage"], r.round, r.config): r for r in same if r.run_id == run}
             print(f"resuming {run} with {len(found)} records", file=sys.stderr)
     return Search(version, problem, mine, output, {"id": run, "plan": plan}, found, deadline, args.quiet)
 

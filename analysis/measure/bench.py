@@ -157,17 +157,17 @@ def resumed(path: Path, plan: Plan) -> tuple[str, int, int]:
     """(run id, rounds done, last round number used) of the newest run with this plan; ("", 0, 0) without one."""
     if not path.exists():
         return "", 0, 0
-    mine = [record for record in records.read(path).records if record.raw["run"].get("plan") == plan.name()]
+    mine = [record for record in records.read(path).records if record.run.get("plan") == plan.name()]
     if not mine:
         return "", 0, 0
     run = max(record.run_id for record in mine)
     done: dict[int, set[Unit]] = {}
     for record in mine:
         if record.run_id == run:
-            label = str(record.raw["run"].get("label", ""))
+            label = str(record.run.get("label", ""))
             unit = Unit(record.subject, record.is_peer, record.problem.dtype, label)
             done.setdefault(record.round, set()).add(unit)
-    refused = {Unit(**unit) for record in mine for unit in record.raw["run"].get("refused", [])}
+    refused = {Unit(**unit) for record in mine for unit in record.run.get("refused", [])}
     whole = [number for number, units in done.items() if set(plan.units) <= units | refused]
     return run, len(whole), max(done)
 

@@ -143,7 +143,9 @@ def run_compare(args: argparse.Namespace) -> int:
         raise AnalysisError(f"--same-within {args.same_within:g}: must be a percentage from 0 to less than 100")
     try:
         if args.A.endswith(".jsonl") and args.B.endswith(".jsonl"):
-            first, second = (list(records.read(Path(name)).records) for name in (args.A, args.B))
+            logs = [records.read(Path(name)) for name in (args.A, args.B)]
+            records.refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
+            first, second = (list(log.records) for log in logs)
         elif args.source:
             first, second = recorded(args.A, args.B, args.source)
         else:

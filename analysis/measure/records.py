@@ -70,9 +70,15 @@ class Record:
     run_id: str  # "" for a record that no run ties to others
     round: int
 
+    @property
+    def run(self) -> dict[str, Any]:
+        """What bench or autotune added; empty for a record as an executable printed it."""
+        return self.raw.get("run") or {}
+
     def key(self) -> tuple[Any, ...]:
         """What is measured once in a run: two different records of one key contradict each other."""
-        return (self.run_id, self.round, self.subject, self.config, self.problem, self.device)
+        place = (self.run_id, self.round, str(self.run.get("stage")), str(self.run.get("label")))
+        return (*place, self.subject, self.config, self.problem, self.device)
 
 
 @dataclass(frozen=True)
@@ -98,14 +104,18 @@ def parse(raw: Any, where: str = "record") -> Record:
     if not isinstance(peer if version is None else version, str):
         raise RecordError(f"{where}: neither 'version' nor 'peer' names what was measured")
     timing = _object(raw, "timing", where) if raw.get("timing") is not None else {"samples_ns": []}
+    check, run = (_object(raw, name, where) if raw.get(name) is not None else {} for name in ("check", "run"))
     samples = _numbers(timing, "samples_ns", f"{where}: timing")
     clocks = _clocks(timing)
     if any(sample <= 0 for sample in samples):
         raise RecordError(f"{where}: timing.samples_ns holds a time that is not positive")
     if clocks and len(clocks) != len(samples):
         raise RecordError(f"{where}: {len(samples)} samples but {len(clocks)} clocks")
-    check = raw.get("check") or {}
-    run = raw.get("run") or {}
+    if not isinstance(run.get("id", ""), str):
+        raise RecordError(f"{where}: run.id = {run['id']!r}: must be a text")
+    error = check.get("max_error_over_bound")
+    if error is not None and type(error) not in (int, float):
+        raise RecordError(f"{where}: check.max_error_over_bound = {error!r}: must be a number")
     return Record(
         raw=raw,
         subject=str(version if version is not None else peer),
@@ -115,12 +125,12 @@ def parse(raw: Any, where: str = "record") -> Record:
         device=device_name(raw, where),
         samples_ns=samples,
         sm_clock_hz=clocks,
-        timed=_timed(timing, len(samples)),
-        discarded=int(timing.get("discarded") or 0),
+        timed=_timed(timing, len(samples), where),
+        discarded=_count(timing, "discarded", f"{where}: timing"),
         passed=_verdict(check),
-        error_over_bound=check.get("max_error_over_bound"),
+        error_over_bound=error,
         run_id=str(run.get("id", "")),
-        round=int(run.get("round", 0)),
+        round=_count(run, "round", f"{where}: run"),
     )
 
 
@@ -135,7 +145,7 @@ def parse_problem(raw: dict[str, Any], where: str = "problem") -> Problem:
     dtype = str(raw.get("dtype", "")).lower()
     if dtype not in ("fp16", "bf16"):
         raise RecordError(f"{where}.dtype = {raw.get('dtype')!r}: must be fp16 or bf16")
-    kind = raw.get("kind", "attention")
+    kind = str(raw.get("kind", "attention"))
     return Problem(kind=kind, dtype=dtype, dist=str(raw.get("dist", "normal")), **numbers)
 
 
@@ -169,13 +179,22 @@ def _verdict(check: dict[str, Any]) -> bool | None:
 def _clocks(timing: dict[str, Any]) -> tuple[float, ...]:
     """The SM clock of each sample; none when one of them could not be read."""
     clocks = timing.get("sm_clock_hz") or []
-    known = all(type(clock) in (int, float) and clock > 0 for clock in clocks)
+    known = isinstance(clocks, list) and all(type(clock) in (int, float) and clock > 0 for clock in clocks)
     return tuple(clocks) if known else ()
 
 
-def _timed(timing: dict[str, Any], kept: int) -> int:
+def _timed(timing: dict[str, Any], kept: int, where: str) -> int:
     """Samples that the kept ones were chosen from. Earlier tools wrote `kept_every`: one in so many was kept."""
-    return int(timing.get("kept_of") or kept) * int(timing.get("kept_every") or 1)
+    chosen_from, every = (_count(timing, name, f"{where}: timing") for name in ("kept_of", "kept_every"))
+    return (chosen_from or kept) * (every or 1)
+
+
+def _count(raw: dict[str, Any], name: str, where: str) -> int:
+    """A whole number, 0 where there is none."""
+    value = raw.get(name, 0)
+    if type(value) is not int or value < 0:
+        raise RecordError(f"{where}.{name} = {value!r}: must be a whole number, 0 or more")
+    return value
 
 
 def _object(raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:
@@ -202,7 +221,20 @@ def read(path: Path) -> Log:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             records.append(parse(load_line(line, f"{path}:{number}"), f"{path}:{number}"))
+    refuse_contradictions((record, str(path)) for record in records)
     return Log(path, tuple(records), torn)
+
+
+def refuse_contradictions(records: Iterable[tuple[Record, str]]) -> None:
+    """RecordError for two records of one place in one run with different contents; each comes with its file's name."""
+    claimed: dict[tuple[Any, ...], tuple[Record, str]] = {}
+    for record, name in records:
+        other, there = claimed.setdefault(record.key(), (record, name))
+        if record.run_id and record.raw != other.raw:
+            raise RecordError(
+                f"{name}: run {record.run_id} round {record.round} of {record.subject} on {record.problem} "
+                f"differs from the one in {there}: one of the two was edited or is of another run"
+            )
 
 
 def split_lines(path: Path) -> tuple[list[str], str]:
@@ -292,28 +324,13 @@ def merge(paths: Iterable[Path]) -> Merged:
     Exact duplicates and torn last lines are dropped and counted. Records of different GPU models, and two records that
     claim the same place of the same run with different contents, are errors.
     """
-    kept: dict[str, Record] = {}
-    claimed: dict[tuple[Any, ...], tuple[str, Path]] = {}
-    duplicates, torn = 0, []
-    for path in paths:
-        log = read(path)
-        if log.torn:
-            torn.append(path)
-        for record in log.records:
-            line = json.dumps(record.raw, sort_keys=True)
-            if line in kept:
-                duplicates += 1
-                continue
-            if record.run_id and record.key() in claimed:
-                raise RecordError(
-                    f"{path}: run {record.run_id} round {record.round} of {record.subject} on {record.problem} "
-                    f"differs from the one in {claimed[record.key()][1]}"
-                )
-            claimed[record.key()] = (line, path)
-            kept[line] = record
+    logs = [read(path) for path in paths]
+    refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
+    every = [record for log in logs for record in log.records]
+    kept = {json.dumps(record.raw, sort_keys=True): record for record in every}
     records = sorted(kept.values(), key=lambda r: (r.run_id, r.round, r.subject, r.config, r.problem))
     one_device(records)
-    return Merged(tuple(records), duplicates, tuple(torn))
+    return Merged(tuple(records), len(every) - len(kept), tuple(log.path for log in logs if log.torn))
 
 
 def one_device(records: Iterable[Record]) -> str:

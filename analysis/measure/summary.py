@@ -20,6 +20,7 @@ from analysis.measure.records import (
     merge,
     one_device,
     read,
+    refuse_contradictions,
     write_merged,
 )
 from analysis.measure.stats import Interval, Round, Series
@@ -45,7 +46,7 @@ class Row:
 
 def subject_name(record: Record) -> str:
     """The subject, with the label that tells two series of it apart."""
-    label = str((record.raw.get("run") or {}).get("label", ""))
+    label = str(record.run.get("label", ""))
     return f"{record.subject} {label}" if label else record.subject
 
 
@@ -235,6 +236,7 @@ def run_records(args: argparse.Namespace) -> int:
         )
         return DONE
     logs = [read(for_gpu(name)) for name in args.files]
+    refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
     found = [record for log in logs for record in log.records]
     if args.action == "check":
         for log in logs:

@@ -78,9 +78,9 @@ def measured(folder: Path, version: str) -> dict[KernelConfig, Stages]:
     newest = max((record.run_id for record in records), default="")
     found: dict[KernelConfig, Stages] = {}
     for record in records:
-        if record.run_id == newest and record.samples_ns:
+        if newest and record.run_id == newest and record.samples_ns:
             stages = found.setdefault(parse_short_form(record.config), {})
-            stages.setdefault(record.raw["run"]["stage"], {})[newest, record.round] = round_of(record)
+            stages.setdefault(record.run["stage"], {})[newest, record.round] = round_of(record)
     return found
 
 

@@ -154,6 +154,20 @@ def test_resume_goes_on_with_the_same_plan(fake: FakeBin, tmp_path: Path, capsys
     assert "nothing to resume" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("run_of_record", [{}, {"run": None}])
+def test_resume_passes_over_records_that_an_executable_wrote_by_itself(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str], run_of_record: dict[str, None]
+) -> None:
+    done = subprocess.run([fake.folder / "v01", "--json", "-"], capture_output=True, text=True, check=True)
+    path = tmp_path / "out.jsonl"
+    path.write_text(json.dumps(json.loads(done.stdout) | run_of_record) + "\n")
+    assert run(tmp_path, "--rounds", "1", "--resume") == 0
+    assert "nothing to resume: a new run" in capsys.readouterr().err
+    assert [record.run_id == "" for record in records.read(path).records] == [True, False, False]
+    assert run(tmp_path, "--rounds", "2", "--resume") == 0
+    assert "after 1 rounds" in capsys.readouterr().err
+
+
 def test_resume_knows_units_that_were_refused(fake: FakeBin, tmp_path: Path) -> None:
     fake.set("v00", status=2)
     run(tmp_path, "--rounds", "1")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.measure import records
@@ -212,6 +214,54 @@ def test_merge_refuses_records_that_contradict_each_other(tmp_path: Path) -> Non
     records.append(paths[1], [raw(seed=2)])
     with pytest.raises(RecordError, match=r"20260101T000000Z-aaaa round 1 of v07 .* differs"):
         records.merge(paths)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("command", ["records show", "records runs", "records check", "records merge", "compare"])
+def test_records_that_contradict_each_other_are_refused_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, together: bool
+) -> None:
+    paths = [str(tmp_path / f"{name}.jsonl") for name in "ab"]
+    records.append(Path(paths[0]), [raw(), raw(seed=2)] if together else [raw()])
+    records.append(Path(paths[1]), [raw()] if together else [raw(seed=2)])
+    end = ["-o", str(tmp_path / "merged.jsonl")] if command == "records merge" else []
+    assert main([*command.split(), *paths, *end]) == 2
+    said = capsys.readouterr()
+    assert "run 20260101T000000Z-aaaa round 1 of v07" in said.err and "differs" in said.err and said.out == ""
+    assert not (tmp_path / "merged.jsonl").exists()
+
+
+def test_what_a_run_measures_several_times_is_no_contradiction(tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    run = raw()["run"]
+    records.append(path, [raw(), raw(seed=2, run=run | {"label": "B"}), raw(seed=3, run=run | {"stage": 2}), raw()])
+    records.append(path, [raw(run=None), raw(run=None, seed=2)])
+    assert len(records.read(path).records) == 6
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-1, 1) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+PLACES = [(name,) for name in raw()] + [
+    (name, inner) for name, value in raw().items() if isinstance(value, dict) for inner in (*value, "kept_of")
+]
+
+
+@given(st.sampled_from(PLACES), json_values)
+def test_any_value_in_any_place_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
+    changed = raw()
+    if len(place) == 2:
+        changed[place[0]] = changed[place[0]] | {place[1]: value}
+    else:
+        changed[place[0]] = value
+    try:
+        record = records.parse(changed, "file:3")
+    except RecordError as error:
+        assert str(error).startswith("file:3")
+    else:
+        assert hash(record.key()) is not None and record.run.get("id", "") == record.run_id
 
 
 def test_merge_refuses_two_gpu_models(tmp_path: Path) -> None:
