@@ -119,7 +119,15 @@ def progress(steps: Sequence[Step]) -> Any:
             label=name,
         )
     axes.axhline(100, color=BLACK, linewidth=0.8, linestyle="--")
-    axes.annotate("FlashAttention-2", (-0.4, 100), va="bottom", fontsize=8)
+    axes.annotate(
+        "FlashAttention-2",
+        (1, 100),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+    )
     axes.set_xticks(range(len(steps)), [step.name for step in steps])
     axes.set_ylabel("% of FlashAttention-2, seq 4096")
     axes.set_ylim(0, None)
@@ -129,7 +137,7 @@ def progress(steps: Sequence[Step]) -> Any:
 
 
 def figures_by_version(steps: Sequence[Step]) -> Any:
-    """Instructions of the loop for each HMMA, registers and source lines changed, side by side."""
+    """Instructions of the loop per HMMA, registers and source lines changed, side by side."""
     there = [step for step in steps if step.parts]
     if not there:
         return _nothing("no listing in sass/ yet")
@@ -166,7 +174,7 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
 
 
 def loop_strips(steps: Sequence[Step], arch: str) -> Any:
-    """The KV loop of each version from left to right, an instruction a stroke, coloured by what it is for."""
+    """The KV loop of each version from left to right, one stroke per instruction, coloured by what it is for."""
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
@@ -182,13 +190,13 @@ def loop_strips(steps: Sequence[Step], arch: str) -> Any:
             axes.broken_barh(spans, (row - 0.38, 0.76), color=color, linewidth=0)
     axes.set_yticks(range(len(there)), [step.name for step in there])
     axes.invert_yaxis()
-    axes.set_xlabel(f"one pass through the KV loop, {arch}: instructions for each HMMA")
+    axes.set_xlabel(f"one pass through the KV loop, {arch}: instructions per HMMA")
     _kinds_legend(axes)
     return figure
 
 
 def loop_mix(steps: Sequence[Step], arch: str) -> Any:
-    """Instructions of the loop for each HMMA by what they are for, stacked."""
+    """Instructions of the loop per HMMA by what they are for, stacked."""
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
@@ -209,7 +217,7 @@ def loop_mix(steps: Sequence[Step], arch: str) -> Any:
 
 
 def stall_mix(steps: Sequence[Step], arch: str) -> Any:
-    """Stall counts of the loop for each HMMA by what the stalling instruction is for: one warp's issue time."""
+    """Stall counts of the loop per HMMA by what the stalling instruction is for: one warp's issue time."""
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
@@ -224,7 +232,7 @@ def stall_mix(steps: Sequence[Step], arch: str) -> Any:
         axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
     axes.set_xticks(range(len(there)), [step.name for step in there])
-    axes.set_ylabel(f"least issue cycles of one warp\nfor each HMMA, {arch}")
+    axes.set_ylabel(f"least issue cycles of one warp\nper HMMA, {arch}")
     _kinds_legend(axes)
     return figure
 
@@ -333,7 +341,7 @@ def load_distances(steps: Sequence[Step], arch: str) -> Any:
     axes.set_yticks(range(len(there)), [step.name for step in there])
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.25)
-    axes.set_xlabel(f"HMMAs between an LDSM and the instruction that waits for it, {arch}; a dot a wait")
+    axes.set_xlabel(f"HMMAs between an LDSM and the instruction that waits for it, {arch}; one dot per wait")
     return figure
 
 

@@ -26,6 +26,8 @@ from analysis.publish import overview
 from analysis.publish.overview import HEADLINE, Step
 
 OURS, PEER, ROOF, SOFT = "#2f6f9f", "#b5651d", "#555555", "#c9d6df"
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")  # of Okabe and Ito
+SHAPES = "os^Dv<>PX"  # of a length prime to the colours', so that many pairs come before the first returns
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory
 PEERS_SHOWN = {"fa2": "FlashAttention-2", "cudnn": "cuDNN"}
 
@@ -71,30 +73,43 @@ def run_of(found: Sequence[Record], problem: Problem, run_id: str | None = None)
 
 
 def ladder(run: Run) -> Any:
-    """A bar a version, with the ratio to the reference, and a line for each peer and for the peak of mma.sync."""
+    """A bar per version, and a line for each peer and for the peak of mma.sync. Figures stand outside the axes."""
     versions = [row for name, row in run.rows.items() if name not in PEERS_SHOWN and name[:1] == "v"]
     if not versions:
         raise AnalysisError(f"no version was measured at {run.problem}")
     figure, axes = _figure(max(6.0, 0.55 * len(versions) + 2), 3.6)
     places = range(len(versions))
-    bars = axes.bar(places, [row.tflops for row in versions], color=OURS, width=0.7)
-    labels = [f"{row.tflops:.0f}\n×{row.ratio.mid:.2f}" if row.ratio else f"{row.tflops:.0f}" for row in versions]
-    for text in axes.bar_label(bars, labels, fontsize=7, padding=2):
-        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-    axes.set_xticks(list(places), [row.subject for row in versions])
+    axes.bar(places, [row.tflops for row in versions], color=OURS, width=0.7)
+    ratios = [f"\n×{row.ratio.mid:.2f}" if row.ratio else "" for row in versions]
+    labels = [f"{row.subject}\n{row.tflops:.0f}{ratio}" for row, ratio in zip(versions, ratios, strict=True)]
+    axes.set_xticks(list(places), labels, fontsize=7)
     lines = {name: run.rows[peer].tflops for peer, name in PEERS_SHOWN.items() if peer in run.rows}
     if run.mma_peak:
         lines["measured peak of mma.sync"] = run.mma_peak
     for name, height in lines.items():
         color = ROOF if name.startswith("measured") else PEER
         axes.axhline(height, color=color, linewidth=1, linestyle="--")
-        axes.annotate(f"{name} {height:.0f}", (-0.6, height), fontsize=7, color=color, va="bottom")
+        _beside(axes, f"{name} {height:.0f}", height, color)
     axes.set_ylabel("TFLOP/s")
     axes.set_ylim(0, 1.12 * max([*lines.values(), *(row.tflops for row in versions)]))
     axes.set_xlim(-0.7, len(versions) - 0.3)
     against = f", × is speed over {PEERS_SHOWN.get(run.reference, run.reference)}" if run.reference in run.rows else ""
     axes.set_title(f"{run.device}, {run.problem}{against}", fontsize=8)
     return figure
+
+
+def _beside(axes: Any, text: str, height: float, color: str) -> None:
+    """The name of a horizontal line, right of the axes, where nothing crosses it."""
+    axes.annotate(
+        text,
+        (1, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        fontsize=7,
+        color=color,
+        va="center",
+    )
 
 
 # ---- the roofline ----------------------------------------------------------------------------------------------------
@@ -127,7 +142,7 @@ def shared_roof(run: Run) -> float:
 
 
 def neighbours(points: Sequence[Point], within: float = 0.04) -> list[list[Point]]:
-    """Points too near to each other to carry a label each, together; in the order of the versions."""
+    """Points that lie together share a sign of the legend; in the order of the versions."""
     groups: list[list[Point]] = []
     for point in points:
         for group in groups:
@@ -154,7 +169,7 @@ def ranges(names: Sequence[str]) -> str:
 
 
 def roofline(run: Run, points: Sequence[Point]) -> Any:
-    """Speed against FLOP a byte of shared memory, under its bandwidth and the measured peak of mma.sync."""
+    """Speed against FLOP per byte of shared memory, under its bandwidth and the measured peak of mma.sync."""
     if not points:
         raise AnalysisError("no version has both a record and modelled traffic (python3 -m analysis traffic --write)")
     slope = shared_roof(run)
@@ -163,10 +178,16 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
     peak = run.mma_peak or 0.0
     xs = [least, peak / slope, most] if peak and least < peak / slope < most else [least, most]
     axes.plot(xs, [min(slope * x, peak) if peak else slope * x for x in xs], color=ROOF, linewidth=1.2)
-    axes.annotate(f"shared memory {slope:.0f} TB/s", (least, slope * least), fontsize=7, color=ROOF, va="bottom")
+    offset = {"textcoords": "offset points", "fontsize": 7, "color": ROOF}
+    axes.annotate(f"shared memory {slope:.0f} TB/s", (least, slope * least), xytext=(16, -2), **offset)
     if peak:
-        axes.annotate(f"mma.sync {peak:.0f} TFLOP/s", (most, peak), fontsize=7, color=ROOF, ha="right", va="bottom")
-    axes.scatter([p.intensity for p in points], [p.tflops for p in points], color=OURS, s=16, zorder=3)
+        axes.annotate(f"mma.sync {peak:.0f} TFLOP/s", (most, peak), xytext=(0, 3), ha="right", **offset)
+    for number, group in enumerate(neighbours(points)):
+        color, sign = COLORS[number % len(COLORS)], SHAPES[number % len(SHAPES)]
+        name = ranges([point.version for point in group])
+        places = ([point.intensity for point in group], [point.tflops for point in group])
+        axes.scatter(*places, color=color, marker=sign, s=18, zorder=3, label=name)
+    axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis, low, high in ((axes.xaxis, least, most), (axes.yaxis, slope * least, peak or slope * most)):
@@ -174,32 +195,10 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
         axis.set_ticks([tick for tick in ticks if low <= tick <= high], minor=False)
         axis.set_ticks([], minor=True)
         axis.set_major_formatter("{x:g}")
-    axes.set_xlabel("FLOP for each byte of shared-memory wavefronts, modelled by the emulator")
+    axes.set_xlabel("FLOP per byte of shared-memory wavefronts, modelled by the emulator")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(f"{run.device}, {run.problem}", fontsize=8)
-    _label(figure, axes, points)
     return figure
-
-
-def _label(figure: Any, axes: Any, points: Sequence[Point]) -> None:
-    """Names right of the points, the highest first; one that would touch the name above it moves down."""
-    figure.canvas.draw()
-    to_points = 72 / figure.dpi
-    drawn: list[tuple[float, float]] = []  # where names stand, in points
-    for group in sorted(neighbours(points), key=lambda group: -max(p.tflops for p in group)):
-        place = (max(p.intensity for p in group), max(p.tflops for p in group))
-        x, y = (float(value) * to_points for value in axes.transData.transform(place))
-        wanted = min([y, *(other - 9 for at, other in drawn if abs(at - x) < 60 and other - 9 < y)])
-        drawn.append((x, wanted))
-        axes.annotate(
-            ranges([p.version for p in group]),
-            place,
-            fontsize=7,
-            va="center",
-            xytext=(14, wanted - y),
-            textcoords="offset points",
-            arrowprops={"arrowstyle": "-", "color": SOFT, "linewidth": 0.7},
-        )
 
 
 # ---- where the time goes ---------------------------------------------------------------------------------------------
@@ -236,7 +235,7 @@ def shares(run: Run, steps: Sequence[Step]) -> list[Share]:
 
 
 def time_chart(run: Run, found: Sequence[Share]) -> Any:
-    """A group of bars a version: the least time of each pipe as a share of the measured time of the loop."""
+    """A group of bars per version: the least time of each pipe as a share of the measured time of the loop."""
     if not found:
         raise AnalysisError(f"no version has both a record with clocks and a listing sass/*.{run.arch}.sass")
     names = sorted(
@@ -253,7 +252,7 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
     axes.set_xticks(range(len(found)), [f"{one.version}\n{one.cycles:.0f}" for one in found])
     axes.set_xlabel("version, and measured cycles of a sub-partition for one warp's pass through the loop", fontsize=8)
     axes.set_ylabel("least time of the pipe, % of measured")
-    axes.legend(fontsize=7, ncols=len(names), frameon=False, loc="lower left", bbox_to_anchor=(0, 0.98))
+    axes.legend(fontsize=7, ncols=len(names), frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0))
     axes.set_title(f"{run.device}, {run.problem}; bounds of the {run.arch} code", fontsize=8, pad=18)
     return figure
 

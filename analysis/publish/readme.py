@@ -32,17 +32,17 @@ def markers(part: str) -> tuple[str, str]:
 def ladder_table(steps: Sequence[Step], links: bool = True) -> Table:
     """One row a version, its name a link to its source on request."""
     gpus = sorted({gpu for step in steps for gpu in step.speeds})
-    columns = ("version", "idea", "parent", "lines changed", *(f"registers {arch}" for arch in ARCHS))
-    columns += (*(f"loop / HMMA {arch}" for arch in ARCHS), "wavefronts / ideal")
-    columns += tuple(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS)
+    columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
+    columns += (*(f"loop / HMMA {arch}" for arch in ARCHS), *(f"registers {arch}" for arch in ARCHS))
+    columns += ("wavefronts / ideal", "parent", "lines changed")
     rows: list[list[Cell]] = []
     for step in steps:
         header = step.version.header
         name = f"[{step.name}]({step.version.path.name})" if links else step.name
-        row: list[Cell] = [name, header.title, header.parent or MISSING]
-        row += [shown(step.changed), *(registers(step, arch) for arch in ARCHS)]
+        row: list[Cell] = [name, header.title, *speed_cells(step, gpus)]
         row += [shown(step.loop_per_matrix(arch), 2) for arch in ARCHS]
-        row += [wavefronts(step), *speed_cells(step, gpus)]
+        row += [*(registers(step, arch) for arch in ARCHS), wavefronts(step)]
+        row += [header.parent or MISSING, shown(step.changed)]
         rows.append(row)
     return Table(columns, rows)
 

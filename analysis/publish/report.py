@@ -26,9 +26,11 @@ from analysis.measure.records import Record, RecordError, latest_run, read
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import pictures, plot, predictions
-from analysis.publish.overview import ARCHS, PEER, Step, read_steps
+from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
 from analysis.publish.readme import MISSING, ladder_record, ladder_table, published_speed_table, published_table, shown
 from analysis.table import Cell, Table
+
+HEADLINE_TEXT = f"{HEADLINE.dtype}, batch {HEADLINE.batch}, {HEADLINE.heads} heads, seq {HEADLINE.seq}"
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def sections(folder: Path) -> list[Section]:
     page = [
         Section(
             "Versions",
-            "Each version at its own config. Wavefronts are modelled by the emulator, not measured; "
-            "of FA2 is the speed over FlashAttention-2's in the same run, fp16, batch 16, 16 heads, seq 4096.",
+            f"Each version at its own config. TFLOP/s are those of {HEADLINE_TEXT}. Speed / FA2 is the speed divided "
+            "by FlashAttention-2's in the same run, ± the half-width of the 95 % interval. Loop / HMMA is the number "
+            "of instructions in the KV loop per matrix instruction. Wavefronts / ideal is what the emulator models, "
+            "divided by the same accesses without bank conflicts.",
             [progress_picture(steps), ladder_table(steps, links=False), *speed_charts(steps)],
         )
     ]
@@ -109,26 +113,33 @@ def speed_charts(steps: Sequence[Step]) -> list[Block]:
             for step in steps
             if (speed := step.speeds.get(gpu)) and speed.ratio
         ]
-        alt = f"Speed over FlashAttention-2 on {gpu}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
-        charts.append(Chart(f"Speed over FlashAttention-2, {gpu}", alt, bars, mark=1.0))
+        title = f"Speed / FA2, {gpu.upper()}, {HEADLINE_TEXT}"
+        alt = f"{title}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
+        charts.append(Chart(title, alt, bars, mark=1.0))
     return charts
 
 
 def speed_section(gpu: str, records: tuple[Record, ...]) -> Section:
-    """Every problem of the newest run on one GPU."""
-    title = f"Speed on {gpu}"
-    try:
-        run = latest_run(records, [PEER] if any(record.subject == PEER for record in records) else [])
-    except RecordError:
+    """Every problem of the newest run on one GPU, a table per type: the headline's first."""
+    title = f"Speed on {gpu.upper()}"
+    said, tables = [], []
+    for dtype in dict.fromkeys((HEADLINE.dtype, "fp16", "bf16")):
+        of_type = [record for record in records if record.problem.dtype == dtype]
+        try:
+            run = latest_run(of_type, [PEER] if any(record.subject == PEER for record in of_type) else [])
+        except RecordError:
+            continue
+        found, reference = summary_rows([record for record in of_type if record.run_id == run])
+        said.append(f"{dtype}: run {run}, ratio to {reference}.")
+        tables.append(wide_table(found, reference))
+    if not tables:
         return Section(title, "No run is recorded.", [])
-    mine = [record for record in records if record.run_id == run]
-    found, reference = summary_rows(mine)
-    return Section(title, f"TFLOP/s and ratio to {reference}, run {run}.", [wide_table(found, reference)])
+    return Section(title, " ".join(["TFLOP/s by type and length, in brackets the ratio.", *said]), tables)
 
 
 def resource_section(steps: Sequence[Step]) -> Section:
     """Registers, local memory, shared memory and what they leave of an SM."""
-    columns = ("version", "arch", "config", "registers", "stack", "spill B", "LDL", "STL", "smem B", "CTAs an SM")
+    columns = ("version", "arch", "config", "registers", "stack", "spill B", "LDL", "STL", "smem B", "CTAs per SM")
     rows: list[list[Cell]] = []
     for step in steps:
         config = step.version.header.config
@@ -136,9 +147,9 @@ def resource_section(steps: Sequence[Step]) -> Section:
             rows.append([step.name, arch, str(config), row.registers, row.stack, row.spill_stores + row.spill_loads])
             rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
             rows[-1].append(occupancy_of(arch, row.registers, config).ctas)
-    text = "Of each version's own config. LDL and STL are counted in the code: no spills is not yet no local memory."
+    text = "Of each version's own config. LDL and STL are counted in the code: zero spills is not zero local memory."
     known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
-    alt = "Loop instructions for each HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
+    alt = "Loop instructions per HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
     picture = Picture("figures", "Loop, registers and source lines", alt, pictures.figures_by_version(steps))
     return Section("Registers and memory", text, [*([picture] if known else []), Table(columns, rows)])
 
@@ -156,7 +167,7 @@ def steps_section(steps: Sequence[Step]) -> Section:
             both = arch in step.parts and arch in parent.parts
             row.append(compare(parent.parts[arch], step.parts[arch]).verdict if both else MISSING)
         rows.append(row)
-    text = "Source lines added and removed, and what became of the KV loop, each version at its own config."
+    text = "Source lines added and removed, and what changed in the KV loop, each version at its own config."
     return Section("Steps", text, [Table(("step", "idea", "lines changed", *ARCHS), rows)])
 
 
@@ -164,11 +175,11 @@ def loop_section(steps: Sequence[Step], arch: str) -> Section:
     """Opcode families of the KV loop, one column a version."""
     there = [step for step in steps if arch in step.parts]
     bars = [(step.name, value, f"{value:.2f}") for step in there if (value := step.loop_per_matrix(arch))]
-    alt = f"Instructions of the KV loop for each HMMA, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
+    alt = f"Instructions of the KV loop per HMMA, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
     counts = [(step.name, count_instructions("loop", step.parts[arch].loop)) for step in there]
     table = counts_table(counts, per_matrix=False) if counts else Table(("opcode",), [])
-    text = "Instructions by family. !PT marks dummies that are never executed."
-    mix: Block = Picture(f"loop-{arch}", "Instructions for each HMMA by purpose", alt, pictures.loop_mix(there, arch))
+    text = "Instructions by family. !PT marks dummies that are never executed; they count in the total."
+    mix: Block = Picture(f"loop-{arch}", "Instructions per HMMA by purpose", alt, pictures.loop_mix(there, arch))
     return Section(f"KV loop, {arch}", text, [mix, table] if there else [table])
 
 
@@ -206,7 +217,7 @@ def predictions_section(steps: Sequence[Step]) -> Section:
     claims = predictions.judge(steps)
     text = (
         "Claims of the header blocks, written before measuring. A hit lies within the range given, near within about "
-        "twice that; machine code is judged on sm_80, time on the H200."
+        "twice that. Machine code is judged on sm_80, time on the H200 at the length that the claim names, or at 4096."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
 
@@ -257,16 +268,19 @@ STYLE = """
   :root { --back: #15181b; --text: #e4e6e8; --soft: #9aa2aa; --line: #363c42; --bar: #6aa5e8; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 80rem; background: var(--back); color: var(--text);
+body { margin: 0 auto; padding: 1rem; max-width: 100rem; background: var(--back); color: var(--text);
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 nav a { margin-right: 1rem; white-space: nowrap; } a { color: var(--bar); }
 p { max-width: 45rem; color: var(--soft); }
-.wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { white-space: nowrap; } td.number { text-align: right; } td.long { min-width: 13rem; }
-thead th { position: sticky; top: 0; background: var(--back); }
+.wide { overflow: auto; max-height: 95vh; margin: 1rem 0; }
+table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .35rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; }
+td.number { text-align: right; } td.long { min-width: 9.5rem; }
+@media (max-width: 40rem) { td.long { min-width: 6.5rem; } } @media print { .wide { max-height: none; } }
+thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
+td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
 figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-weight: 600; }
 svg { width: 100%; max-width: 40rem; height: auto; font: 12px system-ui, sans-serif; }
@@ -340,7 +354,7 @@ BAR_HEIGHT, LABEL_WIDTH, BAR_WIDTH, VALUE_WIDTH = 22, 60, 480, 70
 
 
 def _svg(chart: Chart) -> str:
-    """Bars from zero, each with its label and its value in figures."""
+    """Bars from zero, each with its label left of them and its value right of all, where no line crosses it."""
     most = max([value for _, value, _ in chart.bars] + ([chart.mark] if chart.mark else []))
     height = BAR_HEIGHT * len(chart.bars)
     width = LABEL_WIDTH + BAR_WIDTH + VALUE_WIDTH
@@ -349,7 +363,7 @@ def _svg(chart: Chart) -> str:
         length, y = BAR_WIDTH * value / most, row * BAR_HEIGHT
         shapes.append(f'<text x="{LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>')
         shapes.append(f'<rect x="{LABEL_WIDTH}" y="{y + 3}" width="{length:.1f}" height="{BAR_HEIGHT - 6}"/>')
-        shapes.append(f'<text x="{LABEL_WIDTH + length + 6:.1f}" y="{y + 15}">{html.escape(text)}</text>')
+        shapes.append(f'<text x="{width}" y="{y + 15}" text-anchor="end">{html.escape(text)}</text>')
     if chart.mark:
         x = LABEL_WIDTH + BAR_WIDTH * chart.mark / most
         shapes.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>')

@@ -4,7 +4,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
+from matplotlib.path import Path as MplPath
+from matplotlib.text import Text
 
 from analysis.emulate.lines import read_lines
 from analysis.files import root
@@ -12,7 +15,7 @@ from analysis.ladder.config import KernelConfig
 from analysis.machine_code.opcodes import KNOWN, MATRIX
 from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
-from analysis.publish import banks, overview, pictures, predictions, readme, space
+from analysis.publish import banks, overview, pictures, plot, predictions, readme, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
 from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 
@@ -197,6 +200,50 @@ def test_a_picture_of_the_loop_shows_the_figure_of_the_tables() -> None:
         figure = pictures.loop_mix(steps(), arch)
         tops = [text.get_text() for text in figure.axes[0].texts]
         assert tops == [readme.shown(step.loop_per_matrix(arch), 2) for step in steps()]
+
+
+def crossed(figure: Any) -> list[str]:
+    """Texts of a figure whose box is touched by a line that is drawn in its axes."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    found = []
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    for axes in figure.axes:
+        for line in axes.lines:
+            places = line.get_transform().transform(line.get_xydata())
+            if not len(line.get_xydata()):
+                continue
+            path = MplPath(places)
+            for text in texts:
+                box = text.get_window_extent(renderer)
+                if box.width and path.intersects_bbox(box.padded(-0.5), filled=False):
+                    found.append(text.get_text())
+    plt.close(figure)
+    return found
+
+
+def test_no_label_is_crossed_by_a_line() -> None:
+    run = plot.newest_run(root())
+    assert run
+    drawn = [
+        pictures.progress(steps()),
+        pictures.progress(steps()[:3]),
+        pictures.figures_by_version(steps()),
+        pictures.loop_mix(steps(), "sm_80"),
+        pictures.stall_mix(steps(), "sm_80"),
+        pictures.load_distances(steps(), "sm_80"),
+        pictures.predicted_and_measured(predictions.judge(steps())),
+        *(plot.draw(picture, run, steps()) for picture in plot.PICTURES),
+    ]
+    assert [crossed(figure) for figure in drawn] == [[]] * len(drawn)
+
+
+def test_a_crossed_label_is_found() -> None:
+    figure, axes = plt.subplots()
+    axes.axhline(1.0)
+    axes.annotate("crossed", (0.5, 1.0), va="center")
+    axes.annotate("free", (0.5, 0.5))
+    assert crossed(figure) == ["crossed"]
 
 
 def test_pictures_of_nothing_say_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.files import root
 from analysis.publish import pictures, report
-from analysis.publish.overview import read_steps
+from analysis.publish.overview import HEADLINE, read_steps
 from analysis.publish.report import Chart, Picture, Section, sections, to_html, to_markdown
 from analysis.table import Table
 
@@ -121,6 +121,48 @@ def test_the_page_of_the_repository_names_every_version() -> None:
     for path in sorted((root() / "kernels").glob("v*.cu")):
         assert f"| {path.name[:3]} " in text
     parsed(html)
+
+
+def rules() -> dict[str, str]:
+    """The declarations of the style sheet by selector; those of media queries are left out."""
+    plain = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", report.STYLE)
+    found: dict[str, str] = {}
+    for selectors, body in re.findall(r"([^{}]+)\{([^}]*)\}", plain):
+        for selector in selectors.split(","):
+            found[selector.strip()] = found.get(selector.strip(), "") + body
+    return found
+
+
+def test_headings_of_tables_wrap_and_stay_in_view() -> None:
+    """A sticky cell stays within the nearest ancestor that scrolls: that one must scroll in both directions."""
+    style = rules()
+    assert "nowrap" not in style["th"] + style.get("thead th", "") + style["table"]
+    assert "position: sticky" in style["thead th"] and "top: 0" in style["thead th"]
+    assert "overflow: auto" in style[".wide"] and "max-height" in style[".wide"]
+    assert "overflow" not in style["table"] and "collapse: separate" in style["table"]
+    assert "position: sticky" in style["td:first-child"] and "left: 0" in style["td:first-child"]
+
+
+def test_one_type_is_named_above_the_table_of_that_type() -> None:
+    page, _ = page_of_the_repository()
+    headline = HEADLINE.dtype
+    versions, speed = page[0], page[1]
+    charts = [block for block in versions.blocks if isinstance(block, Chart)]
+    assert headline in versions.text and charts and all(headline in chart.title for chart in charts)
+    tables = [block for block in speed.blocks if isinstance(block, Table)]
+    assert [{name.split()[0] for name in table.columns[1:]} for table in tables] == [{"fp16"}, {"bf16"}]
+    assert tables[0].columns[1].startswith(headline)
+
+
+def test_values_of_bars_stand_clear_of_the_mark() -> None:
+    """Text of 12 px is at most 8 px a character wide."""
+    bars = [(f"v{number:02}", value, f"{value:.3f}") for number, value in enumerate((0.2, 0.9, 0.97, 1.0, 1.3))]
+    text = to_html([Section("One", "Text.", [Chart("Bars", "what it shows", bars, mark=1.0)])])
+    (mark,) = [float(x) for x in re.findall(r'<line x1="([0-9.]+)"', text)]
+    texts = re.findall(r'<text x="([0-9.]+)"[^>]*text-anchor="end">([^<]*)</text>', text)
+    assert len(texts) == 2 * len(bars) == text.count("<text ")
+    for x, said in texts:
+        assert not float(x) - 8 * len(said) <= mark <= float(x), said
 
 
 def test_the_page_needs_no_record(
