@@ -244,7 +244,7 @@ def accepted_section(folder: Path) -> Section:
 
 TITLE = "flashladder: all versions"
 NOTHING = "Nothing is recorded yet."
-LONG = 18  # characters of a cell that gets a column of some width, on a phone too
+LONG = 14  # characters of a cell that gets a column of some width, on a phone too
 
 
 def to_markdown(page: Sequence[Section]) -> str:
@@ -277,8 +277,8 @@ p { max-width: 45rem; color: var(--soft); }
 table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .35rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; }
-td.number { text-align: right; } td.long { min-width: 9.5rem; }
-@media (max-width: 40rem) { td.long { min-width: 6.5rem; } } @media print { .wide { max-height: none; } }
+td.number { text-align: right; } td.long { min-width: 7.5rem; }
+@media (max-width: 40rem) { td.long { min-width: 5.5rem; } th, td { padding: .25rem .2rem; } } @media print { .wide { max-height: none; } }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
