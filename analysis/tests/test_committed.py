@@ -86,9 +86,7 @@ def test_the_exhaustive_search_found_the_four_that_the_search_found() -> None:
 def tried_speeds(path: Path) -> dict[tuple[str, str, str], dict[str, float]]:
     """Variant to TFLOP/s by run, dtype and length."""
     found: dict[tuple[str, str, str], dict[str, float]] = {}
-    for _, row in read_columns(
-        read_text(path), ["variant", "dtype", "seq", "tflops", "of_fa2", "samples", "run"], str(path)
-    ):
+    for _, row in read_columns(read_text(path), TRIED, str(path)):
         found.setdefault((row["run"], row["dtype"], row["seq"]), {})[row["variant"]] = float(row["tflops"])
     return found
 
