@@ -106,20 +106,27 @@ typedef enum emu_class {
     EMU_CLASSES
 } emu_class;
 
-/* A place in the program. Strings are borrowed from the module. */
-typedef struct emu_place {
-    int ptx_line;     /* 0 where there is none */
-    const char *ptx;  /* text of the instruction, "" where there is none */
-    const char *file; /* CUDA source, "" where there is no .loc */
+/* A line of CUDA source, and the line that its function was inlined at: from `.loc ... inlined_at`. */
+typedef struct emu_frame {
+    const char *file; /* as .file says it */
     int line;
-    const char *caller_file; /* where the code was inlined, "" where it was not; the outermost call */
-    int caller_line;
+    const struct emu_frame *caller; /* NULL in the kernel itself */
+} emu_frame;
+
+/* A place in the program. What it points to is borrowed from the module. */
+typedef struct emu_place {
+    int ptx_line;           /* 0 where there is none */
+    const char *ptx;        /* text of the instruction, "" where there is none */
+    const emu_frame *frame; /* the innermost; NULL where there is no .loc */
+    const emu_frame *own;   /* of these frames the innermost in the file of the kernel itself; NULL likewise */
 } emu_place;
 
-/* Findings are grouped by class and the two places; the first in CTA order is described, all are counted. */
+/* Findings are grouped by class and the own lines of the two places, those of a race in either order (by the
+ * instructions where there are no lines): a loop that is unrolled 64 times has one finding for a missing barrier. The
+ * first in CTA order is described. */
 typedef struct emu_finding {
     emu_class class_;
-    uint64_t count;  /* occurrences */
+    uint64_t count;  /* occurrences, of all instructions of the lines */
     emu_place here;  /* the instruction at which it was found */
     emu_place other; /* its counterpart: the other access of a race, the cp.async in flight */
     uint32_t cta[3];

@@ -39,12 +39,18 @@ static size_t append(char *out, size_t bytes, size_t used, const char *format, .
     return used + (more > 0 ? (size_t)more : 0);
 }
 
+/* The own line, the PTX, and where the code was inlined, from the inside out. */
 static size_t append_place(char *out, size_t bytes, size_t used, const emu_place *place) {
-    if (place->line) used = append(out, bytes, used, " at %s:%d", place->file, place->line);
-    if (place->caller_line)
-        used = append(out, bytes, used, ", called from %s:%d", place->caller_file, place->caller_line);
+    if (place->own) used = append(out, bytes, used, " at %s:%d", place->own->file, place->own->line);
     if (place->ptx_line)
-        used = append(out, bytes, used, "%s PTX line %d: %s", place->line ? "," : " at", place->ptx_line, place->ptx);
+        used = append(out, bytes, used, "%s PTX line %d: %s", place->own ? "," : " at", place->ptx_line, place->ptx);
+    if (!place->frame || !place->frame->caller) return used;
+    used = append(out, bytes, used, "\n  inlined:");
+    for (const emu_frame *f = place->frame; f; f = f->caller) {
+        const char *slash = strrchr(f->file, '/');
+        used =
+            append(out, bytes, used, "%s %s:%d", f == place->frame ? "" : " in", slash ? slash + 1 : f->file, f->line);
+    }
     return used;
 }
 
@@ -70,10 +76,16 @@ static char *compose(const machine *m, const finding_record *record, const char 
     return strdup(text);
 }
 
+bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b) {
+    if (a->class_ != b->class_) return false;
+    if (emu_same_line(code, a->here, b->here) && emu_same_line(code, a->other, b->other)) return true;
+    return a->class_ == EMU_RACE && emu_same_line(code, a->here, b->other) && emu_same_line(code, a->other, b->here);
+}
+
 static finding_record *find_record(machine *m, emu_class class_, uint32_t other) {
+    const finding_record wanted = {.class_ = class_, .here = m->here, .other = other};
     for (size_t i = 0; i < m->finding_count; i++) {
-        finding_record *each = &m->findings[i];
-        if (each->class_ == class_ && each->here == m->here && each->other == other) return each;
+        if (emu_same_cause(m->code, &m->findings[i], &wanted)) return &m->findings[i];
     }
     return NULL;
 }

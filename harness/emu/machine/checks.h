@@ -17,6 +17,9 @@ __attribute__((format(printf, 8, 9))) void emu_report(machine *m, emu_class clas
                                                       int lane, int other_thread, uint64_t address, const char *format,
                                                       ...);
 
+/* Whether two findings have one cause: the same class and the same two lines, in a race in either order. */
+bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b);
+
 /* Every function below is called with checks on only. address is that of shared memory. */
 bool emu_shadow_create(machine *m);
 void emu_shadow_start_cta(machine *m);

@@ -1,4 +1,5 @@
 /* device.c - devices: their buffers, and the findings and counters that a launch leaves there. */
+#include "checks.h"
 #include "launch.h"
 
 #include <inttypes.h>
@@ -89,7 +90,7 @@ static bool add_finding(emu_device *device, const emu_finding *finding) {
     return true;
 }
 
-/* All records of all workers in CTA order; equal ones are counted into the first. */
+/* All records of all workers in CTA order; those of one cause are counted into the first. */
 bool emu_merge_findings(crew *c, worker *workers, int count) {
     size_t total = 0;
     for (int i = 0; i < count; i++) total += workers[i].machine.finding_count;
@@ -108,9 +109,7 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
         finding_record *r = &all[i];
         if (!r->message) continue;
         for (size_t k = i + 1; k < total; k++) {
-            bool same =
-                all[k].message && all[k].class_ == r->class_ && all[k].here == r->here && all[k].other == r->other;
-            if (!same) continue;
+            if (!all[k].message || !emu_same_cause(c->code, &all[k], r)) continue;
             r->count += all[k].cta > fault ? 0 : all[k].count;
             free(all[k].message);
             all[k].message = NULL;
@@ -176,7 +175,8 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
     uint32_t at = r ? atomic_load(&r->instruction) : 0;
     emu_place place = emu_place_of(c->code, at - 1);
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
-    if (place.line) used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.file, place.line);
+    if (place.own)
+        used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.own->file, place.own->line);
     if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
     uint64_t bytes = granules * OUTPUT_GRANULE;
     if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;

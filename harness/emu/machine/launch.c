@@ -221,8 +221,8 @@ static void report_deadlock(machine *m) {
         }
         emu_place place = emu_place_of(m->code, at);
         size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i, place.line,
-                 place.ptx_line, place.ptx);
+        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i,
+                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
     }
     emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
                polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."

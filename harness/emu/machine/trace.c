@@ -101,8 +101,11 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
     if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES) return false;
     if (!t->line_first && !t->line_last) return true;
     emu_place place = emu_place_of(m->code, o->instruction);
-    bool here = place.line >= t->line_first && place.line <= t->line_last;
-    return here || (place.caller_line >= t->line_first && place.caller_line <= t->line_last);
+    for (const emu_frame *f = place.frame; f; f = f->caller) {
+        bool own_file = f->file == place.own->file;
+        if (own_file && f->line >= t->line_first && f->line <= t->line_last) return true;
+    }
+    return false;
 }
 
 static uint64_t lane_value(const warp *w, const op *o, int i, int bits, int lane) {
@@ -161,9 +164,11 @@ void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
     emu_place place = emu_place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
-        const char *slash = strrchr(place.file, '/');
         fprintf(out, "cta %" PRIu64 " warp %d  ", m->cta_index, w->index);
-        if (place.line) fprintf(out, "%s:%d  ", slash ? slash + 1 : place.file, place.line);
+        if (place.own) {
+            const char *slash = strrchr(place.own->file, '/');
+            fprintf(out, "%s:%d  ", slash ? slash + 1 : place.own->file, place.own->line);
+        }
         fprintf(out, "[%d]  %s", place.ptx_line, place.ptx);
         if (mask != ALL_LANES) fprintf(out, "   lanes 0x%08x", mask);
         fprintf(out, "\n");

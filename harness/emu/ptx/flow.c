@@ -254,10 +254,11 @@ static void find_regions(flow *f) {
     }
     for (int i = 0; i < f->loop_count; i++) {
         emu_place place = emu_place_of(code, f->loops[i].latch_instruction);
-        bool inlined = place.caller_line > 0;
         char name[160];
-        snprintf(name, sizeof name, "loop at %.100s:%d", base_name(inlined ? place.caller_file : place.file),
-                 inlined ? place.caller_line : place.line);
+        if (place.own)
+            snprintf(name, sizeof name, "loop at %.100s:%d", base_name(place.own->file), place.own->line);
+        else
+            snprintf(name, sizeof name, "loop at PTX line %d", place.ptx_line);
         code->regions[i] = (emu_region){emu_load_text(f->load, name, strlen(name)), f->loops[i].depth};
     }
     code->region_count = (size_t)f->loop_count;

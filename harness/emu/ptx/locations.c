@@ -44,7 +44,7 @@ static int enter_location(parser *p, int index, int parent) {
     /* a .file may stand in the body too: the number stands in until its end */
     const char *stand_in = (const char *)(uintptr_t)(place->file + 1);
     code->locations[code->location_count] =
-        (location){stand_in, (int)place->line, (int)place->column, parent, place->newest};
+        (location){{stand_in, (int)place->line, NULL}, NULL, (int)place->column, parent, place->newest};
     return place->latest = place->newest = (int)code->location_count++;
 }
 
@@ -141,10 +141,15 @@ void emu_parse_loc(parser *p) {
     if (known && whole) *known = (known_loc){text, length, p->current_location, place, parent, caller};
 }
 
-void emu_name_files(parser *p) {
+/* A caller stands before what is inlined at it, so that one pass links all frames. */
+void emu_link_locations(parser *p) {
+    location *all = p->code->locations;
     for (size_t i = 0; i < p->code->location_count; i++) {
-        location *at = &p->code->locations[i];
-        const char *name = p->files[(uintptr_t)at->file - 1];
-        at->file = name ? name : "";
+        location *at = &all[i], *caller = at->parent >= 0 ? &all[at->parent] : NULL;
+        const char *name = p->files[(uintptr_t)at->frame.file - 1];
+        at->frame.file = name ? name : "";
+        at->frame.caller = caller ? &caller->frame : NULL;
+        /* the own frame of a caller is of the kernel's file */
+        at->own = caller && at->frame.file != caller->own->file ? caller->own : &at->frame;
     }
 }

@@ -8,7 +8,7 @@ void emu_parse_file(parser *p);
 /* From the token .loc itself. */
 void emu_parse_loc(parser *p);
 void emu_forget_locations(parser *p);
-/* Until its end, the locations of a body hold the numbers of files. */
-void emu_name_files(parser *p);
+/* At the end of a body, before which its locations hold the numbers of files: name the files and link the frames. */
+void emu_link_locations(parser *p);
 
 #endif

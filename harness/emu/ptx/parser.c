@@ -310,7 +310,7 @@ void emu_parse_entry_body(loader *load, entry *code) {
     p->decoder = emu_decode_begin(load, code);
     parse_body(p);
     emu_decode_end(p->decoder);
-    emu_name_files(p);
+    emu_link_locations(p);
     code->info.shared_bytes = code->shared_bytes;
     code->variables = p->module->variables;
     code->variable_bytes = p->module->variable_bytes;

@@ -12,20 +12,24 @@ const emu_entry_info *emu_entry(const emu_module *module, int index) {
 }
 
 emu_place emu_place_of(const entry *code, uint32_t instruction_index) {
-    emu_place place = {0, "", "", 0, "", 0};
+    emu_place place = {.ptx = ""};
     if (instruction_index >= code->instruction_count) return place;
     const instruction *in = &code->instructions[instruction_index];
     place.ptx_line = in->line;
     place.ptx = in->text;
     if (in->location < 0) return place;
-    const location *at = &code->locations[in->location];
-    place.file = at->file;
-    place.line = at->line;
-    if (at->parent < 0) return place;
-    while (at->parent >= 0) at = &code->locations[at->parent];
-    place.caller_file = at->file;
-    place.caller_line = at->line;
+    place.frame = &code->locations[in->location].frame;
+    place.own = code->locations[in->location].own;
     return place;
+}
+
+bool emu_same_line(const entry *code, uint32_t a, uint32_t b) {
+    if (a == b) return true;
+    if (a >= code->instruction_count || b >= code->instruction_count) return false;
+    const int at = code->instructions[a].location, bt = code->instructions[b].location;
+    if (at < 0 || bt < 0) return false;
+    const emu_frame *x = code->locations[at].own, *y = code->locations[bt].own;
+    return x->line == y->line && x->file == y->file;
 }
 
 static const char *const special_names[SPECIAL_COUNT] = {

@@ -92,8 +92,9 @@ typedef struct symbol {
 /* ---- instructions ---- */
 
 typedef struct location {
-    const char *file;
-    int line, column;
+    emu_frame frame;
+    const emu_frame *own; /* see emu_place */
+    int column;
     int parent; /* location of the call this was inlined at, -1 for none */
     int older;  /* location of the same place that was inlined elsewhere, -1 for none */
 } location;
@@ -239,6 +240,8 @@ struct emu_module {
 };
 
 emu_place emu_place_of(const entry *code, uint32_t instruction_index);
+/* Whether both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
+bool emu_same_line(const entry *code, uint32_t a, uint32_t b);
 /* "%tid.x" */
 const char *emu_special_name(special_register which);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */

@@ -54,7 +54,7 @@ def message(folder: Path) -> str:
     source = folder / "reverse.ptx"
     source.write_text(EXAMPLE.replace("    @MISSING bar.sync 0;\n", ""))
     output = run(str(source), "--block", "64", "--arg", "out:u32:64")
-    return next(part for part in output.split("\n\n") if part.startswith("race") and "ld.shared" in part.split("\n")[0])
+    return next(part for part in output.split("\n\n") if part.startswith("race"))
 
 
 def generate(page: str, folder: Path) -> str:

@@ -114,14 +114,18 @@ static void test_repeated_locations(void) {
     static const char text[] = HEAD ".file 1 \"a.cu\"\n.entry f(.param .u64 data)\n{\n.reg .b32 %r;\n" INLINED(50)
         INLINED(60) INLINED(50) ".loc 1 20 1, function_name $L0, inlined_at 1 60 1\nmov.u32 %r, 2;\nret;\n}\n";
 #undef INLINED
-    static const int lines[] = {5, 5, 5, 20}, callers[] = {50, 60, 50, 60};
+    static const int lines[] = {5, 5, 5, 20}, outermost[] = {50, 60, 50, 60}, depths[] = {3, 3, 3, 2};
     emu_device *device = emu_device_new();
     emu_module *module;
     run_words(device, text, &module);
     for (int i = 0; i < 4; i++) {
         const emu_place *place = &emu_counts(device)->rows[i].place;
-        ok(place->line == lines[i] && place->caller_line == callers[i], "instruction %d is of line %d, called at %d", i,
-           place->line, place->caller_line);
+        const emu_frame *frame = place->frame;
+        int depth = 1;
+        for (; frame->caller; frame = frame->caller) depth++;
+        ok(place->frame->line == lines[i] && frame->line == outermost[i] && depth == depths[i],
+           "instruction %d is of line %d, inlined at line %d, %d deep", i, place->frame->line, frame->line, depth);
+        ok(place->own == place->frame, "all of its frames are of one file");
     }
     emu_device_free(device);
     emu_unload(module);

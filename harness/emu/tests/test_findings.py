@@ -387,7 +387,9 @@ def test_checks_off_finds_no_race(tmp_path: Path) -> None:
 def test_run_ends_at_the_first_finding(tmp_path: Path) -> None:
     """Two loads from shared memory that nothing has written, in each of two warps."""
     path = tmp_path / "twice.ptx"
-    path.write_text(entry(START + "ld.shared.u32 %x, [%s];\nld.shared.u32 %y, [%s+256];", directives=SHARED))
+    path.write_text(
+        entry(START + "ld.shared.u32 %x, [%s];\n.loc 1 11 0\nld.shared.u32 %y, [%s+256];", directives=SHARED)
+    )
     whole, first = ptxrun(path, "--block", 64), ptxrun(path, "--block", 64, "--first")
     assert (whole.returncode, whole.stderr.count("PTX line")) == (1, 2), whole.stderr
     assert (first.returncode, first.stderr.count("PTX line")) == (3, 1), first.stderr

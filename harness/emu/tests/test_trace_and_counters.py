@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,58 @@ def test_the_parts_of_a_trace_have_no_order(tmp_path: Path) -> None:
     assert {line.split()[1] for line in trace(tmp_path, "warp=1") if line.startswith("cta ")} == {"0", "1"}
     heads = [line for line in trace(tmp_path, "cta=0,warp=0,lines=6-7") if line.startswith("cta ")]
     assert {line.split()[4] for line in heads} == {"lesson.cu:6", "lesson.cu:7"}
+
+
+# A store that ops.cuh wraps, unrolled twice in a function of the kernel's file, and a load of another thread's word.
+INLINED = """.reg .b32 %t, %s, %x;
+.loc 1 50 0
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+mad.lo.u32 %s, %t, 4, %s;
+.loc 1 20 0, function_name $fill, inlined_at 1 50 0
+.loc 2 3 0, function_name $store, inlined_at 1 20 0
+st.shared.u32 [%s], %t;
+.loc 1 20 0, function_name $fill, inlined_at 1 50 0
+.loc 2 3 0, function_name $store, inlined_at 1 20 0
+st.shared.u32 [%s+256], %t;
+.loc 1 51 0
+xor.b32 %s, %s, 128;
+.loc 1 30 0, function_name $read, inlined_at 1 51 0
+ld.shared.u32 %x, [%s];
+ld.shared.u32 %x, [%s+256];"""
+TWO_FILES = '.file 1 "lib/lesson.cu"\n.file 2 "lib/ops.cuh"\n.shared .align 16 .b8 smem[4096];'
+
+
+def test_counters_and_findings_stand_at_the_innermost_line_of_the_own_file(tmp_path: Path) -> None:
+    path, table = tmp_path / "inlined.ptx", tmp_path / "counters.csv"
+    path.write_text(entry(INLINED, directives=TWO_FILES))
+    done = ptxrun(path, "--block", 64, "--counters", "--counters-csv", table)
+    lines = {row.split()[0]: int(row.split()[1]) for row in done.stdout.splitlines() if row.startswith("lesson.cu:")}
+    assert lines == {
+        "lesson.cu:20": 4,
+        "lesson.cu:30": 6,
+        "lesson.cu:50": 6,
+        "lesson.cu:51": 2,
+    }  # the last ret is of line 30
+    with table.open(newline="") as file:
+        store = next(row for row in csv.DictReader(file) if row["ptx"].startswith("st.shared"))
+    places = [store[key] for key in ("file", "line", "own_file", "own_line")]
+    assert places == ["lib/ops.cuh", "3", "lib/lesson.cu", "20"]
+    assert done.returncode == 1 and "2 findings: race (128 times), uninitialised-shared (64 times)" in done.stderr, done.stderr
+    assert re.search(r"^race at lib/lesson\.cu:(20|30), PTX line \d+: ", done.stderr)
+    assert "inlined: ops.cuh:3 in lesson.cu:20 in lesson.cu:50\n" in done.stderr
+    assert "inlined: lesson.cu:30 in lesson.cu:51\n" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["v01", "v18", "v25"])
+def test_no_line_of_a_version_collects_the_work_of_others(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    arguments = [ROOT / f"bin/{version}", "--backend", "emu", "--no-check", "--counters", "--quiet", "--json", path]
+    subprocess.run(arguments, check=True, capture_output=True, timeout=60)
+    rows = json.loads(path.read_text())["counters"]["lines"]
+    executed = sorted((row["executed"] for row in rows), reverse=True)
+    assert len(rows) > 40 and executed[0] < 0.4 * sum(executed)
+    assert all(row["file"].startswith(f"{version}_") for row in rows)
 
 
 def counters(folder: Path, stride: int) -> dict[str, dict[str, str]]:

@@ -22,7 +22,7 @@ void emu_print_forms(FILE *to) {
     }
 }
 
-/* The heading of a row. A source line is that of the kernel itself, not of a wrapper that was inlined into it. */
+/* The heading of a row. A source line is the innermost of the kernel's own file, not that of a wrapper in a header. */
 static emu_tally heading_of(const emu_counters *counters, const emu_counter *row, emu_tally_key key) {
     const emu_place *place = &row->place;
     if (key == EMU_BY_REGION) {
@@ -30,10 +30,9 @@ static emu_tally heading_of(const emu_counters *counters, const emu_counter *row
         return (emu_tally){.name = region->name, .depth = region->depth};
     }
     if (key == EMU_BY_GROUP) return (emu_tally){.name = row->group};
-    bool inlined = place->caller_file[0] != 0;
-    const char *file = inlined ? place->caller_file : place->file, *slash = strrchr(file, '/');
-    if (file[0] == 0) return (emu_tally){.name = "PTX line", .line = place->ptx_line};
-    return (emu_tally){.name = slash ? slash + 1 : file, .line = inlined ? place->caller_line : place->line};
+    if (!place->own) return (emu_tally){.name = "PTX line", .line = place->ptx_line};
+    const char *slash = strrchr(place->own->file, '/');
+    return (emu_tally){.name = slash ? slash + 1 : place->own->file, .line = place->own->line};
 }
 
 static int by_name_and_line(const void *left, const void *right) {
@@ -97,18 +96,20 @@ bool emu_print_counters(FILE *to, const emu_counters *counters) {
 }
 
 void emu_write_counters(FILE *to, const emu_counters *counters) {
-    fputs("ptx_line,file,line,caller_file,caller_line,region,group,executed,lanes,wavefronts,ideal,sectors,requests,"
+    fputs("ptx_line,file,line,own_file,own_line,region,group,executed,lanes,wavefronts,ideal,sectors,requests,"
           "bytes,ptx\n",
           to);
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         const emu_place *place = &row->place;
+        const emu_frame none = {.file = ""}, inner = place->frame ? *place->frame : none,
+                        own = place->own ? *place->own : none;
         fprintf(to,
                 "%d,%s,%d,%s,%d,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
                 ",\"%s\"\n",
-                place->ptx_line, place->file, place->line, place->caller_file, place->caller_line,
-                counters->regions[row->region].name, row->group, row->executed, row->lanes, row->wavefronts, row->ideal,
-                row->sectors, row->requests, row->bytes, place->ptx);
+                place->ptx_line, inner.file, inner.line, own.file, own.line, counters->regions[row->region].name,
+                row->group, row->executed, row->lanes, row->wavefronts, row->ideal, row->sectors, row->requests,
+                row->bytes, place->ptx);
     }
 }
 
