@@ -3,7 +3,7 @@
  * parent    v02
  * idea      start each copy one step early: V[j] during Q K[j]^T, K[j + 1] during the softmax and P V of block j
  * predict   loop about 740 instructions on sm_80, two barriers instead of three; 5 % faster than v02
- * measured  logs/bench/h200.jsonl
+ * claims    loop@sm_80=740±2% speedup@4096=1.05±0.01
  * config    (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_0_0_tiles
  * arch      sm_80
  */

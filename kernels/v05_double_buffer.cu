@@ -3,7 +3,7 @@
  * parent    v04
  * idea      two sets of registers for the slices: read slice t + 1 from shared memory before the mma of slice t
  * predict   loop within 10 instructions of v04 on sm_80, 10 to 20 registers more; time unchanged at this tile
- * measured  logs/bench/h200.jsonl
+ * claims    loop_change@sm_80=0±10 registers_change@sm_80=10..20 speedup@4096=1±0.01
  * config    (FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer
  * arch      sm_80
  */

@@ -3,7 +3,7 @@
  * parent    v13
  * idea      O is written once and read by nobody here: let its lines take no place in L1
  * predict   loop unchanged, 16 stores carry another policy; time unchanged within 0.5 %
- * measured  logs/bench/h200.jsonl
+ * claims    loop_change@sm_80=0±2 speedup@4096=1±0.005
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
  * arch      sm_80
  */

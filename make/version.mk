@@ -10,7 +10,7 @@
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
 GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
-	$(addprefix ladder/,__init__.py c_source.py checks.py config.py fields.py headers.py instances.py)) \
+	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py fields.py headers.py instances.py)) \
 	common/config_fields.h
 
 # The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and

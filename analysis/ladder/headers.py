@@ -15,11 +15,12 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.checks import Check, parse_checks
+from analysis.ladder.claims import Claim, parse_claims
 from analysis.ladder.config import ConfigError, KernelConfig, parse_short_form
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("predict", "measured")
+OPTIONAL_KEYS = ("predict", "claims")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Header:
     parent: str  # "v09", "" for the first version
     idea: str
     predict: str  # "" when the header has none
-    measured: str
+    claims: tuple[Claim, ...]  # the numbers of the prediction
     config: KernelConfig
     arch: str  # "sm_80"
     lines: int  # lines of the file that the block takes
@@ -113,13 +114,17 @@ def _checked_header(
         config = parse_short_form(values["config"])
     except ConfigError as error:
         raise AnalysisError(f"{name}:{keys['config']}: {error}") from error
+    try:
+        claims = parse_claims(values.get("claims", ""))
+    except AnalysisError as error:
+        raise AnalysisError(f"{name}:{keys['claims']}: {error}") from error
     return Header(
         version,
         title,
         parent,
         values["idea"],
         values.get("predict", ""),
-        values.get("measured", ""),
+        claims,
         config,
         values["arch"],
         end,

@@ -373,26 +373,26 @@ def _options(config: KernelConfig) -> str:
     return text + ("+opt" if config.optimized_softmax else "")
 
 
-def predicted_and_measured(claims: Sequence[predictions.Claim]) -> Any:
+def predicted_and_measured(claims: Sequence[predictions.Judged]) -> Any:
     """How far each scored claim lies from the middle of its prediction, in percent of the prediction."""
-    judged = [claim for claim in claims if claim.measured is not None and claim.middle]
+    judged = [one for one in claims if one.measured is not None and one.middle]
     if not judged:
         return _nothing("nothing is recorded yet that a prediction could be held against")
     figure, axes = _figure(WIDE, 0.9 + 0.22 * len(judged))
     colors = {predictions.HIT: GREEN, predictions.NEAR: ORANGE, predictions.MISS: RED}
-    for row, claim in enumerate(judged):
-        off = 100 * ((claim.measured or 0.0) - claim.middle) / abs(claim.middle)
+    for row, one in enumerate(judged):
+        off = 100 * ((one.measured or 0.0) - one.middle) / abs(one.middle)
         shown = max(-60.0, min(60.0, off))
-        axes.plot([0, shown], [row, row], color=colors[claim.score], linewidth=1.5)
+        axes.plot([0, shown], [row, row], color=colors[one.score], linewidth=1.5)
         axes.scatter(
             [shown],
             [row],
-            color=colors[claim.score],
+            color=colors[one.score],
             s=28,
-            marker={predictions.HIT: "o", predictions.NEAR: "D", predictions.MISS: "X"}[claim.score],
+            marker={predictions.HIT: "o", predictions.NEAR: "D", predictions.MISS: "X"}[one.score],
         )
     axes.axvline(0, color=BLACK, linewidth=0.8)
-    axes.set_yticks(range(len(judged)), [f"{claim.version}: {claim.text}" for claim in judged], fontsize=7)
+    axes.set_yticks(range(len(judged)), [f"{one.version}: {one.claim.text}" for one in judged], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(-65, 65)
     axes.set_xlabel("measured above or below the prediction, % (cut at 60): ● hit, ◆ near, ✖ miss")

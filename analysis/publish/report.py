@@ -213,11 +213,11 @@ def traffic_section(steps: Sequence[Step]) -> Section:
 
 
 def predictions_section(steps: Sequence[Step]) -> Section:
-    """Every claim of a header block that has a number, with its score."""
+    """Every claim of the header blocks, with its score."""
     claims = predictions.judge(steps)
     text = (
-        "Claims of the header blocks, written before measuring. A hit lies within the range given, near within about "
-        "twice that. Machine code is judged on sm_80, time on the H200 at the length that the claim names, or at 4096."
+        "Claims of the header blocks, written before measuring. A hit lies within the tolerance, near within three "
+        "times the tolerance. Speeds are those of the H200 at the length given."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
 
@@ -278,7 +278,8 @@ table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-
 th, td { padding: .25rem .35rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; }
 td.number { text-align: right; } td.long { min-width: 7.5rem; }
-@media (max-width: 40rem) { td.long { min-width: 5.5rem; } th, td { padding: .25rem .2rem; } } @media print { .wide { max-height: none; } }
+@media (max-width: 40rem) { td.long { min-width: 5.5rem; } th, td { padding: .25rem .2rem; } }
+@media print { .wide { max-height: none; } }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }

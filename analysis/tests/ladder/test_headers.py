@@ -27,7 +27,7 @@ GOOD = """/* v10 - peel the first KV block
  * idea      the first block has no previous maximum: give it
  *           its own copy
  * predict   loop 892 -> about 870
- * measured  logs/bench/h200.jsonl
+ * claims    loop@sm_80=870±2% speedup@4096=1.01..1.03
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
  * arch      sm_80
  */
@@ -39,7 +39,8 @@ def test_header_is_read() -> None:
     header = parse_header(GOOD, "k.cu")
     assert (header.version, header.title, header.parent) == ("v10", "peel the first KV block", "v09")
     assert header.idea == "the first block has no previous maximum: give it its own copy"
-    assert (header.predict, header.measured) == ("loop 892 -> about 870", "logs/bench/h200.jsonl")
+    assert header.predict == "loop 892 -> about 870"
+    assert [claim.text for claim in header.claims] == ["loop@sm_80=870±2%", "speedup@4096=1.01..1.03"]
     assert (header.config.B_r, header.arch, header.lines) == (128, "sm_80", 10)
 
 
@@ -54,6 +55,7 @@ def test_header_is_read() -> None:
         ("parent    v09", "parent    v10", ["k.cu:3", "its own parent"]),
         ("load_2_2_2_tiles", "load_2_2_tiles", ["k.cu:8", "'load_2_2_tiles'"]),
         ("sm_80", "ampere", ["k.cu:9", "'ampere'"]),
+        ("speedup@4096", "speedup@sm_80", ["k.cu:7", "'speedup@sm_80=1.01..1.03'", "a length"]),
         (" */\n", "", ["k.cu"]),
         (" * parent    v09", " * parent v09", ["k.cu:3", "two or more spaces"]),
         (" * parent    v09", "parent    v09", ["k.cu:3"]),
@@ -117,7 +119,7 @@ def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
 def test_changed_lines_leave_the_header_out(tmp_path: Path) -> None:
     parent, child = tmp_path / "v09_a.cu", tmp_path / "v10_b.cu"
     parent.write_text(GOOD.replace("v10", "v09", 1).replace("parent    v09", "parent    v08") + "same\n-- old\nsame\n")
-    child.write_text(GOOD.replace(" * measured  logs/bench/h200.jsonl\n", "") + "same\n++ new\nmore\nsame\n")
+    child.write_text(GOOD.replace(" * predict   loop 892 -> about 870\n", "") + "same\n++ new\nmore\nsame\n")
     assert changed_lines(read_version(parent), read_version(child)) == 3
     assert changed_lines(read_version(parent), read_version(parent)) == 0
     assert source_diff(read_version(parent), read_version(child))[2] == "@@ -11,4 +10,5 @@"

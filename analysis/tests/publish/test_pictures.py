@@ -17,7 +17,6 @@ from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
 from analysis.publish import banks, overview, pictures, plot, predictions, readme, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
-from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Claim, claims_of
 
 
 @cache
@@ -44,94 +43,6 @@ def test_conflicts_are_those_that_the_emulator_counts() -> None:
         reads = [line for line in recorded[version] if "load_K<cfg>(" in source[line.line - 1] and line.wavefronts]
         assert reads
         assert {line.wavefronts / line.ideal for line in reads} == {banks.ldmatrix_ways(3, swizzled)}
-
-
-# ---- predictions -----------------------------------------------------------------------------------------------------
-
-
-def predicted(text: str, share: float | None = None, parent_share: float | None = None) -> tuple[Step, Step]:
-    """A step with this prediction and its parent, measured on a made-up H200."""
-
-    def made(step: Step, value: float | None, predict: str) -> Step:
-        version = replace(step.version, header=replace(step.version.header, predict=predict))
-        speed = Speed("H200", 1.0, Interval(value, value, value)) if value else None
-        at = {HEADLINE.seq: speed} if speed else {}
-        return replace(step, version=version, speeds={"h200": speed} if speed else {}, lengths={"h200": at})
-
-    return made(steps()[1], share, text), made(steps()[0], parent_share, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "quantity", "low", "high"),
-    [
-        ("loop about 700 instructions on sm_80", "loop instructions", 686, 714),
-        ("loop grows to about 700 instructions", "loop instructions", 686, 714),
-        ("moves gone: 1110 -> about 890 instructions", "loop instructions", 872, 908),
-        ("loop within 20 instructions of v09", "loop instructions, change", -20, 20),
-        ("loop about 15 instructions shorter on sm_80", "loop instructions, change", -20.5, -9.5),
-        ("loop unchanged", "loop instructions, change", -2, 2),
-        ("207 registers", "registers", 203, 211),
-        ("10 to 20 registers more", "registers, change", 10, 20),
-        ("0.96 of FA2 (H200)", "speed / FA2", 0.94, 0.98),
-        ("3 % faster than v05", "speed / parent's", 1.02, 1.04),
-        ("four times faster than v01", "speed / parent's", 3.6, 4.4),
-        ("8 to 12 % faster", "speed / parent's", 1.08, 1.12),
-        ("same loop, half its LDGSTS", "loop instructions, change", -2, 2),
-        ("time unchanged within 0.5 %", "speed / parent's", 0.995, 1.005),
-        ("whole kernel 40 % longer", "kernel size / parent's", 1.35, 1.45),
-    ],
-)
-def test_a_claim_is_read(text: str, quantity: str, low: float, high: float) -> None:
-    (claim,) = claims_of(*predicted(text))
-    assert (claim.quantity, claim.text) == (quantity, claim.text)
-    assert claim.text in text
-    assert [claim.low, claim.high] == pytest.approx([low, high], abs=0.3)
-
-
-def test_a_sentence_without_a_number_is_no_claim() -> None:
-    assert claims_of(*predicted("the tensor cores will be happier")) == []
-
-
-def test_speed_is_judged_against_the_parent() -> None:
-    for share, score in ((0.927, HIT), (0.95, NEAR), (1.2, MISS), (None, OPEN)):
-        first, second = claims_of(*predicted("3 % faster than v01; 2 % faster at 512", share, 0.9))
-        assert first.score == score, share
-        assert (second.seq, second.score) == (512, OPEN)
-
-
-@pytest.mark.parametrize(
-    ("text", "seq", "score"),
-    [
-        ("20 % faster at 512", 512, HIT),
-        ("20 % at 512", 512, HIT),
-        ("2 us of 21 at 512: 20 % faster there", 512, HIT),
-        ("20 % better at 8", 512, HIT),  # KV blocks of 64 rows
-        ("20 % faster", 4096, MISS),
-        ("time unchanged at 64", 4096, HIT),
-        ("nothing to see at 4096", 4096, HIT),
-        ("20 % faster at 2048", 2048, OPEN),
-        ("unchanged with others", 4096, OPEN),
-    ],
-)
-def test_a_claim_is_judged_at_its_own_length(text: str, seq: int, score: str) -> None:
-    """As fast as the parent at 4096, 20 % faster at 512, and measured nowhere else."""
-    step, parent = predicted(text, 0.9, 0.9)
-    faster, before = (Speed("H200", 1.0, Interval(value, value, value)) for value in (1.08, 0.9))
-    step = replace(step, lengths={"h200": {**step.lengths["h200"], 512: faster}})
-    parent = replace(parent, lengths={"h200": {**parent.lengths["h200"], 512: before}})
-    (claim,) = claims_of(step, parent)
-    assert (claim.text, claim.seq, claim.score) == (text.split(": ")[-1], seq, score)
-
-
-def test_scores_are_added_up() -> None:
-    claims = [Claim("v01", "", "registers", 10, 20, 5, measured) for measured in (15, 25, 26, None)]
-    assert [claim.score for claim in claims] == [HIT, NEAR, MISS, OPEN]
-    assert predictions.tally(claims).rows == [("registers", 1, 1, 1, 1)]
-
-
-def test_every_prediction_of_the_ladder_can_be_scored() -> None:
-    first = [step for step in steps() if step.name <= "v16"]
-    assert {claim.version for claim in predictions.judge(first)} == {step.name for step in first}
 
 
 # ---- the space of a search -------------------------------------------------------------------------------------------
@@ -263,7 +174,8 @@ def test_pictures_of_nothing_say_so() -> None:
 
 
 def test_measured_versions_are_drawn() -> None:
-    measured, plain = predicted("", 0.5)[0], replace(steps()[0], speeds={})
+    speed = Speed("H200", 1.0, Interval(0.5, 0.5, 0.5))
+    measured, plain = replace(steps()[1], speeds={"h200": speed}), replace(steps()[0], speeds={})
     assert traced(pictures.progress([plain, measured])) == {"this ladder, H200": [50.0]}
     assert traced(pictures.progress([plain])) == {}
 

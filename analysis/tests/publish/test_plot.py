@@ -38,7 +38,7 @@ def run_of(path: Path) -> Run:
 
 
 def version(name: str) -> Version:
-    header = Header(name, "", "", "", "", "", parse_short_form(CONFIG), "sm_80", 0)
+    header = Header(name, "", "", "", "", (), parse_short_form(CONFIG), "sm_80", 0)
     return Version(Path(), "", header, "")
 
 

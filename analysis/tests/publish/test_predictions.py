@@ -1,0 +1,65 @@
+"""Claims against what is recorded: where each figure comes from, and the scores."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from analysis.files import root
+from analysis.ladder.claims import parse_claims
+from analysis.measure.stats import Interval
+from analysis.publish import predictions
+from analysis.publish.overview import Speed, Step, read_steps
+from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Judged, measured_for
+
+
+@cache
+def steps() -> list[Step]:
+    return read_steps(root())
+
+
+def with_speeds(step: Step, ratios: dict[int, float]) -> Step:
+    """The step, measured on a made-up H200 at these lengths as speed / FA2's."""
+    speeds = {seq: Speed("H200", 1.0, Interval(ratio, ratio, ratio)) for seq, ratio in ratios.items()}
+    return replace(step, lengths={"h200": speeds})
+
+
+def test_speeds_are_those_at_the_length_that_is_claimed() -> None:
+    parent, step = with_speeds(steps()[0], {512: 0.5, 4096: 0.8}), with_speeds(steps()[1], {512: 0.6, 4096: 0.76})
+    fa2, short, long, longer = parse_claims("fa2@4096=1±1 speedup@512=1±1 speedup@4096=1±1 speedup@8192=1±1")
+    assert measured_for(fa2, step, parent) == pytest.approx(0.76)
+    assert measured_for(short, step, parent) == pytest.approx(1.2)
+    assert measured_for(long, step, parent) == pytest.approx(0.95)
+    assert measured_for(longer, step, parent) is None
+    assert measured_for(short, step, None) is None
+    assert measured_for(short, step, with_speeds(parent, {4096: 0.8})) is None
+
+
+def test_figures_of_machine_code_are_those_of_the_architecture() -> None:
+    parent, step = steps()[:2]
+    for arch in ("sm_80", "sm_90"):
+        loop, change, registers, code = parse_claims(
+            f"loop@{arch}=1±1 loop_change@{arch}=1±1 registers_change@{arch}=1±1 code_ratio@{arch}=1±1"
+        )
+        before, after = (each.parts[arch] for each in (parent, step))
+        assert measured_for(loop, step, parent) == len(after.loop)
+        assert measured_for(change, step, parent) == len(after.loop) - len(before.loop)
+        assert measured_for(registers, step, parent) == step.rows[arch].registers - parent.rows[arch].registers
+        assert measured_for(code, step, parent) == len(after.listing.body) / len(before.listing.body)
+        assert measured_for(code, step, replace(parent, parts={})) is None
+
+
+def test_scores_are_added_up() -> None:
+    (claim,) = parse_claims("registers@sm_80=10..20")
+    judged = [Judged("v01", claim, measured) for measured in (10, 20, 9, 30, 31, None)]
+    assert [one.score for one in judged] == [HIT, HIT, NEAR, NEAR, MISS, OPEN]
+    assert predictions.tally(judged).rows == [("registers", 2, 2, 1, 1)]
+
+
+def test_every_claim_of_the_ladder_is_judged_once() -> None:
+    judged = predictions.judge(steps())
+    assert [(one.version, one.claim) for one in judged] == [
+        (step.name, claim) for step in steps() for claim in step.version.header.claims
+    ]
+    first = judged[0]
+    assert (first.version, first.claim.quantity, first.measured) == ("v01", "loop", steps()[0].loop("sm_80"))
