@@ -17,8 +17,9 @@ static enum status not_built(const KernelConfig *config, const struct instance_t
     if (table->count > LISTED)
         snprintf(list + used, sizeof list - used, "\n    and %zu more, see --list", table->count - LISTED);
     config_format(config, text);
-    return fail(failure, STATUS_USAGE, "config %s is not built; the built ones are:%s\nbuild it with: make %s KERNELS=\"%s\"",
-                text, list, about_version(), text);
+    return fail(failure, STATUS_USAGE,
+                "config %s is not built; the built ones are:%s\nbuild it with: make %s KERNELS=\"%s\"", text, list,
+                about_version(), text);
 }
 
 static enum status choose(const struct instance *instance, const struct instance **chosen, size_t capacity,
