@@ -74,18 +74,14 @@ def standing(folder: Path, steps: Sequence[Step]) -> str:
     if ours is None:
         return f"{last.name} is not measured on an {GPU.upper()}.\n"
     libraries = libraries_at(records, steps)
-    faster = sorted(
-        (one for one in libraries if one.row.tflops > ours.tflops), key=lambda one: one.row.tflops, reverse=True
-    )
+    faster = [one for one in libraries if one.row.tflops > ours.tflops]
     slower = [one for one in libraries if one.row.tflops <= ours.tflops]
     said = [
-        f"{one.name} reaches {one.row.tflops:.0f} TFLOP/s, {one.row.tflops / ours.tflops:.2f} times as much as "
-        f"{last.name} with {ours.tflops:.0f}"
+        f"{one.name} reaches {one.row.tflops:.0f} TFLOP/s and is {one.row.tflops / ours.tflops:.2f} times as fast as "
+        f"{last.name}, which reaches {ours.tflops:.0f}."
         for one in faster
-    ]
-    said += [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s"] if not faster else []
-    behind = ", ".join(f"{one.name} {one.row.tflops:.0f}" for one in slower)
-    packages = " and ".join(sorted({one.package for one in libraries if one.package}))
-    text = f"On an {ours.device.removeprefix('NVIDIA ')}, at that problem, " + "; ".join(said) + "."
-    text += f" Slower are {behind}." if behind else ""
-    return text + (f" The libraries were called through {packages}.\n" if packages else "\n")
+    ] or [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s."]
+    said += [f"{one.name[:1].upper()}{one.name[1:]} reaches {one.row.tflops:.0f}." for one in slower]
+    said += [f"The libraries were called through {package}." for package in sorted({one.package for one in libraries})]
+    device = ours.device.removeprefix("NVIDIA ")
+    return f"On an {device}, in {HEADLINE.dtype} at seq {HEADLINE.seq}: {' '.join(said)}\n"
