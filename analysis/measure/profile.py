@@ -154,7 +154,7 @@ def _raw(header: list[str], rows: list[list[str]], source: str) -> list[Profile]
 
 
 def _details(header: list[str], rows: list[list[str]], source: str) -> list[Profile]:
-    """Page details: a line a metric, and lines of advice, which have no metric's name."""
+    """Page details: a line per metric, and lines of advice, which have no metric's name."""
     launches: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]]]] = {}
     for row in rows:
         cells = dict(zip(header, row, strict=True))
@@ -253,7 +253,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
-    """One row a kernel; transposed one column a kernel, with a row for every pipe and stall that any of them shows."""
+    """One row per kernel; transposed, one column per kernel and a row for each pipe and stall that any shows."""
     cells = [columns(one, most) for one in profiles]
     fixed = [name for name in cells[0] if not name.startswith(("pipe ", "stall "))]
     variable = dict.fromkeys(name for one in cells for name in one if name not in fixed)

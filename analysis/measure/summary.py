@@ -30,7 +30,7 @@ from analysis.table import render as render_table
 
 @dataclass(frozen=True)
 class Row:
-    """One subject on one problem. `ratio` is its speed over the reference's, from rounds that both took part in."""
+    """One subject on one problem. `ratio` is its speed divided by the reference's, from the rounds that hold both."""
 
     subject: str
     problem: Problem
@@ -129,7 +129,7 @@ def subject_order(records: Iterable[Record]) -> Any:
 
 
 def long_table(found: Sequence[Row], reference: str) -> Table:
-    """One row a subject and problem, with everything."""
+    """One row per subject and problem, with everything."""
     columns = (
         "subject",
         "dtype",
@@ -171,7 +171,7 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
 
 
 def wide_table(found: Sequence[Row], reference: str) -> Table:
-    """One row a subject, one column a problem: TFLOP/s and in brackets the ratio."""
+    """One row per subject, one column per problem: TFLOP/s and in brackets the ratio."""
     problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
     problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq))
     columns = ["subject", *(f"{problem.dtype} {problem.seq}" for problem in problems)]
@@ -196,7 +196,7 @@ def render(records: Sequence[Record], args: argparse.Namespace) -> str:
 
 
 def runs_table(records: Sequence[Record]) -> Table:
-    """One row a run: when, on what, which subjects, rounds and records."""
+    """One row per run: when, on what, which subjects, rounds and records."""
     lines: list[Sequence[Cell]] = []
     for run in sorted({record.run_id for record in records}):
         mine = [record for record in records if record.run_id == run]
@@ -219,7 +219,7 @@ def add_records_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
     parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
     parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
-    parser.add_argument("--wide", action="store_true", help="one row a subject, one column a problem")
+    parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_table_arguments(parser)
 
 

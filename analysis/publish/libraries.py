@@ -48,7 +48,7 @@ def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:
 
 
 def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """One row a subject and type, one column a length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
+    """One row per subject and type, one column per length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
     records, last = records_of(folder), steps[-1]
     versions = {last.name: last.version}
     rows: list[Sequence[Cell]] = []

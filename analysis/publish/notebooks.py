@@ -3,7 +3,7 @@
     show(figure, "what it shows, in words")      # in a notebook
     show_table(table)
 
-A notebook reads committed files alone. Its outputs are committed; one whose text outputs are no longer what a run
+A notebook reads committed files alone. Its outputs are committed; one whose text outputs differ from what a run
 prints is stale.
 """
 
@@ -125,7 +125,7 @@ def words(text: str) -> list[tuple[str, ...]]:
 
 
 def add_notebooks_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of file names, such as 02; all without")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of file names, such as 02 (all notebooks)")
     parser.add_argument("--write", action="store_true", help="keep the outputs in the files")
     parser.add_argument("--exit-code", action="store_true", help="status 1 when one was stale")
 
@@ -138,7 +138,8 @@ def run_notebooks(args: argparse.Namespace) -> int:
         if not args.names or path.name.startswith(tuple(name.removeprefix("notebooks/") for name in args.names))
     ]
     if not chosen:
-        raise AnalysisError(f"no notebook of these names: {' '.join(args.names)}")
+        there = ", ".join(path.stem for path in notebooks(root()))
+        raise AnalysisError(f"no notebook's name begins with {' or '.join(args.names)}; there are {there}")
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         texts = list(pool.map(execute, chosen))
     stale = [path for path, text in zip(chosen, texts, strict=True) if words(read_text(path)) != words(text)]

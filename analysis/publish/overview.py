@@ -40,7 +40,7 @@ class Speed:
 
     device: str
     tflops: float
-    ratio: Interval | None  # speed over FlashAttention-2's
+    ratio: Interval | None  # speed divided by FlashAttention-2's
     sm_ghz: float | None = None
 
 

@@ -34,7 +34,7 @@ PEERS_SHOWN = {"fa2": "FlashAttention-2", "cudnn": "cuDNN"}
 
 @dataclass(frozen=True)
 class Run:
-    """One run at one problem: a row a subject, and what the device reached by the executables' own measure."""
+    """One run at one problem: a row per subject, and what the device reached by the executables' own measure."""
 
     device: str
     sms: int
@@ -49,7 +49,9 @@ def run_of(found: Sequence[Record], problem: Problem, run_id: str | None = None)
     """The newest run with records of the problem, or the one asked for."""
     mine = [record for record in found if record.problem == problem]
     if not mine:
-        raise AnalysisError(f"no record of {problem}")
+        raise AnalysisError(
+            f"no record of {problem}: python3 -m analysis records show GPU --wide shows what was measured"
+        )
     chosen = run_id or records.latest_run(mine)
     mine = [record for record in mine if record.run_id == chosen]
     if not mine:
@@ -300,7 +302,7 @@ def draw(picture: str, run: Run, steps: Sequence[Step]) -> Any:
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("picture", choices=PICTURES, help="ladder: speed by version; roofline; time: pipes of the loop")
     parser.add_argument("--from", dest="source", default="h200", metavar="GPU|FILE", help="records to draw (h200)")
-    parser.add_argument("--run", metavar="ID", help="the run to draw; the newest with the problem without it")
+    parser.add_argument("--run", metavar="ID", help="the run to draw (the newest that holds the problem)")
     parser.add_argument("--seq", type=int, default=4096, metavar="N", help="length (4096)")
     parser.add_argument("--dtype", default="fp16", choices=("fp16", "bf16"), help="element type (fp16)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="an .svg or .png file")

@@ -89,7 +89,7 @@ def shown(value: float) -> str:
 
 
 def table(judged: Sequence[Judged]) -> Table:
-    """One row a claim."""
+    """One row per claim."""
     rows: list[Sequence[Cell]] = [
         (
             one.version,

@@ -30,7 +30,7 @@ def markers(part: str) -> tuple[str, str]:
 
 
 def ladder_table(steps: Sequence[Step], links: bool = True) -> Table:
-    """One row a version, its name a link to its source on request."""
+    """One row per version; its name links to its source on request."""
     gpus = sorted({gpu for step in steps for gpu in step.speeds})
     columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
     columns += (*(f"loop / HMMA {arch}" for arch in ARCHS), *(f"registers {arch}" for arch in ARCHS))
@@ -48,7 +48,7 @@ def ladder_table(steps: Sequence[Step], links: bool = True) -> Table:
 
 
 def shown(value: float | int | None, digits: int = 0) -> str:
-    """A number with so many digits after the point, or the sign for a missing one."""
+    """A number with `digits` digits after the point, or the sign for a missing one."""
     return MISSING if value is None else f"{value:.{digits}f}"
 
 

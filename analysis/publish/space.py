@@ -39,7 +39,7 @@ class Space:
     def place(self, config: KernelConfig) -> tuple[int, float]:
         """The last stage that a measured configuration took part in, and its TFLOP/s there: larger is better.
 
-        Stages do not compare by time: the clock falls as a search goes on.
+        Stages do not compare by time: the clock falls during a search.
         """
         last = max(self.stages[config])
         times = [one.median_ns() for one in self.stages[config][last].values()]
@@ -98,7 +98,7 @@ def winners_table(folder: Path) -> Table:
 
 
 def class_table(space: Space) -> Table:
-    """One row a class: its members, registers, spills and, where it was measured, its speed."""
+    """One row per class: its members, registers, spills and, where it was measured, its speed."""
     rows: list[Sequence[Cell]] = []
     for members in space.classes:
         row = space.rows[members[0]]

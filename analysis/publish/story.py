@@ -20,7 +20,7 @@ MISSING = "–"
 
 
 def story_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """One row a version: idea, prediction, ratio to FlashAttention-2, clock of the SMs, and what ncu saw."""
+    """One row per version: idea, prediction, ratio to FlashAttention-2, clock of the SMs, and what ncu saw."""
     columns = (
         "version",
         "idea",

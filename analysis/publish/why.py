@@ -42,10 +42,10 @@ VERDICTS = {
     ("shorter", ""): "loop shorter",
     ("shorter", "SAME"): "loop shorter, no difference in time",
     ("shorter", "FASTER"): "loop shorter, run faster",
-    ("shorter", "SLOWER"): "static says faster, run says slower: explain",
+    ("shorter", "SLOWER"): "counts and timing disagree: shorter loop, slower run",
     ("longer", ""): "loop longer",
     ("longer", "SAME"): "loop longer, no difference in time",
-    ("longer", "FASTER"): "static says slower, run says faster: explain",
+    ("longer", "FASTER"): "counts and timing disagree: longer loop, faster run",
     ("longer", "SLOWER"): "loop longer, run slower",
     ("rearranged", ""): "loop rearranged, as long as before",
     ("rearranged", "SAME"): "loop rearranged, no difference in time",
@@ -275,7 +275,7 @@ def add_why_arguments(parser: argparse.ArgumentParser) -> None:
 def run_why(args: argparse.Namespace) -> int:
     for name in (args.a, args.b):
         if Path(name).suffix:
-            raise AnalysisError(f"{name}: why compares versions, which have an idea; sass-diff compares files")
+            raise AnalysisError(f"{name}: why compares versions, such as v07; sass-diff compares files too")
     sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator)
     emit(json.dumps(sheet_record(sheet), indent=1) + "\n" if args.json else format_sheet(sheet), args.output)
     return DONE

@@ -1,6 +1,7 @@
 """The table of the ladder: figures from files, missing ones shown as missing, and the committed page up to date."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,10 @@ def test_what_is_faster_is_named_first(checkout: Path) -> None:
     ns = HEADLINE.flop() / 1e3  # of 1 TFLOP/s
     measured = [record("v02", ns / 400, "r", config=own), record("fa2", ns / 320, "r"), record("cudnn", ns / 600, "r")]
     text = standing(checkout, bench(checkout, *measured))
-    assert text.startswith("On an H200, in fp16 at seq 4096: cuDNN reaches 600 TFLOP/s and is 1.50 times as fast as v02, ")
-    assert "which reaches 400." in text
+    assert text.startswith(
+        "On an H200, in fp16 at seq 4096: cuDNN reaches 600 TFLOP/s and is 1.50 times as fast as v02"
+    )
+    assert "v02, which reaches 400." in text
     assert "FlashAttention-2 reaches 320." in text and "PyTorch 9" in text
     text = standing(checkout, bench(checkout, *measured[:2]))
     assert "v02 reaches 400 TFLOP/s." in text and "cuDNN" not in text
@@ -180,6 +183,18 @@ def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:
     assert list(last[:4]) == ["FlashAttention-2", "library, for comparison", "320", readme.MISSING]
     first = readme.short_table(checkout, steps).rows[0]
     assert list(first[2:4]) == ["not measured", "not measured"]
+
+
+def test_the_pages_say_what_the_kernels_compute() -> None:
+    """Each sentence of the scope holds for the sources."""
+    sources = {name: version.source for name, version in load_all(root()).items()}
+    for page in ("README.md", "docs/performance.md"):
+        text = " ".join((root() / page).read_text().split())
+        for word in ("forward", "non-causal", "causal or other mask", "dropout", "d_head 128", "multiple", "backward"):
+            assert word in text, (page, word)
+    assert all("static_assert(cfg.d_head == 128" in source for source in sources.values())
+    assert not [name for name, source in sources.items() if re.search("causal|dropout|wgmma", source)]
+    assert "no version uses it" in (root() / "README.md").read_text()
 
 
 def test_a_half_width_is_never_shown_as_zero() -> None:

@@ -24,8 +24,8 @@ from analysis.tests.support.compiled import built
 def test_every_outcome_has_a_verdict() -> None:
     expectations = ("identical", "elsewhere", "shorter", "longer", "rearranged")
     assert set(VERDICTS) == set(itertools.product(expectations, ("", "SAME", "FASTER", "SLOWER")))
-    assert VERDICTS["longer", "FASTER"] == "static says slower, run says faster: explain"
-    assert VERDICTS["shorter", "SLOWER"] == "static says faster, run says slower: explain"
+    assert VERDICTS["longer", "FASTER"] == "counts and timing disagree: longer loop, faster run"
+    assert VERDICTS["shorter", "SLOWER"] == "counts and timing disagree: shorter loop, slower run"
 
 
 def measured(*words: str) -> list[tuple[str, Verdict]]:
@@ -42,7 +42,7 @@ def test_outcome_of_several_problems() -> None:
     assert replace(sheet, measured=measured("SAME", "UNSURE")).outcome == "SAME"
     assert replace(sheet, measured=measured("SLOWER", "FASTER")).outcome == ""
     assert sheet.expectation == "shorter"
-    assert replace(sheet, measured=measured("SLOWER")).verdict == "static says faster, run says slower: explain"
+    assert replace(sheet, measured=measured("SLOWER")).verdict == "counts and timing disagree: shorter loop, slower run"
     assert replace(sheet, a=sheet.b, b=sheet.a).expectation == "longer"
 
 

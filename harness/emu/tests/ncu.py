@@ -68,7 +68,7 @@ PAIRS = (
     Pair("cvt to 16 bits / F2FP", INSTRUCTIONS, ("cvt.rn.f16x2", "cvt.rn.bf16x2"), ("F2FP",)),
     Pair(
         "moves, addresses, parameters, loop control", INSTRUCTIONS, (), (),
-        "ptxas writes them anew: other copies between registers, 64-bit sums in halves, addresses computed otherwise",
+        "ptxas generates its own: other copies between registers, 64-bit sums in halves, other address arithmetic",
     ),
     Pair("wavefronts of ldmatrix / LDSM", WAVEFRONTS, ("ldmatrix.",), ("LDSM",)),
     Pair("wavefronts of cp.async / LDGSTS", WAVEFRONTS, ("cp.async.cg",), ("LDGSTS",)),
