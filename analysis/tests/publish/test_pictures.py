@@ -40,7 +40,7 @@ def test_conflicts_are_those_that_the_emulator_counts() -> None:
     recorded = read_lines(root())
     for version, swizzled in (("v01", False), ("v02", True)):
         source = steps()[int(version[1:]) - 1].version.source.splitlines()
-        reads = [line for line in recorded[version] if "load_K<cfg>(" in source[line.line - 1] and line.wavefronts]
+        reads = [line for line in recorded[version] if "ldmatrix_x4(K[" in source[line.line - 1]]
         assert reads
         assert {line.wavefronts / line.ideal for line in reads} == {banks.ldmatrix_ways(3, swizzled)}
 
