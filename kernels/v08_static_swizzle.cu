@@ -89,14 +89,12 @@ using row_values = float[row_tiles<cfg>][2];
  * different chunks, which cover all 32 banks; the chunks of one row stay within their half of it, permuted. */
 template <KernelConfig cfg>
 __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
-    chunk ^= row % 8;
-    return row * (cfg.d_head * 2) + chunk * 16;
+    return row * (cfg.d_head * 2) + (chunk ^ row % 8) * 16;
 }
 
-/* The addresses that a thread reads or writes in a block, from its own row and chunk on. They are swizzled once: all
- * rows of a thread agree mod 8, so the swizzle XORs every chunk with the same three bits r, and (chunk + 2k) ^ r is
- * (chunk ^ r) ^ 2k as long as the sum carries nothing into the chunk's upper bits. So 16 and 32 columns on are an XOR
- * of its offset with 32 and 64 bytes, four offsets for the whole block, and 8 rows or 64 columns on are a constant. */
+/* The addresses that a thread reads or writes in a block, swizzled once. All its rows agree mod 8, so the swizzle XORs
+ * every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k where the sum does not carry. So 16
+ * and 32 columns on are an XOR with 32 and 64 bytes, and 8 rows or 64 columns on are a constant. */
 template <KernelConfig cfg>
 struct smem_address {
     uint32_t block; /* address of the block */
@@ -420,12 +418,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     /* O takes the place of Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx
      * is read again, or the addresses that Q and O share would be kept in registers through the loop. */
     const int O_thread = read_tid_x(), O_row = O_thread / 8, O_chunk = O_thread % 8;
-    uint16_t *O_gmem = (uint16_t *)args.O + gmem_offset(Q_block + O_row, O_chunk);
+    const int64_t O_offset = gmem_offset(Q_block + O_row, O_chunk);
     reload_l<cfg>(l, l_place);
     divide_O_by_l<cfg>(O, l);
     store_O_to_smem<cfg>(Q_smem, O, O_thread / 32 * Q_rows, O_thread % 32);
     __syncthreads();
-    copy_smem_to_gmem<cfg, cfg.B_r>(O_gmem, Q_smem + smem_offset<cfg>(O_row, O_chunk), args.seq_stride);
+    copy_smem_to_gmem<cfg, cfg.B_r>((uint16_t *)args.O + O_offset, Q_smem + smem_offset<cfg>(O_row, O_chunk),
+                                    args.seq_stride);
 }
 
 #include "instances.cuh"

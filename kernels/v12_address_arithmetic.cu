@@ -19,8 +19,11 @@
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
- * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q. The
- * partial sums of l rest in a place of their own from one block to the next. */
+ * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q.
+ * The partial sums of l are spilled to a place of their own from one block to the next.
+ *
+ * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
+ * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <KernelConfig cfg>
@@ -32,19 +35,18 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_r % (16 * cfg.n_warps) == 0, "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
     static_assert(cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
                   "S and O of a warp, in fp32, must leave a lane 31 of its 255 registers for operands");
-    static_assert(cfg.async_copy, "async_copy must be on: blocks are copied past the registers");
+    static_assert(cfg.async_copy, "async_copy must be on: blocks are copied without registers");
     static_assert(cfg.eager_load_blocks, "eager_load_blocks must be on: each copy is started one step early");
-    static_assert(cfg.swizzled, "swizzled must be on: it costs nothing in the KV loop any more");
+    static_assert(cfg.swizzled, "swizzled must be on: it costs nothing in the KV loop");
     static_assert(cfg.optimized_softmax, "optimized_softmax must be on: scale and maximum are one multiply-add");
-    static_assert(cfg.Q_mma_load_K_tiles == 0 || cfg.Q_mma_load_K_tiles == 2,
-                  "Q_mma_load_K_tiles must be 2, Q read again for every block, or 0, Q held in registers");
+    static_assert(cfg.Q_mma_load_K_tiles == 0 || cfg.Q_mma_load_K_tiles == 2, "Q_mma_load_K_tiles must be 0 or 2");
     static_assert(cfg.K_mma_load_K_tiles == 2, "K_mma_load_K_tiles must be 2: K is read in slices of 16 columns");
     static_assert(cfg.V_mma_load_K_tiles == 2, "V_mma_load_K_tiles must be 2: V is read in slices of 16 keys");
     static_assert(!cfg.lazy_rescale && cfg.stages == 0 && cfg.slack == 0 && !cfg.padded_rows && !cfg.split_tail,
                   "lazy_rescale, stages, slack, padded_rows and split_tail must be off: later versions bring them");
 }
 
-/* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */
+/* Numbers of 16x16 operand blocks: along a warp's own rows, along d_head and along the keys of a KV block. */
 template <KernelConfig cfg>
 constexpr int row_tiles = cfg.B_r / cfg.n_warps / 16;
 template <KernelConfig cfg>
@@ -52,12 +54,15 @@ constexpr int d_steps = cfg.d_head / 16;
 template <KernelConfig cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
-/* Sets of registers for slices of 16 columns of Q and K, and of 16 keys of V. With two, a slice is read while the mma
- * of the slice before still use theirs. Q has one set or, held in registers, all of them. */
+/* Slices of K, V and Q that registers hold at a time. A slice is 16 columns of Q and K, or 16 keys of V. Load tiles of
+ * 0 mean all slices of a block; otherwise there is one or, with mma_double_buffer_loads, two: the next slice is read
+ * while the mma of a slice still use its registers. */
 template <KernelConfig cfg>
-constexpr int buffers = cfg.mma_double_buffer_loads ? 2 : 1;
+constexpr int K_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
 template <KernelConfig cfg>
-constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : buffers<cfg>;
+constexpr int V_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
+template <KernelConfig cfg>
+constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : K_buffers<cfg>;
 
 /* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
  * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
@@ -76,7 +81,7 @@ using O_tiles = float[row_tiles<cfg>][2 * d_steps<cfg>][4];
 template <KernelConfig cfg>
 using row_values = float[row_tiles<cfg>][2];
 
-/* ---- swizzle ---- */
+/* ---- shared memory ---- */
 
 /* Byte offset of a 16-byte chunk (8 elements) within a block of rows of d_head elements. A row is 256 bytes, twice
  * round the 32 banks, so the same chunk of 8 rows would be 8 accesses to the same 4 banks. Swizzled, those are 8
@@ -86,39 +91,34 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
     return row * (cfg.d_head * 2) + (chunk ^ row % 8) * 16;
 }
 
-/* Where a thread reads in a block, swizzled once, and its way on from there. All its rows agree mod 8, so the swizzle
- * XORs every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k as long as the sum carries
- * nothing into the chunk's upper bits: so 16 and 32 columns on are an XOR of the offset with 32 and 64 bytes, four
- * offsets in all for the whole block, and 8 rows or 64 columns on are a constant number of bytes. From an even chunk
- * on, 8 columns are an XOR with 16 bytes in the same way. The block adds another constant. */
+/* The addresses that a thread reads or writes in a block, swizzled once. All its rows agree mod 8, so the swizzle XORs
+ * every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k where the sum does not carry. So 16
+ * and 32 columns on are an XOR with 32 and 64 bytes, and 8 rows or 64 columns on are a constant.
+ * From an even chunk on, 8 columns are an XOR with 16 bytes in the same way. */
 template <KernelConfig cfg>
-struct swizzled_place {
-    uint32_t block;  /* address of the block */
-    uint32_t offset; /* from there to the thread's own chunk */
+struct smem_address {
+    uint32_t block; /* address of the block */
+    uint32_t chunk; /* offset of the thread's own chunk, swizzled */
 
-    /* The thread's own row, and the first or second chunk (0 or 1) of 16 columns. */
-    __device__ __forceinline__ swizzled_place(uint32_t smem_block, int row, int chunk)
-        : block(smem_block), offset(smem_offset<cfg>(row, chunk)) {}
-
-    /* Address `rows` (a multiple of 8) and `columns` (a multiple of 16; from chunk 0 on, of 8) further on. */
+    /* The address `rows` rows (a multiple of 8) and `columns` columns (of 16; from chunk 0 on, of 8) further on. */
     __device__ __forceinline__ uint32_t at(int rows, int columns) const {
-        return block + (offset ^ columns % 64 * 2) + rows * (cfg.d_head * 2) + columns / 64 * 128;
+        return block + (chunk ^ columns % 64 * 2) + rows * (cfg.d_head * 2) + columns / 64 * 128;
     }
 };
 
 /* ---- global memory to shared memory ---- */
 
-/* Rows that one instruction of the CTA copies: eight threads take 128 contiguous bytes of a row, one L2 line, and each
- * warp 4 rows x 64 columns. All rows of a thread agree mod 8, so its swizzle is the same for all of them. */
+/* Rows that one instruction of the CTA copies: eight threads copy 128 contiguous bytes of a row, one L2 line. */
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. */
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. 32 bits hold a row's distance
+ * within a block: at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>
-__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_addr, const uint16_t *gmem, int seq_stride) {
+__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride) {
     for (int row = 0; row < rows; row += copy_rows<cfg>) {
         for (int column = 0; column < cfg.d_head; column += 64)
-            cp_async_16(smem_addr + row * (cfg.d_head * 2) + column * 2, gmem + (int64_t)row * seq_stride + column);
+            cp_async_16(smem_first + row * (cfg.d_head * 2) + column * 2, gmem + (int64_t)row * seq_stride + column);
     }
     cp_async_commit_group();
 }
@@ -136,24 +136,24 @@ __device__ __forceinline__ void hand_over() {
  * its quarters (rows 0-7, 8-15 of columns 0-7, then of columns 8-15), so lanes 0-15 name the 16 rows of the left half
  * and lanes 16-31 those of the right half. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, const swizzled_place<cfg> &Q_place, int k) {
-    for (int i = 0; i < row_tiles<cfg>; i++) ldmatrix_x4(Q[i], Q_place.at(16 * i, 16 * k));
+__device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, const smem_address<cfg> &Q_addr, int k) {
+    for (int i = 0; i < row_tiles<cfg>; i++) ldmatrix_x4(Q[i], Q_addr.at(16 * i, 16 * k));
 }
 
 /* K as B operands of Q K^T: n runs over keys, k over d_head, and a row of K is a column of K^T, so no transposition is
  * needed. K[n] is the block of keys 16n and columns 16k. Unlike for Q the second matrix of ldmatrix is the first 8
  * keys' right half: registers 0 and 1 belong to the first 8 keys, 2 and 3 to the other 8. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void load_K(K_fragments<cfg> &K, const swizzled_place<cfg> &K_place, int k) {
-    for (int n = 0; n < key_steps<cfg>; n++) ldmatrix_x4(K[n], K_place.at(16 * n, 16 * k));
+__device__ __forceinline__ void load_K(K_fragments<cfg> &K, const smem_address<cfg> &K_addr, int k) {
+    for (int n = 0; n < key_steps<cfg>; n++) ldmatrix_x4(K[n], K_addr.at(16 * n, 16 * k));
 }
 
 /* V as B operands of P V: n runs over d_head, k over keys. Here a column of B is a column of V, so ldmatrix transposes:
  * V[n] is the block of keys 16k and columns 16n; registers 0 and 1 belong to the first 8 columns, 2 and 3 to the
  * other 8. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void load_V(V_fragments<cfg> &V, const swizzled_place<cfg> &V_place, int k) {
-    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_place.at(16 * k, 16 * n));
+__device__ __forceinline__ void load_V(V_fragments<cfg> &V, const smem_address<cfg> &V_addr, int k) {
+    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_addr.at(16 * k, 16 * n));
 }
 
 /* ---- tensor cores ---- */
@@ -166,7 +166,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
         mma_m16n8k16_bf16(d, a, b0, b1);
 }
 
-/* S += Q K^T over one slice of 16 columns. Both row tiles use an operand of K before the next is touched. */
+/* S += Q K^T over one slice of 16 columns. All row tiles use an operand of K before the next operand is used. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, const K_fragments<cfg> &K) {
     for (int n = 0; n < key_steps<cfg>; n++) {
@@ -208,7 +208,8 @@ __device__ __forceinline__ void rescale_l_O(row_values<cfg> &l, O_tiles<cfg> &O,
                                             const row_values<cfg> &m, float softmax_scale) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int half = 0; half < 2; half++) {
-            const float factor = ex2_approx((m_old[i][half] - m[i][half]) * softmax_scale);
+            const float growth = m_old[i][half] - m[i][half];
+            const float factor = ex2_approx(growth * softmax_scale);
             l[i][half] *= factor;
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
                 O[i][n][2 * half] *= factor;
@@ -218,15 +219,15 @@ __device__ __forceinline__ void rescale_l_O(row_values<cfg> &l, O_tiles<cfg> &O,
     }
 }
 
-/* S = exp(S - m) for the 16 keys of slice k, and l += row sums of S over this lane's own columns; the quad adds up
- * once, after the last block. S and m are raw scores: exp((S - m) / sqrt(d_head)) = 2^(S * scale - m * scale) is one
- * FMA and one ex2, as m * scale is computed once a row. */
+/* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
+ * once, after the last block. With optimized_softmax S and m are raw scores: exp((S - m) / sqrt(d_head)) = 2^(S * scale
+ * - m * scale) is one FMA and one ex2, as m * scale is computed once per row. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m,
-                                               float softmax_scale, int k) {
+                                               float softmax_scale, int first, int end) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         const float m_scaled[2] = {m[i][0] * softmax_scale, m[i][1] * softmax_scale};
-        for (int n = 2 * k; n < 2 * k + 2; n++) {
+        for (int n = 2 * first; n < 2 * end; n++) {
             for (int e = 0; e < 4; e++) {
                 S[i][n][e] = ex2_approx(fmaf(S[i][n][e], softmax_scale, -m_scaled[e / 2]));
                 l[i][e / 2] += S[i][n][e];
@@ -240,28 +241,30 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* P = S in 16 bits, for the 16 keys of slice k. Two 8-wide accumulator tiles of a lane are exactly its elements of one
+/* P = S in 16 bits, in slices first to end - 1. Two 8-wide accumulator tiles of a lane are exactly its elements of one
  * 16-wide A operand: no lane needs a value of another. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S, int k) {
+__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S, int first, int end) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
-        for (int r = 0; r < 4; r++) {
-            const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
-            P[i][k][r] = round_pair<cfg>(pair[0], pair[1]);
+        for (int k = first; k < end; k++) {
+            for (int r = 0; r < 4; r++) {
+                const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
+                P[i][k][r] = round_pair<cfg>(pair[0], pair[1]);
+            }
         }
     }
 }
 
-/* Put l down in shared memory, or take it up again: `place` is this thread's own. Between the blocks nobody needs l,
- * and S, O and the fragments need the registers. The store also keeps order: reads of shared memory that follow it wait
- * for the sums, which the compiler would else put off to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
+ * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
+ * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void put_down_l(row_values<cfg> &place, const row_values<cfg> &l) {
+__device__ __forceinline__ void spill_l(row_values<cfg> &place, const row_values<cfg> &l) {
     for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ void take_up_l(row_values<cfg> &l, const row_values<cfg> &place) {
-    put_down_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &place) {
+    spill_l<cfg>(l, place);
 }
 
 /* ---- epilogue ---- */
@@ -282,27 +285,26 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, row_values<cfg> &
     }
 }
 
-/* Round O and put it into shared memory: 4 bytes a lane, an 8x8 tile an instruction. */
+/* Round O and store it in shared memory: 4 bytes per lane, one 8x8 tile per instruction. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void store_O_to_smem(const swizzled_place<cfg> &O_place, const O_tiles<cfg> &O) {
+__device__ __forceinline__ void store_O_to_smem(const smem_address<cfg> &O_addr, const O_tiles<cfg> &O) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int n = 0; n < 2 * d_steps<cfg>; n++) {
             for (int half = 0; half < 2; half++) {
                 const uint32_t pair = round_pair<cfg>(O[i][n][2 * half], O[i][n][2 * half + 1]);
-                st_shared_u32(O_place.at(16 * i + 8 * half, 8 * n), pair);
+                st_shared_u32(O_addr.at(16 * i + 8 * half, 8 * n), pair);
             }
         }
     }
 }
 
-/* Copy the result out, 16 bytes a thread, mapped as in copy_gmem_to_smem. Within a block 32 bits hold a row's distance:
- * at most 128 rows of at most 65535 heads. */
+/* Copy rows of O to global memory, 16 bytes per lane, mapped as in copy_gmem_to_smem. */
 template <KernelConfig cfg, int rows>
-__device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_addr, int seq_stride) {
+__device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem_first, int seq_stride) {
     for (int row = 0; row < rows; row += copy_rows<cfg>) {
         for (int column = 0; column < cfg.d_head; column += 64) {
             uint32_t value[4];
-            ld_shared_v4(value, smem_addr + row * (cfg.d_head * 2) + column * 2);
+            ld_shared_v4(value, smem_first + row * (cfg.d_head * 2) + column * 2);
             st_global_v4(gmem + (int64_t)row * seq_stride + column, value);
         }
     }
@@ -324,8 +326,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     check_config<cfg>();
     constexpr int row_bytes = cfg.d_head * 2;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps; /* a warp's own */
-    /* The lane is read by itself: ptxas then keeps the addresses of ldmatrix, which it would else derive from
-     * threadIdx.x anew in every block. */
+    /* Reading the lane by itself lets ptxas keep the addresses of ldmatrix; else it computes them in every block. */
     const int warp = threadIdx.x / 32, lane = read_tid_x() % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
@@ -333,12 +334,14 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const uint32_t K_smem = Q_smem + cfg.B_r * row_bytes;
     const uint32_t V_smem = K_smem + cfg.B_c * row_bytes;
 
-    /* Where this thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
     const uint32_t copy_offset = smem_offset<cfg>(copy_row, copy_chunk);
     const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
-    const int64_t Q_offset = head + ((int64_t)blockIdx.x * cfg.B_r + copy_row) * args.seq_stride + copy_chunk * 8;
-    const int64_t KV_offset = head + copy_row * args.seq_stride + copy_chunk * 8;
+    const auto gmem_offset = [&](int64_t row, int chunk) { return head + row * args.seq_stride + chunk * 8; };
+    const int64_t Q_block = (int64_t)blockIdx.x * cfg.B_r;
+    const int64_t Q_offset = gmem_offset(Q_block + copy_row, copy_chunk);
+    const int64_t KV_offset = gmem_offset(copy_row, copy_chunk);
     const int KV_step = cfg.B_c * args.seq_stride;
     const auto copy_K = [&](int block) {
         const uint16_t *K_gmem = (const uint16_t *)args.K + KV_offset + (int64_t)block * KV_step;
@@ -349,10 +352,10 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + copy_offset, V_gmem, args.seq_stride);
     };
 
-    /* The 16 rows and two chunks that the lanes name to ldmatrix, in each block. */
-    const swizzled_place<cfg> Q_place(Q_smem, warp * Q_rows + lane % 16, lane / 16);
-    const swizzled_place<cfg> K_place(K_smem, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    const swizzled_place<cfg> V_place(V_smem, lane % 16, lane / 16);
+    /* The 16 rows and two chunks that the lanes give to ldmatrix, in each block. */
+    const smem_address<cfg> Q_addr{Q_smem, smem_offset<cfg>(warp * Q_rows + lane % 16, lane / 16)};
+    const smem_address<cfg> K_addr{K_smem, smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2)};
+    const smem_address<cfg> V_addr{V_smem, smem_offset<cfg>(lane % 16, lane / 16)};
 
     /* Q is copied once, by all warps for all warps. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
@@ -361,10 +364,10 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     if constexpr (cfg.Q_mma_load_K_tiles == 0) {
         cp_async_wait_group<1>(); /* Q, not yet K */
         __syncthreads();
-        for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_place, k);
+        for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
     }
 
-    /* Scores are divided by sqrt(d_head), and the exponential has base 2: log2(e) = 1.4426950. */
+    /* Scores are divided by sqrt(d_head); with optimized_softmax the exponential has base 2, log2(e) = 1.4426950. */
     const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
@@ -373,25 +376,25 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
 
     const int n_blocks = args.seq / cfg.B_c;
     const auto process_block = [&](auto kind, int block) {
-        hand_over(); /* K has arrived, and all warps are through with the V block before */
+        hand_over(); /* K has arrived, and all warps have read the previous V block */
         copy_V(block);
 
         S_tiles<cfg> S = {};
-        K_fragments<cfg> K[buffers<cfg>];
+        K_fragments<cfg> K[K_buffers<cfg>];
         const auto load_QK = [&](int k) {
-            if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_place, k);
-            load_K<cfg>(K[k % buffers<cfg>], K_place, k);
+            if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
+            load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
         };
-        if constexpr (cfg.mma_double_buffer_loads) load_QK(0);
+        for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
 #pragma unroll
         for (int k = 0; k < d_steps<cfg>; k++) {
-            const int read = k + buffers<cfg> - 1;
+            const int read = k + K_buffers<cfg> - 1;
             if (read < d_steps<cfg>) load_QK(read);
-            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % buffers<cfg>]);
+            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
         }
         dump_S<cfg>(args, block, S);
 
-        hand_over(); /* V has arrived, and all warps are through with K */
+        hand_over(); /* V has arrived, and all warps have read K */
         if (block + 1 < n_blocks) copy_K(block + 1);
 
         if constexpr (kind.first) {
@@ -400,37 +403,37 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
             row_values<cfg> m_old;
             for (int i = 0; i < row_tiles<cfg>; i++) m_old[i][0] = m[i][0], m_old[i][1] = m[i][1];
             update_m<cfg, false>(m, S);
-            take_up_l<cfg>(l, l_place);
+            reload_l<cfg>(l, l_place);
             rescale_l_O<cfg>(l, O, m_old, m, softmax_scale);
         }
         P_fragments<cfg> P;
-        V_fragments<cfg> V[buffers<cfg>];
-        if constexpr (cfg.mma_double_buffer_loads) load_V<cfg>(V[0], V_place, 0);
+        V_fragments<cfg> V[V_buffers<cfg>];
+        for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
 #pragma unroll
         for (int k = 0; k < key_steps<cfg>; k++) {
-            exponentiate_S<cfg>(S, l, m, softmax_scale, k);
-            round_S_to_P<cfg>(P, S, k);
-            if (k == key_steps<cfg> - 1) put_down_l<cfg>(l_place, l);
-            const int read = k + buffers<cfg> - 1;
-            if (read < key_steps<cfg>) load_V<cfg>(V[read % buffers<cfg>], V_place, read);
-            mma_PV<cfg>(O, P, V[k % buffers<cfg>], k);
+            exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+            round_S_to_P<cfg>(P, S, k, k + 1);
+            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+            const int read = k + V_buffers<cfg> - 1;
+            if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
+            mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
         }
-        dump_m<cfg>(args, block, m, 1.0f), dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l);
-        dump_O<cfg>(args, block, O);
+        dump_m<cfg>(args, block, m, 1.0f);
+        dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
     };
     process_block(first_block{}, 0);
 #pragma unroll 1
     for (int block = 1; block < n_blocks; block++) process_block(later_block{}, block);
 
-    /* O takes the place of Q: a warp writes its own rows, which no other warp reads, then copies rows of all. The
-     * thread is read anew, or the addresses that Q and O share would be kept in registers all through the loop. */
+    /* O takes the place of Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx
+     * is read again, or the addresses that Q and O share would be kept in registers through the loop. */
     const int O_thread = read_tid_x(), O_row = O_thread / 8, O_chunk = O_thread % 8;
-    const int64_t O_offset = head + ((int64_t)blockIdx.x * cfg.B_r + O_row) * args.seq_stride + O_chunk * 8;
-    take_up_l<cfg>(l, l_place);
+    const int64_t O_offset = gmem_offset(Q_block + O_row, O_chunk);
+    reload_l<cfg>(l, l_place);
     divide_O_by_l<cfg>(O, l);
     const int O_lane = O_thread % 32;
-    const swizzled_place<cfg> O_place(Q_smem + O_lane % 4 * 4, O_thread / 32 * Q_rows + O_lane / 4, 0);
-    store_O_to_smem<cfg>(O_place, O);
+    const smem_address<cfg> O_addr{Q_smem + O_lane % 4 * 4, smem_offset<cfg>(O_thread / 32 * Q_rows + O_lane / 4, 0)};
+    store_O_to_smem<cfg>(O_addr, O);
     __syncthreads();
     copy_smem_to_gmem<cfg, cfg.B_r>((uint16_t *)args.O + O_offset, Q_smem + smem_offset<cfg>(O_row, O_chunk),
                                     args.seq_stride);

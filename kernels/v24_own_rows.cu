@@ -28,8 +28,11 @@
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
  * bytes that nobody reads. Then two mbarriers for each stage: full, at which the copies of all threads arrive, and
- * empty, at which every warp arrives once it has read the stage. The partial sums of l rest in a place of their own
- * from one block to the next. */
+ * empty, at which every warp arrives once it has read the stage.
+ * The partial sums of l are spilled to a place of their own from one block to the next.
+ *
+ * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
+ * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <KernelConfig cfg>
@@ -41,12 +44,11 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_r % (16 * cfg.n_warps) == 0, "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
     static_assert(cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
                   "S and O of a warp, in fp32, must leave a lane 31 of its 255 registers for operands");
-    static_assert(cfg.async_copy, "async_copy must be on: blocks are copied past the registers");
+    static_assert(cfg.async_copy, "async_copy must be on: blocks are copied without registers");
     static_assert(cfg.eager_load_blocks, "eager_load_blocks must be on: each copy is started one step early");
     static_assert(!cfg.swizzled && cfg.padded_rows, "swizzled must be off and padded_rows on: padding is enough");
     static_assert(cfg.optimized_softmax, "optimized_softmax must be on: scale and maximum are one multiply-add");
-    static_assert(cfg.Q_mma_load_K_tiles == 0 || cfg.Q_mma_load_K_tiles == 2,
-                  "Q_mma_load_K_tiles must be 2, Q read again for every block, or 0, Q held in registers");
+    static_assert(cfg.Q_mma_load_K_tiles == 0 || cfg.Q_mma_load_K_tiles == 2, "Q_mma_load_K_tiles must be 0 or 2");
     static_assert(cfg.lazy_rescale, "lazy_rescale must be on: l and O are rescaled when they need to be");
     static_assert(cfg.stages == 2 || cfg.stages == 4 || cfg.stages == 8,
                   "stages must be 2, 4 or 8: a power of two, as a block's stage is its number modulo stages");
@@ -56,12 +58,12 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_r % (4 * cfg.n_warps * cfg.n_warps) == 0,
                   "in a slice a warp writes 4 rows at a time: B_r % (4 * n_warps * n_warps) must be 0");
     static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
-                  "the warps' parts of a slice, O in fp32, must fit the place of Q, K and V");
+                  "the warps' partial results of a slice, in fp32, must fit the place of Q, K and V");
     static_assert(cfg.K_mma_load_K_tiles == 2, "K_mma_load_K_tiles must be 2: K is read in slices of 16 columns");
     static_assert(cfg.V_mma_load_K_tiles == 2, "V_mma_load_K_tiles must be 2: V is read in slices of 16 keys");
 }
 
-/* Operands come in 16x16 blocks: so many along a warp's own rows, along d_head and along the keys of a KV block. */
+/* Numbers of 16x16 operand blocks: along a warp's own rows, along d_head and along the keys of a KV block. */
 template <KernelConfig cfg>
 constexpr int row_tiles = cfg.B_r / cfg.n_warps / 16;
 template <KernelConfig cfg>
@@ -69,12 +71,15 @@ constexpr int d_steps = cfg.d_head / 16;
 template <KernelConfig cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
-/* Sets of registers for slices of 16 columns of Q and K, and of 16 keys of V. With two, a slice is read while the mma
- * of the slice before still use theirs. Q has one set or, held in registers, all of them. */
+/* Slices of K, V and Q that registers hold at a time. A slice is 16 columns of Q and K, or 16 keys of V. Load tiles of
+ * 0 mean all slices of a block; otherwise there is one or, with mma_double_buffer_loads, two: the next slice is read
+ * while the mma of a slice still use its registers. */
 template <KernelConfig cfg>
-constexpr int buffers = cfg.mma_double_buffer_loads ? 2 : 1;
+constexpr int K_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
 template <KernelConfig cfg>
-constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : buffers<cfg>;
+constexpr int V_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
+template <KernelConfig cfg>
+constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : K_buffers<cfg>;
 
 /* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
  * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
@@ -106,17 +111,17 @@ __device__ constexpr uint32_t smem_offset(int row, int column) {
 
 /* ---- global memory to shared memory ---- */
 
-/* Rows that one instruction of the CTA copies: eight threads take 128 contiguous bytes of a row, one L2 line, and each
- * warp 4 rows x 64 columns. */
+/* Rows that one instruction of the CTA copies: eight threads copy 128 contiguous bytes of a row, one L2 line. */
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_addr and gmem are this thread's own first chunk. */
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. 32 bits hold a row's distance
+ * within a block: at most 256 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>
-__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_addr, const uint16_t *gmem, int seq_stride) {
+__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride) {
     for (int column = 0; column < cfg.d_head; column += 64) {
         for (int row = 0; row < rows; row += copy_rows<cfg>)
-            cp_async_16(smem_addr + smem_offset<cfg>(row, column), gmem + (int64_t)row * seq_stride + column);
+            cp_async_16(smem_first + smem_offset<cfg>(row, column), gmem + (int64_t)row * seq_stride + column);
     }
 }
 
@@ -163,7 +168,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
         mma_m16n8k16_bf16(d, a, b0, b1);
 }
 
-/* S += Q K^T over one slice of 16 columns. Both row tiles use an operand of K before the next is touched. */
+/* S += Q K^T over one slice of 16 columns. All row tiles use an operand of K before the next operand is used. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, const K_fragments<cfg> &K) {
     for (int n = 0; n < key_steps<cfg>; n++) {
@@ -225,14 +230,14 @@ __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l,
     }
 }
 
-/* S = exp(S - m) for the 16 keys of slice k, and l += row sums of S over this lane's own columns; the quad adds up
- * once, after the last block. S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale + m) is one FMA and one
- * ex2. */
+/* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
+ * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale
+ * + m) is one FMA and one ex2. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m,
-                                               float softmax_scale, int k) {
+                                               float softmax_scale, int first, int end) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
-        for (int n = 2 * k; n < 2 * k + 2; n++) {
+        for (int n = 2 * first; n < 2 * end; n++) {
             for (int e = 0; e < 4; e++) {
                 S[i][n][e] = ex2_approx(fmaf(S[i][n][e], softmax_scale, m[i][e / 2]));
                 l[i][e / 2] += S[i][n][e];
@@ -246,28 +251,30 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* P = S in 16 bits, for the 16 keys of slice k. Two 8-wide accumulator tiles of a lane are exactly its elements of one
+/* P = S in 16 bits, in slices first to end - 1. Two 8-wide accumulator tiles of a lane are exactly its elements of one
  * 16-wide A operand: no lane needs a value of another. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S, int k) {
+__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S, int first, int end) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
-        for (int r = 0; r < 4; r++) {
-            const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
-            P[i][k][r] = round_pair<cfg>(pair[0], pair[1]);
+        for (int k = first; k < end; k++) {
+            for (int r = 0; r < 4; r++) {
+                const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
+                P[i][k][r] = round_pair<cfg>(pair[0], pair[1]);
+            }
         }
     }
 }
 
-/* Put l down in shared memory, or take it up again: `place` is this thread's own. Between the blocks nobody needs l,
- * and S, O and the fragments need the registers. The store also keeps order: reads of shared memory that follow it wait
- * for the sums, which the compiler would else put off to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
+ * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
+ * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void put_down_l(row_values<cfg> &place, const row_values<cfg> &l) {
+__device__ __forceinline__ void spill_l(row_values<cfg> &place, const row_values<cfg> &l) {
     for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ void take_up_l(row_values<cfg> &l, const row_values<cfg> &place) {
-    put_down_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &place) {
+    spill_l<cfg>(l, place);
 }
 
 /* ---- epilogue ---- */
@@ -288,8 +295,9 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, row_values<cfg> &
     }
 }
 
-/* Round O and store it past L1. Of four 8x8 tiles a lane has 4 bytes each; the quad exchanges them, so that its lane q
- * gets the 16 contiguous bytes of tile q: first lanes 1 apart, of tiles 0 and 1 and of 2 and 3, then lanes 2 apart. */
+/* Round O and store it, bypassing L1. Of four 8x8 tiles a lane has 4 bytes each; the quad exchanges them, so that its
+ * lane q gets the 16 contiguous bytes of tile q: first lanes 1 apart, of tiles 0 and 1 and of 2 and 3, then lanes 2
+ * apart. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void store_O(uint16_t *gmem, const O_tiles<cfg> &O, int seq_stride, int lane) {
 #pragma unroll
@@ -317,19 +325,18 @@ __device__ __forceinline__ void store_O(uint16_t *gmem, const O_tiles<cfg> &O, i
     }
 }
 
-/* A warp's part of a slice: of each row O, then l and m. 4 columns more than d_head keep the rows' banks apart. */
+/* A warp's partial result of a slice: for each row O, then l and m. 4 extra columns keep rows in different banks. */
 template <KernelConfig cfg>
-using slice_part = float[cfg.B_r / cfg.n_warps][cfg.d_head + 4];
+using slice_partial = float[cfg.B_r / cfg.n_warps][cfg.d_head + 4];
 
-/* Put down this warp's part, with l and O turned into sums of exp(score - largest m of all warps). A warp that had no
- * block has m = +inf, and the factor 0. */
+/* Store this warp's partial result, scaled to the largest m of all warps. A warp without a block has the factor 0. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void put_down_part(slice_part<cfg> *parts, const row_values<cfg> &m, row_values<cfg> &l,
-                                              const O_tiles<cfg> &O, int warp, int lane) {
-    __syncthreads(); /* all warps are through with Q and the ring, where the parts are */
+__device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, const row_values<cfg> &m,
+                                              row_values<cfg> &l, const O_tiles<cfg> &O, int warp, int lane) {
+    __syncthreads(); /* all warps have read Q and the ring, whose place the partials take */
     for (int i = 0; i < row_tiles<cfg>; i++)
         for (int half = 0; half < 2; half++)
-            if (lane % 4 == 0) parts[warp][16 * i + 8 * half + lane / 4][cfg.d_head + 1] = m[i][half];
+            if (lane % 4 == 0) partials[warp][16 * i + 8 * half + lane / 4][cfg.d_head + 1] = m[i][half];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < row_tiles<cfg>; i++) {
@@ -337,27 +344,28 @@ __device__ __forceinline__ void put_down_part(slice_part<cfg> *parts, const row_
         for (int half = 0; half < 2; half++) {
             const int row = 16 * i + 8 * half + lane / 4;
             float m_all = m[i][half];
-            for (int w = 0; w < cfg.n_warps; w++) m_all = fminf(m_all, parts[w][row][cfg.d_head + 1]);
+            for (int w = 0; w < cfg.n_warps; w++) m_all = fminf(m_all, partials[w][row][cfg.d_head + 1]);
             const float factor = ex2_approx(m_all - m[i][half]);
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
-                float *pair = &parts[warp][row][8 * n + lane % 4 * 2];
+                float *pair = &partials[warp][row][8 * n + lane % 4 * 2];
                 pair[0] = O[i][n][2 * half] * factor, pair[1] = O[i][n][2 * half + 1] * factor;
             }
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 2);
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 1);
-            if (lane % 4 == 0) parts[warp][row][cfg.d_head] = l[i][half] * factor;
+            if (lane % 4 == 0) partials[warp][row][cfg.d_head] = l[i][half] * factor;
         }
     }
     __syncthreads();
 }
 
-/* Add up 8 columns of a row over all parts, divide by l and round. */
+/* Add up 8 columns of a row over all partial results, divide by l and round. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void add_parts(uint32_t (&value)[4], const slice_part<cfg> *parts, int row, int column) {
+__device__ __forceinline__ void combine_partials(uint32_t (&value)[4], const slice_partial<cfg> *partials, int row,
+                                                 int column) {
     float l = 0, O[8] = {};
     for (int w = 0; w < cfg.n_warps; w++) {
-        l += parts[w][row][cfg.d_head];
-        for (int n = 0; n < 8; n++) O[n] += parts[w][row][column + n];
+        l += partials[w][row][cfg.d_head];
+        for (int n = 0; n < 8; n++) O[n] += partials[w][row][column + n];
     }
     for (int n = 0; n < 4; n++) value[n] = round_pair<cfg>(O[2 * n] / l, O[2 * n + 1] / l);
 }
@@ -413,18 +421,18 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     };
 
-    /* The 16 rows and two chunks that the lanes name to ldmatrix, in Q and in the first stage. */
+    /* The 16 rows and two chunks that the lanes give to ldmatrix, in Q and in the first stage. */
     const uint32_t Q_addr = Q_smem + smem_offset<cfg>((slice ? 0 : warp * Q_rows) + lane % 16, lane / 16 * 8);
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
 
-    /* A warp copies the rows of Q that it reads; of a slice, which all of them read, its part. */
+    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     const int Q_row = slice ? copy_row : warp * Q_rows + lane / 8;
     const uint16_t *Q_gmem = (const uint16_t *)args.Q + first_of(Q_block) + Q_row * seq_stride + copy_chunk * 8;
-    const uint32_t Q_place = Q_smem + smem_offset<cfg>(Q_row, copy_chunk * 8);
+    const uint32_t Q_copy = Q_smem + smem_offset<cfg>(Q_row, copy_chunk * 8);
     for (int row = 0; row < Q_rows; row += slice ? copy_rows<cfg> : 4)
-        copy_gmem_to_smem<cfg, 1>(Q_place + smem_offset<cfg>(row, 0), Q_gmem + row * seq_stride, seq_stride);
+        copy_gmem_to_smem<cfg, 1>(Q_copy + smem_offset<cfg>(row, 0), Q_gmem + row * seq_stride, seq_stride);
     cp_async_commit_group();
     /* Blocks copied ahead of the one that is read. That leaves slack + 1 stages: a warp that starts to copy waits only
      * for warps which are more than `slack` whole blocks behind. */
@@ -436,7 +444,7 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     if constexpr (cfg.Q_mma_load_K_tiles == 0)
         for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
 
-    /* Scores are divided by sqrt(d_head), and the exponential has base 2: log2(e) = 1.4426950. */
+    /* Scores are divided by sqrt(d_head); with optimized_softmax the exponential has base 2, log2(e) = 1.4426950. */
     const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
@@ -444,7 +452,7 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     row_values<cfg> &l_place = l_places[threadIdx.x];
 
     for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = INFINITY;
-    put_down_l<cfg>(l_place, l);
+    spill_l<cfg>(l_place, l);
 #pragma unroll 1
     for (int block = 0; block < n_blocks; block++) {
         const int stage = block % cfg.stages;
@@ -457,17 +465,17 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
         wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
 
         S_tiles<cfg> S = {};
-        K_fragments<cfg> K[buffers<cfg>];
+        K_fragments<cfg> K[K_buffers<cfg>];
         const auto load_QK = [&](int k) {
             if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
-            load_K<cfg>(K[k % buffers<cfg>], K_addr, k);
+            load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
         };
-        if constexpr (cfg.mma_double_buffer_loads) load_QK(0);
+        for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
 #pragma unroll
         for (int k = 0; k < d_steps<cfg>; k++) {
-            const int read = k + buffers<cfg> - 1;
+            const int read = k + K_buffers<cfg> - 1;
             if (read < d_steps<cfg>) load_QK(read);
-            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % buffers<cfg>]);
+            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
         }
         dump_S<cfg>(args, block, S);
 
@@ -475,38 +483,38 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
 
         row_values<cfg> lane_max;
         const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
-        take_up_l<cfg>(l, l_place);
+        reload_l<cfg>(l, l_place);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        V_fragments<cfg> V[buffers<cfg>];
-        if constexpr (cfg.mma_double_buffer_loads) load_V<cfg>(V[0], V_addr, 0);
+        V_fragments<cfg> V[V_buffers<cfg>];
+        for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
 #pragma unroll
         for (int k = 0; k < key_steps<cfg>; k++) {
-            exponentiate_S<cfg>(S, l, m, softmax_scale, k);
-            round_S_to_P<cfg>(P, S, k);
-            if (k == key_steps<cfg> - 1) put_down_l<cfg>(l_place, l);
-            const int read = k + buffers<cfg> - 1;
-            if (read < key_steps<cfg>) load_V<cfg>(V[read % buffers<cfg>], V_addr, read);
-            mma_PV<cfg>(O, P, V[k % buffers<cfg>], k);
+            exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+            round_S_to_P<cfg>(P, S, k, k + 1);
+            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+            const int read = k + V_buffers<cfg> - 1;
+            if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
+            mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
         }
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, block, m, -softmax_scale);
+        dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
-        dump_O<cfg>(args, block, O);
     }
 
-    /* The thread is read anew, or the addresses that Q and O share would be kept in registers all through the loop. */
+    /* threadIdx is read again, or the addresses that Q and O share would be kept in registers through the loop. */
     const int O_thread = read_tid_x(), O_lane = O_thread % 32, warp_row = O_thread / 32 * (slice ? 4 : Q_rows);
     const int O_row = warp_row + O_lane / (slice ? 8 : 4), O_column = O_lane % (slice ? 8 : 4) * 8;
     uint16_t *O_gmem = (uint16_t *)args.O + first_element + (int64_t)O_row * seq_stride + O_column;
-    take_up_l<cfg>(l, l_place);
+    reload_l<cfg>(l, l_place);
     if constexpr (slice) {
-        slice_part<cfg> *parts = (slice_part<cfg> *)smem;
-        put_down_part<cfg>(parts, m, l, O, O_thread / 32, O_lane);
+        slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
+        store_partial<cfg>(partials, m, l, O, O_thread / 32, O_lane);
         for (int row = 0; row < Q_rows; row += 4 * cfg.n_warps) {
             for (int column = 0; column < cfg.d_head; column += 64) {
                 uint32_t value[4];
-                add_parts<cfg>(value, parts, O_row + row, O_column + column);
+                combine_partials<cfg>(value, partials, O_row + row, O_column + column);
                 st_global_v4_no_allocate(O_gmem + (int64_t)row * seq_stride + column, value);
             }
         }
