@@ -76,10 +76,8 @@ def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], 
 
 def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
     """K is read with row % 4 where it was written with row % 8: keys 4-7 of every 8 come from other columns."""
-    old = "smem_block + smem_offset<cfg>(16 * n + lane % 16, 2 * (step + k) + lane / 16));"
-    first = seeded(old, old.replace("2 * (step + k) + lane / 16)", "(2 * (step + k) + lane / 16) ^ (lane & 4))"))[
-        "first"
-    ]
+    old = "K_addr.at(16 * n, 16 * k)"
+    first = seeded(old, f"{old} ^ (K_addr.lane & 4) * 16")["first"]
     assert isinstance(first, dict)
     assert (first["quantity"], first["KV_block"], first["step"], first["Q_block"]) == ("S", 0, 0, 0)
     assert first["columns"] == [column for column in range(64) if column % 8 >= 4]
@@ -106,14 +104,14 @@ def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]])
 
 def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
     """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
-    old = "mma<cfg>(S[i][2 * n + 1], Q[i][Q_step + k], K[n][k][1], K[n][k][3]);"
-    before = "mma<cfg>(S[i][2 * n], Q[i][Q_step + k], K[n][k][0], K[n][k][2]);"
+    old = "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][1], K[n][3]);"
+    before = "mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][2]);"
     swapped = (
         "const bool swap = n == 2 && threadIdx.x / 32 == 2;\n"
-        "mma<cfg>(S[i][2 * n], Q[i][Q_step + k], K[n][k][swap ? 1 : 0], K[n][k][swap ? 3 : 2]);\n"
-        "mma<cfg>(S[i][2 * n + 1], Q[i][Q_step + k], K[n][k][swap ? 0 : 1], K[n][k][swap ? 2 : 3]);"
+        "mma<cfg>(S[i][2 * n], Q[i], K[n][swap ? 1 : 0], K[n][swap ? 3 : 2]);\n"
+        "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][swap ? 0 : 1], K[n][swap ? 2 : 3]);"
     )
-    first = seeded(f"{before}\n                {old}", swapped)["first"]
+    first = seeded(f"{before}\n            {old}", swapped)["first"]
     assert isinstance(first, dict)
     assert (first["quantity"], first["KV_block"], first["warps"]) == ("S", 0, [2])
     assert first["columns"] == list(range(32, 48))

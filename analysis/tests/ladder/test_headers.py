@@ -133,15 +133,18 @@ def test_every_parent_is_an_earlier_version() -> None:
         assert parent in versions and parent < version.version if parent else version.version == min(versions)
 
 
+BUDGET = {"v08": 150}  # changed lines; 120 for every other version
+
+
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
-    """At most 120 changed lines a version, 60 in the median; v08 is the one that may be larger."""
+    """At most 120 changed lines per version, 150 for v08 and 60 in the median."""
     versions = load_all(root())
     steps = {
         name: changed_lines(versions[version.header.parent], version)
         for name, version in versions.items()
-        if version.header.parent and name != "v08"
+        if version.header.parent
     }
-    assert {name: lines for name, lines in steps.items() if lines > 120} == {}
+    assert {name: lines for name, lines in steps.items() if lines > BUDGET.get(name, 120)} == {}
     assert statistics.median(steps.values() or [0]) <= 60
 
 
