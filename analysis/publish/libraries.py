@@ -1,4 +1,4 @@
-"""The last version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
+"""The last measured version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
 
     print(libraries_table(root(), read_steps(root())).markdown())
     print(standing(root(), read_steps(root())))
@@ -47,9 +47,14 @@ def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:
     return read(path).records if path.exists() else ()
 
 
+def last_measured(steps: Sequence[Step]) -> Step:
+    """The last version with a speed at the headline problem; the last of all where none has one."""
+    return next((step for step in reversed(steps) if GPU in step.speeds), steps[-1])
+
+
 def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
     """One row per subject and type, one column per length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
-    records, last = records_of(folder), steps[-1]
+    records, last = records_of(folder), last_measured(steps)
     versions = {last.name: last.version}
     rows: list[Sequence[Cell]] = []
     for dtype in ("fp16", "bf16"):
@@ -69,7 +74,7 @@ def _shown(row: Row | None) -> str:
 
 def standing(folder: Path, steps: Sequence[Step]) -> str:
     """Where the ladder stands at the headline problem, in a sentence or two: what is faster comes first."""
-    records, last = records_of(folder), steps[-1]
+    records, last = records_of(folder), last_measured(steps)
     ours = last.speeds.get(GPU)
     if ours is None:
         return f"{last.name} is not measured on an {GPU.upper()}.\n"

@@ -168,6 +168,8 @@ def test_what_is_faster_is_named_first(checkout: Path) -> None:
     text = standing(checkout, bench(checkout, *measured[:2]))
     assert "v02 reaches 400 TFLOP/s." in text and "cuDNN" not in text
     assert standing(checkout, bench(checkout, measured[1])) == "v02 is not measured on an H200.\n"
+    first = record("v01", ns / 60, "r", config=str(V01.header.config))
+    assert "v01 reaches 60 TFLOP/s." in standing(checkout, bench(checkout, first, record("fa2", ns / 30, "r")))
 
 
 def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:
