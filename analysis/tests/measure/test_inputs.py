@@ -19,7 +19,9 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     compiler = shutil.which("cc")
     assert compiler, "the tests need a C compiler"
     library = tmp_path_factory.mktemp("inputs") / "inputs.so"
-    sources = [str(ROOT / "harness" / f"{name}.c") for name in ("inputs", "problem", "config", "parallel", "status")]
+    sources = [
+        str(ROOT / "harness" / f"{name}.c") for name in ("inputs", "problem", "config", "json", "parallel", "status")
+    ]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}"]
     subprocess.run([compiler, *flags, "-o", str(library), *sources, "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
