@@ -27,14 +27,15 @@ TAKES_CONFIG := sass-diff why debug
 TAKES_DIST := debug
 TAKES_DTYPE := debug
 TAKES_FILES := check-tools
-TAKES_NAME := logs
+TAKES_NAME := logs new
+TAKES_PARENT := new
 TAKES_SECONDS := fuzz
 TAKES_SEQ := debug
 TAKES_SEQS := bench profile gpu-check peers compare autotune
 TAKES_BUDGET := $(TAKES_SEQS)
-TAKES_VER := regs sass logs ptx cubins counts loop bound live configs accept bench profile gpu-check autotune race \
-	sanitize debug
-TAKES_WHY := accept
+TAKES_VER := regs sass logs ptx cubins counts loop bound live configs accept adopt bench profile gpu-check autotune \
+	race sanitize debug
+TAKES_WHY := accept adopt
 TAKES_ARGS := counts loop bound live sass-diff why bench profile gpu-check peers compare autotune race sanitize debug \
 	bench-emu
 INSTEAD_CONFIG := ; KERNELS= chooses the instances that are built

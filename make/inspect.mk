@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live sass-diff why diff configs check-tools report ladder notebooks accept
+.PHONY: regs sass ptx logs counts loop bound live sass-diff why diff configs check-tools report ladder notebooks
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
@@ -37,6 +37,33 @@ configs:  ## the members of a set and what a version refuses: VER= or KERNELS= o
 check-tools:  ## what the parsers recognise in any log, listing, cubin or executable: FILES=
 	@$(RUN) -m analysis $@ $(FILES)
 
+##@ A new version
+.PHONY: new adopt accept
+new:  ## starts the file of the next version: PARENT= NAME=
+	$(if $(PARENT),,$(error new needs PARENT=, one of: $(VERSIONS)))$(call known,$(PARENT))
+	$(if $(NAME),,$(error new needs NAME=, the idea in a word or two: make new PARENT=$(PARENT) NAME=wide_loads))
+	@$(RUN) -m analysis $@ --parent '$(call quoted,$(PARENT))' --name '$(call quoted,$(NAME))'
+# All that a version adds to committed files, but for what a GPU measures.
+adopt:  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
+	$(call need,VER)$(reason)
+	@$(MAKE) --no-print-directory $(VER)
+	@$(MAKE) --no-print-directory accept
+	@$(PY) harness/emu/tests/golden.py $(VER)
+	@$(RUN) -m analysis traffic --version "$(VER)" --write
+	@$(PY) -m analysis ladder --write
+	@$(PY) -m analysis notebooks --write
+	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \
+		'    make gpu-check VER="$(VER)"      # right on a GPU too, and as on the emulator' \
+		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
+		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
+		'    make ladder notebooks          # then the pages again'
+accept:  ## accepts the figures of a version, in regs/baseline.csv: VER= WHY=
+	$(reason)
+	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
+	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
+reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
+
+##@ Tables and pages
 report: all  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
 ladder: all  ## rewrites the generated tables of the documents
@@ -44,7 +71,3 @@ ladder: all  ## rewrites the generated tables of the documents
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
-accept:  ## accepts the figures of a version, in regs/baseline.csv: VER= WHY=
-	$(if $(WHY),,$(error accept needs WHY="the reason"))
-	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
-	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'

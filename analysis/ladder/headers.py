@@ -21,6 +21,7 @@ from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
 OPTIONAL_KEYS = ("predict", "claims")
+TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Header:
     config: KernelConfig
     arch: str  # "sm_80"
     lines: int  # lines of the file that the block takes
+    to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,9 @@ def _checked_header(
         config = parse_short_form(values["config"])
     except ConfigError as error:
         raise AnalysisError(f"{name}:{keys['config']}: {error}") from error
+    to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
-        claims = parse_claims(values.get("claims", ""))
+        claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
     except AnalysisError as error:
         raise AnalysisError(f"{name}:{keys['claims']}: {error}") from error
     return Header(
@@ -128,6 +131,7 @@ def _checked_header(
         config,
         values["arch"],
         end,
+        to_fill_in,
     )
 
 

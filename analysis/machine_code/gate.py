@@ -21,7 +21,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
-from analysis.ladder.headers import Version, load_all, load_chosen
+from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_chosen
 from analysis.machine_code.cubin import code_summary
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regions import split
@@ -312,6 +312,10 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
         raise AnalysisError(f"this build is of toolkit {toolkit}; a baseline is of the pinned one, {pinned}")
+    for version in versions.values():
+        if version.header.to_fill_in:
+            keys = ", ".join(version.header.to_fill_in)
+            raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
     before = read_baseline(folder)
     after = {key: line for key, line in before.items() if not (key[0] in versions and key[1] in archs)}
     for version in versions.values():

@@ -106,6 +106,8 @@ def outcome(step: Step, parent: Step | None) -> str:
         if speed.ratio:
             old = f"{old_speed.ratio.mid:.3f} -> " if old_speed and old_speed.ratio else ""
             parts.append(f"{gpu.upper()}: speed / FA2 {old}{speed.ratio.mid:.3f}")
+    if parts and not step.speeds:
+        parts.append(f"speed: {NOT_MEASURED}")
     if parts and parent and parent.version.header.config != step.version.header.config:
         parts.append("the config changed too")
     return "; ".join(parts) or "nothing recorded yet"

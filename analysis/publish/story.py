@@ -11,6 +11,7 @@ from pathlib import Path
 
 from analysis.files import read_text
 from analysis.measure.profile import parse
+from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import HEADLINE, Step
 from analysis.table import Cell, Table
 
@@ -34,10 +35,10 @@ def story_table(folder: Path, steps: Sequence[Step]) -> Table:
     for step in steps:
         header = step.version.header
         measured = [step.lengths.get(GPU, {}).get(seq) for seq in SHOWN_LENGTHS]
-        cells: list[Cell] = [f"{speed.ratio.mid:.3f}" if speed and speed.ratio else MISSING for speed in measured]
+        cells: list[Cell] = [f"{speed.ratio.mid:.3f}" if speed and speed.ratio else NOT_MEASURED for speed in measured]
         headline = step.speeds.get(GPU)
-        cells.append(f"{headline.tflops:.0f}" if headline else MISSING)
-        cells.append(f"{1000 * headline.sm_ghz:.0f}" if headline and headline.sm_ghz else MISSING)
+        cells.append(f"{headline.tflops:.0f}" if headline else NOT_MEASURED)
+        cells.append(f"{1000 * headline.sm_ghz:.0f}" if headline and headline.sm_ghz else NOT_MEASURED)
         table.append([step.name, header.title, header.predict or "nothing", *cells, held_up(folder, step.name)])
     return Table(columns, table)
 

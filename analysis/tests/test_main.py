@@ -16,7 +16,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("notebooks", "plot")  # what they make is a file of another kind: a notebook, a picture
+WRITERS = ("new", "notebooks", "plot")  # what they make is a file of another kind: a kernel, a notebook, a picture
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

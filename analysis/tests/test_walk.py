@@ -1,6 +1,5 @@
 """A newcomer's walk: docs/adding-a-version.md, command by command, in a copy of the checkout."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -9,97 +8,98 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
-from analysis.ladder.headers import kernel_files
-from analysis.tests.support.copies import LINKED, checkout, environment, lend_objects
+from analysis.ladder.headers import TO_FILL_IN, kernel_files
+from analysis.ladder.new import next_version
+from analysis.tests.support.copies import environment, whole_checkout
 
 PAGE = root() / "docs/adding-a-version.md"
+EXAMPLE, ITS_PARENT = "v99", "v16"
 NEEDS_A_GPU = "needs a GPU"
-NOT_HERE = ("make check", "make notebooks")  # the whole test run; the notebooks, of which the walk runs the first
-HEADER = re.compile(r"/\* v\d\d - .*?\*/\n", re.DOTALL)
+NOT_HERE = ("make check", "make ladder notebooks")  # the tests below stand for it; what follows a GPU's measurement
+# Tests that compare committed files with the ladder; {} is the new version.
+TESTS = (
+    "analysis/tests/ladder/test_headers.py",
+    "analysis/tests/machine_code/test_gate.py::test_the_build_is_as_accepted[{}]",
+    "analysis/tests/measure/test_gpu_check.py::test_the_emulators_page_says_what_the_log_holds",
+    "analysis/tests/publish/test_readme.py::test_the_committed_page_is_not_stale",
+    "analysis/tests/publish/test_readme.py::test_the_committed_traffic_is_not_stale[{}]",
+    "analysis/tests/test_docs.py::test_generated_parts_are_fresh",
+    "harness/emu/tests/test_speed.py",
+    "harness/emu/tests/test_versions.py::test_golden_counters[{}]",
+)
 
 
 def steps() -> list[str]:
     """The commands of the page in order, without those that need a GPU."""
-    lines = [line.strip() for line in PAGE.read_text().splitlines() if re.match(r" {7,}(cp|make|\./bin/)", line)]
+    lines = [line.strip() for line in PAGE.read_text().splitlines() if re.match(r" {7,}(make|\./bin/)", line)]
     return [re.sub(r"\s{2,}#.*", "", line) for line in lines if NEEDS_A_GPU not in line]
 
 
 def test_the_page_holds_the_whole_way() -> None:
-    text = "\n".join(steps())
-    for word in (
-        "cp ",
-        "make diff",
-        "make v99",
-        "make sass-diff",
-        "make regs sass",
-        "make accept",
-        "make ladder",
-        "make check",
-    ):
-        assert word in text
+    goals = [re.split(r" [A-Z]+=| && ", step)[0] for step in steps()]
+    assert [goal for goal in goals if goal.startswith("make")] == [
+        "make new", "make diff", "make configs", "make v99", "make race", "make sass-diff", "make why", "make adopt",
+        "make check", "make ladder notebooks",
+    ]  # fmt: skip
 
 
-def write_idea(folder: Path, parent: str) -> None:
-    """Steps 2 and 3 of the page: a header block of its own, and one change."""
-    path = folder / "kernels/v99_my_idea.cu"
+def write_idea(path: Path) -> None:
+    """Steps 2 and 3 of the page: the lines to fill in, and one change."""
     text = path.read_text()
-    found = re.search(r"^ \* config .*?(?=^ \* arch)", text, re.MULTILINE | re.DOTALL)
-    assert found
-    header = (
-        "/* v99 - wait less in the hand-over\n *\n"
-        f" * parent    {parent}\n"
-        " * idea      nothing new, to see that a version is picked up everywhere\n"
-        " * predict   loop within 2 instructions of its parent\n"
-        f"{found[0]} * arch      sm_80\n */\n"
-    )
-    text = HEADER.sub(lambda _: header, text, count=1)
+    values = {
+        "idea": "nothing new, to see that a version is picked up everywhere",
+        "predict": "loop within 20 instructions of its parent",
+        "claims": "loop_change@sm_80=0±20 speedup@4096=1.01±0.01",
+    }
+    for key, value in values.items():
+        text, written = re.subn(rf"^( \* {key}\s+){TO_FILL_IN}.*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
+        assert written == 1, key
     text, changed = re.subn(r"\n(#pragma unroll 1\n)", r"\n    if (n_blocks < 1) return;\n\1", text, count=1)
     assert changed == 1
     path.write_text(text)
 
 
-def run(folder: Path, command: str) -> str:
+def run(folder: Path, command: str, status: int = 0) -> str:
     done = subprocess.run(
         ["bash", "-e", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    assert done.returncode == status, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout + done.stderr
 
 
-def walk(folder: Path, parent: str, archs: str) -> None:
-    file = kernel_files(root())[parent]
-    checkout(folder, [f"kernels/{file.name}", "README.md"], [name for name in LINKED])
-    for name in ("analysis", "docs", "notebooks"):
-        shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
-    lend_objects(folder)
+def walk(folder: Path, parent: str) -> None:
+    whole_checkout(folder)
+    version = next_version(folder)
     said = {}
     for command in steps():
         if command in NOT_HERE:
             continue
-        command = command.replace("kernels/v16_static_stride.cu", f"kernels/{file.name}").replace("v16", parent)
-        said[command.split(" && ")[0].split(" VER=")[0]] = run(folder, f"export ARCHS='{archs}'; {command}")
-        if command.startswith("cp "):
-            write_idea(folder, parent)
-    assert f"{parent} -> v99: 1 lines" in said[f"make diff A={parent} B=v99"]
-    assert "correct:" in said["make v99"]
-    assert "loop" in said[f"make sass-diff A={parent} B=v99"]
-    for arch in archs.split():
-        assert (folder / f"sass/v99.sm_{arch}.sass").exists()
-        assert re.search(rf"^v99,sm_{arch},", (folder / "regs/baseline.csv").read_text(), re.MULTILINE)
-    run(folder, f".venv/bin/python -m analysis gate --version v99 --archs '{archs}' --exit-code")
-    for page in ("kernels/README.md", "README.md", "build/report.md", "build/report.html", "docs/ladder.svg"):
-        assert "v99" in (folder / page).read_text(), page
-    assert re.search(r"^v99,", (folder / "regs/traffic.csv").read_text(), re.MULTILINE)
-    run(folder, ".venv/bin/python -m analysis notebooks 01 --write")
-    (book,) = (folder / "notebooks").glob("01_*.ipynb")
-    outputs = [output for cell in json.loads(book.read_text())["cells"] for output in cell.get("outputs", [])]
-    assert any("v99" in "".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
+        command = command.replace(EXAMPLE, version).replace(ITS_PARENT, parent)
+        said[re.split(r" && | [A-Z]+=", command)[0]] = run(folder, command)
+        if command.startswith("make new"):
+            left = run(folder, f"make accept VER={version} WHY=early", status=2)
+            assert f"{version}_my_idea.cu: its header block still says" in left and "idea, predict, claims" in left
+            write_idea(folder / f"kernels/{version}_my_idea.cu")
+    assert f"kernels/{version}_my_idea.cu: a copy of {parent}" in said["make new"]
+    assert f"{parent} -> {version}: 1 lines" in said["make diff"]
+    assert "loop" in said["make sass-diff"]
+    assert f'make bench VER="{version}"' in said["make adopt"]  # what a GPU adds
+    for arch in ("sm_80", "sm_90"):
+        assert (folder / f"sass/{version}.{arch}.sass").exists()
+        assert re.search(rf"^{version},{arch},", (folder / "regs/baseline.csv").read_text(), re.MULTILINE)
+    for page in ("kernels/README.md", "README.md", "docs/performance.md"):
+        (row,) = (line for line in (folder / page).read_text().splitlines() if re.match(rf"\| \[?{version}\b", line))
+        assert "not measured" in row, page
+    assert version in (folder / "docs/ladder.svg").read_text()
+    assert f'"{version} ' in (folder / "notebooks/01_the_ladder.ipynb").read_text()
+    run(folder, f"{folder}/.venv/bin/python -m pytest -q -p no:cacheprovider {' '.join(TESTS).replace('{}', version)}")
+    shutil.rmtree(folder)
 
 
 def test_a_newcomer_adds_a_small_version(tmp_path: Path) -> None:
-    walk(tmp_path / "copy", "v02", "80")
+    walk(tmp_path / "copy", "v02")
 
 
 @pytest.mark.long
 def test_a_newcomer_follows_the_last_version(tmp_path: Path) -> None:
-    walk(tmp_path / "copy", max(kernel_files(root())), "80 90")
+    walk(tmp_path / "copy", max(kernel_files(root())))

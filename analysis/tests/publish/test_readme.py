@@ -73,9 +73,9 @@ def test_figures_come_from_the_files(checkout: Path) -> None:
     assert first.changed is None and second.changed and second.changed > 0
     assert outcome(second, first) == (
         "sm_80: loop 10 -> 8 instructions (2.50 -> 2.00 per HMMA); registers 200 -> 210; "
-        "wavefronts / ideal 6.40 -> 1.00; the config changed too"
+        "wavefronts / ideal 6.40 -> 1.00; speed: not measured; the config changed too"
     )
-    assert outcome(first, None) == "sm_80: loop 10 instructions (2.50 per HMMA); registers 200"
+    assert outcome(first, None) == "sm_80: loop 10 instructions (2.50 per HMMA); registers 200; speed: not measured"
 
 
 def test_missing_figures_are_shown_as_missing(checkout: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_damaged_traffic_file_is_refused(checkout: Path) -> None:
 def test_the_committed_traffic_is_not_stale(name: str) -> None:
     if not (root() / "bin" / name).exists():
         pytest.skip(f"bin/{name} is not built")
-    assert read_traffic(root()).get(name) == emulate(load(root(), name)), f"run `make traffic VER={name}`"
+    assert read_traffic(root()).get(name) == emulate(load(root(), name)), f"run `make adopt VER={name}`"
 
 
 def test_the_committed_page_is_not_stale() -> None:

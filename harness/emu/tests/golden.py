@@ -1,6 +1,6 @@
 """Golden counters: what each version executes on a fixed problem (own configuration, fp16, seq 256, 1 head, batch 1).
 
-    python3 harness/emu/tests/golden.py    # rewrites golden_counters.csv from the versions that are built
+    .venv/bin/python harness/emu/tests/golden.py [VER ...]    # counts these built versions, or all of them
 
 A change of a kernel or of the toolkit changes them; a change of the emulator should not.
 """
@@ -40,15 +40,18 @@ def read() -> dict[str, dict[str, str]]:
         return {row["version"]: row for row in csv.DictReader(file)}
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
+    rows = read()
+    there = [version for version in versions() if version.name in names or not names]
     with tempfile.TemporaryDirectory() as folder:
-        rows = [counters(version, Path(folder)) for version in versions()]
+        rows |= {version.name: counters(version, Path(folder)) for version in there}
+    kept = [rows[version.name] for version in versions() if version.name in rows]
     with GOLDEN.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
-    print(f"{GOLDEN.name}: {len(rows)} versions")
+        writer.writerows(kept)
+    print(f"{GOLDEN.name}: counted {len(there)} of {len(kept)} versions")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
