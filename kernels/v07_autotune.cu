@@ -354,7 +354,7 @@ __global__ void __maxnreg__(max_registers<cfg>) flash_forward(const __grid_const
     const smem_address<cfg> K_addr{K_smem, 0, lane};
     const smem_address<cfg> V_addr{V_smem, 0, lane};
 
-    /* Q is copied once. A warp reads only rows that it copied itself: its own lanes are all it waits for. */
+    /* Q is copied once. A warp reads only rows that it copied itself, so it waits for its own lanes only. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     copy_gmem_to_smem<cfg, Q_rows>(Q_smem, Q_gmem, args.seq_stride, warp * Q_rows, lane);
     if constexpr (cfg.eager_load_blocks) copy_K();

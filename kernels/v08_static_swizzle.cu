@@ -1,7 +1,7 @@
 /* v08 - static swizzle
  *
  * parent    v07
- * idea      swizzle one address a thread and operand: all others are a constant, or one XOR with a constant, away
+ * idea      swizzle one address per thread and operand; every other address is a constant or one XOR away
  * predict   at v07's tile the loop falls from 640 to about 585 instructions on sm_80; (128, 64) with Q read again fits
  *           without spills, about 1110 instructions for 256 HMMA; 0.96 of FA2 (H200)
  * claims    loop@sm_80=1110±2% fa2@4096=0.96±0.02

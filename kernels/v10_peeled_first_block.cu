@@ -3,7 +3,7 @@
  * parent    v09
  * idea      the first block has no previous maximum: give it a copy of its own, without rescaling and without zeros
  * predict   loop within 20 instructions of v09 on sm_80, whole kernel 40 % longer; O starts as HMMA's zero
- *           register; time unchanged at 64 blocks a row, 2 % better at 8
+ *           register; time unchanged at 64 blocks per row, 2 % better at 8
  * claims    loop_change@sm_80=0±20 code_ratio@sm_80=1.4±0.05 speedup@4096=1±0.01 speedup@512=1.02±0.01
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
  * arch      sm_80
@@ -112,7 +112,7 @@ struct smem_address {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. gmem moves on by steps: with a
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. gmem advances by steps: with a
  * product for each row the two copies of the KV block's code would spill on sm_90. 32 bits hold a row's distance within
  * a block: at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>

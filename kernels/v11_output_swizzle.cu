@@ -1,7 +1,7 @@
 /* v11 - static swizzle of the output stores
  *
  * parent    v10
- * idea      the epilogue stores O as ldmatrix reads: from one swizzled address a thread, 8 columns are an XOR with 16
+ * idea      the epilogue stores O as ldmatrix reads: from one swizzled address per thread, 8 columns are an XOR with 16
  * predict   loop unchanged; whole kernel 150 integer instructions shorter on sm_80; time unchanged within 1 %
  * claims    loop_change@sm_80=0±2 speedup@4096=1±0.01
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
@@ -112,7 +112,7 @@ struct smem_address {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4 * cfg.n_warps;
 
-/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. gmem moves on by steps: with a
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. gmem advances by steps: with a
  * product for each row the two copies of the KV block's code would spill on sm_90. 32 bits hold a row's distance within
  * a block: at most 128 rows of at most 65535 heads. */
 template <KernelConfig cfg, int rows>

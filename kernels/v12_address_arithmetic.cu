@@ -1,7 +1,7 @@
 /* v12 - address arithmetic
  *
  * parent    v11
- * idea      work out the addresses of blocks and rows from their numbers, none runs on; O times 1 / l
+ * idea      compute the addresses of blocks and rows from their numbers, without running pointers; O times 1 / l
  * predict   loop within 25 instructions of v11 on sm_80; 2 registers fewer live in it; time unchanged within 1 %
  * claims    loop_change@sm_80=0±25 speedup@4096=1±0.01
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax

@@ -2,7 +2,7 @@
  *
  * parent    v12
  * idea      go through the KV blocks from the last to the first: the test for another block is a comparison with zero
- * predict   loop about 15 instructions shorter on sm_80, as the number of blocks is live no more; 1 % faster than v12
+ * predict   loop about 15 instructions shorter on sm_80, as the number of blocks is no longer live; 1 % faster than v12
  * claims    loop_change@sm_80=-20..-10 speedup@4096=1.01±0.01
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
  * arch      sm_80

@@ -1,8 +1,8 @@
 /* v15 - tiles along d_head
  *
  * parent    v14
- * idea      keep a block as two tiles of 64 columns, 128 bytes a row: a row goes round the banks once
- * predict   loop within 10 instructions of v14 on sm_80; the same bank conflicts, none; time unchanged within 1 %
+ * idea      keep a block as two tiles of 64 columns, 128 bytes per row: a row spans the banks once
+ * predict   loop within 10 instructions of v14 on sm_80; still no bank conflicts; time unchanged within 1 %
  * claims    loop_change@sm_80=0±10 speedup@4096=1±0.01
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax
  * arch      sm_80

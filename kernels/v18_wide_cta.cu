@@ -2,7 +2,7 @@
  *
  * parent    v17
  * idea      eight warps instead of four share a K and a V block: half as many bytes go from L2 to shared memory
- * predict   same loop, half its LDGSTS; one CTA an SM instead of two, so barriers hold up all warps; 7 % faster where
+ * predict   same loop, half its LDGSTS; one CTA per SM instead of two, so a barrier stops all warps; 7 % faster where
  *           power is the limit
  * claims    loop_change@sm_80=0±2 speedup@4096=1.07±0.01
  * config    (FP16, 128, 256, 64, 8): async+eager+swizzled+load_2_2_2_tiles+opt_softmax+lazy

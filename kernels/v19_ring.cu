@@ -2,7 +2,7 @@
  *
  * parent    v18
  * idea      four K and V blocks in shared memory, each handed over by two mbarriers: no barrier of the CTA in the loop
- * predict   loop without BAR; a warp waits for data or for the slowest warp, not for all twice a block; 4 % faster
+ * predict   loop without BAR; a warp waits for data or the slowest warp, not for all warps twice per block; 4 % faster
  * claims    speedup@4096=1.04±0.01
  * config    (FP16, 128, 256, 64, 8): async+eager+swizzled+load_2_2_2_tiles+opt_softmax+lazy+stages_4
  * arch      sm_80
@@ -134,6 +134,17 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uin
     }
 }
 
+/* Set up the mbarriers of all stages: every thread arrives at a full one with its copies, every warp at an empty one.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
+    if (threadIdx.x < cfg.stages) {
+        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
+        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
+    }
+    __syncthreads();
+}
+
 /* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
  * first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
@@ -183,6 +194,24 @@ __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &
     for (int n = 0; n < key_steps<cfg>; n++) {
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][1]);
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n + 1], Q[i], K[n][2], K[n][3]);
+    }
+}
+
+/* S += Q K^T: the slices are read from shared memory K_buffers - 1 ahead of their mma. Q keeps its registers. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, Q_fragments<cfg> (&Q)[Q_buffers<cfg>],
+                                            const smem_address<cfg.B_r> &Q_addr, const smem_address<cfg.B_c> &K_addr) {
+    K_fragments<cfg> K[K_buffers<cfg>];
+    const auto load_QK = [&](int k) {
+        if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
+        load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
+    };
+    for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
+#pragma unroll
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const int read = k + K_buffers<cfg> - 1;
+        if (read < d_steps<cfg>) load_QK(read);
+        mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
     }
 }
 
@@ -345,11 +374,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     const uint32_t V_smem = K_smem + cfg.B_c * cfg.d_head * 2;
     constexpr int stage_bytes = 2 * cfg.B_c * cfg.d_head * 2;
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
-    if (threadIdx.x < cfg.stages) {
-        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
-        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
-    }
-    __syncthreads();
+    init_mbarriers<cfg>(full, empty);
 
     /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
@@ -404,18 +429,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
 
         S_tiles<cfg> S = {};
-        K_fragments<cfg> K[K_buffers<cfg>];
-        const auto load_QK = [&](int k) {
-            if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
-            load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
-        };
-        for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
-#pragma unroll
-        for (int k = 0; k < d_steps<cfg>; k++) {
-            const int read = k + K_buffers<cfg> - 1;
-            if (read < d_steps<cfg>) load_QK(read);
-            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
-        }
+        multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         dump_S<cfg>(args, block, S);
 
         if (block + ahead < n_blocks) copy_KV(block + ahead);

@@ -2,8 +2,8 @@
  *
  * parent    v21
  * idea      Q arrives with the first K and V block, and a warp writes its own rows of O: no barrier but the first
- * predict   same loop; a wait for memory and two barriers less a Q block: 2 % faster at 512, where a Q block has 8 KV
- *           blocks, and nothing to see at 4096
+ * predict   same loop; one wait for memory and two barriers fewer per Q block: 2 % faster at 512, where a Q block has 8
+ *           KV blocks, and nothing to see at 4096
  * claims    loop_change@sm_80=0±2 speedup@512=1.02±0.01 speedup@4096=1±0.01
  * config    (FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded
  * arch      sm_80
@@ -24,7 +24,7 @@
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
- * bytes that nobody reads. The result takes the place of Q. Then two mbarriers for each stage: full, at which the
+ * bytes of padding. The result takes the place of Q. Then two mbarriers for each stage: full, at which the
  * copies of all threads arrive, and empty, at which every warp arrives once it has read the stage.
  * The partial sums of l are spilled to a place of their own from one block to the next.
  *
@@ -117,6 +117,17 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uin
     }
 }
 
+/* Set up the mbarriers of all stages: every thread arrives at a full one with its copies, every warp at an empty one.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
+    if (threadIdx.x < cfg.stages) {
+        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
+        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
+    }
+    __syncthreads();
+}
+
 /* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
  * first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
@@ -166,6 +177,24 @@ __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &
     for (int n = 0; n < key_steps<cfg>; n++) {
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][1]);
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n + 1], Q[i], K[n][2], K[n][3]);
+    }
+}
+
+/* S += Q K^T: the slices are read from shared memory K_buffers - 1 ahead of their mma. Q keeps its registers. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, Q_fragments<cfg> (&Q)[Q_buffers<cfg>], uint32_t Q_addr,
+                                            uint32_t K_addr) {
+    K_fragments<cfg> K[K_buffers<cfg>];
+    const auto load_QK = [&](int k) {
+        if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
+        load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
+    };
+    for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
+#pragma unroll
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const int read = k + K_buffers<cfg> - 1;
+        if (read < d_steps<cfg>) load_QK(read);
+        mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
     }
 }
 
@@ -269,6 +298,25 @@ __device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cf
     spill_l<cfg>(l, place);
 }
 
+/* O += P V: every slice of S becomes P just before its mma, and slices of V are read V_buffers - 1 ahead. l is spilled.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, row_values<cfg> &l,
+                                            row_values<cfg> &l_place, const row_values<cfg> &m, float softmax_scale,
+                                            uint32_t V_addr) {
+    V_fragments<cfg> V[V_buffers<cfg>];
+    for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
+#pragma unroll
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+        round_S_to_P<cfg>(P, S, k, k + 1);
+        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+        const int read = k + V_buffers<cfg> - 1;
+        if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
+        mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
+    }
+}
+
 /* ---- epilogue ---- */
 
 /* O *= 1 / l, after adding up the quad's partial sums. */
@@ -327,11 +375,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     const uint32_t V_smem = K_smem + smem_offset<cfg>(cfg.B_c, 0);
     constexpr int stage_bytes = smem_offset<cfg>(2 * cfg.B_c, 0);
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
-    if (threadIdx.x < cfg.stages) {
-        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
-        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
-    }
-    __syncthreads();
+    init_mbarriers<cfg>(full, empty);
 
     /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
@@ -387,18 +431,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
 
         S_tiles<cfg> S = {};
-        K_fragments<cfg> K[K_buffers<cfg>];
-        const auto load_QK = [&](int k) {
-            if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
-            load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
-        };
-        for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
-#pragma unroll
-        for (int k = 0; k < d_steps<cfg>; k++) {
-            const int read = k + K_buffers<cfg> - 1;
-            if (read < d_steps<cfg>) load_QK(read);
-            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
-        }
+        multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         dump_S<cfg>(args, block, S);
 
         if (block + ahead < n_blocks) copy_KV(block + ahead);
@@ -408,17 +441,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         reload_l<cfg>(l, l_place);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        V_fragments<cfg> V[V_buffers<cfg>];
-        for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
-#pragma unroll
-        for (int k = 0; k < key_steps<cfg>; k++) {
-            exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
-            round_S_to_P<cfg>(P, S, k, k + 1);
-            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
-            const int read = k + V_buffers<cfg> - 1;
-            if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
-            mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
-        }
+        multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
         dump_m<cfg>(args, block, m, -softmax_scale);
         dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
         __syncwarp();

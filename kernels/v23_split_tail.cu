@@ -23,11 +23,11 @@
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
- * The last CTAs own a slice of a Q block: the rows of one warp. There every warp has the same rows, warp w goes through
- * KV blocks w, w + n_warps ..., and in the end the warps add up their O and l, for the largest of their m.
+ * The last CTAs own a slice of a Q block: the rows of one warp. There all warps have the same rows. Warp w processes
+ * KV blocks w, w + n_warps, ...; at the end the warps add up their O and l, scaled to the largest of their m.
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
- * bytes that nobody reads. The result takes the place of Q. Then two mbarriers for each stage: full, at which the
+ * bytes of padding. The result takes the place of Q. Then two mbarriers for each stage: full, at which the
  * copies of all threads arrive, and empty, at which every warp arrives once it has read the stage.
  * The partial sums of l are spilled to a place of their own from one block to the next.
  *
@@ -124,6 +124,17 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uin
     }
 }
 
+/* Set up the mbarriers of all stages: every thread arrives at a full one with its copies, every warp at an empty one.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
+    if (threadIdx.x < cfg.stages) {
+        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
+        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
+    }
+    __syncthreads();
+}
+
 /* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
  * first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
@@ -173,6 +184,24 @@ __device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &
     for (int n = 0; n < key_steps<cfg>; n++) {
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][1]);
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg>(S[i][2 * n + 1], Q[i], K[n][2], K[n][3]);
+    }
+}
+
+/* S += Q K^T: the slices are read from shared memory K_buffers - 1 ahead of their mma. Q keeps its registers. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, Q_fragments<cfg> (&Q)[Q_buffers<cfg>], uint32_t Q_addr,
+                                            uint32_t K_addr) {
+    K_fragments<cfg> K[K_buffers<cfg>];
+    const auto load_QK = [&](int k) {
+        if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
+        load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
+    };
+    for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
+#pragma unroll
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const int read = k + K_buffers<cfg> - 1;
+        if (read < d_steps<cfg>) load_QK(read);
+        mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
     }
 }
 
@@ -276,6 +305,25 @@ __device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cf
     spill_l<cfg>(l, place);
 }
 
+/* O += P V: every slice of S becomes P just before its mma, and slices of V are read V_buffers - 1 ahead. l is spilled.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, row_values<cfg> &l,
+                                            row_values<cfg> &l_place, const row_values<cfg> &m, float softmax_scale,
+                                            uint32_t V_addr) {
+    V_fragments<cfg> V[V_buffers<cfg>];
+    for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
+#pragma unroll
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+        round_S_to_P<cfg>(P, S, k, k + 1);
+        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+        const int read = k + V_buffers<cfg> - 1;
+        if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
+        mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
+    }
+}
+
 /* ---- epilogue ---- */
 
 /* O *= 1 / l, after adding up the quad's partial sums. */
@@ -352,16 +400,22 @@ __device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, cons
     __syncthreads();
 }
 
-/* Add up 8 columns of a row over all partial results, divide by l and round. */
+/* O of a slice: add up all partial results, divide by l, round and store. A thread has 8 columns of every 64. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void combine_partials(uint32_t (&value)[4], const slice_partial<cfg> *partials, int row,
-                                                 int column) {
-    float l = 0, O[8] = {};
-    for (int w = 0; w < cfg.n_warps; w++) {
-        l += partials[w][row][cfg.d_head];
-        for (int n = 0; n < 8; n++) O[n] += partials[w][row][column + n];
+__device__ __forceinline__ void combine_partials(uint16_t *gmem, const slice_partial<cfg> *partials, int seq_stride,
+                                                 int first_row, int first_column) {
+    for (int row = 0; row < cfg.B_r / cfg.n_warps; row += 4 * cfg.n_warps) {
+        for (int column = 0; column < cfg.d_head; column += 64) {
+            float l = 0, O[8] = {};
+            for (int w = 0; w < cfg.n_warps; w++) {
+                l += partials[w][first_row + row][cfg.d_head];
+                for (int n = 0; n < 8; n++) O[n] += partials[w][first_row + row][first_column + column + n];
+            }
+            uint32_t value[4];
+            for (int n = 0; n < 4; n++) value[n] = round_pair<cfg>(O[2 * n] / l, O[2 * n + 1] / l);
+            st_global_v4_no_allocate(gmem + (int64_t)row * seq_stride + column, value);
+        }
     }
-    for (int n = 0; n < 4; n++) value[n] = round_pair<cfg>(O[2 * n] / l, O[2 * n + 1] / l);
 }
 
 /* ---- the kernel: a CTA of 32 * n_warps threads for each Q block or slice ---- */
@@ -375,7 +429,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int Q_blocks = args.seq / cfg.B_r, head_number = Q_block / Q_blocks;
     const int64_t head = head_number / args.heads * args.batch_stride + head_number % args.heads * args.head_stride;
-    /* The CTA's first element of Q and O. The end reads it here: in the loop registers are short. */
+    /* The CTA's first element of Q and O. The end reads it here: the loop has no registers to spare. */
     const int64_t first = head + (int64_t)(Q_block % Q_blocks * cfg.B_r + part * Q_rows) * seq_stride;
     __shared__ int64_t first_element;
     if (threadIdx.x == 0) first_element = first;
@@ -386,11 +440,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
     const uint32_t V_smem = K_smem + smem_offset<cfg>(cfg.B_c, 0);
     constexpr int stage_bytes = smem_offset<cfg>(2 * cfg.B_c, 0);
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
-    if (threadIdx.x < cfg.stages) {
-        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
-        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
-    }
-    __syncthreads();
+    init_mbarriers<cfg>(full, empty);
 
     /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
@@ -442,7 +492,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
 #pragma unroll 1
     for (int block = 0; block < n_blocks; block++) {
         const int stage = block % cfg.stages;
-        if (slice && block % cfg.n_warps != warp) { /* another warp's: this one helps to copy and reads nothing */
+        if (slice && block % cfg.n_warps != warp) { /* another warp's: this warp copies its share and reads nothing */
             if (block + ahead < n_blocks) copy_KV(block + ahead);
             if (lane == 0) mbarrier_arrive(empty + 8 * stage);
             continue;
@@ -451,18 +501,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
         wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
 
         S_tiles<cfg> S = {};
-        K_fragments<cfg> K[K_buffers<cfg>];
-        const auto load_QK = [&](int k) {
-            if constexpr (cfg.Q_mma_load_K_tiles != 0) load_Q<cfg>(Q[k % Q_buffers<cfg>], Q_addr, k);
-            load_K<cfg>(K[k % K_buffers<cfg>], K_addr, k);
-        };
-        for (int k = 0; k < K_buffers<cfg> - 1; k++) load_QK(k);
-#pragma unroll
-        for (int k = 0; k < d_steps<cfg>; k++) {
-            const int read = k + K_buffers<cfg> - 1;
-            if (read < d_steps<cfg>) load_QK(read);
-            mma_QK<cfg>(S, Q[k % Q_buffers<cfg>], K[k % K_buffers<cfg>]);
-        }
+        multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         dump_S<cfg>(args, block, S);
 
         if (block + ahead < n_blocks) copy_KV(block + ahead);
@@ -472,17 +511,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
         reload_l<cfg>(l, l_place);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        V_fragments<cfg> V[V_buffers<cfg>];
-        for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
-#pragma unroll
-        for (int k = 0; k < key_steps<cfg>; k++) {
-            exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
-            round_S_to_P<cfg>(P, S, k, k + 1);
-            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
-            const int read = k + V_buffers<cfg> - 1;
-            if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
-            mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
-        }
+        multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
         dump_m<cfg>(args, block, m, -softmax_scale);
         dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
         __syncwarp();
@@ -498,13 +527,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
     if constexpr (slice) {
         slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
         store_partial<cfg>(partials, m, l, O, O_thread / 32, O_lane);
-        for (int row = 0; row < Q_rows; row += 4 * cfg.n_warps) {
-            for (int column = 0; column < cfg.d_head; column += 64) {
-                uint32_t value[4];
-                combine_partials<cfg>(value, partials, O_row + row, O_column + column);
-                st_global_v4_no_allocate(O_gmem + (int64_t)row * seq_stride + column, value);
-            }
-        }
+        combine_partials<cfg>(O_gmem, partials, seq_stride, O_row, O_column);
     } else {
         divide_O_by_l<cfg>(O, l);
         store_O_to_smem<cfg>(Q_smem + smem_offset<cfg>(warp_row + O_lane / 4, O_lane % 4 * 2), O);
