@@ -41,18 +41,18 @@ FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
 }
 
 /* Bytes of dynamic shared memory: one Q block, whose space O may reuse; one K and one V block or `stages` of each, then
- * with two mbarriers of 8 bytes a stage. */
+ * with two mbarriers of 8 bytes per stage. */
 FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
     return (config->B_r + 2 * config->B_c * (config->stages ? config->stages : 1)) * config_row_bytes(config) +
            16 * config->stages;
 }
 
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r.
- * With split_tail the Q blocks, numbered in that order, are the grid's x. One CTA a multiprocessor runs at a time, and
- * where the blocks do not fill the last wave, each of those left has n_warps CTAs instead of one, for a slice each: if
- * that takes less time than a block, reckoning that in a slice a warp goes through its n_warps-th part of the KV blocks
- * and spends the time of three more. A persistent kernel has a row of CTAs, one a multiprocessor, for the blocks that
- * are not cut, and below it as many rows as the slices fill. */
+ * With split_tail the Q blocks, numbered in that order, are the grid's x. One CTA per multiprocessor runs at a time. Q
+ * blocks left over for a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
+ * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
+ * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
+ * the whole Q blocks, and below it as many rows as the slices fill. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
                                               int64_t multiprocessors) {
     launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,

@@ -51,8 +51,8 @@ __device__ __forceinline__ void st_global_v4(void *gmem, const uint32_t (&value)
                  : "memory");
 }
 
-/* The same for bytes that nobody reads again soon: the line takes no place in L1. relaxed.sys names the memory model's
- * order and scope (8.8), which the cache operation needs; for a kernel's own results it asks for nothing more. */
+/* The same without a place in L1, for bytes that are not read again soon. relaxed.sys names the memory model's order
+ * and scope (8.8), which the cache operation needs; for a kernel's own results it adds no requirement. */
 __device__ __forceinline__ void st_global_v4_no_allocate(void *gmem, const uint32_t (&value)[4]) {
     asm volatile("st.relaxed.sys.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "r"(value[0]),
                  "r"(value[1]), "r"(value[2]), "r"(value[3])
@@ -144,7 +144,7 @@ __device__ __forceinline__ float ex2_approx(float x) {
 
 /* ---- thread index in the CTA (10.1 %tid) ----
  *
- * Unlike threadIdx.x this is volatile: it is read where it stands, and what follows from it is computed there.
+ * Unlike threadIdx.x this is volatile: it is read at this place, and values that depend on it are computed after it.
  */
 __device__ __forceinline__ uint32_t read_tid_x() {
     uint32_t tid;
@@ -154,8 +154,8 @@ __device__ __forceinline__ uint32_t read_tid_x() {
 
 /* ---- mbarrier: a counter in shared memory that threads and copies arrive at (9.7.13.15 "mbarrier") ----
  *
- * An mbarrier is 8 bytes at a multiple of 8. Its phase is complete once `count` arrivals came in; the next phase, with
- * the same count, begins by itself. Phases are told apart by their parity: the first has parity 0.
+ * An mbarrier is 8 bytes at a multiple of 8. Its phase is complete after `count` arrivals; then the next phase begins,
+ * with the same count. Phases are distinguished by their parity: the first has parity 0.
  */
 
 /* Set up for phases of `count` arrivals. One thread does it; the others may use it after a barrier. */
@@ -169,7 +169,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t smem_addr) {
 }
 
 /* Let all copies that this thread started with cp.async arrive once, together, when they are done; .noinc counts that
- * arrival among those that mbarrier_init was told of. */
+ * arrival among the `count` of mbarrier_init. */
 __device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint32_t smem_addr) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_addr) : "memory");
 }
