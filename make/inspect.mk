@@ -46,7 +46,7 @@ new:  ## starts the file of the next version: PARENT= NAME=
 # All that a version adds to committed files, but for what a GPU measures.
 adopt:  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)
-	@$(MAKE) --no-print-directory $(VER)
+	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
 	@$(PY) harness/emu/tests/golden.py $(VER)
 	@$(RUN) -m analysis traffic --version "$(VER)" --write

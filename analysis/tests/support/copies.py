@@ -7,7 +7,7 @@ make(copy, "DUMP=1", "v04")
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.files import root
@@ -48,24 +48,17 @@ def lend_objects(folder: Path, variant: str = "") -> None:
 
 
 def whole_checkout(folder: Path) -> Path:
-    """A copy of every file that is or may be committed, and of what is built, with its times."""
+    """A copy of every file that is or may be committed, with the harness objects that are built already."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=root(), capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    for name in [*listed, *(str(path.relative_to(root())) for path in built_files())]:
-        if (root() / name).is_file() and not name.startswith(".venv"):
+    for name in listed:
+        if (root() / name).is_file() and name != ".venv":
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root() / name, folder / name)
     (folder / ".venv").symlink_to((root() / ".venv").resolve())
+    lend_objects(folder)
     return folder
-
-
-def built_files() -> Iterator[Path]:
-    """What make built of the default variant, its logs included."""
-    for path in [*(root() / "build").rglob("*"), *(root() / "bin").glob("*"), *(root() / "logs/ptxas").glob("*.log")]:
-        variant = {"debug", "dump", "san", "tests", "tests-san", "lint"} & {*path.relative_to(root()).parts}
-        if path.is_file() and not variant:
-            yield path
 
 
 def environment() -> dict[str, str]:
