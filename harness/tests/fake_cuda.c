@@ -1,36 +1,59 @@
-/* fake_cuda.c - a libcuda.so.1 without a GPU: what test_cli.py needs to see every exit status and message of gpu.c.
+/* fake_cuda.c - a libcuda.so.1 without a GPU, with a clock of its own: what test_cli.py needs to see every exit status
+ * and message of gpu.c, and every figure that is timed, the same on a busy machine and on an idle one.
  *
- *     cc -shared -fPIC -I. -o DIR/libcuda.so.1 harness/tests/fake_cuda.c -lm
- *     FAKE_CUDA=cc=75 LD_LIBRARY_PATH=DIR bin/v01
+ *     cc -shared -fPIC -I. -o DIR/libcuda.so.1 harness/tests/fake_cuda.c -lm -ldl
+ *     FAKE_CUDA=cc=75 LD_LIBRARY_PATH=DIR LD_PRELOAD=DIR/libcuda.so.1 bin/v01
  *
- * Device memory is host memory, streams run at once, flash_forward is computed in double precision. FAKE_CUDA holds
- * words separated by commas:
+ * Device memory is host memory, and flash_forward is computed in double precision. What goes into the stream waits
+ * there until the host synchronises or copies, and then runs in its order; each operation takes a time that is written
+ * below, and nothing else takes any. LD_PRELOAD makes the host read that clock too. FAKE_CUDA holds words separated by
+ * commas; a LIST is numbers separated by colons, one for each launch of flash_forward, and then from the first again:
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
- *     memory=N       bytes of GPU memory                 fault      launches fail with an illegal address
+ *     sms=N          multiprocessors (default 4)         l2=N       bytes of the L2 (default 1 MiB)
+ *     memory=N       bytes of GPU memory                 host_kb=N  kilobytes that the host has, 0: it does not tell
+ *     fault          launches fail with an illegal address
  *     idle           flash_forward writes nothing        late       only the first launch writes
- *     off            one element is off by 1 percent     decay      right at first, wrong from the third launch on
- *     noisy          times vary by half                  slow       the SM clock is a third of its peak
+ *     off            one element is off by 1 percent     early      ... in the first launch alone
+ *     decay          right at first, wrong from the third launch on
+ *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
+ *     clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P percent
+ *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
  *     serial         launches return when they have ended, as under a profiler
- *     count          every launch is named on stderr
+ *     log            what the stream runs is named on stderr, in its order
  */
 #include "common/abi.h"
 #include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
 #include "harness/half.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 struct CUfunc_st {
     char name[400];
+    int shared_bytes; /* dynamic shared memory it may be launched with */
+    int loaded;       /* the first launch loads it */
+};
+
+/* An event holds the time at which the stream came to it; until then it is pending. */
+struct CUevent_st {
+    uint64_t ns;
+    int pending;
 };
 
 static size_t used_bytes;
-static uint64_t now_ns = 1000, now_cycles = 1000;
-static int launches;
+static double now_ns = 1000, now_cycles = 1000;
+static int launches; /* of flash_forward, that have run */
+static int faulted;  /* every later call fails too */
+static int uploads;  /* copies to the device so far */
+static int cached;   /* the tensors are in the L2 */
 
 /* Whether FAKE_CUDA holds a word. */
 static int mode(const char *word) {
@@ -53,6 +76,50 @@ static long long setting(const char *word, long long initial) {
     }
     return number;
 }
+
+/* The number of a LIST for the launch of flash_forward that comes next. */
+static double next_of(const char *word, double initial) {
+    const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, word) : NULL;
+    if (!at) return initial;
+    double numbers[100];
+    int count = 0;
+    char *end = (char *)(uintptr_t)at + strlen(word) - 1;
+    do numbers[count++] = strtod(end + 1, &end);
+    while (*end == ':' && count < 100);
+    if ((*end && *end != ',') || numbers[0] <= 0) {
+        fprintf(stderr, "FAKE_CUDA='%s': %s takes at most 100 numbers separated by colons\n", text, word);
+        abort();
+    }
+    return numbers[launches % count];
+}
+
+static void pass_time(double ns) {
+    now_ns += ns;
+    now_cycles += ns * next_of("clocks=", 1500) / 1e3;
+}
+
+/* ---- the host: its clock is the GPU's, and its memory is what the test says ---- */
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    if (clock != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, clock, time);
+    *time = (struct timespec){(time_t)(now_ns / 1e9), (long)fmod(now_ns, 1e9)};
+    return 0;
+}
+
+FILE *fopen(const char *name, const char *how) {
+    static char text[100];
+    const long long host_kb = setting("host_kb=", -1);
+    FILE *(*const real)(const char *, const char *) =
+        (FILE * (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_NEXT, "fopen");
+    if (strcmp(name, "/proc/meminfo") != 0 || host_kb < 0) return real(name, how);
+    if (host_kb)
+        snprintf(text, sizeof text, "MemTotal:  99999999 kB\nMemAvailable:  %lld kB\nBuffers:  7 kB\n", host_kb);
+    else
+        snprintf(text, sizeof text, "MemTotal:  99999999 kB\n");
+    return fmemopen(text, strlen(text), "r");
+}
+
+/* ---- the device ---- */
 
 CUresult cuInit(unsigned flags) {
     (void)flags;
@@ -78,7 +145,7 @@ CUresult cuDeviceGetCount(int *count) {
     return *count = 1, 0;
 }
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-    return *device = ordinal, 0;
+    return *device = ordinal, ordinal ? 101 : 0; /* CUDA_ERROR_INVALID_DEVICE */
 }
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     (void)device;
@@ -95,9 +162,9 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         return *value = capability % 10, 0;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return *value = 4, 0;
+        return *value = (int)setting("sms=", 4), 0;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        return *value = 1 << 20, 0;
+        return *value = (int)setting("l2=", 1 << 20), 0;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
         return *value = 1500000, 0;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
@@ -134,6 +201,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     (void)module;
     *function = calloc(1, sizeof **function);
     snprintf((*function)->name, sizeof(*function)->name, "%s", name);
+    (*function)->shared_bytes = 48 << 10;
     return 0;
 }
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
@@ -141,7 +209,7 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
     return *value = 200, 0;
 }
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
-    (void)function, (void)attribute, (void)value;
+    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) function->shared_bytes = value;
     return 0;
 }
 
@@ -162,7 +230,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     *address = (CUdeviceptr)(uintptr_t)block + 64;
     return 0;
 }
+static CUresult run_stream(void);
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    run_stream();
     size_t *block = (size_t *)(uintptr_t)(address - 64);
     used_bytes -= *block;
     free(block);
@@ -179,53 +249,18 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsign
     (void)flags;
     return *address = (CUdeviceptr)(uintptr_t)memory, 0;
 }
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
-    return memcpy((void *)(uintptr_t)to, from, bytes), 0;
-}
-CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
-    return memcpy(to, (const void *)(uintptr_t)from, bytes), 0;
-}
-CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
-    (void)stream;
-    return memset((void *)(uintptr_t)address, value, count), 0;
-}
 
-CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
-    if (flags != CU_STREAM_DEFAULT) return 1; /* CUDA_ERROR_INVALID_VALUE: uploads go through the default stream */
-    return *stream = (CUstream)(uintptr_t)1, 0;
-}
-CUresult cuStreamDestroy_v2(CUstream stream) {
-    return (void)stream, 0;
-}
-CUresult cuStreamSynchronize(CUstream stream) {
-    (void)stream;
-    return mode("fault") && launches ? 700 : 0;
-}
+/* ---- flash_forward ---- */
 
-/* An event holds the time at which it was recorded. */
-CUresult cuEventCreate(CUevent *event, unsigned flags) {
-    (void)flags;
-    return *event = calloc(1, sizeof(uint64_t)), 0;
-}
-CUresult cuEventDestroy_v2(CUevent event) {
-    return free(event), 0;
-}
-CUresult cuEventRecord(CUevent event, CUstream stream) {
-    (void)stream;
-    return *(uint64_t *)event = now_ns, 0;
-}
-CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    *milliseconds = (float)((double)(*(uint64_t *)end - *(uint64_t *)start) / 1e6);
-    return 0;
-}
-
-static void forward(const forward_args *args, enum dtype dtype, unsigned batches) {
+/* What the CTAs of the grid compute: rows [64 x, 64 x + 64) of head y of batch z where B_r is 64. */
+static void forward(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
     const uint16_t *Q = args->Q, *K = args->K, *V = args->V;
     uint16_t *O = args->O;
     double *p = malloc((size_t)args->seq * sizeof *p);
-    for (int64_t head = 0; head < (int64_t)batches * args->heads; head++)
-        for (int row = 0; row < args->seq; row++) {
-            const int64_t start = head / args->heads * args->batch_stride + head % args->heads * args->head_stride;
+    for (unsigned cta = 0; cta < grid[0] * grid[1] * grid[2]; cta++) {
+        const int64_t start =
+            cta / grid[0] / grid[1] * args->batch_stride + cta / grid[0] % grid[1] * args->head_stride;
+        for (int row = (int)(cta % grid[0]) * B_r, end = row + B_r; row < end && row < args->seq; row++) {
             const uint16_t *q = Q + start + row * args->seq_stride;
             double most = -INFINITY, sum = 0;
             for (int j = 0; j < args->seq; j++) {
@@ -240,38 +275,210 @@ static void forward(const forward_args *args, enum dtype dtype, unsigned batches
                 double o = 0;
                 for (int j = 0; j < args->seq; j++)
                     o += p[j] / sum * half_to_float(V[start + j * args->seq_stride + c], dtype);
-                if (mode("off") && head == 0 && row == 0 && c == 5) o += 0.01;
-                if (mode("decay") && launches > 2) o += 1;
                 O[start + row * args->seq_stride + c] = half_from_float((float)o, dtype);
             }
         }
+    }
     free(p);
+}
+
+static void spoil(uint16_t *element, double error, enum dtype dtype) {
+    *element = half_from_float((float)(half_to_float(*element, dtype) + error), dtype);
+}
+
+/* The same launch again writes the same bits: they are computed once. */
+static void forward_again(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
+    static struct {
+        forward_args args;
+        unsigned grid[3];
+        int uploads;
+    } done;
+    static uint16_t *bits;
+    const size_t elements = (size_t)grid[2] * (size_t)args->batch_stride;
+    if (!bits || done.uploads != uploads || memcmp(&done.args, args, sizeof *args) != 0 ||
+        memcmp(done.grid, grid, sizeof done.grid) != 0) {
+        forward(args, dtype, B_r, grid);
+        done.args = *args;
+        memcpy(done.grid, grid, sizeof done.grid);
+        done.uploads = uploads;
+        bits = realloc(bits, 2 * elements);
+        memcpy(bits, args->O, 2 * elements);
+    } else {
+        memcpy(args->O, bits, 2 * elements);
+    }
+    if (mode("off") || (mode("early") && launches == 1)) spoil((uint16_t *)args->O + 5, 0.01, dtype);
+    for (size_t i = 0; i < elements && mode("decay") && launches > 2; i++) spoil((uint16_t *)args->O + i, 1, dtype);
+}
+
+/* ---- the stream ---- */
+
+enum kind { MEMSET, RECORD, LAUNCH };
+
+static struct operation {
+    enum kind kind;
+    CUevent event;
+    uint64_t address;
+    unsigned char value;
+    size_t bytes;
+    CUfunction function;
+    unsigned grid[3], threads;
+    union {
+        forward_args forward;
+        uint64_t words[2];
+        struct {
+            uint64_t out;
+            int iterations;
+        } peak;
+    } parameters; /* as they were at the launch */
+} queue[1000];
+static int queued;
+
+/* Stamps of the SMs that a grid reaches: 2048 threads fill one. */
+static void stamp_clocks(const struct operation *op) {
+    static int stamped;
+    clock_stamp *stamps = (clock_stamp *)(uintptr_t)op->parameters.words[0];
+    const int reached = (int)(op->grid[0] * op->threads / 2048), sms = (int)setting("sms=", 4);
+    const int index = stamped++; /* the first is that of the warm-up */
+    for (int i = 0; i < reached && i < sms; i++) {
+        const double slower = pow(1 - 0.01 * (double)setting("uneven=", 0), i);
+        const int missed = mode("missed") && i > 0;
+        if (mode("blind") || (missed && index % 4 > 1)) continue;
+        stamps[i] = (clock_stamp){op->parameters.words[1], (uint64_t)(now_cycles * slower * (missed ? 0.1 : 1)),
+                                  (uint64_t)now_ns};
+    }
+    pass_time(1e3);
+}
+
+static void hold_stream(const struct operation *op) {
+    volatile uint32_t *released = (uint32_t *)(uintptr_t)op->parameters.words[0];
+    if (*released) return;
+    pass_time((double)op->parameters.words[1]); /* nobody releases it any more: it gives up */
+    *released = 2;
+}
+
+/* 100 TFLOP/s with fp16 and 80 with bf16, and 10 us a launch; eight m16n8k16 each iteration of each warp. */
+static void mma_peak(const struct operation *op) {
+    const double warps = op->grid[0] * op->threads / 32, flop = 8 * 2.0 * 16 * 8 * 16 * op->parameters.peak.iterations;
+    pass_time(1e4 + warps * flop / (strstr(op->function->name, "bf16") ? 80e3 : 100e3));
+}
+
+static void flash_forward(const struct operation *op) {
+    const char *shape = strstr(op->function->name, "ELi128ELi");
+    const int B_r = atoi(shape + strlen("ELi128ELi"));
+    pass_time(1e6 * next_of("times=", 20) * (cached ? 0.8 : 1));
+    cached = 1;
+    launches++;
+    faulted = mode("fault");
+    if (mode("idle") || (mode("late") && launches > 1)) return;
+    forward_again(&op->parameters.forward, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16, B_r, op->grid);
+}
+
+static void run_operation(const struct operation *op) {
+    static const struct {
+        const char *name;
+        void (*run)(const struct operation *op);
+    } kernels[] = {{"stamp_clocks", stamp_clocks},
+                   {"hold_stream", hold_stream},
+                   {"mma_peak", mma_peak},
+                   {"flash_forward", flash_forward}};
+    if (op->kind == MEMSET) {
+        if (mode("log")) fprintf(stderr, "memset %zu\n", op->bytes);
+        memset((void *)(uintptr_t)op->address, op->value, op->bytes);
+        pass_time((double)op->bytes / 16);
+        if (op->bytes >= 2 * (size_t)setting("l2=", 1 << 20)) cached = 0;
+    } else if (op->kind == RECORD) {
+        if (mode("log")) fprintf(stderr, "record\n");
+        *op->event = (struct CUevent_st){(uint64_t)now_ns, 0};
+    } else {
+        for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+            if (!strstr(op->function->name, kernels[i].name)) continue;
+            if (mode("log"))
+                fprintf(stderr, "%s %u x %u x %u, %u\n", kernels[i].name, op->grid[0], op->grid[1], op->grid[2],
+                        op->threads);
+            if (!op->function->loaded) pass_time(5e7);
+            op->function->loaded = 1;
+            kernels[i].run(op);
+        }
+    }
+}
+
+static CUresult run_stream(void) {
+    for (int i = 0; i < queued; i++)
+        if (!faulted) run_operation(&queue[i]);
+    queued = 0;
+    return faulted ? 700 : 0;
+}
+
+static CUresult enqueue(struct operation op) {
+    if (queued == sizeof queue / sizeof *queue) return 999;
+    queue[queued++] = op;
+    return mode("serial") ? run_stream() : 0;
+}
+
+/* A copy waits for the stream, which is one that the default stream waits for. */
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    const CUresult error = run_stream();
+    uploads++;
+    cached = 0;
+    if (!error) memcpy((void *)(uintptr_t)to, from, bytes);
+    return error;
+}
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+    const CUresult error = run_stream();
+    if (!error) memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return error;
+}
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
+    (void)stream;
+    return enqueue((struct operation){.kind = MEMSET, .address = address, .value = value, .bytes = count});
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+    if (flags != CU_STREAM_DEFAULT) return 1; /* CUDA_ERROR_INVALID_VALUE: uploads go through the default stream */
+    return *stream = (CUstream)(uintptr_t)1, 0;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    return (void)stream, 0;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+    (void)stream;
+    return run_stream();
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    (void)flags;
+    return *event = calloc(1, sizeof **event), 0;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+    return free(event), 0;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    (void)stream;
+    event->pending = 1;
+    return enqueue((struct operation){.kind = RECORD, .event = event});
+}
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    if (start->pending || end->pending) return 600; /* CUDA_ERROR_NOT_READY */
+    *milliseconds = (float)((double)(end->ns - start->ns) / 1e6);
+    return 0;
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters,
                         void **extra) {
-    (void)grid_x, (void)grid_y, (void)block_x, (void)block_y, (void)block_z, (void)shared_bytes, (void)stream;
-    (void)extra;
-    if (mode("count")) fprintf(stderr, "launch %.17s\n", function->name);
-    if (strstr(function->name, "stamp_clocks")) {
-        clock_stamp *stamps = *(clock_stamp **)parameters[0];
-        for (int i = 0; i < 4; i++)
-            stamps[i] = (clock_stamp){*(uint64_t *)parameters[1], now_cycles + (uint64_t)i, now_ns};
-        return 0;
+    struct operation op = {
+        .kind = LAUNCH, .function = function, .grid = {grid_x, grid_y, grid_z}, .threads = block_x * block_y * block_z};
+    (void)stream, (void)extra;
+    if (!grid_x || !grid_y || !grid_z || !block_x || block_x > 1024 || shared_bytes > (unsigned)function->shared_bytes)
+        return 1; /* CUDA_ERROR_INVALID_VALUE */
+    if (strstr(function->name, "flash_forward")) {
+        op.parameters.forward = *(forward_args *)parameters[0];
+    } else if (strstr(function->name, "mma_peak")) {
+        op.parameters.peak.out = *(uint64_t *)parameters[0];
+        op.parameters.peak.iterations = *(int *)parameters[1];
+    } else {
+        op.parameters.words[0] = *(uint64_t *)parameters[0];
+        op.parameters.words[1] = *(uint64_t *)parameters[1];
     }
-    if (strstr(function->name, "hold_stream")) {
-        volatile uint32_t *released = *(uint32_t **)parameters[0];
-        if (mode("serial") && !*released) *released = 2; /* it gives up, as nobody can release it */
-        return 0;
-    }
-    uint64_t ns = 20000000;
-    if (mode("noisy")) ns += (uint64_t)rand() % 20000000;
-    now_ns += ns;
-    now_cycles += ns * (mode("slow") ? 1 : 3) / 2;
-    if (!strstr(function->name, "flash_forward")) return 0;
-    launches++;
-    if (mode("idle") || (mode("late") && launches > 1)) return 0;
-    forward(parameters[0], strstr(function->name, "L5dtype15E") ? BF16 : FP16, grid_z);
-    return 0;
+    return enqueue(op);
 }

@@ -19,35 +19,11 @@ import time
 from pathlib import Path
 
 import pytest
+from made_up_gpu import NEEDS_V01, NOISY, OWN, ROOT, SLOW, SMALL, V01, on_fake, run
 
 from analysis.machine_code.cubin import Cubin
 
-ROOT = Path(__file__).resolve().parents[2]
-V01 = ROOT / "bin/v01"
-OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-SMALL = ("--batch", "1", "--heads", "2", "--seq", "128")
-
-pytestmark = pytest.mark.skipif(not V01.exists(), reason="bin/v01 is not built: make v01")
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """bin/v01 with no driver to be found, unless the environment says where one is."""
-    env = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/nowhere", **environment}
-    return subprocess.run([V01, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a libcuda.so.1 that needs no GPU."""
-    folder = tmp_path_factory.mktemp("driver")
-    command = ["cc", "-shared", "-fPIC", "-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}"]
-    command += ["-o", str(folder / "libcuda.so.1"), str(ROOT / "harness/tests/fake_cuda.c"), "-lm"]
-    subprocess.run(command, check=True, timeout=60)
-    return str(folder)
-
-
-def on_fake(driver: str, how: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(*SMALL, "--min-time", "0.1", *arguments, LD_LIBRARY_PATH=driver, FAKE_CUDA=how)
+pytestmark = NEEDS_V01
 
 
 # ---- bad usage -------------------------------------------------------------------------------------------------------
@@ -389,48 +365,9 @@ def test_what_a_gpu_cannot_do(driver: str, how: str, status: int, words: list[st
         assert word in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("how", "words"), [("noisy", ["not converged", "--max-noise"]), ("slow", ["75 %", "SM clock"])]
-)
-def test_strict_is_4_and_else_a_warning(driver: str, how: str, words: list[str]) -> None:
-    strict = on_fake(driver, how, "--timeout", "0.5", "--strict")
-    lax = on_fake(driver, how, "--timeout", "0.5", "--quiet")
-    assert strict.returncode == 4 and lax.returncode == 0
-    for word in words:
-        assert word in strict.stderr and word in lax.stderr
-
-
-def test_discarded_samples_are_counted(driver: str) -> None:
-    slow = json.loads(on_fake(driver, "slow", "--timeout", "0.3", "--json", "-").stdout)["timing"]
-    assert slow["discarded"] > 0 and slow["samples_ns"] == [] and slow["median"] is None and not slow["converged"]
-    counted = json.loads(on_fake(driver, "slow", "--runs", "5", "--json", "-").stdout)["timing"]
-    assert counted["discarded"] == 5 and counted["samples_ns"] == []
-    kept = json.loads(on_fake(driver, "slow", "--throttle-threshold", "0", "--json", "-").stdout)["timing"]
-    assert kept["discarded"] == 0 and kept["sm_clock_hz"][0] == pytest.approx(0.5e9) and kept["converged"]
-
-
-def test_runs_are_exact_and_hot_is_said(driver: str) -> None:
-    done = on_fake(driver, "noisy", "--runs", "7", "--hot", "--json", "-")
-    timing = json.loads(done.stdout)["timing"]
-    assert len(timing["samples_ns"]) == 7 and timing["stop_reason"] == "runs" and timing["mode"] == "hot"
-    assert "hot" in on_fake(driver, "", "--runs", "3", "--hot").stdout
-
-
-def test_profile_is_one_launch(driver: str) -> None:
-    done = on_fake(driver, "count", "--profile")
-    assert done.returncode == 0 and not done.stdout
-    assert done.stderr.splitlines() == ["launch _Z13flash_forward"]
-
-
 def test_emulator_options_are_refused_on_a_gpu(driver: str) -> None:
     done = on_fake(driver, "", "--counters")
     assert done.returncode == 2 and "--counters" in done.stderr and "--backend emu" in done.stderr
-
-
-def test_a_profiler_that_serialises_launches(driver: str) -> None:
-    """The holding kernel gives up: the measurement goes on without it."""
-    done = on_fake(driver, "serial", "--runs", "3", "--json", "-")
-    assert done.returncode == 0 and len(json.loads(done.stdout)["timing"]["samples_ns"]) == 3
 
 
 def test_old_driver(tmp_path: Path) -> None:
@@ -481,8 +418,8 @@ def test_the_page_names_options_that_exist() -> None:
         (None, ["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"]),
         (None, ["--dump", "x"]),
         (None, ["--backend", "emu", "--heads", "1", "--seq", "536870912"]),
-        ("noisy", ["--timeout", "0.2"]),
-        ("slow", ["--timeout", "0.2"]),
+        (NOISY, ["--timeout", "0.2"]),
+        (SLOW, ["--timeout", "0.2"]),
     ],
 )
 def test_the_page_about_trouble_quotes_the_messages(driver: str, how: str | None, arguments: list[str]) -> None:
