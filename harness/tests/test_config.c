@@ -71,6 +71,18 @@ static void round_trips(void) {
     ok(different == 0, "configurations that differ in one field are not equal (%d are)", different);
 }
 
+/* Of each field alone, whatever its place. */
+static void equality(void) {
+    const KernelConfig base = {.dtype = FP16};
+    ok(config_equal(&base, &(KernelConfig){.dtype = FP16}), "a configuration equals its copy");
+    KernelConfig other;
+#define FIELD(type, name, word, since, help)                                                                           \
+    other = base;                                                                                                      \
+    other.name = (type)(base.name ? 0 : 1);                                                                            \
+    ok(!config_equal(&base, &other) && !config_equal(&other, &base), "but not one with another " #name);
+#include "common/config_fields.h"
+}
+
 static bool decodes(const char *symbol, const char *expected) {
     KernelConfig config;
     char text[CONFIG_TEXT_SIZE];
@@ -196,6 +208,7 @@ static void fuzz(void) {
 int main(void) {
     shared_cases();
     round_trips();
+    equality();
     symbols();
     launch_shapes();
     fuzz();

@@ -4,6 +4,7 @@
 #include "harness/sha256.h"
 #include "harness/tests/tap.h"
 
+#include <elf.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -134,6 +135,135 @@ static void constants(void) {
     instance_table_free(&table);
 }
 
+/* ---- cubins made here, section by section ---- */
+
+enum { SHSTRTAB, STRTAB, SYMTAB, INFO, TEXT, BANK_3, BANK_2, OTHER_BANK, BANK_0, SECTIONS };
+
+struct made {
+    Elf64_Ehdr header;
+    Elf64_Shdr sections[SECTIONS];
+    char names[200], strings[16];
+    Elf64_Sym symbols[3];
+    unsigned char info[24], text[128], bank_3[8], bank_2[8], other_bank[8], bank_0[8];
+};
+
+/* A cubin of one kernel, "k", with 40 registers; what a test wants else it changes. */
+static struct made make_cubin(void) {
+    static const char *const names[SECTIONS] = {".shstrtab",       ".strtab",          ".symtab",
+                                                ".nv.info",        ".text.k",          ".nv.constant3.k",
+                                                ".nv.constant2.k", ".nv.constant2.kk", ".nv.constant0.k"};
+    static const size_t offsets[SECTIONS] = {
+        offsetof(struct made, names),  offsetof(struct made, strings),    offsetof(struct made, symbols),
+        offsetof(struct made, info),   offsetof(struct made, text),       offsetof(struct made, bank_3),
+        offsetof(struct made, bank_2), offsetof(struct made, other_bank), offsetof(struct made, bank_0)};
+    static const size_t sizes[SECTIONS] = {200, 16, 3 * sizeof(Elf64_Sym), 24, 128, 8, 8, 8, 8};
+    struct made made = {.header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                                   .e_machine = 190,
+                                   .e_shoff = offsetof(struct made, sections),
+                                   .e_shnum = SECTIONS,
+                                   .e_shstrndx = SHSTRTAB},
+                        .strings = "\0k\0object",
+                        /* format 4, attribute, 16-bit length, symbol, number */
+                        .info = {4, 0x12, 8, 0, 2, 0, 0, 0, 99, 0, 0, 0, 4, 0x2f, 8, 0, 2, 0, 0, 0, 40, 0, 0, 0}};
+    for (int i = 0, at = 1; i < SECTIONS; i++) {
+        made.sections[i] = (Elf64_Shdr){
+            .sh_name = (Elf64_Word)at, .sh_type = SHT_PROGBITS, .sh_offset = offsets[i], .sh_size = sizes[i]};
+        at += 1 + snprintf(made.names + at, sizeof made.names - (size_t)at, "%s", names[i]);
+    }
+    made.symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT)};
+    made.symbols[2] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC)};
+    memset(made.text, 1, sizeof made.text);
+    memset(made.bank_3, 3, sizeof made.bank_3);
+    memset(made.bank_2, 2, sizeof made.bank_2);
+    return made;
+}
+
+/* What is read of the cubin, of which `size` bytes are there; registers are 0 and the hash empty where it is refused.
+ */
+static struct kernel_code read_made(const struct made *made, size_t size, struct failure *failure) {
+    struct kernel_code code = {0};
+    unsigned char *copy = malloc(size); /* of just that size: the sanitizers see a read behind it */
+    memcpy(copy, made, size);
+    const struct code_image image = {"sm_80", copy, size};
+    if (image_kernel_code(&image, "k", &code, failure)) code = (struct kernel_code){0};
+    free(copy);
+    return code;
+}
+
+static bool is_refused(const struct made *made, size_t size, const char *word) {
+    struct failure failure = {""};
+    const struct kernel_code code = read_made(made, size, &failure);
+    return !code.hash[0] && strstr(failure.text, word);
+}
+
+static void made_cubins(void) {
+    const struct made good = make_cubin();
+    struct made made = good;
+    struct failure failure;
+    struct sha256 hash;
+    unsigned char digest[32];
+    char hex[17];
+    sha256_begin(&hash);
+    sha256_add(&hash, good.text, sizeof good.text);
+    sha256_add(&hash, good.bank_2, sizeof good.bank_2);
+    sha256_add(&hash, good.bank_3, sizeof good.bank_3);
+    sha256_end(&hash, digest);
+    for (int k = 0; k < 8; k++) snprintf(hex + 2 * k, 3, "%02x", digest[k]);
+    struct kernel_code code = read_made(&good, sizeof good, &failure);
+    ok(code.code_bytes == 128, "a cubin made here is read");
+    ok(!strcmp(code.hash, hex), "the hash is that of the code and of its constant banks but 0, in rising order");
+    ok(code.registers == 40, "the registers are those of the symbol that is the function: %d", code.registers);
+
+    made.sections[TEXT].sh_info = 50u << 24 | 2;
+    ok(read_made(&made, sizeof made, &failure).registers == 40, "the attribute goes before the section header");
+    made.info[13] = 0x30;
+    ok(read_made(&made, sizeof made, &failure).registers == 50, "which serves where there is no attribute");
+    made = good;
+    made.info[16] = 1;
+    ok(read_made(&made, sizeof made, &failure).registers == 0, "the registers of another symbol do not count");
+    made = good;
+    made.sections[TEXT].sh_info = 50u << 24;
+    made.info[14] = 9;
+    ok(read_made(&made, sizeof made, &failure).registers == 50, "nor a record that ends behind its section");
+    made = good;
+    made.sections[INFO].sh_size = 12 + 7;
+    ok(read_made(&made, sizeof made, &failure).registers == 0, "nor one of which a part is missing");
+
+#define REFUSED(change, word, what)                                                                                    \
+    made = good;                                                                                                       \
+    change;                                                                                                            \
+    ok(is_refused(&made, sizeof made, word), "refused: %s", what)
+    REFUSED(made.header.e_ident[EI_CLASS] = ELFCLASS32, "not a whole cubin", "32 bits");
+    REFUSED(made.header.e_machine = 62, "not a whole cubin", "code for a CPU");
+    REFUSED(made.header.e_ident[0] = 0, "not a whole cubin", "no ELF file");
+    REFUSED(made.header.e_shoff++, "not a whole cubin", "section headers at an odd place");
+    REFUSED(made.header.e_shnum = 60000, "not a whole cubin", "more section headers than there is room for");
+    REFUSED(made.header.e_shstrndx = SECTIONS, "not a whole cubin", "no section of names");
+    REFUSED(made.sections[BANK_0].sh_size = sizeof made, "not a whole cubin", "a section that ends behind the file");
+    REFUSED(made.sections[BANK_0].sh_offset = sizeof made + 1, "not a whole cubin", "one that begins behind it");
+    REFUSED(made.sections[SHSTRTAB].sh_size = 0, "not a whole cubin", "names of no bytes");
+    REFUSED(made.names[sizeof made.names - 1] = 'x', "not a whole cubin", "names without an end");
+    REFUSED(made.symbols[2].st_info = STT_OBJECT, "holds no kernel k", "a symbol that is no function");
+    REFUSED(made.symbols[2].st_name = 3, "holds no kernel k", "a function of another name");
+    REFUSED(made.sections[STRTAB].sh_size = 2, "holds no kernel k", "a name that ends behind the table");
+    REFUSED(made.sections[SYMTAB].sh_size -= 1, "holds no kernel k", "a symbol of which a byte is missing");
+    REFUSED(made.sections[TEXT].sh_type = SHT_NOBITS, "holds no kernel k", "a kernel without code");
+    for (int i = 0; i < SECTIONS; i++) {
+        made = good;
+        made.sections[i].sh_name = 0;
+        const bool needed = i == STRTAB || i == SYMTAB || i == TEXT;
+        ok(is_refused(&made, sizeof made, "holds no kernel k") == needed, "section %d is %sneeded", i,
+           needed ? "" : "not ");
+    }
+    int refused = 0;
+    for (size_t size = 0; size < sizeof good; size++) refused += is_refused(&good, size, "not a whole cubin");
+    ok(refused == sizeof good, "%d of %zu shorter ones are refused", refused, sizeof good);
+    made = good;
+    made.sections[BANK_0].sh_type = SHT_NOBITS;
+    made.sections[BANK_0].sh_size = sizeof made;
+    ok(read_made(&made, sizeof made, &failure).registers == 40, "a section without bytes takes no room in the file");
+}
+
 /* Cut and changed cubins: an error or an answer, never a read beyond the end (the sanitizers watch). */
 static void broken(void) {
     const struct code_image *good = NULL;
@@ -178,6 +308,7 @@ int main(void) {
     choice();
     embedded();
     constants();
+    made_cubins();
     broken();
     return tap_done();
 }

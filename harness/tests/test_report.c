@@ -8,8 +8,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -153,7 +155,8 @@ static struct record make_record(void) {
         {.dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true}, "symbol", 0};
     static const struct problem problem = {16, 16, 4096, D_HEAD, FP16, DIST_NORMAL, 1};
     static const struct kernel_code code = {202, 16000, "0123456789abcdef"};
-    static const struct verdict verdict = {.pass = true, .rows = 256, .elements = 32768, .max_over_bound = 0.35};
+    static const struct verdict verdict = {
+        .pass = true, .rows = 256, .elements = 32768, .max_error = 0.0025, .max_over_bound = 0.35};
     static struct sample samples[3] = {{1000000, 1.8e9}, {1100000, 1.7e9}, {1050000, 0}};
     static struct measurement measurement = {.cold = true,
                                              .samples = samples,
@@ -200,10 +203,13 @@ static void records(const char *name) {
         "\"device\":{\"name\":\"Made \\\"up\\\" GPU\",\"cc\":\"9.0\",\"sms\":132",
         "\"problem\":{\"batch\":16,\"heads\":16,\"seq\":4096,\"d_head\":128,\"dtype\":\"fp16\",\"dist\":\"normal\","
         "\"seed\":1}",
-        "\"check\":{\"rows\":256", "\"pass\":true,\"pass_after\":true", "\"samples_ns\":[1000000,1100000,1050000]",
-        "\"sm_clock_hz\":[1800000000,1700000000,0]", "\"discarded\":1,\"stop_reason\":\"converged\",\"median\":1050000",
+        "\"check\":{\"rows\":256,\"mismatches\":0,\"max_error\":0.0025,\"max_error_over_bound\":0.35,\"nan\":0,"
+        "\"pass\":true,\"pass_after\":true}",
+        "\"samples_ns\":[1000000,1100000,1050000]", "\"sm_clock_hz\":[1800000000,1700000000,0]",
+        "\"discarded\":1,\"stop_reason\":\"converged\",\"median\":1050000,\"q1\":1025000,"
+        "\"q3\":1075000,\"min\":1000000,\"noise\":0.01,\"converged\":true,\"wall_s\":0.5}",
         /* 4 * 256 * 4096^2 * 128 operations in 1.05 ms */
-        "\"derived\":{\"tflops\":2094.308", "\"peak_tflops\":640}", "\"counters\":null}"};
+        "\"derived\":{\"tflops\":2094.308", "\"share_of_peak\":3.27236,\"peak_tflops\":640}", "\"counters\":null}"};
     struct record record = make_record();
     struct failure failure;
     ok(!write_records(name, &record, 1, &failure), "a record is written");
@@ -229,6 +235,22 @@ static void records(const char *name) {
     ok(strstr(third, "\"check\":null,\"timing\":null,\"derived\":null") && strstr(third, "\"code_hash\":null") &&
            strstr(third, "\"counters\":{\"total\":{\"executed\":46240"),
        "what does not apply is null");
+    free(text);
+
+    record = make_record();
+    const struct verdict wrong = {
+        .rows = 256, .elements = 32768, .mismatches = 7, .specials = 3, .max_error = 0.5, .max_over_bound = 40};
+    static const bool wrong_after = false;
+    record.verdict = &wrong;
+    record.pass_after = &wrong_after;
+    record.peak_tflops = 0;
+    unlink(name);
+    ok(!write_records(name, &record, 1, &failure), "a record of a wrong result is written");
+    text = read_file(name);
+    ok(strstr(text, "\"mismatches\":7,\"max_error\":0.5,\"max_error_over_bound\":40,\"nan\":3,\"pass\":false,"
+                    "\"pass_after\":false}") != NULL,
+       "with the figures of its check");
+    ok(strstr(text, "\"share_of_peak\":null,\"peak_tflops\":null}") != NULL, "a peak that is unknown is null");
     free(text);
 
     record = make_record();
@@ -273,6 +295,63 @@ static void full_disk(const char *name) {
     unlink(name);
 }
 
+/* ---- a pipe ---- */
+
+struct reader {
+    int pipe;
+    pthread_t writer;
+    char *text;
+    size_t length;
+};
+
+static void interrupt(int number) {
+    (void)number;
+}
+
+/* Let the writer fill the pipe and interrupt its write(), which then has written a part; read all that comes. */
+static void *read_late(void *context) {
+    struct reader *reader = context;
+    int waiting = 0, before = -1;
+    for (; waiting == 0 || waiting != before; usleep(50000)) {
+        before = waiting;
+        ioctl(reader->pipe, FIONREAD, &waiting);
+    }
+    pthread_kill(reader->writer, SIGUSR1);
+    usleep(50000);
+    for (ssize_t n; (n = read(reader->pipe, reader->text + reader->length, 4096)) > 0;) reader->length += (size_t)n;
+    return NULL;
+}
+
+static void interrupted_pipe(void) {
+    enum { SAMPLES = 20000 };
+    struct record record = make_record();
+    struct sample *samples = calloc(SAMPLES, sizeof *samples);
+    for (int i = 0; i < SAMPLES; i++) samples[i] = (struct sample){1000000 + i, 1.5e9};
+    struct measurement measurement = *record.measurement;
+    measurement.samples = samples;
+    measurement.count = SAMPLES;
+    record.measurement = &measurement;
+    int ends[2];
+    char name[40];
+    struct failure failure = {""};
+    pthread_t thread;
+    const struct sigaction action = {.sa_handler = interrupt}; /* without SA_RESTART */
+    sigaction(SIGUSR1, &action, NULL);
+    if (!ok(!pipe(ends), "a pipe")) return;
+    struct reader reader = {ends[0], pthread_self(), calloc(1, 1 << 22), 0};
+    snprintf(name, sizeof name, "/dev/fd/%d", ends[1]);
+    pthread_create(&thread, NULL, read_late, &reader);
+    const enum status status = write_records(name, &record, 1, &failure);
+    close(ends[1]);
+    pthread_join(thread, NULL);
+    ok(!status, "an interrupted write to a pipe goes on: %s", failure.text);
+    ok(reader.length > 1 << 18 && well_formed(reader.text, true), "the reader gets the whole record, %zu bytes",
+       reader.length);
+    close(ends[0]);
+    free(reader.text);
+    free(samples);
+}
+
 int main(void) {
     char name[] = P_tmpdir "/flashladder-report-XXXXXX";
     const int file = mkstemp(name);
@@ -282,5 +361,6 @@ int main(void) {
     texts();
     records(name);
     full_disk(name);
+    interrupted_pipe();
     return tap_done();
 }

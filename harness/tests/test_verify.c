@@ -114,6 +114,83 @@ static void planted(enum dtype dtype) {
     tear_down(&fixture);
 }
 
+/* One family of columns: what V holds in the even and in the odd rows, and what row 0 of the output holds. */
+struct family {
+    const char *name;
+    float even, odd;
+    double (*output)(int column, double roundoff);
+};
+
+/* From 0.95 to 1.15 of what is allowed, were there no 1e-6: a weight of 1 and a reference of 0. */
+static double about_the_roundoff(int column, double roundoff) {
+    return roundoff * (1 + 0.002 * (column - 25));
+}
+/* A reference and a weight of 1 are allowed twice that. */
+static double about_twice_the_roundoff(int column, double roundoff) {
+    return 1 + 2 * roundoff * (column % 4);
+}
+/* From 0.7e-6 to 1.3e-6: with zeros alone that is all that is allowed. */
+static double about_a_millionth(int column, double roundoff) {
+    (void)roundoff;
+    return 1e-6 * (1 + 0.005 * (column - 64));
+}
+
+/* |o - ref| may be u * (sum of p |v| + |ref|) * 1.05 + 1e-6, with u = 2^-11 for fp16 and 2^-8 for bf16: what is right
+ * at this edge passes, what is beyond it does not. All scores are 0 here, so that p is 1 / seq. */
+static void tolerance(enum dtype dtype) {
+    static const struct family families[] = {{"p |v| alone", 1, -1, about_the_roundoff},
+                                             {"p |v| and |ref|", 1, 1, about_twice_the_roundoff},
+                                             {"neither", 0, 0, about_a_millionth}};
+    const struct problem problem = {1, 1, 64, D_HEAD, dtype, DIST_NORMAL, 1};
+    const double roundoff = dtype == FP16 ? 1.0 / 2048 : 1.0 / 256;
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        const struct family *family = &families[f];
+        struct fixture fixture;
+        if (!ok(set_up(&fixture, problem), "inputs")) return;
+        const double expected = (family->even + family->odd) / 2, weight = (fabs(family->even) + fabs(family->odd)) / 2;
+        const double allowed = roundoff * (weight + fabs(expected)) * 1.05 + 1e-6;
+        memset(fixture.inputs.tensors[TENSOR_Q], 0, fixture.bytes);
+        int64_t wrong = 0, right = 0;
+        double largest = 0;
+        for (int row = 0; row < problem.seq; row++)
+            for (int column = 0; column < D_HEAD; column++) {
+                const int64_t at = problem_row_offset(&problem, 0, 0, row) + column;
+                const double output = row ? expected : family->output(column, roundoff);
+                fixture.inputs.tensors[TENSOR_V][at] = half_from_float(row % 2 ? family->odd : family->even, dtype);
+                fixture.output[at] = half_from_float((float)output, dtype);
+                const double error = fabs(half_to_float(fixture.output[at], dtype) - expected);
+                wrong += error > allowed;
+                right += error <= allowed && error > 0.9 * allowed;
+                if (error / allowed > largest) largest = error / allowed;
+            }
+        const struct verdict verdict = verify(&fixture, CHECK_ALL);
+        ok(wrong > 10 && right > 10, "%s, dtype %d: %" PRId64 " elements beyond the tolerance, %" PRId64 " at its edge",
+           family->name, dtype, wrong, right);
+        ok(verdict.mismatches == wrong && fabs(verdict.max_over_bound - largest) < 1e-9 * largest,
+           "%s, dtype %d: %" PRId64 " are wrong, the largest error is %.3f of the tolerance", family->name, dtype,
+           verdict.mismatches, verdict.max_over_bound);
+        tear_down(&fixture);
+    }
+}
+
+/* Every row can be chosen, also where the rows cannot be cut into equal pieces. */
+static void every_row_is_sampled(void) {
+    struct problem problem = {2, 3, 64, D_HEAD, FP16, DIST_NORMAL, 0};
+    static const int64_t wanted[] = {1, 7, 100, 383};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        bool chosen[384] = {0};
+        int reached = 0;
+        for (problem.seed = 0; problem.seed < 8000; problem.seed++) {
+            int64_t *rows;
+            const int64_t count = choose_rows(&problem, wanted[i], &rows);
+            for (int64_t r = 0; r < count; r++) chosen[rows[r]] = true;
+            free(rows);
+        }
+        for (int row = 0; row < 384; row++) reached += chosen[row];
+        ok(reached == 384, "samples of %" PRId64 " rows reach %d of 384 rows", wanted[i], reached);
+    }
+}
+
 static void sampling(void) {
     const struct problem problem = {4, 5, 256, D_HEAD, FP16, DIST_NORMAL, 3};
     const int64_t heads = 20, seq = 256;
@@ -150,6 +227,9 @@ static void sampling(void) {
 int main(void) {
     planted(FP16);
     planted(BF16);
+    tolerance(FP16);
+    tolerance(BF16);
     sampling();
+    every_row_is_sampled();
     return tap_done();
 }
