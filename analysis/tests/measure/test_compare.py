@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.measure import records, summary
-from analysis.measure.compare import comparisons
+from analysis.measure import bench, records, stats, summary
+from analysis.measure.compare import Comparison, comparisons, worst
+from analysis.measure.records import Problem
 from analysis.tests.support.fake import FakeBin
 
 
@@ -78,6 +79,64 @@ def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:
         first, [replace(r, samples_ns=tuple(0.98 * ns for ns in r.samples_ns)) for r in second], 0.01
     )
     assert other.verdict.word == "FASTER"
+
+
+def verdicts(*words: str) -> list[Comparison]:
+    point = stats.Interval(1, 1, 1)
+    problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
+    return [
+        Comparison("v01", "v02", problem, stats.Verdict(word, point, 3, True, None, 0.01, "because")) for word in words
+    ]
+
+
+def test_of_several_problems_the_worst_decides() -> None:
+    """A loss anywhere decides, then what is not known; a gain is reported only where all the rest is the same."""
+    assert worst(verdicts("SAME", "FASTER", "UNSURE", "SLOWER")) == "SLOWER"
+    assert worst(verdicts("FASTER", "UNSURE", "SAME")) == "UNSURE"
+    assert worst(verdicts("SAME", "FASTER", "SAME")) == "FASTER"
+    assert worst(verdicts("SAME", "SAME")) == "SAME"
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run begins a second after the one before it: ids sort by their time."""
+    ids = (f"20260101T0000{second:02}Z-aaaa" for second in range(60))
+    monkeypatch.setattr(bench, "new_run_id", lambda: next(ids))
+
+
+def bench_run(fake: FakeBin, path: str, versions: str, **ns: float) -> None:
+    for version, value in ns.items():
+        fake.set(version, ns=value)
+    assert main(["bench", "--versions", versions, "--records", path, "--seqs", "512"]) == 0
+
+
+def test_recorded_sides_come_from_the_newest_run_that_holds_both(
+    fake: FakeBin, later: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """v01 alone was measured again later, on a slower day: that run is not taken for one with v02."""
+    path = str(tmp_path / "runs.jsonl")
+    bench_run(fake, path, "v01,v02", v01=1000.0, v02=2000.0)
+    bench_run(fake, path, "v01,v02", v01=1000.0, v02=900.0)
+    bench_run(fake, path, "v01", v01=3000.0)
+    capsys.readouterr()
+    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["speedup"] == pytest.approx(10 / 9, rel=0.01)
+    assert "side by side" in row["because"]
+
+
+def test_recorded_sides_without_a_common_run_come_each_from_its_newest(
+    fake: FakeBin, later: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "runs.jsonl")
+    for version, old, new in (("v01", 5000.0, 1000.0), ("v02", 700.0, 2000.0)):
+        bench_run(fake, path, version, **{version: old})
+        bench_run(fake, path, version, **{version: new})
+    capsys.readouterr()
+    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 11
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["speedup"] == pytest.approx(0.5, rel=0.01)
+    assert "not measured side by side" in row["because"]
 
 
 def test_two_files(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

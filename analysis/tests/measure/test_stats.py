@@ -1,6 +1,8 @@
 """Statistics on synthetic samples: known shifts, drift, throttling, and the honesty of the intervals."""
 
+import math
 import random
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -236,6 +238,45 @@ def test_unpaired_groups_of_unequal_spread() -> None:
     interval = stats.welch_ratio(slow, fast)
     assert interval.low < 1.1 < interval.high
     assert interval.high / interval.low < 1.1
+
+
+def test_welch_interval_by_hand() -> None:
+    """The textbook's degrees of freedom, (a + b)² / (a²/(m-1) + b²/(n-1)) with a and b the squared standard errors."""
+    first, second = [1.0, 1.1, 1.3], [2.0, 2.1, 2.05, 2.2]
+    a, b = (statistics.variance([math.log(value) for value in group]) / len(group) for group in (first, second))
+    freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
+    assert 2 < freedom < 3
+    half = 4.303 * math.sqrt(a + b)  # t(2)
+    interval = stats.welch_ratio(first, second)
+    assert interval.high / interval.mid == pytest.approx(math.exp(half), rel=1e-9)
+    assert interval.mid / interval.low == pytest.approx(math.exp(half), rel=1e-9)
+
+
+def test_welch_interval_of_groups_without_spread_is_a_point() -> None:
+    assert stats.welch_ratio([3.0, 3.0], [2.0, 2.0]).high == pytest.approx(1.5, rel=1e-12)
+
+
+def test_the_bootstrap_interval_covers_the_true_ratio() -> None:
+    draw = random.Random(7)
+    held = 0
+    for _ in range(40):
+        top, bottom = ([draw.gauss(mean, 2) for _ in range(15)] for mean in (110, 100))
+        interval = stats.bootstrap_ratio(top, bottom)
+        held += interval.low <= 1.1 <= interval.high
+    assert held >= 35
+
+
+def test_two_rounds_side_by_side_are_paired() -> None:
+    """Clocks fell by a third between the rounds: within each the second is faster by exactly a tenth."""
+    first = {("r", number): Round((ns,) * 5) for number, ns in ((1, 1000.0), (2, 1500.0))}
+    second = {key: Round(tuple(0.9 * ns for ns in one.samples_ns)) for key, one in first.items()}
+    verdict = stats.compare(first, second)
+    assert (verdict.word, verdict.rounds, verdict.paired) == ("FASTER", 2, True)
+
+
+@pytest.mark.parametrize(("discarded", "word"), [(8, "FASTER"), (12, "FASTER"), (13, "UNSURE")])
+def test_nothing_is_concluded_when_more_than_half_of_the_samples_were_discarded(discarded: int, word: str) -> None:
+    assert stats.compare(rounds(1000, 6, 1), rounds(800, 6, 2, discarded=discarded, samples=12)).word == word
 
 
 def test_nothing_to_compare_is_an_error() -> None:
