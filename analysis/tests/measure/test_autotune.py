@@ -14,6 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.ladder.config import KernelConfig, config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
+from analysis.measure.records import Problem, Record
 from analysis.tests.support.fake import FakeBin
 
 BLOCKS = ((64, 32), (128, 32), (128, 64))
@@ -168,6 +169,62 @@ def test_a_search_that_was_killed_goes_on(
     assert len({record.run_id for record in records.read(tmp_path / "tune.jsonl").records}) == 1
 
 
+def test_rounds_of_a_stage_alternate_in_order(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
+    """So that a clock that falls during a round hits each configuration as often at its start as at its end."""
+    fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0, SHAPES[2]: 1020.0})
+    assert tune(tmp_path) == 0
+    found = records.read(tmp_path / "tune.jsonl").records
+    assert [record.config for record in found] == [*SHAPES[:3], *SHAPES[2::-1], *SHAPES[:3]]
+
+
+@pytest.mark.parametrize(
+    "option", ["--seed 2", "--check 8", "--rounds 2", "--min-samples 11", "--min-time 0.3", "--exhaustive"]
+)
+def test_resume_goes_on_only_with_a_run_of_the_same_plan(
+    fake: Callable[..., FakeBin], tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0})
+    for more, said in (([], False), ([], True), (option.split(), False), (option.split(), True)):
+        assert tune(tmp_path, "--resume", *more) == 0
+        assert ("resuming" in capsys.readouterr().err) == said
+
+
+def test_resume_takes_the_newest_run_alone(
+    fake: Callable[..., FakeBin],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The newest run was cut off before its last round; what an older one measured on another day is not its."""
+    made = fake({SHAPES[0]: 1000.0, SHAPES[1]: 1100.0})
+    ids = iter(["20260101T000000Z-aaaa", "20260102T000000Z-bbbb", "20260103T000000Z-cccc"])
+    monkeypatch.setattr(autotune, "new_run_id", lambda: next(ids))
+    assert tune(tmp_path) == 0
+    made.set("v16", configs={SHAPES[0]: 2000.0, SHAPES[1]: 1900.0})
+    assert tune(tmp_path) == 0
+    path = tmp_path / "tune.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    capsys.readouterr()
+    assert tune(tmp_path, "--resume", "--csv") == 0
+    captured = capsys.readouterr()
+    assert "resuming 20260102T000000Z-bbbb with 4 records" in captured.err
+    assert [row["config"] for row in rows(captured.out)] == [SHAPES[1], SHAPES[0]]
+    kept = records.read(path).records
+    assert [record.run_id for record in kept].count("20260102T000000Z-bbbb") == len(kept) / 2 == 6
+
+
+def test_a_kernel_that_is_wrong_in_one_round_has_no_time() -> None:
+    def record(form: str, number: int, passed: bool | None, ns: float = 1000.0) -> Record:
+        problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
+        return Record({}, "v16", False, form, problem, "gpu", (ns,), (), 1, 0, passed, None, "run", number)
+
+    outcomes = {"right": (True, True), "unchecked": (None, None), "once": (True, False), "wrong": (False, False)}
+    found = {(1, n, form): record(form, n, each[n]) for form, each in outcomes.items() for n in (0, 1)}
+    search = autotune.Search("v16", found[1, 0, "right"].problem, [], Path(), {}, found, None, True)
+    assert search.times(1, [*outcomes, "never run"]) == {"right": 1000.0, "unchecked": 1000.0}
+    assert search.times(2, outcomes) == {}
+
+
 def test_the_budget_ends_the_search(
     fake: Callable[..., FakeBin], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +252,7 @@ def test_halving_keeps_what_is_within_reach() -> None:
     assert autotune.survivors({"a": 100.0, "b": 101.0, "c": 102.0, "d": 120.0}) == ["a", "b", "c"]
     assert autotune.survivors({"a": 100.0, "b": 150.0, "c": 160.0, "d": 170.0}) == ["a", "b"]
     assert autotune.survivors({"a": 1.0}) == ["a"]
+    assert autotune.survivors({"a": 100.0, "b": 150.0, "c": 160.0}) == ["a", "b"]
 
 
 def test_the_machine_code_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,11 @@ def test_a_record_is_taken_apart() -> None:
     assert record.passed is True
 
 
+def test_one_of_everything_is_a_problem() -> None:
+    one = {"dtype": "fp16", "batch": 1, "heads": 1, "seq": 1, "d_head": 1}
+    assert records.parse_problem(one).flop() == 4
+
+
 def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
     check = {"pass": True, "pass_after": False}
     assert records.parse(raw(check=check)).passed is False
@@ -86,6 +91,8 @@ def test_another_schema_is_refused_by_number(schema: object) -> None:
         (without(raw(), "version"), "version"),
         (raw(timing={"samples_ns": [1.0, "2"]}), "samples_ns"),
         (raw(timing={"samples_ns": [1.0, -1.0]}), "not positive"),
+        (raw(timing={"samples_ns": [1.0, 0.0]}), "not positive"),
+        (raw(problem=raw()["problem"] | {"heads": 0}), r"problem\.heads = 0: must be a positive"),
         (raw(timing={"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9]}), "2 samples but 1 clocks"),
     ],
 )
