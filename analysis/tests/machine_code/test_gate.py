@@ -49,7 +49,7 @@ def test_every_figure_that_is_not_the_recorded_one_is_named(figure: str) -> None
     (finding,) = gate.compare_rows("v09", [replace(ROW, **{figure: other})], [ROW])  # type: ignore[arg-type]
     assert (finding.version, finding.arch, finding.config) == KEY
     assert (finding.figure, finding.before, finding.after) == (figure, recorded, other)
-    assert finding.note == ("worse" if figure in gate.WORSE_WHEN_MORE else "changed")
+    assert finding.note == ("changed" if figure in ("barriers", "cmem", "code_hash") else "worse")
     assert judge(replace(ROW, **{figure: other}))  # type: ignore[arg-type]
 
 
@@ -57,6 +57,13 @@ def test_a_figure_that_shrinks_is_better_and_needs_to_be_recorded() -> None:
     (finding,) = gate.compare_rows("v09", [replace(ROW, registers=199)], [ROW])
     assert finding.note == "better"
     assert gate.compare_rows("v09", [ROW], [ROW]) == []
+
+
+def test_a_figure_that_was_not_known_before_is_neither_worse_nor_better() -> None:
+    (finding,) = gate.compare_rows("v09", [ROW], [replace(ROW, ldl=None)])
+    assert (finding.figure, finding.before, finding.after, finding.note) == ("ldl", None, 0, "changed")
+    (finding,) = gate.compare_rows("v09", [replace(ROW, ldl=None)], [ROW])
+    assert (finding.before, finding.after, finding.note) == (0, None, "changed")
 
 
 def test_a_kernel_more_or_less_than_recorded_is_a_finding() -> None:
@@ -77,11 +84,73 @@ def test_figures_that_nobody_accepted_fail_whatever_is_recorded() -> None:
 def test_a_new_advisory_fails_and_one_that_went_does_not() -> None:
     accepted = replace(ACCEPTED, advisories="C7510+C7515")
     assert judge(advisories="C7515", accepted=accepted) == []
+    assert judge(advisories="", accepted=accepted) == []
     assert judge(advisories="C7508+C7510", accepted=accepted) == ["advisories: new: C7508"]
 
 
 def test_a_kernel_without_a_baseline_fails() -> None:
     assert judge(accepted=None) == ["baseline: not accepted yet"]
+
+
+LOOP = """//--------------------- .text.made --------------------------
+        /*0000*/  LDL R1, [R2] ;
+.L_x_0:
+        /*0010*/  HMMA.16816.F32 R4, R8, R12, R4 ;
+        /*0020*/  LDL R1, [R2] ;
+        /*0030*/  LDL.64 R2, [R2+0x8] ;
+        /*0040*/  STL [R2], R1 ;
+        /*0050*/  @P0 BRA `(.L_x_0) ;
+        /*0060*/  STL [R2], R1 ;
+        /*0070*/  EXIT ;
+"""
+
+
+def test_local_memory_is_counted_inside_the_loop() -> None:
+    assert gate.loop_of(parse_listing(LOOP)[0]) == gate.Loop(loop=5, loop_ldl=2, loop_stl=1)
+
+
+def test_a_listing_with_more_or_less_local_memory_in_its_loop_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sass").mkdir()
+    path = tmp_path / "sass/v09.sm_80.sass"
+    path.write_text(LOOP)
+
+    def against(loop: gate.Loop, text: str = "fresh") -> dict[str, str]:
+        fresh = gate.Fresh("v09", "sm_80", [ROW], loop, "", text)
+        return {finding.figure: finding.note for finding in gate.compare_listings(tmp_path, fresh)}
+
+    stale = {"sass/v09.sm_80.sass": "run `make sass VER=v09`"}
+    assert against(gate.Loop(5, 2, 1), LOOP) == {}
+    assert against(gate.Loop(5, 2, 1)) == stale
+    assert against(gate.Loop(6, 2, 1)) == stale | {"loop": "worse"}
+    assert against(gate.Loop(5, 3, 1)) == stale | {"loop_ldl": "worse"}
+    assert against(gate.Loop(5, 2, 2)) == stale | {"loop_stl": "worse"}
+    assert against(gate.Loop(5, 1, 0)) == stale | {"loop_ldl": "better", "loop_stl": "better"}
+
+
+def test_the_source_is_what_stands_below_the_header_block() -> None:
+    version = load(root(), "v01")
+    first, last = version.body()[0], version.body()[-1]
+    assert gate.source_hash(version) != gate.source_hash(replace(version, source=version.source + "\n// more"))
+    for line in (first, next(line for line in version.body() if "__syncthreads" in line), last):
+        changed = replace(version, source=version.source.replace(line, line + " // note", 1))
+        assert changed.body() != version.body()
+        assert gate.source_hash(changed) != gate.source_hash(version)
+    other_header = replace(version, source=version.source.replace(" * predict   ", " * predict   another ", 1))
+    assert other_header.source != version.source
+    assert gate.source_hash(other_header) == gate.source_hash(version)
+
+
+def test_a_line_of_a_kernel_that_is_not_built_any_more_is_stale(tmp_path: Path) -> None:
+    """Of this version and architecture alone: others are judged with their own build."""
+    version = load(root(), "v01")
+    fresh = gate.Fresh("v01", "sm_80", [ROW], gate.Loop(5, 2, 1), "", LOOP)
+    (tmp_path / "sass").mkdir()
+    (tmp_path / "sass/v01.sm_80.sass").write_text(LOOP)
+    keys = [("v01", "sm_80", ROW.config), ("v01", "sm_80", "(gone)"), ("v01", "sm_90", "(x)"), ("v02", "sm_80", "(x)")]
+    baseline = {key: replace(ACCEPTED, version=key[0], arch=key[1], config=key[2]) for key in keys}
+    (finding,) = gate.judge_version(tmp_path, version, fresh, [ROW], baseline)
+    assert (finding.version, finding.arch, finding.config) == ("v01", "sm_80", "(gone)")
+    assert (finding.figure, finding.before, finding.after) == ("baseline", "accepted", "not built")
 
 
 word = st.text('(a", \n', min_size=1)
@@ -226,6 +295,12 @@ def test_recording_figures_does_not_accept_them(checkout: Path, capsys: pytest.C
     assert failing(capsys).keys() >= {"loop", "code_hash", "baseline"}
     record(checkout)
     assert failing(capsys).keys() == {"baseline"}
+
+
+def test_without_exit_code_differences_are_only_printed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (checkout / "sass/v01.sm_80.sass").unlink()
+    assert main(["gate"]) == 0
+    assert "missing" in capsys.readouterr().out
 
 
 def test_a_longer_loop_fails(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
