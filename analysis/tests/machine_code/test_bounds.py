@@ -6,7 +6,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.machine_code.bounds import bound_of, cost_of, loop_bound, waits_of, widths_of
+from analysis.machine_code.bounds import WIDTHS, bound_of, cost_of, loop_bound, waits_of, widths_of
 from analysis.machine_code.opcodes import PIPE_OF
 from analysis.machine_code.regions import Parts, split
 from analysis.machine_code.sass import Instruction, parse_listing
@@ -43,6 +43,30 @@ def test_stalls_and_pipes_add_up() -> None:
     assert loads == {"issue": (6, 6.0), "fma": (1, 2.0), "tensor": (1, 8.0), "alu": (1, 2.0), "xu": (1, 8.0)}
     assert bound.binding.pipe == "tensor"
     assert bound.warps_to_fill == 2
+
+
+# Results a clock and SM in the order FFMA, IMAD, IADD3, MUFU, DADD, from the table "Throughput of Native Arithmetic
+# Instructions" of the CUDA C++ Programming Guide (sm_80 is 8.0, …): the 32 results of a warp take 32 / (results / 4)
+# cycles of one of the four sub-partitions. The last figure is the cycles of an HMMA.16816: 2048 multiply-adds, of which
+# an SM does 1024 a clock on an A100 and 512 on a GPU for graphics (their whitepapers); None where nobody has said.
+THROUGHPUT = {
+    "sm_80": (64, 64, 64, 16, 32, 8),
+    "sm_86": (128, 64, 64, 16, 2, 16),
+    "sm_89": (128, 64, 64, 16, 2, 16),
+    "sm_90": (128, 64, 64, 16, 64, 6),
+    "sm_100": (128, 64, 64, 16, 64, None),
+    "sm_120": (128, 64, 64, 16, 2, 16),
+}
+
+
+@pytest.mark.parametrize("arch", WIDTHS)
+def test_costs_are_those_of_the_published_throughput(arch: str) -> None:
+    found = []
+    for opcode in ("FFMA", "IMAD", "IADD3", "MUFU.EX2", "DADD", "HMMA.16816.F32"):
+        at = Instruction(0, "", opcode, "")
+        found.append(cost_of(at, PIPE_OF[at.base], widths_of(arch)))
+    *results, matrix = THROUGHPUT[arch]
+    assert found == [*(128 / each for each in results if each), matrix]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +137,30 @@ def test_scoreboards() -> None:
     ]
     assert [wait.previous_pass for wait in waits] == [True, False, False, False, False]
     assert waits[1].matrix == 1
+
+
+def test_a_wait_for_what_its_own_instruction_set_is_one_of_the_pass_before() -> None:
+    (wait,) = waits_of(loop_of("B0-----:R-:W0:-:S01 LDS R4, [R1]", f"{PLAIN}:S01 FADD R2, R4, R4"))
+    assert wait.setter is wait.waiter
+    assert (wait.kind, wait.instructions, wait.previous_pass) == ("result", 2, True)
+
+
+def test_a_wait_for_the_first_instruction_of_the_loop_is_one_of_this_pass() -> None:
+    (wait,) = waits_of(loop_of("B------:R-:W0:-:S01 LDS R4, [R1]", "B0-----:R-:W-:-:S01 FADD R2, R4, R4"))
+    assert wait.setter is not None
+    assert (wait.setter.base, wait.instructions, wait.previous_pass) == ("LDS", 0, False)
+
+
+def test_an_instruction_that_never_runs_sets_no_scoreboard() -> None:
+    (wait,) = waits_of(
+        loop_of(
+            "B------:R-:W0:-:S01 MUFU.EX2 R4, R1",
+            "B------:R-:W0:-:S01 @!PT LDS RZ, [RZ]",
+            "B0-----:R-:W-:-:S01 FADD R2, R4, R4",
+        )
+    )
+    assert wait.setter is not None
+    assert (wait.setter.base, wait.instructions) == ("MUFU", 1)
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,22 @@ def test_occupancy_by_warps() -> None:
         occupancy("sm_70", 16, 1024, 0)
 
 
+# KiB that an SM gives to CTAs ("Compute Capabilities" of the CUDA C++ Programming Guide); each CTA takes 1 KiB more.
+@pytest.mark.parametrize(
+    ("arch", "kib"),
+    [("sm_80", 164), ("sm_86", 100), ("sm_89", 100), ("sm_90", 228), ("sm_100", 228), ("sm_120", 100)],
+)
+def test_shared_memory_of_an_sm(arch: str, kib: int) -> None:
+    half = kib * 512 - 1024
+    assert occupancy(arch, 32, 32, half).by_smem == 2
+    assert occupancy(arch, 32, 32, half + 1).by_smem == 1
+
+
+def test_the_registers_of_a_warp_come_from_one_sub_partition() -> None:
+    """192 registers: each of four sub-partitions has room for 2⅔ warps, so the SM holds 8, not 10."""
+    assert occupancy("sm_90", 192, 64, 0).by_registers == 4
+
+
 def test_register_steps() -> None:
     steps = dict(register_steps(128))
     assert (steps[2], steps[3], steps[4], steps[5]) == (255, 168, 128, 96)

@@ -198,6 +198,110 @@ def test_reconvergence_out_of_line_comes_back() -> None:
     assert 0x60 not in graph.order
 
 
+@pytest.mark.parametrize(
+    ("branch", "falls_through"),
+    [
+        ("BRA `(.L_x_0)", False),
+        ("@P0 BRA `(.L_x_0)", True),
+        ("BRA P1, `(.L_x_0)", True),
+        ("BRA !P1, `(.L_x_0)", True),
+        ("BRA UP0, `(.L_x_0)", True),
+        ("BRA !UP0, `(.L_x_0)", True),
+        ("BRA.DIV UR4, `(.L_x_0)", True),  # taken by a warp whose lanes have diverged
+    ],
+)
+def test_a_branch_with_a_condition_may_not_be_taken(branch: str, falls_through: bool) -> None:
+    graph = Graph(code(f".L_x_0:\nMOV R1, RZ\n{branch}\nEXIT"))
+    assert graph.blocks[0].successors == ([0, 0x20] if falls_through else [0])
+
+
+def test_reconvergence_with_a_condition_may_go_on() -> None:
+    graph = Graph(
+        code(
+            """
+            BSSY B0, `(.L_x_1)
+            @P0 BSYNC B0
+            MOV R1, RZ
+            EXIT
+            .L_x_1:
+            EXIT
+            """
+        )
+    )
+    assert graph.blocks[0].successors == [0x20, 0x40]
+
+
+def test_reconvergence_at_an_unknown_place_goes_on() -> None:
+    graph = Graph(code("BSYNC B0\nMOV R1, RZ\nEXIT"))
+    assert graph.blocks[0].successors == [0x10]
+
+
+def test_a_loop_entered_in_its_middle_is_whole() -> None:
+    """Its header stands between the blocks that it jumps back to and those that follow it."""
+    parts = split(
+        code(
+            """
+            MOV R1, RZ
+            BRA `(.L_x_1)
+            .L_x_0:
+            FMUL R4, R4, R5
+            .L_x_1:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P1 BRA `(.L_x_2)
+            FADD R4, R4, R5
+            .L_x_2:
+            @P0 BRA `(.L_x_0)
+            EXIT
+            """
+        )
+    )
+    assert parts.kv.header == 0x30
+    assert [at.base for at in parts.loop] == ["FMUL", "HMMA", "BRA", "FADD", "BRA"]
+    assert [at.base for at in parts.regions["prologue"]] == ["MOV", "BRA"]
+
+
+def test_the_kernel_ends_with_the_exit_that_all_threads_take_after_the_loop() -> None:
+    """Not with one before the loop (nothing to do), nor with one that some threads take; what follows was moved."""
+    parts = split(
+        code(
+            """
+            @P3 BRA `(.L_x_0)
+            EXIT
+            .L_x_0:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P0 BRA `(.L_x_0)
+            @P2 EXIT
+            FMUL R4, R4, R5
+            STG.E desc[UR4][R2.64], R4
+            EXIT
+            MOV R9, RZ
+            BRA `(.L_x_0)
+            """
+        )
+    )
+    assert [at.base for at in parts.regions["epilogue"]] == ["EXIT", "FMUL", "STG", "EXIT"]
+    assert [at.base for at in parts.regions["out of line"]] == ["MOV", "BRA"]
+
+
+def test_a_kernel_whose_end_is_elsewhere_has_all_that_follows_as_epilogue() -> None:
+    parts = split(
+        code(
+            """
+            BRA `(.L_x_1)
+            .L_x_0:
+            EXIT
+            .L_x_1:
+            HMMA.16816.F32 R4, R8, R12, R4
+            @P0 BRA `(.L_x_1)
+            STG.E desc[UR4][R2.64], R4
+            BRA `(.L_x_0)
+            """
+        )
+    )
+    assert [at.base for at in parts.regions["epilogue"]] == ["STG", "BRA"]
+    assert "out of line" not in parts.regions
+
+
 def test_code_out_of_line_belongs_to_no_part_of_the_loop() -> None:
     parts = split(
         code(
