@@ -180,6 +180,65 @@ def test_a_fault_without_a_pattern_gets_no_explanation() -> None:
     assert first.looks_like == ""
 
 
+def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
+    bound = compared(made([0, 1, 2, 3])).bound.S
+    dump = made([0, 1, 2, 3])
+    dump.S[0, 0, 1, 0, 3, 4] += 0.9 * bound[0, 0, 1, 0, 3, 4]
+    assert compared(dump).first is None
+    dump.S[0, 0, 1, 0, 7, 5] -= 1.1 * bound[0, 0, 1, 0, 7, 5]
+    dump.S[0, 0, 1, 0, 9, 6] += 5.0 * bound[0, 0, 1, 0, 9, 6]
+    first = compared(dump).first
+    assert first is not None
+    assert (first.quantity, first.rows, first.columns, first.wrong, first.worst) == ("S", (7, 9), (5, 6), 2, (9, 6))
+
+
+def test_what_is_no_number_explains_no_other_error() -> None:
+    dump = made([0, 1, 2, 3])
+    dump.S[0, 0, 0, 0, 3, 4] = np.nan
+    dump.S[0, 0, 0, 0, 40, 20] += 1.0
+    first = compared(dump).first
+    assert first is not None
+    assert (first.wrong, first.looks_like) == (2, "")
+
+
+def unscaled_sums() -> tuple[Blocks, int, int, float]:
+    """A dump whose row sums in the second block are those of a kernel that does not rescale, where the maximum rose.
+
+    With it the two rows that show this most, and the bound of the second one's sum.
+    """
+    dump = made([0, 1, 2, 3])
+    bound = compared(dump).bound.l[0, 0, 0, 1]
+    before = dump.l[0, 0, 0, 1].copy()
+    dump.l[0, 0, 0, 1] = dump.l[0, 0, 0, 0] + dump.P[0, 0, 0, 1].sum(-1)
+    one, two = (int(row) for row in np.argsort(-abs(dump.l[0, 0, 0, 1] - before))[:2])
+    return dump, one, two, float(bound[two])
+
+
+def test_a_missing_rescale_explains_only_the_values_that_it_gives() -> None:
+    dump, _, two, bound = unscaled_sums()
+    first = compared(dump).first
+    assert first is not None and two in first.rows
+    assert first.looks_like == "l was not rescaled by exp(m_old - m) before this block's part was added"
+    unit = online_softmax.UNIT_ROUNDOFF["fp16"]
+    dump.l[0, 0, 0, 1, two] += 6 * bound + unit * dump.l[0, 0, 0, 1, two]
+    other = compared(dump).first
+    assert other is not None
+    assert (other.rows, other.looks_like) == (first.rows, "")
+
+
+def test_a_column_that_could_come_from_two_places_is_said_to_be_of_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys 20 and 30 are equal, and so are these columns of S: who holds one of them holds the other too."""
+    Q, K, V = online_softmax.inputs(PROBLEM, 1)
+    K[:, :, 30] = K[:, :, 20]
+    monkeypatch.setattr(online_softmax, "inputs", lambda problem, seed: (Q, K, V))
+    for source, said in ((40, "columns in the wrong place: 50 holds what column 40 should"), (20, "")):
+        dump = made([0, 1, 2, 3])
+        dump.S[0, 0, 0, 0, :, 50] = dump.S[0, 0, 0, 0, :, source]
+        first = compared(dump).first
+        assert first is not None
+        assert (first.columns, first.looks_like) == ((50,), said)
+
+
 def test_an_infinite_value_is_wrong() -> None:
     dump = made([0, 1, 2, 3])
     dump.l[0, 0, 0, 0, 3] = np.inf
@@ -218,6 +277,61 @@ def test_a_dump_of_another_size_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dump").write_bytes(bytes(400))
     with pytest.raises(AnalysisError, match="holds 100 floats"):
         online_softmax.read_dump(tmp_path / "dump", CONFIG, PROBLEM)
+
+
+@pytest.fixture
+def ready_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Blocks, int], None]:
+    """Makes a bin/dump/v04 that leaves this dump, says that it found something, and exits with this status."""
+
+    def make(dump: Blocks, status: int) -> None:
+        parts = [values.reshape(*values.shape[:4], -1) for _, values in dump.items()]
+        np.concatenate(parts, -1).astype("<f4").tofile(tmp_path / "ready")
+        program = tmp_path / "dump/v04"
+        program.parent.mkdir(exist_ok=True)
+        record = json.dumps({"backend": "emu"})
+        program.write_text(
+            f'#!/bin/sh\nfor last; do :; done\ncp "{tmp_path}/ready" "$last"\necho \'{record}\'\n'
+            f"echo 'v04: a race' >&2\nexit {status}\n"
+        )
+        program.chmod(0o755)
+
+    monkeypatch.setenv("BIN", str(tmp_path))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return make
+
+
+def run(tmp_path: Path, *options: str) -> int:
+    return main(["debug", "--version", "v04", "--out", str(tmp_path / "kept"), "--json", *options])
+
+
+def test_the_status_says_whether_a_value_is_wrong_when_asked(
+    ready_dump: Callable[[Blocks, int], None], tmp_path: Path
+) -> None:
+    dump = made([0, 1, 2, 3])
+    ready_dump(dump, 0)
+    assert (run(tmp_path), run(tmp_path, "--exit-code")) == (0, 0)
+    dump.S[0, 0, 0, 0, 3, 4] += 1.0
+    ready_dump(dump, 0)
+    assert (run(tmp_path), run(tmp_path, "--exit-code")) == (0, 1)
+
+
+def test_a_finding_of_the_emulator_is_told_and_the_dump_compared(
+    ready_dump: Callable[[Blocks, int], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready_dump(made([0, 1, 2, 3]), 1)
+    assert run(tmp_path) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["first"] is None and "v04: a race" in record["where"]
+
+
+@pytest.mark.parametrize("status", [2, 3, 4])
+def test_a_dump_of_a_run_that_failed_is_not_compared(
+    ready_dump: Callable[[Blocks, int], None], tmp_path: Path, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready_dump(made([0, 1, 2, 3]), status)
+    assert run(tmp_path) == 2
+    said = capsys.readouterr()
+    assert f"exit {status}" in said.err and said.out == ""
 
 
 def test_a_version_without_dumps_is_told_how_to_build_it(

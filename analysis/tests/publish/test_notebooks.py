@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.publish import notebooks
@@ -124,3 +125,76 @@ def test_a_changed_output_is_stale(tmp_path: Path) -> None:
     assert notebooks.words(fresh) != notebooks.words(path.read_text())
     path.write_text(fresh)
     assert notebooks.execute(path) == fresh
+
+
+# ---- the command, on a notebook whose run is made up -----------------------------------------------------------------
+
+
+def output(kind: str, **content: Any) -> dict[str, Any]:
+    return {"output_type": kind, **content}
+
+
+def book(*outputs: list[dict[str, Any]], source: str = "figure()") -> dict[str, Any]:
+    """A notebook with a code cell for each list of outputs, and a text cell before each."""
+    made: list[dict[str, Any]] = []
+    for number, each in enumerate(outputs):
+        made.append({"cell_type": "markdown", "id": f"t{number}", "metadata": {}, "source": "text"})
+        cell = {"cell_type": "code", "id": f"c{number}", "metadata": {"execution": {"started": "12:00"}}}
+        made.append(cell | {"execution_count": 40 + number, "outputs": each, "source": source})
+    return {"cells": made, "metadata": {"kernelspec": {"name": "mine"}}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def test_cells_are_counted_from_one_however_often_they_were_run() -> None:
+    result = output("execute_result", execution_count=41, data={"text/plain": "7"}, metadata={})
+    kept = json.loads(notebooks.tidy(book([], [result])))["cells"]
+    assert [cell.get("execution_count") for cell in kept] == [None, 1, None, 2]
+    assert kept[3]["outputs"][0]["execution_count"] == 2
+    assert [cell["id"] for cell in kept] == ["cell-01", "cell-02", "cell-03", "cell-04"]
+    assert {json.dumps(cell["metadata"]) for cell in kept} == {"{}"}
+
+
+TEXTS = {
+    "stream": lambda text: output("stream", name="stdout", text=text),
+    "execute_result": lambda text: output("execute_result", execution_count=1, data={"text/plain": text}, metadata={}),
+    "display_data": lambda text: output("display_data", data={"text/plain": text, "image/png": "AAAA"}, metadata={}),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_notebook_is_stale_when_a_text_output_differs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "notebooks/01_made.ipynb"
+    path.parent.mkdir()
+    fresh = notebooks.tidy(book([TEXTS[kind]("676 instructions")]))
+    monkeypatch.setattr(notebooks, "root", lambda: tmp_path)
+    monkeypatch.setattr(notebooks, "execute", lambda path: fresh)
+
+    def run(*options: str) -> tuple[int, str]:
+        status = main(["notebooks", *options])
+        return status, capsys.readouterr().out
+
+    path.write_text(fresh)
+    assert run("--exit-code") == (0, "notebooks/01_made.ipynb: ran\n")
+    stale = notebooks.tidy(book([TEXTS[kind]("670 instructions")]))
+    path.write_text(stale)
+    assert run() == (0, "notebooks/01_made.ipynb: ran, STALE\n")
+    assert run("--exit-code") == (1, "notebooks/01_made.ipynb: ran, STALE\n")
+    assert path.read_text() == stale
+    assert run("--write")[1] == "notebooks/01_made.ipynb: ran, outputs changed\n"
+    assert path.read_text() == fresh
+    assert run("--write", "--exit-code") == (0, "notebooks/01_made.ipynb: ran\n")
+
+
+def test_a_picture_alone_does_not_make_a_notebook_stale() -> None:
+    """Fonts draw it otherwise on another machine; the text that stands for it says what it shows."""
+    one, other = (
+        book([output("display_data", data={"image/png": png, "text/plain": "speed"}, metadata={})])
+        for png in ("AAAA", "BBBB")
+    )
+    assert notebooks.words(notebooks.tidy(one)) == notebooks.words(notebooks.tidy(other))
+
+
+def test_a_changed_source_makes_a_notebook_stale() -> None:
+    one, other = (notebooks.tidy(book([], source=source)) for source in ("a", "b"))
+    assert notebooks.words(one) != notebooks.words(other)
