@@ -24,11 +24,14 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run([V01, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
 
 
+def made_up(driver: str, how: str) -> dict[str, str]:
+    """The environment of a made-up GPU and of its host; `how` is FAKE_CUDA."""
+    return {"LD_LIBRARY_PATH": driver, "LD_PRELOAD": f"{driver}/libcuda.so.1", "FAKE_CUDA": how}
+
+
 def on_fake(driver: str, how: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """bin/v01 with a small problem on the made-up GPU; `how` is FAKE_CUDA."""
-    preload = f"{driver}/libcuda.so.1"
-    env = {"LD_LIBRARY_PATH": driver, "LD_PRELOAD": preload, "FAKE_CUDA": how, **environment}
-    return run(*SMALL, "--min-time", "0.1", *arguments, **env)
+    """bin/v01 with a small problem on the made-up GPU."""
+    return run(*SMALL, "--min-time", "0.1", *arguments, **made_up(driver, how), **environment)
 
 
 def records(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ The made-up driver (fake_cuda.c) stands in for libcuda.so.1, so that every exit 
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import os
@@ -19,7 +20,7 @@ import time
 from pathlib import Path
 
 import pytest
-from made_up_gpu import NEEDS_V01, NOISY, OWN, ROOT, SLOW, SMALL, V01, on_fake, run
+from made_up_gpu import NEEDS_V01, NOISY, OWN, ROOT, SLOW, SMALL, V01, made_up, on_fake, records, run
 
 from analysis.machine_code.cubin import Cubin
 
@@ -78,6 +79,16 @@ def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
     assert hint and hint[1] == "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"
 
 
+def test_host_memory_holds_every_copy(driver: str) -> None:
+    """64 KiB each: Q, K, V and O, and on the emulator, whose memory is the host's too, each twice."""
+    for back_end, copies in (("gpu", 4), ("emu", 8)):
+        arguments = (*SMALL, "--backend", back_end, "--profile")
+        assert run(*arguments, **made_up(driver, f"host_kb={64 * copies}")).returncode == 0
+        assert run(*arguments, **made_up(driver, "host_kb=0")).returncode == 0, "unknown is not none"
+        done = run(*arguments, **made_up(driver, f"host_kb={64 * copies - 1}"))
+        assert done.returncode == 3 and f"needs {copies} x 0.00 GB of host memory" in done.stderr
+
+
 # ---- what needs no back end ------------------------------------------------------------------------------------------
 
 
@@ -102,6 +113,31 @@ def test_info_agrees_with_the_cubins() -> None:
             kernel = next(each for each in kernels if each.symbol == instance["symbol"])
             assert code["registers"] == kernel.registers
             assert code["code_hash"] == kernel.code_hash
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool) -> None:
+    """Of v01 linked with another revision.h, as make writes it."""
+    (tmp_path / "revision.h").write_text(f'#define FL_REVISION "abc1234"\n#define FL_DIRTY {int(dirty)}\n')
+    sources = [*(ROOT / "harness").glob("*.c"), *(ROOT / "harness/emu").glob("*/*.c")]
+    others = ("about.c", "ptxrun.c")
+    objects = [
+        ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
+        for path in sources
+        if path.name not in others and path.parent.name != "tests"
+    ]
+    objects += [ROOT / "build/v01/code.o", ROOT / "build/device/code.o"]
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", f"-I{tmp_path}", f"-I{ROOT}", f"-I{ROOT}/build/v01"]
+    command += [f"-I{ROOT}/build", "-o", str(tmp_path / "v01"), str(ROOT / "harness/about.c"), *map(str, objects)]
+    subprocess.run([*command, "-ldl", "-lm"], check=True, timeout=60)
+
+    def said(*arguments: str) -> str:
+        return subprocess.run([tmp_path / "v01", *arguments], capture_output=True, text=True, timeout=60).stdout
+
+    assert f"(revision abc1234{', changed' if dirty else ''}, toolkit" in said("--version")
+    for text in (said("--info"), said("--backend", "emu", *SMALL, "--no-check", "--quiet", "--json", "-")):
+        record = json.loads(text)
+        assert record["revision"] == "abc1234" and record["dirty"] is dirty
 
 
 # ---- the emulator ----------------------------------------------------------------------------------------------------
@@ -184,6 +220,49 @@ def test_csv_has_the_counts_of_the_record(tmp_path: Path) -> None:
     counters = json.loads(file.read_text())["counters"]
     assert {name: int(row[name]) for name in counters["total"]} == counters["total"]
     assert int(row["findings"]) == counters["findings"]
+
+
+def test_csv_has_the_timing_of_the_record(driver: str) -> None:
+    how = "times=0.009:0.001:0.002:0.003:0.004:0.005,clocks=1400"
+    timed = ("--runs", "5", "--warmup", "0")
+    (row,) = csv.DictReader(io.StringIO(on_fake(driver, how, *timed, "--csv").stdout))
+    (record,) = records(on_fake(driver, how, *timed, "--json", "-"))
+    timing, derived = record["timing"], record["derived"]
+    for column, figure in {"median_ns": "median", "q1_ns": "q1", "q3_ns": "q3", "min_ns": "min"}.items():
+        assert float(row[column]) == pytest.approx(timing[figure], abs=0.1), column
+    assert timing["min"] < timing["q1"] < timing["median"] < timing["q3"] < max(timing["samples_ns"])
+    assert (row["mode"], row["samples"], row["discarded"], row["stop_reason"]) == ("cold", "5", "0", "runs")
+    assert row["sm_clock_mhz"] == "1400"
+    assert float(row["tflops"]) == pytest.approx(derived["tflops"], rel=1e-3) and derived["tflops"] > 5
+    assert float(row["share_of_peak"]) == pytest.approx(derived["share_of_peak"], abs=1e-4)
+    assert float(row["max_error_over_bound"]) == pytest.approx(record["check"]["max_error_over_bound"], abs=1e-4)
+
+
+@pytest.mark.parametrize("how", ["", "off", "late", "idle"])
+def test_csv_passes_where_the_record_does(driver: str, how: str) -> None:
+    """Before and after timing."""
+    check = ("--runs", "1", "--check", "all")
+    (row,) = csv.DictReader(io.StringIO(on_fake(driver, how, *check, "--csv").stdout))
+    (record,) = records(on_fake(driver, how, *check, "--json", "-"))
+    assert row["pass"] == ("no" if how else "yes")
+    assert record["check"]["pass"] is (how in ("", "late"))
+    assert record["check"]["pass_after"] is {"": True, "late": False}.get(how)
+
+
+def test_the_device_of_a_record(driver: str) -> None:
+    how = "cc=86,sms=7,l2=3145728,memory=1000000000"
+    (record,) = records(on_fake(driver, how, "--runs", "1", "--json", "-"))
+    device = record["device"]
+    assert device.pop("driver").endswith("CUDA 13.0")
+    expected = {"name": "Fake GPU", "cc": "8.6", "sms": 7, "l2_bytes": 3145728, "memory_bytes": 1000000000}
+    assert device == {**expected, "clock_hz": 1500000000}
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "XYZ-9", "XYZ+9"])
+def test_the_time_of_a_record_is_utc(driver: str, zone: str) -> None:
+    (record,) = records(on_fake(driver, "", "--runs", "1", "--json", "-", TZ=zone))
+    written = datetime.datetime.fromisoformat(record["utc"].replace("Z", "+00:00"))
+    assert abs(datetime.datetime.now(datetime.UTC) - written) < datetime.timedelta(minutes=10)
 
 
 def test_csv_of_a_gpu_has_no_counts(driver: str) -> None:
@@ -270,17 +349,17 @@ def test_a_report_never_goes_into_the_file_of_the_record(tmp_path: Path) -> None
     assert [json.loads(line)["version"] for line in file.read_text().splitlines()] == ["v01", "v01"]
 
 
-def test_findings_are_reported_by_a_profiled_launch_too(tmp_path: Path) -> None:
+def test_findings_are_1_without_a_check_too(tmp_path: Path) -> None:
     """Of a copy whose PTX has lost its barriers."""
     copy = tmp_path / "v01"
     barrier = b"bar.sync \t0;"
     copy.write_bytes(V01.read_bytes().replace(barrier, b" " * len(barrier)))
     copy.chmod(0o755)
-    for option, stream in (("--diff", "stdout"), ("--profile", "stderr")):
+    for option, stream in (("--diff", "stdout"), ("--no-check", "stdout"), ("--profile", "stderr")):
         done = subprocess.run(
             [copy, "--backend", "emu", *SMALL, option], capture_output=True, text=True, timeout=60, cwd=ROOT
         )
-        assert done.returncode == 1
+        assert done.returncode == 1, "a finding is a wrong result, whatever is compared"
         assert "race" in getattr(done, stream)
 
 
@@ -363,6 +442,19 @@ def test_what_a_gpu_cannot_do(driver: str, how: str, status: int, words: list[st
     assert done.returncode == status, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_tensors_may_fill_the_memory_of_the_gpu(driver: str) -> None:
+    """Four of 64 KiB, and no byte less."""
+    assert on_fake(driver, f"memory={4 << 16}", "--profile").returncode == 0
+    done = on_fake(driver, f"memory={(4 << 16) - 4}", "--profile")
+    assert done.returncode == 3 and "seq 128 needs 4 x 0.00 GB of GPU memory" in done.stderr
+
+
+def test_a_gpu_that_is_not_there(driver: str) -> None:
+    assert on_fake(driver, "", "--device", "0", "--runs", "1").returncode == 0
+    done = on_fake(driver, "", "--device", "1", "--runs", "1")
+    assert done.returncode == 2 and "--device 1: must be below 1, the number of GPUs" in done.stderr
 
 
 def test_emulator_options_are_refused_on_a_gpu(driver: str) -> None:
