@@ -4,6 +4,9 @@ known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v';
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
 $(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
 
+# PTX names source files between quotes, and ptxas knows no quote within them.
+$(if $(findstring ",$(CURDIR)),$(error the folder $(CURDIR) has a quote in its path, which ptxas cannot read: move it))
+
 # Two files of one number would give every file of that version two recipes.
 $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error \
 	two files are $v: $(wildcard kernels/$v_*.cu); give one of them another number)))

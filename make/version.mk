@@ -39,12 +39,12 @@ $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(
 	@echo '$(2):' >>$(3)/$(1).d
 endef
 
-# `&:` says that one run makes both files.
+# `&:` says that one run makes both files. ptxas does not mind a full disk below its log: cat does.
 define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
 $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 	@mkdir -p $(dir $(4))
-	$$(call say,PTXAS,$(1)/sm_$(3).cubin)$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $(1)/sm_$(3).cubin $$< \
-		> $(4) 2>&1 || { cat $(4) >&2; exit 1; }
+	$$(call say,PTXAS,$(1)/sm_$(3).cubin)$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $(1)/sm_$(3).cubin $$< 2>&1 \
+		| cat >$(4) || { cat $(4) >&2; exit 1; }
 endef
 
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table

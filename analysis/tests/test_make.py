@@ -269,6 +269,31 @@ def test_a_failing_compiler_prints_its_log(tree: Path, broken_kernel: Path) -> N
     assert not ptx.exists() or ptx.read_text() == before  # nothing half-written
 
 
+def test_a_log_that_the_disk_does_not_hold_fails_the_build(tree: Path, tmp_path: Path) -> None:
+    """ptxas takes no notice of a full disk. Here cat, which writes the log, meets one."""
+    log, text = tree / "logs/ptxas/v01.sm_80.log", (tree / "logs/ptxas/v01.sm_80.log").read_text()
+    full = tmp_path / "cat"
+    full.write_text('#!/bin/sh\n[ $# -gt 0 ] || exec >/dev/full\nexec /bin/cat "$@"\n')
+    full.chmod(0o755)
+    edit(next(tree.glob("kernels/v01_*.cu")))
+    environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
+    failed = subprocess.run(["make", "v01"], cwd=tree, env=environment, capture_output=True, text=True, timeout=300)
+    assert failed.returncode == 2 and "No space left on device" in failed.stderr
+    assert not log.exists(), "or the next make would take it for a whole one"
+    make(tree, "v01")
+    assert "Used" in log.read_text() and len(log.read_text().splitlines()) == len(text.splitlines())
+
+
+def test_a_quote_in_the_path_is_refused(tree: Path) -> None:
+    """Before nvcc writes it into the PTX."""
+    quoted = tree.parent / 'a "quote"'
+    quoted.mkdir()
+    for name in ("Makefile", "make", "kernels"):
+        (quoted / name).symlink_to(tree / name)
+    done = run_make(quoted, "help")
+    assert done.returncode == 2 and "has a quote in its path" in done.stderr and 'a "quote"' in done.stderr
+
+
 def test_help_lists_every_goal(tree: Path) -> None:
     database = make(tree, "-pn", "help")
     (goals,) = re.findall(r"^\.PHONY: (.*)$", database, re.MULTILINE)
