@@ -186,6 +186,9 @@ def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
     dump.S[0, 0, 1, 0, 3, 4] += 0.9 * bound[0, 0, 1, 0, 3, 4]
     assert compared(dump).first is None
     dump.S[0, 0, 1, 0, 7, 5] -= 1.1 * bound[0, 0, 1, 0, 7, 5]
+    alone = compared(dump).first
+    assert alone is not None
+    assert (alone.quantity, alone.rows, alone.columns) == ("S", (7,), (5,))
     dump.S[0, 0, 1, 0, 9, 6] += 5.0 * bound[0, 0, 1, 0, 9, 6]
     first = compared(dump).first
     assert first is not None
