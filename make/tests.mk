@@ -36,8 +36,8 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 check: lint all $(TAPS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
-check-long: all $(TAPS)  ## the tests that take minutes
-	$(PY) -m pytest -n 2 --dist worksteal -m "long"
+check-long: all $(TAPS)  ## the tests that take minutes, and those of random inputs with other inputs each time
+	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 

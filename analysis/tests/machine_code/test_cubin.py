@@ -84,7 +84,7 @@ def test_not_a_cubin() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_truncated_cubins_are_refused(data: st.DataObject) -> None:
     whole = cubin("attention.cu").read_bytes()
     length = data.draw(st.integers(0, len(whole) - 1))
@@ -93,7 +93,7 @@ def test_truncated_cubins_are_refused(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_damaged_cubins_never_crash(changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(cubin("attention.cu").read_bytes())
     for place, value in changes:

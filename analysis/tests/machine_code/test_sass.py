@@ -210,7 +210,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_a_listing_or_refused(text: str) -> None:
     try:
         assert all(listing.instructions for listing in parse_listing(text, "any"))
@@ -219,7 +219,7 @@ def test_any_text_is_a_listing_or_refused(text: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_damaged_listing_is_read_or_refused(data: st.DataObject) -> None:
     lines = format_listing(listing(cubin("attention.cu"))).splitlines()
     place = data.draw(st.integers(0, len(lines) - 1))
