@@ -474,7 +474,7 @@ def start_search(
         same = [r for r in records.read(output).records if r.run.get("plan") == plan]
         if same:
             run = max(record.run_id for record in same)
-            found = {(r.run["stage"], r.round, r.config): r for r in same if r.run_id == run}
+            found = {(r.run.get("stage") or 0, r.round, r.config): r for r in same if r.run_id == run}
             print(f"resuming {run} with {len(found)} records", file=sys.stderr)
     return Search(version, problem, mine, output, {"id": run, "plan": plan}, found, deadline, args.quiet)
 

@@ -2,8 +2,8 @@
 
     log = read(Path("logs/bench/h200.jsonl")); append(log.path, [record.raw]); merge([shard1, shard2])
 
-One line is one problem measured by one executable or peer, as `bin/vNN --json` prints it (docs/measuring.md lists the
-fields). bench adds the object `run` {id, round, …}, which ties lines measured together. A file holds one GPU model.
+One line is one problem measured by one executable or peer, as `bin/vNN --json` prints it; schema.py lists the fields.
+bench adds the object `run` {id, round, …}, which ties lines measured together. A file holds one GPU model.
 """
 
 import fcntl
@@ -18,9 +18,10 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import root, write_atomically
+from analysis.measure.schema import SCHEMA, fault_of
 
-SCHEMA = 1
 EMULATOR = "emulator"
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a half of a pair can't be written again
 
 
 class RecordError(AnalysisError):
@@ -100,63 +101,48 @@ def parse(raw: Any, where: str = "record") -> Record:
     schema = raw.get("schema")
     if schema != SCHEMA:
         raise RecordError(f"{where}: schema {schema!r}, but this version of the tools reads schema {SCHEMA}")
+    fault = fault_of(raw)
+    if fault:
+        raise RecordError(f"{where}: {fault}")
     version, peer = raw.get("version"), raw.get("peer")
-    if not isinstance(peer if version is None else version, str):
+    subject = peer if version is None else version
+    if subject is None:
         raise RecordError(f"{where}: neither 'version' nor 'peer' names what was measured")
-    timing = _object(raw, "timing", where) if raw.get("timing") is not None else {"samples_ns": []}
-    check, run = (_object(raw, name, where) if raw.get(name) is not None else {} for name in ("check", "run"))
-    samples = _numbers(timing, "samples_ns", f"{where}: timing")
-    clocks = _clocks(timing)
-    if any(sample <= 0 for sample in samples):
-        raise RecordError(f"{where}: timing.samples_ns holds a time that is not positive")
+    timing, check, run = (raw.get(name) or {} for name in ("timing", "check", "run"))
+    samples, clocks = tuple(timing.get("samples_ns") or ()), tuple(timing.get("sm_clock_hz") or ())
     if clocks and len(clocks) != len(samples):
         raise RecordError(f"{where}: {len(samples)} samples but {len(clocks)} clocks")
-    if not isinstance(run.get("id", ""), str):
-        raise RecordError(f"{where}: run.id = {run['id']!r}: must be a text")
-    error = check.get("max_error_over_bound")
-    if error is not None and type(error) not in (int, float):
-        raise RecordError(f"{where}: check.max_error_over_bound = {error!r}: must be a number")
     return Record(
         raw=raw,
-        subject=str(version if version is not None else peer),
+        subject=subject,
         is_peer=version is None,
-        config=str(raw.get("config") or ""),
-        problem=parse_problem(_object(raw, "problem", where), f"{where}: problem"),
+        config=raw.get("config") or "",
+        problem=_problem(raw["problem"]),
         device=device_name(raw, where),
         samples_ns=samples,
-        sm_clock_hz=clocks,
-        timed=_timed(timing, len(samples), where),
-        discarded=_count(timing, "discarded", f"{where}: timing"),
-        passed=_verdict(check),
-        error_over_bound=error,
-        run_id=str(run.get("id", "")),
-        round=_count(run, "round", f"{where}: run"),
+        sm_clock_hz=clocks if all(clocks) else (),
+        timed=(timing.get("kept_of") or len(samples)) * (timing.get("kept_every") or 1),
+        discarded=timing.get("discarded") or 0,
+        passed=None if not check else check["pass"] and check.get("pass_after") is not False,
+        error_over_bound=check.get("max_error_over_bound"),
+        run_id=run.get("id") or "",
+        round=run.get("round") or 0,
     )
 
 
-def parse_problem(raw: dict[str, Any], where: str = "problem") -> Problem:
-    """A problem from its JSON object."""
-    numbers = {}
-    for name in ("batch", "heads", "seq", "d_head"):
-        value = raw.get(name)
-        if type(value) is not int or value <= 0:
-            raise RecordError(f"{where}.{name} = {value!r}: must be a positive whole number")
-        numbers[name] = value
-    dtype = str(raw.get("dtype", "")).lower()
-    if dtype not in ("fp16", "bf16"):
-        raise RecordError(f"{where}.dtype = {raw.get('dtype')!r}: must be fp16 or bf16")
-    kind = str(raw.get("kind", "attention"))
-    return Problem(kind=kind, dtype=dtype, dist=str(raw.get("dist", "normal")), **numbers)
+def _problem(raw: dict[str, Any]) -> Problem:
+    numbers = {name: raw[name] for name in ("batch", "heads", "seq", "d_head")}
+    return Problem(kind=raw.get("kind") or "attention", dtype=raw["dtype"], dist=raw.get("dist") or "normal", **numbers)
 
 
 def device_name(raw: dict[str, Any], where: str = "record") -> str:
     """The device's name, or "emulator"."""
     if raw.get("backend") in ("emu", EMULATOR):
         return EMULATOR
-    name = _object(raw, "device", where).get("name")
-    if not isinstance(name, str) or not name:
+    name = (raw.get("device") or {}).get("name")
+    if not name:
         raise RecordError(f"{where}: device.name is missing")
-    return name
+    return str(name)
 
 
 def gpu_slug(device: str) -> str:
@@ -168,47 +154,6 @@ def gpu_slug(device: str) -> str:
 def bench_path(device: str) -> Path:
     """Where a GPU's runs are kept: logs/bench/GPU.jsonl."""
     return root() / "logs" / "bench" / f"{gpu_slug(device)}.jsonl"
-
-
-def _verdict(check: dict[str, Any]) -> bool | None:
-    if "pass" not in check:
-        return None
-    return check["pass"] is True and check.get("pass_after") is not False
-
-
-def _clocks(timing: dict[str, Any]) -> tuple[float, ...]:
-    """The SM clock of each sample; none when one of them could not be read."""
-    clocks = timing.get("sm_clock_hz") or []
-    known = isinstance(clocks, list) and all(type(clock) in (int, float) and clock > 0 for clock in clocks)
-    return tuple(clocks) if known else ()
-
-
-def _timed(timing: dict[str, Any], kept: int, where: str) -> int:
-    """Samples that the kept ones were chosen from. Earlier tools wrote `kept_every`: one in so many was kept."""
-    chosen_from, every = (_count(timing, name, f"{where}: timing") for name in ("kept_of", "kept_every"))
-    return (chosen_from or kept) * (every or 1)
-
-
-def _count(raw: dict[str, Any], name: str, where: str) -> int:
-    """A whole number, 0 where there is none."""
-    value = raw.get(name, 0)
-    if type(value) is not int or value < 0:
-        raise RecordError(f"{where}.{name} = {value!r}: must be a whole number, 0 or more")
-    return value
-
-
-def _object(raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    value = raw.get(name)
-    if not isinstance(value, dict):
-        raise RecordError(f"{where}: the object {name!r} is missing")
-    return value
-
-
-def _numbers(raw: dict[str, Any], name: str, where: str) -> tuple[float, ...]:
-    values = raw.get(name)
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        raise RecordError(f"{where}.{name} is missing or not a list of numbers")
-    return tuple(values)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -245,17 +190,26 @@ def split_lines(path: Path) -> tuple[list[str], str]:
         raise RecordError(f"{path}: {error.strerror}") from error
     whole, newline, last = text.rpartition("\n")
     lines = whole.split("\n") if newline else []
+    return ([*lines, last], "") if _is_json(last) else (lines, last)
+
+
+def _is_json(text: str | bytes) -> bool:
     try:
-        json.loads(last)
-    except ValueError:
-        return lines, last
-    return [*lines, last], ""
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def load_line(line: str, where: str) -> Any:
     """The JSON value of one line; NaN and Infinity are refused, since JSON has no such numbers."""
     try:
-        return json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(line, parse_constant=_refuse_constant)
+        if _ESCAPED_SURROGATE.search(line):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except RecursionError:
+        raise RecordError(f"{where}: not a JSON line: nested too deeply") from None
     except ValueError as error:
         raise RecordError(f"{where}: not a JSON line: {error}") from error
 
@@ -302,11 +256,7 @@ def _end_of_whole_lines(handle: int) -> int:
     """Bytes up to the last newline, or all of them when what follows it is a whole JSON value."""
     data = os.pread(handle, os.fstat(handle).st_size, 0)
     newline = data.rfind(b"\n") + 1
-    try:
-        json.loads(data[newline:])
-    except ValueError:
-        return newline
-    return len(data)
+    return len(data) if _is_json(data[newline:]) else newline
 
 
 @dataclass(frozen=True)

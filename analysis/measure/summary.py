@@ -4,6 +4,7 @@ print(render(records, args))       # args from add_table_arguments(), with `wide
 """
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def _row(
         sm_ghz=stats.median(clocks) / 1e9 if clocks else None,
         ratio=measured[0] if measured else None,
         error_over_bound=max(errors) if errors else None,
-        passed=False if False in verdicts else (True if True in verdicts else None),
+        passed=False if False in verdicts else None if None in verdicts else True,
         discarded=sum(record.discarded for record in records),
     )
 
@@ -238,6 +239,10 @@ def run_records(args: argparse.Namespace) -> int:
     logs = [read(for_gpu(name)) for name in args.files]
     refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
     found = [record for log in logs for record in log.records]
+    if args.action != "check":
+        for log in logs:
+            if log.torn:
+                print(f"{log.path}: the last line is torn and left out", file=sys.stderr)
     if args.action == "check":
         for log in logs:
             print(

@@ -233,7 +233,7 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
-    from analysis.measure import profile
+    from analysis.measure import profile, schema
     from analysis.publish import modules, pictures, plot, space, story
 
     made = {folder / "kernels/README.md": readme_text(steps)}
@@ -247,6 +247,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "standing": lambda: standing(folder, steps),
         },
         "docs/architecture.md": {"ladder": lambda: modules.module_map(folder)},
+        "docs/measuring.md": {"record": lambda: schema.table().markdown()},
         "docs/profiles.md": {"ladder": lambda: profile.page(folder)},
         "docs/configurations.md": {
             "ladder": lambda: space.winners_table(folder).markdown(),

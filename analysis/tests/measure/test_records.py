@@ -1,10 +1,14 @@
 """Records: what is read, what is refused by name, and that files hold whole lines whatever happens."""
 
+import contextlib
 import fcntl
+import io
 import json
 import multiprocessing
+import re
 import resource
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.measure import records
+from analysis.files import root
+from analysis.measure import records, schema, summary
 from analysis.measure.records import RecordError
 
 
@@ -51,7 +56,7 @@ def test_a_record_is_taken_apart() -> None:
 
 def test_one_of_everything_is_a_problem() -> None:
     one = {"dtype": "fp16", "batch": 1, "heads": 1, "seq": 1, "d_head": 1}
-    assert records.parse_problem(one).flop() == 4
+    assert records.parse(raw(problem=one)).problem.flop() == 4
 
 
 def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
@@ -90,9 +95,18 @@ def test_another_schema_is_refused_by_number(schema: object) -> None:
         (without(raw(), "device"), "device"),
         (without(raw(), "version"), "version"),
         (raw(timing={"samples_ns": [1.0, "2"]}), "samples_ns"),
-        (raw(timing={"samples_ns": [1.0, -1.0]}), "not positive"),
-        (raw(timing={"samples_ns": [1.0, 0.0]}), "not positive"),
+        (raw(timing={"samples_ns": [1.0, -1.0]}), r"timing\.samples_ns\[1\] = -1\.0: must be a time from 1 ns"),
+        (raw(timing={"samples_ns": [1.0, 0.0]}), r"timing\.samples_ns\[1\] = 0\.0: must be a time"),
+        (raw(timing={"samples_ns": [1e-300]}), r"timing\.samples_ns\[0\] = 1e-300: must be a time"),
+        (raw(timing={"samples_ns": [True]}), r"timing\.samples_ns\[0\] = True: must be a time"),
+        (raw(timing={"samples_ns": [1.0], "sm_clock_hz": [1e-300]}), r"sm_clock_hz\[0\] = 1e-300: must be a clock"),
         (raw(problem=raw()["problem"] | {"heads": 0}), r"problem\.heads = 0: must be a positive"),
+        (raw(problem=raw()["problem"] | {"seq": 10**200}), r"problem\.seq = 10+…: must be a positive"),
+        (raw(problem=raw()["problem"] | {"dtype": "fp8"}), r"problem\.dtype = 'fp8': must be fp16 or bf16"),
+        (raw(check={"rows": 64}), r"check\.pass is missing: must be true or false"),
+        (raw(run={"id": "a", "label": 3}), r"run\.label = 3: must be a text"),
+        (raw(run={"id": "\ud800"}), r"run\.id = '\\ud800': must be a text"),
+        (raw(version=""), "version = '': must be a text that is not empty"),
         (raw(timing={"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9]}), "2 samples but 1 clocks"),
     ],
 )
@@ -142,6 +156,85 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path)
     path.write_text(json.dumps(raw()) + "\n{broken\n" + json.dumps(raw()) + "\n")
     with pytest.raises(RecordError, match=r"h200\.jsonl:2"):
         records.read(path)
+
+
+def unfit(kind: schema.Kind) -> Any:
+    return next(value for value in ({"a": 1}, 7.5, [None]) if not kind.fits(value))
+
+
+@pytest.mark.parametrize("field", schema.FIELDS, ids=[field.path for field in schema.FIELDS])
+def test_every_field_is_checked(field: schema.Field) -> None:
+    parent, _, name = field.path.rpartition(".")
+    inner: dict[str, Any] = {"counters.total": {}, "counters": {}, "derived": {}}.get(parent, raw().get(parent, {}))
+    broken = raw(**{parent: inner | {name: unfit(field.kind)}}) if parent else raw(**{name: unfit(field.kind)})
+    with pytest.raises(RecordError, match=f"^file:3: {re.escape(field.path)} = .*: must be |reads schema 1"):
+        records.parse(broken, "file:3")
+    if field.kind.each:
+        element = {name: [unfit(field.kind.each)]}
+        with pytest.raises(RecordError, match=rf"^file:3: {re.escape(field.path)}\[0\] = .*: must be "):
+            records.parse(raw(**{parent: inner | element}) if parent else raw(**element), "file:3")
+
+
+def paths_of(value: dict[str, Any], prefix: str = "") -> set[str]:
+    found = set()
+    for name, inner in value.items():
+        found |= {prefix + name} | (paths_of(inner, f"{prefix}{name}.") if isinstance(inner, dict) else set())
+    return found
+
+
+def test_every_field_of_the_committed_records_is_in_the_schema() -> None:
+    known = {field.path for field in schema.FIELDS}
+    files = [*(root() / "logs").glob("*/*.jsonl"), *(root() / "analysis/tests/fixtures").glob("*.jsonl")]
+    assert files
+    held = {path for file in files for record in records.read(file).records for path in paths_of(record.raw)}
+    assert held <= known
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            json.dumps(raw(timing={"samples_ns": [0]})).replace("[0]", "[1e999]"),
+            r"samples_ns\[0\] = a number too large",
+        ),
+        ("[" * 100_000, "nested too deeply"),
+        (json.dumps(raw(new="\ud800")), "surrogates not allowed"),
+        (json.dumps(raw(registers=0)).replace('"registers": 0', '"registers": ' + "9" * 5000), "Exceeds the limit"),
+    ],
+)
+def test_a_line_that_no_number_or_text_can_hold_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "h200.jsonl"
+    path.write_text(line + "\n" + json.dumps(raw()) + "\n")
+    with pytest.raises(RecordError, match=rf"h200\.jsonl:1: .*{said}"):
+        records.read(path)
+
+
+def test_a_row_passes_when_every_round_was_checked_and_passed() -> None:
+    def passed(*checks: bool | None) -> bool | None:
+        found = [
+            records.parse(raw(check=None if check is None else {"pass": check}, run={"id": "a", "round": number}))
+            for number, check in enumerate(checks)
+        ]
+        (row,), _ = summary.rows(found)
+        return row.passed
+
+    assert passed(True, True) is True
+    assert passed(None, None) is None
+    assert passed(True, None) is None
+    assert passed(True, False) is False and passed(None, False) is False
+
+
+@pytest.mark.parametrize("action", ["show", "runs", "check"])
+def test_a_torn_last_line_is_mentioned(tmp_path: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "h200.jsonl"
+    records.append(path, [raw()])
+    assert main(["records", action, str(path)]) == 0
+    said = capsys.readouterr()
+    assert "is torn" not in said.out + said.err
+    path.write_bytes(path.read_bytes() + b'{"schema":1,"vers')
+    assert main(["records", action, str(path)]) == 0
+    said = capsys.readouterr()
+    assert "the last line is torn" in (said.out if action == "check" else said.err)
 
 
 def test_nan_is_no_number(tmp_path: Path) -> None:
@@ -246,9 +339,10 @@ def test_what_a_run_measures_several_times_is_no_contradiction(tmp_path: Path) -
     assert len(records.read(path).records) == 6
 
 
+ODD_TEXT = st.text(st.characters(codec=None), max_size=3)  # halves of surrogate pairs too
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-1, 1) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.integers(-2, 2) | st.floats() | ODD_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT, inner, max_size=3),
     max_leaves=4,
 )
 PLACES = [(name,) for name in raw()] + [
@@ -256,13 +350,26 @@ PLACES = [(name,) for name in raw()] + [
 ]
 
 
+def changed_at(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return raw(**{place[0]: raw()[place[0]] | {place[1]: value} if len(place) == 2 else value})
+
+
+@given(st.sampled_from(PLACES), json_values, st.sampled_from(["records show", "records runs", "records check"]))
+def test_every_command_reads_or_refuses_any_value_in_any_place(
+    place: tuple[str, ...], value: Any, command: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "h200.jsonl"
+        path.write_text("".join(json.dumps(each) + "\n" for each in (raw(version="v08"), changed_at(place, value))))
+        complaints = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(complaints):
+            status = main([*command.split(), str(path)])
+    assert status in (0, 2) and "Traceback" not in complaints.getvalue()
+
+
 @given(st.sampled_from(PLACES), json_values)
 def test_any_value_in_any_place_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
-    changed = raw()
-    if len(place) == 2:
-        changed[place[0]] = changed[place[0]] | {place[1]: value}
-    else:
-        changed[place[0]] = value
+    changed = changed_at(place, value)
     try:
         record = records.parse(changed, "file:3")
     except RecordError as error:

@@ -1,0 +1,191 @@
+"""The schema of a record: every field with its type and meaning, checked at one place.
+
+    fault = fault_of(raw)          # "" or "timing.discarded = -1: must be a whole number, 0 or more"
+
+docs/measuring.md shows FIELDS as its table. A field that is not needed may be absent or null: not known, or not done. A
+needed field has to be there where its object is. Fields that are not listed are kept and not read.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.table import Table
+
+SCHEMA = 1
+SHOWN = 60  # characters of a value that a message shows
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type as the documents and messages name it. A list has the kind of its elements."""
+
+    words: str
+    fits: Callable[[Any], bool]
+    each: "Kind | None" = None
+
+
+def _number(low: float, high: float) -> Callable[[Any], bool]:
+    """Comparison refuses NaN too; a bool is no number."""
+    return lambda value: type(value) in (int, float) and low <= value <= high
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _text(value: Any) -> bool:
+    """Half of a surrogate pair is no text: it can be neither printed nor written."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _list_of(kind: Kind, words: str) -> Kind:
+    return Kind(words, lambda value: isinstance(value, list), kind)
+
+
+TEXT = Kind("a text", _text)
+NAME = Kind("a text that is not empty", lambda value: _text(value) and value != "")
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+COUNT = Kind("a whole number, 0 or more", _whole(0, 2**63 - 1))
+SIZE = Kind("a positive whole number", _whole(1, 2**31 - 1))
+INTEGER = Kind("a whole number", _whole(-(2**63), 2**64 - 1))
+COUNT_OR_FLAG = Kind("a whole number; of a peer true or false", lambda value: FLAG.fits(value) or COUNT.fits(value))
+POSITIVE = Kind("a number, 0 or more", _number(0, 1e300))
+TIME = Kind("a time from 1 ns to 1e15 ns", _number(1, 1e15))
+CLOCK = Kind(
+    "a clock from 1e6 Hz to 1e11 Hz, or 0 (not read)",
+    lambda value: _number(0, 0)(value) or _number(1e6, 1e11)(value),
+)
+OBJECT = Kind("an object", lambda value: isinstance(value, dict))
+VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
+DTYPE = Kind("fp16 or bf16", lambda value: value in ("fp16", "bf16"))
+PROBLEM_KIND = Kind("attention or matmul", lambda value: value in ("attention", "matmul"))
+TEXTS = _list_of(TEXT, "a list of texts")
+TIMES = _list_of(TIME, "a list of times in ns, each from 1 to 1e15")
+CLOCKS = _list_of(CLOCK, "a list of clocks in Hz, each 0 or from 1e6 to 1e11")
+ROWS = _list_of(OBJECT, "a list of objects")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field; the objects that it lies in stand before it, joined by dots."""
+
+    path: str
+    kind: Kind
+    meaning: str
+    needed: bool = False
+
+
+FIELDS = (
+    Field("schema", VERSION, "a reader refuses any other number", needed=True),
+    Field("version", NAME, 'which kernel: "v07". A peer has `peer` instead'),
+    Field("peer", NAME, 'which library: "fa2"'),
+    Field("library", TEXT, "of a peer: package and version"),
+    Field("name", TEXT, 'of the version: "autotune"'),
+    Field("parent", TEXT, 'the version before: "v06"'),
+    Field("revision", TEXT, "git revision at build time"),
+    Field("dirty", FLAG, "changes were not committed at build time"),
+    Field("toolkit", TEXT, "version of the CUDA toolkit at build time"),
+    Field("argv", TEXTS, "the command line"),
+    Field("utc", TEXT, "when the record was written"),
+    Field("backend", TEXT, '"gpu" or "emu"'),
+    Field("config", TEXT, "short form"),
+    Field("symbol", TEXT, "of the kernel"),
+    Field("code_hash", TEXT, "first 16 hexadecimal digits of the SHA-256 of the machine code; null on the emulator"),
+    Field("registers", COUNT, "per thread; null on the emulator"),
+    Field("device", OBJECT, "where it ran; needed but on the emulator"),
+    Field("device.name", TEXT, '"NVIDIA H200", "emulator"'),
+    Field("device.cc", TEXT, 'compute capability: "9.0"'),
+    Field("device.sms", COUNT, "number of SMs"),
+    Field("device.l2_bytes", COUNT, "size of the L2"),
+    Field("device.memory_bytes", COUNT, "size of the memory"),
+    Field("device.clock_hz", POSITIVE, "peak SM clock"),
+    Field("device.driver", TEXT, "version of the driver"),
+    Field("problem", OBJECT, "what was computed", needed=True),
+    Field("problem.kind", PROBLEM_KIND, "attention without it; matmul (seq³) is the yardstick of cuBLAS"),
+    Field("problem.batch", SIZE, "sequences", needed=True),
+    Field("problem.heads", SIZE, "heads per sequence", needed=True),
+    Field("problem.seq", SIZE, "length of a sequence", needed=True),
+    Field("problem.d_head", SIZE, "elements of a head", needed=True),
+    Field("problem.dtype", DTYPE, "element type", needed=True),
+    Field("problem.dist", TEXT, "distribution of the inputs, normal without it"),
+    Field("problem.seed", INTEGER, "seed of the inputs"),
+    Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),
+    Field("check.rows", COUNT, "rows that were compared"),
+    Field("check.mismatches", COUNT, "elements out of tolerance"),
+    Field("check.max_error", POSITIVE, "largest absolute error"),
+    Field("check.max_error_over_bound", POSITIVE, "largest error divided by its tolerance"),
+    Field("check.nan", COUNT_OR_FLAG, "NaN and infinities in the whole output"),
+    Field("check.pass", FLAG, "correct before timing", needed=True),
+    Field("check.pass_after", FLAG, "correct after timing; null: not timed"),
+    Field("timing", OBJECT, "single launches; null on the emulator"),
+    Field("timing.mode", TEXT, '"cold" or "hot"'),
+    Field("timing.samples_ns", TIMES, "time of each sample", needed=True),
+    Field("timing.sm_clock_hz", CLOCKS, "SM clock of each sample, 0: not read; empty: none was"),
+    Field("timing.discarded", COUNT, "samples thrown away because of a low clock"),
+    Field("timing.stop_reason", TEXT, '"converged", "timeout" or "runs"'),
+    Field("timing.median", POSITIVE, "of all samples, in ns; so are the next three"),
+    Field("timing.q1", POSITIVE, "first quartile"),
+    Field("timing.q3", POSITIVE, "third quartile"),
+    Field("timing.min", POSITIVE, "shortest"),
+    Field("timing.noise", POSITIVE, "relative standard error of the median"),
+    Field("timing.converged", FLAG, "the noise reached its limit"),
+    Field("timing.wall_s", POSITIVE, "seconds that the measurement took"),
+    Field("timing.kept_of", COUNT, "samples that the ones in the record were chosen from"),
+    Field("timing.kept_every", COUNT, "in records of earlier tools: one of so many samples was kept"),
+    Field("derived", OBJECT, "null on the emulator"),
+    Field("derived.tflops", POSITIVE, "4 · batch · heads · seq² · d_head divided by the median time"),
+    Field("derived.attn_tflops", POSITIVE, "the same with the operations of the softmax"),
+    Field("derived.share_of_peak", POSITIVE, "tflops divided by peak_tflops"),
+    Field("derived.peak_tflops", POSITIVE, "measured peak of mma.sync"),
+    Field("counters", OBJECT, "counts of the emulator; null on a GPU"),
+    Field("counters.total", OBJECT, "`executed` warp instructions, `mma`, `ldmatrix`, `wavefronts` modelled, `ideal` "
+          "without bank conflicts, `sectors` of 32 bytes"),
+    Field("counters.lines", ROWS, "the same counts and `bytes` by line of the CUDA source; null without `--counters`"),
+    Field("counters.regions", ROWS, "the same by region"),
+    Field("counters.groups", ROWS, "the same by group of instructions"),
+    Field("counters.findings", COUNT, "races, unset data and the like"),
+    Field("run", OBJECT, "what `bench` and `autotune` add: it ties records that were measured together"),
+    Field("run.id", TEXT, "time of its start and four random digits"),
+    Field("run.plan", TEXT, "hash of what was to be measured; `--resume` goes on with the same"),
+    Field("run.round", COUNT, "records of one round were measured within seconds"),
+    Field("run.stage", COUNT, "of `autotune`"),
+    Field("run.label", TEXT, "tells two series of one version apart"),
+)  # fmt: skip
+
+
+def fault_of(raw: dict[str, Any]) -> str:
+    """The first field that is missing or does not fit, in one sentence; "" when all do."""
+    objects: dict[str, Any] = {"": raw}
+    for field in FIELDS:
+        parent, _, name = field.path.rpartition(".")
+        if parent not in objects:
+            continue
+        value = objects[parent].get(name)
+        if value is None:
+            if field.needed:
+                return f"{field.path} is missing: must be {field.kind.words}"
+        elif not field.kind.fits(value):
+            return _sentence(field.path, value, field.kind)
+        elif field.kind is OBJECT:
+            objects[field.path] = value
+        elif field.kind.each:
+            for place, each in enumerate(value):
+                if not field.kind.each.fits(each):
+                    return _sentence(f"{field.path}[{place}]", each, field.kind.each)
+    return ""
+
+
+def _sentence(path: str, value: Any, kind: Kind) -> str:
+    shown = ascii(value) if not isinstance(value, float) or math.isfinite(value) else "a number too large"
+    return f"{path} = {shown[:SHOWN]}{'…' if len(shown) > SHOWN else ''}: must be {kind.words}"
+
+
+def table() -> Table:
+    """FIELDS as docs/measuring.md shows them."""
+    return Table(
+        ("field", "type", "meaning"),
+        [(f"`{field.path}`", field.kind.words + (", needed" if field.needed else ""), field.meaning)
+         for field in FIELDS],
+    )  # fmt: skip
