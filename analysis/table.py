@@ -53,7 +53,7 @@ class Table:
         return out.getvalue()
 
     def json(self) -> str:
-        """A JSON list with one object a row."""
+        """A JSON list with one object per row."""
         return json.dumps([dict(zip(self.columns, row, strict=True)) for row in self.rows], indent=1) + "\n"
 
     def _aligned(self, gap: str, rule: bool) -> list[str]:

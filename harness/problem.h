@@ -49,7 +49,7 @@ int64_t problem_row_offset(const struct problem *problem, int64_t batch, int64_t
  * FlashAttention-3 and cuDNN quote. */
 double problem_flop(const struct problem *problem);
 
-/* The published ladder's count, which adds 6 * seq^2 a head for the softmax. */
+/* The published ladder's count, which adds 6 * seq^2 per head for the softmax. */
 double problem_attn_flop(const struct problem *problem);
 
 /* Batch that goes with a sequence length on a GPU: 16 up to 4096, 8 at 8192, 4 beyond. */

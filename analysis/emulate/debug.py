@@ -209,7 +209,7 @@ def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
 
 
 def summary(sides: Comparison) -> Table:
-    """The largest error over its bound, a row a KV block in the kernel's order."""
+    """The largest error over its bound, one row per KV block in the kernel's order."""
     rows: list[Sequence[Cell]] = []
     for j in sides.order:
         worst = [float(error[:, :, :, j].max()) for _, error in sides.errors.items()]
@@ -218,7 +218,7 @@ def summary(sides: Comparison) -> Table:
 
 
 def by_warp(sides: Comparison, place: Place) -> Table:
-    """Of the array and block that go wrong first: wrong elements and the sum of errors, a row a warp."""
+    """Of the array and block that go wrong first: wrong elements and the sum of errors, one row per warp."""
     at = (place.batch, place.head, place.Q_block, place.KV_block)
     over, error = _wrong_and_error(sides, place.quantity, at)
     n = sides.config.n_warps

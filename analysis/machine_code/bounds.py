@@ -26,7 +26,7 @@ SUB_PARTITIONS = 4
 
 @dataclass(frozen=True)
 class Widths:
-    """Lanes a clock and SM, from the throughput table of the CUDA C++ Programming Guide ("Arithmetic Instructions")."""
+    """Lanes per clock and SM: throughput table of the CUDA C++ Programming Guide ("Arithmetic Instructions")."""
 
     fp32: int
     fma_int: int  # IMAD
@@ -47,7 +47,7 @@ WIDTHS = {
     "sm_100": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=None),
     "sm_120": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
 }
-LSU_BYTES = 128  # shared-memory and L1 bytes a clock and SM
+LSU_BYTES = 128  # shared-memory and L1 bytes per clock and SM
 UNIFORM = 64  # taken to be like the ALU; not documented
 
 
@@ -70,7 +70,7 @@ class Bound:
 
     @property
     def warps_to_fill(self) -> int:
-        """Warps a sub-partition needs before the binding pipe and not the stalls of each warp can be the limit."""
+        """Warps that a sub-partition needs before the binding pipe can be the limit, not the stalls of each warp."""
         return -(-self.issue_cycles // max(1, round(self.binding.cycles or 1)))
 
 
@@ -200,7 +200,7 @@ def bound_table(bound: Bound) -> Table:
         note = "binds" if load is bound.binding else ""
         cycles = None if load.cycles is None else round(load.cycles, 1)
         rows.append([load.pipe, load.instructions, cycles, note if cycles is not None else "width not known"])
-    note = f"{bound.warps_to_fill} warps a sub-partition to fill the {bound.binding.pipe} pipe"
+    note = f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
     rows.append(["stalls of one warp", _issued(bound), bound.issue_cycles, note])
     return Table(("bound", "instructions", "cycles", "note"), rows)
 

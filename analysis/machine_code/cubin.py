@@ -3,7 +3,7 @@
     for kernel in Cubin.read(Path("build/v07/sm_80.cubin")).kernels: print(kernel.symbol, kernel.registers)
 
 A cubin is a little-endian ELF64 file of machine 190. Registers, stack and barriers come from the .nv.info attributes;
-code is the bytes of the function symbol in its .text section, 16 bytes an instruction.
+code is the bytes of the function symbol in its .text section, 16 bytes per instruction.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Kernel:
     code: bytes
     constants: bytes  # constant banks of this function without its parameters
     registers: int | None
-    stack: int | None  # bytes of frame a thread
+    stack: int | None  # bytes of frame per thread
     static_smem: int
     barriers: int | None
 

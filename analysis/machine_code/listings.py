@@ -28,7 +28,7 @@ def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-place", action="store_true", help="with --bare and a listing: rewrite the file itself")
     parser.add_argument("--all", action="store_true", help="every kernel of the file, one file each in --out")
     parser.add_argument("--list", action="store_true", help="list the kernels instead of disassembling one")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="one file a subject, named NAME.ARCH.sass")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="one file per subject, named NAME.ARCH.sass")
     parser.add_argument("--base", metavar="NAME", help="with --out: base name instead of the subject's own")
     parser.add_argument(
         "--nvdisasm-args",

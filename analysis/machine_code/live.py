@@ -2,7 +2,7 @@
 
     table = live_registers(text_of_lrm)      # address to the number of live registers of each kind
 
-The register file is 64 K registers an SM, given to warps in units of 256, so that occupancy falls in steps.
+The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from analysis.machine_code.subjects import Pending, Subject, add_subject_argumen
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 REGISTERS_PER_SM = 65536
-REGISTER_UNIT = 256  # registers a warp is given at a time
+REGISTER_UNIT = 256  # registers that a warp is given at a time
 WARP_LIMIT = {"sm_80": 64, "sm_86": 48, "sm_89": 48, "sm_90": 64, "sm_100": 64, "sm_120": 48}
 # Shared memory an SM can give its CTAs, in bytes, and what each CTA takes beside its own ("Compute Capabilities" in the
 # CUDA C++ Programming Guide).
@@ -82,7 +82,7 @@ def occupancy_of(arch: str, registers: int, config: KernelConfig) -> Occupancy:
 
 
 def register_steps(threads: int) -> list[tuple[int, int]]:
-    """(CTAs an SM, most registers a thread) where one register more would cost a CTA, most CTAs first."""
+    """(CTAs per SM, most registers per thread) where one register more would cost a CTA, most CTAs first."""
     warps = -(-threads // 32)
     steps: dict[int, int] = {}
     for registers in range(8, LARGEST + 1):
@@ -166,7 +166,7 @@ def occupancy_lines(loop: LiveLoop, config: KernelConfig | None) -> list[str]:
     lines = [f"most live registers in the loop: {most} at {-at:04x}; allocated: {loop.registers}"]
     if config is not None and loop.registers:
         now = occupancy_of(arch, loop.registers, config)
-        lines.append(f"{now.ctas} CTAs an SM on {arch}, limited by {now.limit}")
+        lines.append(f"{now.ctas} CTAs per SM on {arch}, limited by {now.limit}")
         for ctas, registers in register_steps(config.threads()):
             mark = " <- here" if ctas == now.by_registers else ""
             if ctas <= now.by_registers + 2:
@@ -182,7 +182,7 @@ def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Tab
         resident = occupancy_of(subject.arch, loop.registers, config) if config and loop.registers else None
         ctas, limit = (resident.ctas, resident.limit) if resident else (None, None)
         rows.append([subject.name, subject.arch, loop.most()[0], loop.registers, ctas, limit])
-    return Table(("subject", "arch", "most live", "allocated", "CTAs an SM", "limited by"), rows)
+    return Table(("subject", "arch", "most live", "allocated", "CTAs per SM", "limited by"), rows)
 
 
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:

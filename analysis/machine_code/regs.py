@@ -183,7 +183,7 @@ def registers_path(folder: Path) -> Path:
 
 
 def registers_text(versions: Mapping[str, Iterable[Row]]) -> str:
-    """The text of registers.csv: a row a version, architecture and config, sorted by these."""
+    """The text of registers.csv: one row per version, architecture and config, sorted by these."""
     lines = [(version, row) for version, rows in versions.items() for row in rows]
     lines.sort(key=lambda line: (line[0], line[1].arch, line[1].config))
     named = [dict(zip(COLUMNS, cells(row), strict=True)) | {"version": version} for version, row in lines]

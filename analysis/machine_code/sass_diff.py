@@ -79,7 +79,7 @@ class Change:
         total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
         if total is None or total.delta == 0:
             return "the loop has other instructions, as many as before"
-        unit = " instructions a matrix instruction" if self.normalised else " instructions"
+        unit = " instructions per matrix instruction" if self.normalised else " instructions"
         return f"loop {_number(total.before)} -> {_number(total.after)}{unit}"
 
 

@@ -31,7 +31,7 @@ from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
-STACK_MOST = 128  # bytes a thread; a kernel that spills more has never won
+STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
 REACH = 0.03  # a kernel this near to the best stays in the next stage
 FINALISTS = 4
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
@@ -114,7 +114,7 @@ def left_out(group: Group, capability: str | None) -> str:
     if group.config.smem_bytes() > most:
         return f"needs {group.config.smem_bytes()} bytes of shared memory, the GPU has {most}"
     if (group.stack or 0) > STACK_MOST:
-        return f"spills: a stack of {group.stack} bytes a thread"
+        return f"spills: a stack of {group.stack} bytes per thread"
     return ""
 
 

@@ -240,7 +240,7 @@ def kept(raw: dict[str, Any], most: int) -> dict[str, Any]:
 def thinned(raw: dict[str, Any], most: int) -> dict[str, Any]:
     """The record with at most `most` samples and their clocks, in their order; `kept_of` says of how many.
 
-    Short kernels give thousands of samples a round. Those kept lie at even steps of rank, the middle among them, so
+    Short kernels give thousands of samples per round. Those kept lie at even steps of rank, the middle among them, so
     that their median is the median of all.
     """
     timing = raw.get("timing")
@@ -289,11 +289,13 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> Non
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (1)")
     parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"rounds ({rounds})")
     parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
-    parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows checked a run, 0 for none (64)")
-    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N", help="samples a round")
-    parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds a run")
+    parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows checked per run, 0 for none (64)")
+    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N", help="samples per round")
+    parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds per run")
     parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT", help="noise to stop at")
-    parser.add_argument("--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds a run")
+    parser.add_argument(
+        "--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds per run"
+    )
     parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE, not to the one in logs/")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -329,7 +331,7 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
     parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
     parser.add_argument("--resume", action="store_true", help="go on with the newest unfinished run of the same plan")
-    parser.add_argument("--wide", action="store_true", help="one row a subject, one column a problem")
+    parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_measuring_arguments(parser, rounds=5)
     add_table_arguments(parser)
 

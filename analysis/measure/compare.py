@@ -59,7 +59,7 @@ def comparisons(
 
 
 def table(found: Sequence[Comparison]) -> Table:
-    """One row a problem."""
+    """One row per problem."""
     lines: list[Sequence[Cell]] = []
     for one in found:
         verdict = one.verdict

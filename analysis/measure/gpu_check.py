@@ -300,7 +300,7 @@ def _tell(result: Result, done: int, count: int, seconds: float) -> None:
 
 
 def table(results: Sequence[Result], versions: Sequence[str], groups: Sequence[str]) -> Table:
-    """One row a version, one column a group: passed of all."""
+    """One row per version, one column per group: passed of all."""
     lines: list[Sequence[Cell]] = []
     for version in versions:
         cells: list[Cell] = []

@@ -141,7 +141,7 @@ def parse(text: str, source: str) -> list[Profile]:
 
 
 def _raw(header: list[str], rows: list[list[str]], source: str) -> list[Profile]:
-    """Page raw: a column a metric, the second line holds units."""
+    """Page raw: one column per metric, the second line holds units."""
     if not rows or rows[0][0]:
         raise AnalysisError(f"{source}: the line of units is missing below the header")
     units = dict(zip(header, rows[0], strict=True))
@@ -268,7 +268,7 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
 
 
 def page(folder: Path) -> str:
-    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, a column a version.
+    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, one column per version.
 
     Empty where none is kept.
     """
@@ -326,7 +326,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", type=int, default=16, metavar="N", help="heads (16)")
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="launches to average (1)")
     parser.add_argument("--most", type=int, default=5, metavar="N", help="pipes and stalls shown (5)")
-    parser.add_argument("--transpose", action="store_true", help="one column a kernel")
+    parser.add_argument("--transpose", action="store_true", help="one column per kernel")
     parser.add_argument("--folder", type=Path, default=root() / "logs" / "profile", help="where ncu's output is kept")
     add_table_arguments(parser)
 

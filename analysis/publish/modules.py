@@ -67,7 +67,7 @@ def lines_of(files: list[Path], root: Path) -> list[str]:
 
 
 def module_map(root: Path) -> str:
-    """The whole map as Markdown: a heading a folder, and below it the package's sentence and a line a file."""
+    """The whole map as Markdown: a heading per folder, and below it the package's sentence and one line per file."""
     parts = []
     for folder, files in sources(root).items():
         parts.append(f"\n### {folder}/\n")

@@ -23,7 +23,7 @@ from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.table import Table
 
-TIMEOUT = 120  # seconds a cell
+TIMEOUT = 120  # seconds per cell
 DPI = 110
 AT_A_TIME = 2
 

@@ -136,7 +136,7 @@ def roofline_points(run: Run, steps: Sequence[Step]) -> list[Point]:
 
 
 def shared_roof(run: Run) -> float:
-    """Terabytes a second that the SMs' shared memories deliver at the clock of the run."""
+    """Terabytes per second that the SMs' shared memories deliver at the clock of the run."""
     clocks = [row.sm_ghz for row in run.rows.values() if row.sm_ghz]
     if not clocks or not run.sms:
         raise AnalysisError("the roof of shared memory needs SM clocks and the number of SMs in the records")

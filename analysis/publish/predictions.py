@@ -15,7 +15,7 @@ from analysis.table import Cell, Table
 GPU = "h200"
 HIT, NEAR, MISS, OPEN = "hit", "near", "miss", "not measured"
 SCORES = (HIT, NEAR, MISS, OPEN)
-NEARLY = 3  # what lies within so many times the tolerance is near
+NEARLY = 3  # times the tolerance: what lies within is near
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def steps_section(steps: Sequence[Step]) -> Section:
 
 
 def loop_section(steps: Sequence[Step], arch: str) -> Section:
-    """Opcode families of the KV loop, one column a version."""
+    """Opcode families of the KV loop, one column per version."""
     there = [step for step in steps if arch in step.parts]
     bars = [(step.name, value, f"{value:.2f}") for step in there if (value := step.loop_per_matrix(arch))]
     alt = f"Instructions of the KV loop per HMMA, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)

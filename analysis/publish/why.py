@@ -186,7 +186,7 @@ def figures_table(sheet: Sheet) -> Table:
     add("local memory in the loop", [side.local_memory() for side in sides])
     add("registers", [side.loop.registers for side in sides])
     add("most live in the loop", [side.loop.most()[0] for side in sides])
-    add("CTAs an SM", [side.occupancy.ctas if side.occupancy else None for side in sides])
+    add("CTAs per SM", [side.occupancy.ctas if side.occupancy else None for side in sides])
     add("limited by", [side.occupancy.limit if side.occupancy else None for side in sides])
     add("bound: one warp alone, cycles", [side.bound.issue_cycles for side in sides])
     add("bound: pipe cycles", [round(side.bound.binding.cycles or 0, 1) for side in sides])

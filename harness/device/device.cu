@@ -36,7 +36,7 @@ __device__ uint32_t random_pair(uint32_t seed, uint32_t keep, uint32_t exponent)
     return ((seed ^ seed >> 16) & keep) | exponent;
 }
 
-/* Eight independent accumulators a warp, each iteration one m16n8k16 on each: 8 * 4096 operations a warp. */
+/* Eight independent accumulators per warp, each iteration one m16n8k16 on each: 8 * 4096 operations per warp. */
 template <bool bf16>
 __device__ void mma_peak(float *out, int iterations) {
     constexpr int accumulators = 8;

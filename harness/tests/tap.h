@@ -1,4 +1,4 @@
-/* tap.h - the Test Anything Protocol for C test programs: one line a check, the plan at the end.
+/* tap.h - the Test Anything Protocol for C test programs: one line per check, the plan at the end.
  *
  *     ok(sum == 3, "sum is %d", sum);
  *     return tap_done();

@@ -99,11 +99,11 @@ def test_the_base_version_does_what_its_algorithm_says() -> None:
         "HMMA": 128,  # 2 matmuls of 16×64 by 128, m16n8k16
         "LDSM": 32,  # K: 64×128 in 16×16 blocks
         "LDSM.MT88": 32,  # V, transposed
-        "LDGSTS": 16,  # 2 × 64 × 128 elements of 2 bytes, 16 bytes a thread
+        "LDGSTS": 16,  # 2 × 64 × 128 elements of 2 bytes, 16 bytes per thread
         "BAR": 3,
         "DEPBAR": 3,
         "LDGDEPBAR": 2,
-        "MUFU.EX2": 34,  # 32 scores a thread and 2 rescale factors
+        "MUFU.EX2": 34,  # 32 scores per thread and 2 rescale factors
         "FMNMX": 36,
         "SHFL": 4,
         "F2F/F2FP": 16,

@@ -186,7 +186,7 @@ def test_a_baseline_line_twice_is_refused() -> None:
 def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool = False) -> None:
     """Build v01 below `folder` for sm_80 in FP16, with one text in its source replaced by another.
 
-    With few_registers it has 128 registers a thread, which it can't do without spills.
+    With few_registers it has 128 registers per thread, which it can't do without spills.
     """
     out = folder / "build/v01"
     out.mkdir(parents=True, exist_ok=True)

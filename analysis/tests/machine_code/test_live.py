@@ -97,7 +97,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["live", str(cubin("attention.cu"))]) == 0
     out = capsys.readouterr().out
     assert "most live registers in the loop:" in out
-    assert "3 CTAs an SM on sm_80, limited by shared memory" in out
+    assert "3 CTAs per SM on sm_80, limited by shared memory" in out
 
 
 def test_a_listing_is_refused(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:

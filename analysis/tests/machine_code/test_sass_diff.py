@@ -78,7 +78,7 @@ def test_other_tiles_are_compared_per_matrix_instruction() -> None:
     assert change.normalised
     total = change.regions[0].rows[0]
     assert (total.before, total.after) == (4.0, 3.5)
-    assert change.verdict == "loop 4 -> 3.500 instructions a matrix instruction"
+    assert change.verdict == "loop 4 -> 3.500 instructions per matrix instruction"
 
 
 def test_text_diff() -> None:

@@ -175,7 +175,7 @@ static lane_function *find_float(const char *rounding, bool ftz, const char *to,
     return NULL;
 }
 
-/* Append a step whose result has so many bits; a step that is not there makes the whole conversion unknown. */
+/* Append a step whose result has that many bits; a step that is not there makes the whole conversion unknown. */
 static void add_step(conversion *way, lane_function *lanes, int bits) {
     way->steps[way->count] = lanes;
     way->bits[way->count++] = (uint8_t)bits;

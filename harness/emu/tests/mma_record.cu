@@ -3,7 +3,7 @@
  *     nvcc -std=c++20 -arch=sm_90 -I. -o mma_record harness/emu/tests/mma_record.cu
  *     ./mma_record > harness/emu/tests/records/mma.h200.csv
  *
- * One line a lane: the form, the kind of numbers, the lane and its registers of A, B, C and D in hexadecimal. The
+ * One line per lane: the form, the kind of numbers, the lane and its registers of A, B, C and D in hexadecimal. The
  * inputs are the same in every run. Exit status 1: the GPU could not be used.
  */
 #include <cuda_runtime.h>

@@ -29,7 +29,7 @@ typedef struct emu_tally {
 emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
 /* Tables by source line, by region and by group, and the total. False when out of memory. */
 bool emu_print_counters(FILE *to, const emu_counters *counters);
-/* CSV with a heading, one row a PTX instruction in program order. */
+/* CSV with a heading, one row per PTX instruction in program order. */
 void emu_write_counters(FILE *to, const emu_counters *counters);
 /* The table of accepted PTX forms, as Markdown. */
 void emu_print_forms(FILE *to);

@@ -1,4 +1,4 @@
-"""Runs PTX on the emulator for the tests: many small cases in one file, one thread an element.
+"""Runs PTX on the emulator for the tests: many small cases in one file, one thread per element.
 
 batch = Batch([Case("add.s32", "add.s32 %d, %a, %b;", {"a": a, "b": b}, {"d": a + b})])
 outcome = batch.run(tmp_path)      # name of a case -> what is wrong with it, "" where nothing is
@@ -61,9 +61,9 @@ def within(relative: float, absolute: float = 0.0) -> Callable[[Array, Array], A
 class Case:
     """PTX over registers that are named as the inputs and outputs, and the outputs that are right.
 
-    All arrays have one element a thread. In the code, `%i` is the thread's index in the grid, `%t` that in its CTA,
-    `%lane` its lane, `%in` the address of the inputs, `smem` 4 KB of shared memory, `board` 16 bytes a thread of global
-    memory and `table` four words of constant memory.
+    All arrays have one element per thread. In the code, `%i` is the thread's index in the grid, `%t` that in its CTA,
+    `%lane` its lane, `%in` the address of the inputs, `smem` 4 KB of shared memory, `board` 16 bytes per thread of
+    global memory and `table` four words of constant memory.
     """
 
     name: str

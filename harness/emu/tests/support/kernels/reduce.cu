@@ -1,4 +1,4 @@
-/* Sum of an array: shuffles within a warp, shared memory between warps, one partial sum a CTA. */
+/* Sum of an array: shuffles within a warp, shared memory between warps, one partial sum per CTA. */
 __global__ void reduce(const float *input, float *sums, int count) {
     __shared__ float partial[32];
     float sum = 0.0f;
