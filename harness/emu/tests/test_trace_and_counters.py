@@ -267,3 +267,16 @@ def test_the_record_has_no_tables_without_counters() -> None:
     counters = record_of()
     assert counters["total"]["executed"] > 0 and counters["findings"] == 0
     assert (counters["lines"], counters["regions"], counters["groups"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("what", [["--help"], ["--forms"], ["--list"], ["--print", "0"], ["--trace", "cta=0"], []])
+def test_a_full_standard_output_is_an_error(tmp_path: Path, what: list[str]) -> None:
+    """Where anything is printed."""
+    command = [str(ROOT / "bin/ptxrun"), str(write(tmp_path)), "--block", "64", "--arg", "buf:u32:64", *what]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    if what:
+        assert done.returncode == 2
+        assert done.stderr == "ptxrun: standard output: cannot be written: No space left on device\n"
+    else:
+        assert (done.returncode, done.stderr) == (0, "")

@@ -3,7 +3,8 @@
  *     ptxrun saxpy.ptx --grid 4 --block 256 --arg f32:2 --arg buf:f32:1024:ramp --arg out:f32:1024 --print 2
  *
  * Arguments are given in the order of the parameters and numbered from 0, as in the PTX. Data that was asked for goes
- * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage.
+ * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage
+ * and for what cannot be written.
  */
 #include "arguments.h"
 #include "print.h"
@@ -161,8 +162,8 @@ static void print_help(void) {
          "  bytes:@FILE              the bytes of a file, for a struct parameter\n"
          "  struct:[SPEC,SPEC,...]   a struct of such members, each at its natural alignment; member M of\n"
          "                           argument N is N.M in --dump and --print\n"
-         "\nExit status: 0 nothing found, 1 findings, 2 bad usage or PTX that is refused, 3 fault (deadlock, step\n"
-         "limit, trap, assert).");
+         "\nExit status: 0 nothing found, 1 findings, 2 bad usage, PTX that is refused or a result\n"
+         "that cannot be written, 3 fault (deadlock, step limit, trap, assert).");
 }
 
 static const option *find_option(const char *name, size_t length) {
@@ -262,6 +263,11 @@ static int choose_entry(const emu_module *module, const char *wanted, emu_error 
     return -1;
 }
 
+static bool flush_stdout(emu_error *error) {
+    if (!fflush(stdout) && !ferror(stdout)) return true;
+    return emu_fail(error, "standard output: cannot be written: %s", strerror(errno));
+}
+
 /* Prints or writes what was asked for. */
 static bool answer(const options *options, const argument_list *list, emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
@@ -282,7 +288,7 @@ static bool answer(const options *options, const argument_list *list, emu_error 
         if (!file || fclose(file) != 0)
             return emu_fail(error, "cannot write %s: %s", options->counters_csv, strerror(errno));
     }
-    return fflush(stdout) == 0 || emu_fail(error, "cannot write to stdout: %s", strerror(errno));
+    return flush_stdout(error);
 }
 
 /* Every --dump and --print must name an argument with a buffer: said before the launch, not after it. */
@@ -376,6 +382,7 @@ int main(int argc, char **argv) {
         emu_print_forms(stdout);
     else
         status = load_and_run(&options, &error);
+    if (status != EMU_REFUSED && !flush_stdout(&error)) status = EMU_REFUSED;
     if (status == EMU_REFUSED) fprintf(stderr, "ptxrun: %s\n", error.text);
     return (int)status;
 }
