@@ -131,7 +131,7 @@ def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
     speed = speed_of_v01(*records)
     assert speed and speed.ratio and speed.ratio.mid == pytest.approx(0.25, rel=0.01)
     assert speed_of_v01(records[0]) is None
-    assert speed_of_v01(record("v01", 200.0, "r", config="(other)"), record("fa2", 1.0, "r")) is None
+    assert speed_of_v01(record("v01", 200.0, "r", config="(other)"), record("fa2", 100.0, "r")) is None
     wrong = (record("v01", 200.0, "r", passed=False, config=own), record("fa2", 100.0, "r"))
     assert speed_of_v01(*wrong) is None
 
