@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
+import subprocess
+from pathlib import Path
 
 import pytest
-from made_up_gpu import NEEDS_V01, NOISY, SLOW, on_fake, records, timing
+from made_up_gpu import NEEDS_V01, NOISY, ROOT, SLOW, on_fake, records, timing
 
 pytestmark = NEEDS_V01
 COLD, HOT = 20e6, 16e6  # ns
@@ -202,3 +205,15 @@ def test_the_peak_is_that_of_the_device_and_of_the_dtype(driver: str, sms: int) 
         derived = record["derived"]
         assert derived["tflops"] == pytest.approx(4 * 2 * 128**3 / 20e-3 / 1e12, rel=1e-6)
         assert derived["share_of_peak"] == pytest.approx(derived["tflops"] / derived["peak_tflops"], rel=1e-4)
+
+
+# ---- the page about testing ------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_page_ends_as_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/testing.md").read_text()
+    (example,) = re.findall(r"\n\n((?:    .*\n)*    LD_PRELOAD=.*\n)", page)
+    assert "This run ends with status 4" in page
+    script = f"set -e\n{example}".replace("build/made-up", str(tmp_path))
+    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4 and "not converged" in done.stderr
