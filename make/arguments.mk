@@ -7,6 +7,10 @@ $(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
 # PTX names source files between quotes, and ptxas knows no quote within them.
 $(if $(findstring ",$(CURDIR)),$(error the folder $(CURDIR) has a quote in its path, which ptxas cannot read: move it))
 
+# To make, a colon or a space in a file's name is its own sign.
+$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out kernels/v%.cu,$s),$(error \
+	a kernel file is kernels/vNN_name.cu, with a-z, 0-9 and _ in its name: not '$s')))
+
 # Two files of one number would give every file of that version two recipes.
 $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error \
 	two files are $v: $(wildcard kernels/$v_*.cu); give one of them another number)))

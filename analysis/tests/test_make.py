@@ -208,6 +208,16 @@ def test_two_files_of_one_number_are_refused_by_name(tree: Path) -> None:
     assert "two files are v01: kernels/v01_base.cu kernels/v01_second.cu" in line
 
 
+@pytest.mark.parametrize("name", ["v02_a:b.cu", "v02_a b.cu"])
+def test_a_name_that_make_cannot_hold_is_refused(tree: Path, name: str) -> None:
+    (tree / "kernels" / name).touch()
+    try:
+        result = run_make(tree, "v01")
+    finally:
+        (tree / "kernels" / name).unlink()
+    assert result.returncode == 2 and "a kernel file is kernels/vNN_name.cu" in result.stderr
+
+
 def test_a_parent_that_is_no_version_is_refused(tree: Path) -> None:
     child = tree / "kernels/v02_child.cu"
     text = (tree / "kernels/v01_base.cu").read_text()
