@@ -17,16 +17,16 @@
 enum { KEYS = 32 }; /* of one block: D_HEAD * KEYS doubles are 32 KB */
 
 struct reference_scratch {
-    double query[REFERENCE_ROWS][D_HEAD];
+    double query[MAX_REFERENCE_ROWS][D_HEAD];
     double keys[D_HEAD][KEYS];   /* a block of K, transposed */
     double values[KEYS][D_HEAD]; /* a block of V */
-    double *scores;              /* [REFERENCE_ROWS][seq] */
+    double *scores;              /* [MAX_REFERENCE_ROWS][seq] */
 };
 
 struct reference_scratch *reference_scratch_new(int64_t seq) {
     struct reference_scratch *scratch = calloc(1, sizeof *scratch);
     if (!scratch) return NULL;
-    scratch->scores = malloc((size_t)(REFERENCE_ROWS * seq) * sizeof *scratch->scores);
+    scratch->scores = malloc((size_t)(MAX_REFERENCE_ROWS * seq) * sizeof *scratch->scores);
     if (scratch->scores) return scratch;
     free(scratch);
     return NULL;

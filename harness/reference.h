@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-enum { REFERENCE_ROWS = 16 }; /* at most, in one call */
+enum { MAX_REFERENCE_ROWS = 16 }; /* at most, in one call */
 
 struct reference_scratch; /* work space of one thread */
 
@@ -20,8 +20,8 @@ struct reference_scratch; /* work space of one thread */
 struct reference_scratch *reference_scratch_new(int64_t seq);
 void reference_scratch_free(struct reference_scratch *scratch);
 
-/* For each of n_rows <= REFERENCE_ROWS rows of a head: output[i] = sum_j p_j v_j and weight[i] = sum_j p_j |v_j|, both
- * [n_rows][D_HEAD], with p the softmax of the row's scores. Scores are scaled by 1 / sqrt(d_head). */
+/* For each of n_rows <= MAX_REFERENCE_ROWS rows of a head: output[i] = sum_j p_j v_j and weight[i] = sum_j p_j |v_j|,
+ * both [n_rows][D_HEAD], with p the softmax of the row's scores. Scores are scaled by 1 / sqrt(d_head). */
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
                     double (*output)[D_HEAD], double (*weight)[D_HEAD], struct reference_scratch *scratch);
 

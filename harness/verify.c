@@ -88,18 +88,18 @@ static void compare_row(const struct check *check, int64_t batch, int64_t head, 
     }
 }
 
-/* Compare chosen rows [REFERENCE_ROWS * i, ...), those of one head at a time. */
+/* Compare chosen rows [MAX_REFERENCE_ROWS * i, ...), those of one head at a time. */
 static void check_rows(int64_t i, void *context) {
     struct check *check = context;
     const struct problem *problem = &check->inputs->problem;
     struct verdict part = {0};
     struct reference_scratch *scratch = reference_scratch_new(problem->seq);
-    const int64_t last = (i + 1) * REFERENCE_ROWS < check->n_rows ? (i + 1) * REFERENCE_ROWS : check->n_rows;
-    for (int64_t at = i * REFERENCE_ROWS; scratch && at < last;) {
+    const int64_t last = (i + 1) * MAX_REFERENCE_ROWS < check->n_rows ? (i + 1) * MAX_REFERENCE_ROWS : check->n_rows;
+    for (int64_t at = i * MAX_REFERENCE_ROWS; scratch && at < last;) {
         const int64_t batch_head = check->rows[at] / problem->seq;
         const int64_t batch = batch_head / problem->heads, head = batch_head % problem->heads;
-        int64_t rows[REFERENCE_ROWS];
-        double output[REFERENCE_ROWS][D_HEAD], weight[REFERENCE_ROWS][D_HEAD];
+        int64_t rows[MAX_REFERENCE_ROWS];
+        double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD];
         int n = 0;
         while (at < last && check->rows[at] / problem->seq == batch_head) rows[n++] = check->rows[at++] % problem->seq;
         reference_rows(check->inputs, batch, head, rows, n, output, weight, scratch);
@@ -134,11 +134,11 @@ enum status verify_output(const struct inputs *inputs, const uint16_t *output, i
     check.n_rows = choose_rows(&inputs->problem, wanted, &rows);
     check.rows = rows;
     if (!check.n_rows) return fail_memory(failure, (uint64_t)wanted * sizeof *rows, "the rows to check");
-    parallel_for((check.n_rows + REFERENCE_ROWS - 1) / REFERENCE_ROWS, check_rows, &check);
+    parallel_for((check.n_rows + MAX_REFERENCE_ROWS - 1) / MAX_REFERENCE_ROWS, check_rows, &check);
     parallel_for((problem_elements(&inputs->problem) + CHUNK - 1) / CHUNK, count_specials, &check);
     free(rows);
     if (check.out_of_memory)
-        return fail_memory(failure, (uint64_t)inputs->problem.seq * REFERENCE_ROWS * sizeof(double),
+        return fail_memory(failure, (uint64_t)inputs->problem.seq * MAX_REFERENCE_ROWS * sizeof(double),
                            "the scores of the reference");
     verdict->pass = !verdict->mismatches && !verdict->specials;
     return STATUS_OK;

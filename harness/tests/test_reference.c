@@ -41,14 +41,14 @@ static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, 
 static void against_plain(struct problem problem) {
     struct inputs inputs;
     struct failure failure;
-    double output[REFERENCE_ROWS][D_HEAD], weight[REFERENCE_ROWS][D_HEAD], plain[D_HEAD], plain_weight[D_HEAD];
+    double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD], plain[D_HEAD], plain_weight[D_HEAD];
     double worst = 0;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
     struct reference_scratch *scratch = reference_scratch_new(problem.seq);
     for (int64_t batch = 0; batch < problem.batch; batch++)
         for (int64_t head = 0; head < problem.heads; head++) {
-            int64_t rows[REFERENCE_ROWS];
-            const int n = (int)(1 + (batch * problem.heads + head) * 5 % REFERENCE_ROWS);
+            int64_t rows[MAX_REFERENCE_ROWS];
+            const int n = (int)(1 + (batch * problem.heads + head) * 5 % MAX_REFERENCE_ROWS);
             for (int i = 0; i < n; i++) rows[i] = (i * 37 + head * 11) % problem.seq;
             reference_rows(&inputs, batch, head, rows, n, output, weight, scratch);
             for (int i = 0; i < n; i++) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FINDINGS = 256 }; /* distinct ones of one host thread */
+enum { MAX_FINDINGS = 256 }; /* distinct ones of one host thread */
 
 static const char *const class_names[EMU_CLASSES] = {
     [EMU_RACE] = "race",
@@ -97,7 +97,7 @@ void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int
         record->count++;
         return;
     }
-    if (m->finding_count == MOST_FINDINGS) return;
+    if (m->finding_count == MAX_FINDINGS) return;
     if (m->finding_count == m->finding_capacity) {
         size_t larger = m->finding_capacity ? 2 * m->finding_capacity : 16;
         finding_record *all = realloc(m->findings, larger * sizeof *all);

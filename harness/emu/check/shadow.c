@@ -45,7 +45,7 @@ bool emu_shadow_create(machine *m) {
     m->warp_readers = malloc((size_t)m->cell_count * m->warp_count);
     bool complete = m->clocks && m->warp_reads && m->warp_readers;
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
-    for (int i = 0; i < MBARRIERS; i++) {
+    for (int i = 0; i < MAX_MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
         complete &= (m->mbarriers[i].completed = malloc(threads * sizeof(uint32_t))) != NULL;
     }
@@ -58,7 +58,7 @@ void emu_shadow_free(machine *m) {
     free(m->warp_reads);
     free(m->warp_readers);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
-    for (int i = 0; i < MBARRIERS; i++) {
+    for (int i = 0; i < MAX_MBARRIERS; i++) {
         free(m->mbarriers[i].arriving);
         free(m->mbarriers[i].completed);
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BUFFERS = 4096 };
+enum { MAX_BUFFERS = 4096 };
 
 emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));
@@ -34,7 +34,7 @@ void emu_device_free(emu_device *device) {
 }
 
 uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
-    if (!bytes || bytes > 16ull << 30 || device->buffer_count == MOST_BUFFERS) return 0;
+    if (!bytes || bytes > 16ull << 30 || device->buffer_count == MAX_BUFFERS) return 0;
     if (device->buffer_count == device->buffer_capacity) {
         size_t larger = device->buffer_capacity ? 2 * device->buffer_capacity : 16;
         buffer *buffers = realloc(device->buffers, larger * sizeof *buffers);

@@ -140,7 +140,7 @@ typedef struct mbarrier {
     uint32_t *arriving, *completed; /* clocks of the current and the last completed phase */
 } mbarrier;
 
-enum { BARRIERS = 16, MBARRIERS = 256, COUNTER_FIELDS = 7 };
+enum { BARRIERS = 16, MAX_MBARRIERS = 256, COUNTER_FIELDS = 7 };
 
 typedef struct op_counts {
     uint64_t executed, lanes, wavefronts, ideal, sectors, requests, bytes;
@@ -168,7 +168,7 @@ typedef struct machine {
     uint32_t *warp_reads; /* [cells][warps], likewise: the last read by each warp, and by which of its lanes */
     uint8_t *warp_readers;
     named_barrier barriers[BARRIERS];
-    mbarrier mbarriers[MBARRIERS];
+    mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
     finding_record *findings;
     size_t finding_count, finding_capacity;

@@ -55,10 +55,10 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
         for (int i = 0; i < m->mbarrier_count && !bar; i++) {
             if (!m->mbarriers[i].live) bar = &m->mbarriers[i];
         }
-        if (!bar && m->mbarrier_count < MBARRIERS) bar = &m->mbarriers[m->mbarrier_count++];
+        if (!bar && m->mbarrier_count < MAX_MBARRIERS) bar = &m->mbarriers[m->mbarrier_count++];
         if (!bar) {
             emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address, "More than %d mbarriers live at once.",
-                       MBARRIERS);
+                       MAX_MBARRIERS);
             continue;
         }
         if (m->checks) emu_shadow_write(m, w, lane, address, 8, NULL);

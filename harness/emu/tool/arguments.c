@@ -25,7 +25,7 @@ static const number_type number_types[] = {
 
 /* The bytes of one argument as they grow. */
 typedef struct packed {
-    unsigned char bytes[ARGUMENT_BYTES];
+    unsigned char bytes[MAX_ARGUMENT_BYTES];
     size_t size, alignment;
 } packed;
 
@@ -115,8 +115,8 @@ static const number_type *find_type(const char *name, size_t length) {
 /* Appends bytes at their natural alignment, as a C compiler lays out a struct. */
 static bool append(packed *to, const void *bytes, size_t size, size_t alignment, const char *label, emu_error *error) {
     size_t at = (to->size + alignment - 1) / alignment * alignment;
-    if (at + size > ARGUMENT_BYTES)
-        return emu_fail(error, "argument %s: parameters take at most %d bytes", label, ARGUMENT_BYTES);
+    if (at + size > MAX_ARGUMENT_BYTES)
+        return emu_fail(error, "argument %s: parameters take at most %d bytes", label, MAX_ARGUMENT_BYTES);
     memcpy(to->bytes + at, bytes, size);
     to->size = at + size;
     to->alignment = alignment > to->alignment ? alignment : to->alignment;
@@ -181,8 +181,8 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
         return emu_fail(error, "argument %s: '%s' is no count of elements; write for example buf:%s:1024", label,
                         number, type->name);
     }
-    if (list->buffer_count == ARGUMENT_BUFFERS)
-        return emu_fail(error, "argument %s: at most %d buffers", label, ARGUMENT_BUFFERS);
+    if (list->buffer_count == MAX_ARGUMENT_BUFFERS)
+        return emu_fail(error, "argument %s: at most %d buffers", label, MAX_ARGUMENT_BUFFERS);
     made.bytes = made.count * (uint64_t)type->bytes;
     char name[48];
     snprintf(name, sizeof name, "argument %s", label);
@@ -226,8 +226,9 @@ static bool pack_struct(argument_list *list, packed *to, const char *spec, const
         member += size + 1;
     }
     size_t whole = (inner.size + inner.alignment - 1) / inner.alignment * inner.alignment;
-    memset(inner.bytes + inner.size, 0, ARGUMENT_BYTES - inner.size);
-    return append(to, inner.bytes, whole < ARGUMENT_BYTES ? whole : ARGUMENT_BYTES, inner.alignment, label, error);
+    memset(inner.bytes + inner.size, 0, MAX_ARGUMENT_BYTES - inner.size);
+    return append(to, inner.bytes, whole < MAX_ARGUMENT_BYTES ? whole : MAX_ARGUMENT_BYTES, inner.alignment, label,
+                  error);
 }
 
 /* Appends one argument, or one member of a struct. */

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { ARGUMENT_BUFFERS = 256, ARGUMENT_BYTES = 4352 };
+enum { MAX_ARGUMENT_BUFFERS = 256, MAX_ARGUMENT_BYTES = 4352 };
 #define ARGUMENT_TYPES "u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32 or f64"
 
 typedef struct number_type number_type;
@@ -28,11 +28,11 @@ typedef struct argument_buffer {
 typedef struct argument_list {
     emu_device *device; /* borrowed */
     uint64_t seed;      /* of buffers filled with rand */
-    argument_buffer buffers[ARGUMENT_BUFFERS];
+    argument_buffer buffers[MAX_ARGUMENT_BUFFERS];
     int buffer_count;
 } argument_list;
 
-/* Fills the parameter block of an entry: param_bytes bytes, at most ARGUMENT_BYTES. */
+/* Fills the parameter block of an entry: param_bytes bytes, at most MAX_ARGUMENT_BYTES. */
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
                         unsigned char *block, emu_error *error);
 /* The buffer of an argument or member; NULL where it has none. */

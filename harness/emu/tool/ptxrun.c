@@ -307,7 +307,7 @@ static bool check_requests(const options *options, const argument_list *list, em
 /* EMU_REFUSED with a reason in *error; else what emu_run() says, once its results were shown. */
 static emu_status run(const options *options, const emu_module *module, argument_list *list, emu_error *error) {
     emu_error reason;
-    unsigned char params[ARGUMENT_BYTES] = {0};
+    unsigned char params[MAX_ARGUMENT_BYTES] = {0};
     int index = choose_entry(module, options->entry, error);
     if (index < 0) return EMU_REFUSED;
     if (!emu_decode(module, index, &reason)) {
