@@ -23,6 +23,7 @@ import pytest
 from made_up_gpu import NEEDS_V01, NOISY, OWN, ROOT, SLOW, SMALL, V01, made_up, on_fake, records, run
 
 from analysis.machine_code.cubin import Cubin
+from analysis.measure.schema import fault_of
 
 pytestmark = NEEDS_V01
 
@@ -476,24 +477,41 @@ def test_old_driver(tmp_path: Path) -> None:
 
 
 def test_the_page_names_every_field_of_a_record(driver: str) -> None:
+    """Of a record with timing and of one with counters; what else the page names, other commands write."""
     page = (ROOT / "docs/measuring.md").read_text()
-    table = page[page.index("## The record") :]
-    record = json.loads(on_fake(driver, "", "--runs", "1", "--json", "-").stdout)
-    emulated = json.loads(run("--backend", "emu", *SMALL, "--quiet", "--json", "-").stdout)
-    rows = {row.split("|")[1].strip(): row for row in table.splitlines() if row.startswith("| `")}
-    names = {name: row for cell, row in rows.items() for name in re.findall(r"`(\w+)`", cell)}
-    assert set(names) == set(record)
-    for name, value in {**record, "counters": emulated["counters"]}.items():
-        if isinstance(value, dict):
-            for field in value:
-                assert f"`{field}`" in names[name], f"{name}.{field} is not on the page"
+    table = page[page.index("## The record") : page.index("## CSV")]
+    named = set(re.findall(r"^\| `([a-z0-9_.]+)`", table, re.MULTILINE))
+    written = set()
+    for done in (
+        on_fake(driver, "", "--runs", "1", "--json", "-"),
+        run("--backend", "emu", *SMALL, "--quiet", "--json", "-"),
+    ):
+        (record,) = records(done)
+        written |= set(record)
+        written |= {f"{name}.{part}" for name, value in record.items() if isinstance(value, dict) for part in value}
+    others = re.compile(r"peer|library|run|run\..*|problem\.kind|timing\.kept_(of|every)")
+    assert {name for name in named if not others.fullmatch(name)} == written
+
+
+@pytest.mark.parametrize("how", ["", "off", "late", "idle", "blind", SLOW, NOISY])
+def test_records_fit_the_schema_that_readers_check(driver: str, how: str) -> None:
+    for options in (("--runs", "3"), ("--no-check", "--hot"), ("--check", "all", "--dtype", "bf16")):
+        (record,) = records(on_fake(driver, how, "--timeout", "0.2", *options, "--json", "-"))
+        assert not fault_of(record)
+
+
+@pytest.mark.parametrize("options", [(), ("--counters",), ("--no-check",)])
+def test_records_of_the_emulator_fit_it_too(options: tuple[str, ...]) -> None:
+    (record,) = records(run("--backend", "emu", *SMALL, "--quiet", *options, "--json", "-"))
+    assert not fault_of(record)
 
 
 def test_the_page_names_options_that_exist() -> None:
     page = (ROOT / "docs/measuring.md").read_text()
-    compare = [sys.executable, "-m", "analysis", "compare", "--help"]
     helped = run("--help").stdout
-    helped += subprocess.run(compare, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT).stdout
+    for command in ("compare", "bench"):
+        words = [sys.executable, "-m", "analysis", command, "--help"]
+        helped += subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT).stdout
     options = set(re.findall(r"--[a-z][a-z-]+", page))
     assert len(options) > 15
     for option in options:
