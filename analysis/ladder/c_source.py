@@ -28,6 +28,8 @@ LEVELS = (
     ("+", "-"),
     ("*", "/", "%"),
 )
+WORD_BITS = 64
+LONGEST_NUMBER = len("0xffffffffffffffff")
 TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|[0-9]+|[A-Za-z_]\w*|\|\||&&|[=!<>]=|<<|>>|[-+*/%<>()!~&|^.?:])")
 
 
@@ -121,6 +123,13 @@ def _divide(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+def _shift(a: int, b: int) -> int:
+    """C leaves a shift by a negative number, or by the width of a word and more, undefined."""
+    if not 0 <= b < WORD_BITS:
+        raise ValueError(f"a shift by {b} bits")
+    return a << b
+
+
 OPERATORS: dict[str, Callable[[int, int], int]] = {
     "|": lambda a, b: a | b,
     "^": lambda a, b: a ^ b,
@@ -131,8 +140,8 @@ OPERATORS: dict[str, Callable[[int, int], int]] = {
     ">=": lambda a, b: int(a >= b),
     "<": lambda a, b: int(a < b),
     ">": lambda a, b: int(a > b),
-    "<<": lambda a, b: a << b,
-    ">>": lambda a, b: a >> b,
+    "<<": _shift,
+    ">>": lambda a, b: a // _shift(1, b),
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -226,6 +235,8 @@ class _Parser:
         if token[:1].isdigit():
             if len(token) > 1 and token.isdigit() and token[0] == "0":
                 raise self.error(f"octal number {token!r} is not understood")
+            if len(token) > LONGEST_NUMBER:
+                raise self.error(f"a number of {len(token)} digits is not understood")
             number = int(token, 0)
             return lambda cfg: number
         if token == "cfg":

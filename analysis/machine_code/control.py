@@ -17,7 +17,7 @@ from analysis.machine_code.sass import NO_BARRIER, Control, Instruction, Listing
 SHORTEST_LATENCY = 4  # cycles from issue to a dependent issue, FFMA after FFMA on sm_80 and later
 ALL_SCOREBOARDS = 0b111111
 _COMPARE = frozenset({"ISETP", "FSETP", "PLOP3"})
-_REGISTER = re.compile(r"(?<![A-Z_])R(\d+)")
+_REGISTER = re.compile(r"(?<![A-Z_])R([0-9]{1,3})")
 
 
 def inconsistencies(listing: Listing) -> list[str]:

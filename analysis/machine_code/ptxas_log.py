@@ -69,24 +69,24 @@ class Log:
 
 # Items of the comma list after "Used N registers". Pattern, then the field it fills.
 USED_ITEMS = (
-    (r"used ([0-9]+) barriers", "barriers"),
-    (r"([0-9]+) bytes cumulative stack size", "cumulative_stack"),
-    (r"([0-9]+) bytes smem", "static_smem"),
-    (r"([0-9]+) bytes lmem", "lmem"),
-    (r"([0-9]+) textures?", "textures"),
-    (r"([0-9]+) surfaces?", "surfaces"),
-    (r"([0-9]+) samplers?", "samplers"),
+    (r"used ([0-9]{1,18}) barriers", "barriers"),
+    (r"([0-9]{1,18}) bytes cumulative stack size", "cumulative_stack"),
+    (r"([0-9]{1,18}) bytes smem", "static_smem"),
+    (r"([0-9]{1,18}) bytes lmem", "lmem"),
+    (r"([0-9]{1,18}) textures?", "textures"),
+    (r"([0-9]{1,18}) surfaces?", "surfaces"),
+    (r"([0-9]{1,18}) samplers?", "samplers"),
 )
-CMEM_ITEM = r"([0-9]+) bytes cmem\[([0-9]+)\]"
+CMEM_ITEM = r"([0-9]{1,18}) bytes cmem\[([0-9]{1,18})\]"
 
 PTXAS_LINE = re.compile(r"ptxas\s*:?\s*(info|warning|error|fatal)\s*:\s*(.*)")
 ENTRY = re.compile(r"Compiling entry function '(.*)' for '([^']+)'")
 PROPERTIES = re.compile(r"Function properties for '?(.*?)'?")
 PROPERTY_SIZES = re.compile(
-    r"\s*([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads\s*"
+    r"\s*([0-9]{1,18}) bytes stack frame, ([0-9]{1,18}) bytes spill stores, ([0-9]{1,18}) bytes spill loads\s*"
 )
-USED = re.compile(r"Used ([0-9]+) registers((?:, .*)?)")
-COMPILE_TIME = re.compile(r"Compile time = ([0-9]+(?:\.[0-9]+)?) ms")
+USED = re.compile(r"Used ([0-9]{1,18}) registers((?:, .*)?)")
+COMPILE_TIME = re.compile(r"Compile time = ([0-9]{1,18}(?:\.[0-9]{1,18})?) ms")
 GLOBAL_MEMORY = re.compile(r"[0-9]+ bytes gmem(?:, [0-9]+ bytes cmem\[[0-9]+\])*")
 ADVISORY = re.compile(r"\((C[0-9]+)\) (.*)")
 OVERRIDE = re.compile(r"Overriding (global )?(maximum register limit|maxrregcount) .*")

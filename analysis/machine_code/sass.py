@@ -129,7 +129,7 @@ _INSTRUCTION = re.compile(
 _LABEL = re.compile(r"([.$\w]+):\s*(?://.*)?$")
 _SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ kernel (\S.*?) -+$")
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
-_SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line (\d+)( inlined at .*)?$")
+_SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line ([0-9]{1,9})( inlined at .*)?$")
 _ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
 _SKIPPED = re.compile(
     r"\s*(//.*|\.(section|sectioninfo|sectionflags|align|global|weak|type|size|other|elftype|headerflags|target|dword|"

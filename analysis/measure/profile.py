@@ -9,6 +9,7 @@ of `ncu --csv`, of any kernel: those that are not ours are named by kind. A figu
 
 import argparse
 import csv
+import math
 import os
 import re
 import shlex
@@ -125,10 +126,10 @@ def parse(text: str, source: str) -> list[Profile]:
     table = [line for line in lines[start:] if line.startswith('"')]
     rows = list(csv.reader(table))
     header = rows[0]
-    for needed in ("Kernel Name", "Grid Size"):
+    details = "Metric Name" in header
+    for needed in ("Kernel Name", "Grid Size", *(("Metric Value", "Metric Unit") if details else ())):
         if needed not in header:
             raise AnalysisError(f"{source}: the table of ncu has no column {needed!r}")
-    details = "Metric Name" in header
     for number, row in enumerate(rows[1:], start=start + 2):
         if details:  # lines of metrics lack the columns that only lines of advice fill
             row += [""] * (len(header) - len(row))
@@ -178,18 +179,20 @@ def _profile(cells: dict[str, str], values: dict[str, tuple[str, str]], source: 
             pipes[pipe[1]] = max(value, pipes.get(pipe[1], 0.0))
         if (stall := STALL.fullmatch(name)) and stall[1] != "selected":
             stalls[stall[1]] = value
-    grid = tuple(int(part) for part in re.findall(r"\d+", cells["Grid Size"]))
+    grid = tuple(int(part) for part in re.findall(r"[0-9]{1,10}", cells["Grid Size"]))
     return Profile(source, cells["Kernel Name"], grid, figures, pipes, stalls)
 
 
 def _number(text: str, unit: str, where: str) -> float | None:
     """A cell's value in base units; None for an empty cell or words."""
     plain = text.replace(",", "").strip()
-    if not re.fullmatch(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", plain):
-        if re.fullmatch(r"[-+]?[0-9].*", plain):
-            raise AnalysisError(f"{where}: {text!r} is not understood")
+    if not re.match(r"[-+]?[0-9.]", plain):
         return None
-    return float(plain) * SCALE.get(unit.split("/")[0], 1.0)
+    number = re.fullmatch(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", plain)
+    value = float(plain) * SCALE.get(unit.split("/")[0], 1.0) if number else math.inf
+    if not math.isfinite(value):
+        raise AnalysisError(f"{where}: {text[:60]!r} is not understood")
+    return value
 
 
 def mean(profiles: Sequence[Profile]) -> Profile:
