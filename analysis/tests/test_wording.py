@@ -25,6 +25,10 @@ AVOIDED = (
     (r"\bthe dear one\b", "the dear one", "the most expensive one"),
     (r"\bis said with\b", "the width is said with", "is reported with"),
     (r"\bfound by trial\b", "found by trial", "chosen by experiment"),
+    (r"\bfrees of them\b", "v08 takes them up and frees of them", "v08 reuses them"),
+    (r"\btold of\b", "those that mbarrier_init was told of", "the `count` of mbarrier_init"),
+    (r"\bfor each other\b", "takes rows for each other", "swaps rows"),
+    (r"\bcosts nothing\b[^;.\n]* any more\b", "costs nothing here any more", "free since v08"),
     (r"\b(?:put_down|take_up)_", "put_down_l", "spill_l, reload_l"),
 )
 WRITTEN = [
