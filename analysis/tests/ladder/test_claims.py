@@ -46,7 +46,7 @@ def test_another_form_is_refused_by_name(text: str, words: str) -> None:
     assert f"claim {text!r}: " in str(error.value) and words in str(error.value)
 
 
-def test_every_version_claims_something_and_every_quantity_is_claimed() -> None:
-    claims = {name: version.header.claims for name, version in load_all(root()).items()}
-    assert all(claims.values())
-    assert {claim.quantity for mine in claims.values() for claim in mine} == set(QUANTITIES)
+def test_every_quantity_is_claimed() -> None:
+    """By some version; one may claim nothing."""
+    claims = [claim for version in load_all(root()).values() for claim in version.header.claims]
+    assert {claim.quantity for claim in claims} == set(QUANTITIES)
