@@ -57,10 +57,10 @@ class Instruction:
     control: Control | None = None
     source: tuple[str, ...] = ()  # "file:line" of -g, innermost first, when the listing holds it
 
-    @property
-    def base(self) -> str:
-        """The opcode without modifiers."""
-        return self.opcode.split(".", 1)[0]
+    base: str = field(init=False, repr=False, compare=False)  # the opcode without modifiers
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", self.opcode.split(".", 1)[0])
 
     @property
     def never(self) -> bool:
@@ -131,6 +131,7 @@ _SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ ke
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
 _SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line ([0-9]{1,9})( inlined at .*)?$")
 _ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
+_AFTER_OPERANDS = re.compile(r"\s*(;.*|//.*|/\*.*)$")
 _SKIPPED = re.compile(
     r"\s*(//.*|\.(section|sectioninfo|sectionflags|align|global|weak|type|size|other|elftype|headerflags|target|dword|"
     r"byte|zero|word|string|nv|local|common|short|quad|reloc|loc|file)\b.*|\.{3,}|#.*|Fatbin.*|=+|arch =.*|"
@@ -226,9 +227,10 @@ class _Reader:
                 before = self.instructions[-1].address
                 raise AnalysisError(f"{self.name}:{number}: address {address} after {before:04x}")
             finished = self.finish()
-        operands = re.sub(r"\s*(;.*|//.*|/\*.*)$", "", rest).rstrip()
-        self.labels |= dict.fromkeys(self.pending, at)
-        self.pending = []
+        operands = _AFTER_OPERANDS.sub("", rest).rstrip()
+        if self.pending:
+            self.labels |= dict.fromkeys(self.pending, at)
+            self.pending = []
         decoded = _control_of_text(control) if control else None
         self.instructions.append(Instruction(at, predicate or "", opcode, operands, decoded, tuple(self.source)))
         self.fresh_source = False
