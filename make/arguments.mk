@@ -26,6 +26,10 @@ is_number = $(if $(1),$(if $(call letters,$(1),$(digits)),,yes))
 $(foreach a,$(or $(ARCHS),''),$(if $(call is_number,$(call stem,$a)),,$(error \
 	ARCHS: '$a' is not the number of an architecture; expected for example ARCHS="80 90" or ARCHS=90a)))
 
+old := $(foreach t,1 2 3 4 5 6 7,$(digits:%=$t%))
+$(foreach a,$(ARCHS),$(if $(filter $(old),$(call stem,$a)),$(error \
+	ARCHS: $a is too old: the kernels need 80 or newer, for cp.async and mma.sync m16n8k16)))
+
 # The variables that all goals take, and the goals that take the others.
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
 TAKES_A := sass-diff why diff compare

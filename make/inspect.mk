@@ -45,7 +45,7 @@ new:  ## starts the file of the next version: PARENT= NAME=
 	@$(RUN) -m analysis $@ --parent '$(call quoted,$(PARENT))' --name '$(call quoted,$(NAME))'
 # All that a version adds to committed files, but for what a GPU measures.
 adopt:  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
-	$(call need,VER)$(reason)
+	$(call need,VER)$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
 	@$(PY) harness/emu/tests/golden.py $(VER)
@@ -58,10 +58,12 @@ adopt:  ## records all of a version that needs no GPU, and makes the pages again
 		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
 		'    make ladder notebooks          # then the pages again'
 accept:  ## accepts the figures of a version, in regs/baseline.csv: VER= WHY=
-	$(reason)
+	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
 reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
+unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/$v_*.cu))),\
+	$(error $f: write what its header block says "FILL IN:" for, then run this again))
 
 ##@ Tables and pages
 report: all  ## one page over all versions: build/report.html and build/report.md

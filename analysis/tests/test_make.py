@@ -161,6 +161,7 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["v01", "CUDA=/nowhere"], ["CUDA=/nowhere holds no bin/nvcc", "/usr/local/cuda"]),
         (["v01", "ARCHS=80 sm_90"], ["ARCHS: 'sm_90' is not the number of an architecture", 'ARCHS="80 90"']),
         (["v01", "ARCHS="], ["ARCHS", "expected"]),
+        (["v01", "ARCHS=75"], ["ARCHS: 75 is too old", "80 or newer"]),
         (["configs"], ["configs needs VER=", "v01"]),
         (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
         (["all", "VER=v01"], ["all takes no VER="]),

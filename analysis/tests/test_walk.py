@@ -77,8 +77,10 @@ def walk(folder: Path, parent: str) -> None:
         command = command.replace(EXAMPLE, version).replace(ITS_PARENT, parent)
         said[re.split(r" && | [A-Z]+=", command)[0]] = run(folder, command)
         if command.startswith("make new"):
-            left = run(folder, f"make accept VER={version} WHY=early", status=2)
-            assert f"{version}_my_idea.cu: its header block still says" in left and "idea, predict, claims" in left
+            for goal in ("accept", "adopt"):
+                left = run(folder, f"make {goal} VER={version} WHY=early", status=2)
+                assert f'kernels/{version}_my_idea.cu: write what its header block says "FILL IN:" for' in left
+                assert not list((folder / "sass").glob(f"{version}.*"))  # nothing is recorded before
             write_idea(folder / f"kernels/{version}_my_idea.cu")
     assert f"kernels/{version}_my_idea.cu: a copy of {parent}" in said["make new"]
     assert f"{parent} -> {version}: 1 lines" in said["make diff"]
