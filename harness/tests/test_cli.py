@@ -10,7 +10,6 @@ import datetime
 import io
 import json
 import os
-import pty
 import re
 import select
 import struct
@@ -160,36 +159,42 @@ def test_auto_without_a_gpu_names_the_options_that_have_no_effect() -> None:
     assert "no effect" not in run("--threads", "1").stderr
 
 
-def on_terminal(seconds: float, until: str, *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a program whose stderr is a terminal, as far as it can tell. A minimal system has no ptys."""
+    library = tmp_path_factory.mktemp("terminal") / "isatty.so"
+    source = "int isatty(int fd) { return fd == 2; }"
+    subprocess.run(["cc", "-shared", "-fPIC", "-xc", "-", "-o", library], input=source, text=True, check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def on_terminal(terminal: dict[str, str], seconds: float, until: str, *arguments: str) -> str:
     """What bin/v01 writes to a terminal until that matches, it ends or the time is over; then it is ended."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [V01, "--backend", "emu", *arguments], stdout=subprocess.DEVNULL, stderr=slave, stdin=slave, cwd=ROOT
-    )
-    os.close(slave)
+    command, quiet = [V01, "--backend", "emu", *arguments], subprocess.DEVNULL
     text, end = "", time.monotonic() + seconds
-    try:
-        while not re.search(until, text) and select.select([master], [], [], max(0, end - time.monotonic()))[0]:
-            text += os.read(master, 4096).decode()
-    except OSError:  # what Linux says when the other end is closed
-        pass
-    finally:
+    with subprocess.Popen(
+        command, stdout=quiet, stdin=quiet, stderr=subprocess.PIPE, env=terminal, cwd=ROOT
+    ) as process:
+        assert process.stderr
+        while not re.search(until, text) and select.select([process.stderr], [], [], max(0, end - time.monotonic()))[0]:
+            piece = os.read(process.stderr.fileno(), 4096).decode()
+            if not piece:
+                break
+            text += piece
         process.kill()
-        process.wait()
-        os.close(master)
     return text
 
 
-def test_a_long_run_says_on_a_terminal_how_far_it_has_come() -> None:
+def test_a_long_run_says_on_a_terminal_how_far_it_has_come(terminal: dict[str, str]) -> None:
     said = r"\rv01: batch 1, heads 1, seq 8192: \d+ of 128 CTAs, \d+ s, about \S.* left\x1b\[K"
-    text = on_terminal(60, said, "--seq", "8192", "--heads", "1", "--no-check")
+    text = on_terminal(terminal, 60, said, "--seq", "8192", "--heads", "1", "--no-check")
     assert re.search(said, text), repr(text)
-    assert on_terminal(60, "never", *SMALL) == "", "a short run says nothing"
+    assert on_terminal(terminal, 60, "never", *SMALL) == "", "a short run says nothing"
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--trace=cta=0,lines=1"])
-def test_quiet_and_traced_runs_show_no_progress(option: str) -> None:
-    assert on_terminal(4, "v01", "--seq", "8192", "--heads", "1", "--no-check", option) == ""
+def test_quiet_and_traced_runs_show_no_progress(option: str, terminal: dict[str, str]) -> None:
+    assert on_terminal(terminal, 4, "v01", "--seq", "8192", "--heads", "1", "--no-check", option) == ""
 
 
 def test_gpu_without_a_gpu_is_77() -> None:
