@@ -11,7 +11,7 @@ import html
 import importlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analysis.emulate.lines import Line
@@ -197,44 +197,45 @@ def loop_strips(steps: Sequence[Step], arch: str) -> Any:
 
 def loop_mix(steps: Sequence[Step], arch: str) -> Any:
     """Instructions of the loop per HMMA by what they are for, stacked."""
-    there = [step for step in steps if arch in step.parts]
-    if not there:
-        return _nothing(f"no listing for {arch} in sass/ yet")
-    figure, axes = _figure(WIDE, 3.6)
-    bottom = [0.0] * len(there)
-    for kind, color in KINDS.items():
-        heights = [
-            sum(kind_of(at) == kind for at in step.parts[arch].loop) / step.parts[arch].matrix_count for step in there
-        ]
-        axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
-        bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
-    for place, top in enumerate(bottom):
+    figure, axes, tops = _stacked_kinds(steps, arch, 3.6, lambda _: 1)
+    if not tops:
+        return figure
+    for place, top in enumerate(tops):
         axes.annotate(f"{top:.2f}", (place, top), ha="center", va="bottom", fontsize=8)
-    axes.set_xticks(range(len(there)), [step.name for step in there])
     axes.set_ylabel(f"instructions / HMMA, {arch}")
-    _kinds_legend(axes)
     return figure
 
 
 def stall_mix(steps: Sequence[Step], arch: str) -> Any:
     """Stall counts of the loop per HMMA by what the stalling instruction is for: one warp's issue time."""
+    figure, axes, tops = _stacked_kinds(steps, arch, 3.2, lambda at: max(1, at.control.stall) if at.control else 0)
+    if tops:
+        axes.set_ylabel(f"least issue cycles of one warp\nper HMMA, {arch}")
+    return figure
+
+
+def _stacked_kinds(
+    steps: Sequence[Step], arch: str, height: float, weight: Callable[[Instruction], int]
+) -> tuple[Any, Any, list[float]]:
+    """A bar per version, the weights of its loop per HMMA stacked by kind; figure, axes and the tops of the bars.
+
+    Without a listing the figure says so, and there are no bars.
+    """
     there = [step for step in steps if arch in step.parts]
     if not there:
-        return _nothing(f"no listing for {arch} in sass/ yet")
-    figure, axes = _figure(WIDE, 3.2)
-    bottom = [0.0] * len(there)
+        return _nothing(f"no listing for {arch} in sass/ yet"), None, []
+    figure, axes = _figure(WIDE, height)
+    tops = [0.0] * len(there)
     for kind, color in KINDS.items():
         heights = [
-            sum(max(1, at.control.stall) for at in step.parts[arch].loop if at.control and kind_of(at) == kind)
-            / step.parts[arch].matrix_count
+            sum(weight(at) for at in step.parts[arch].loop if kind_of(at) == kind) / step.parts[arch].matrix_count
             for step in there
         ]
-        axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color)
-        bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
+        axes.bar(range(len(there)), heights, 0.7, bottom=tops, color=color)
+        tops = [a + b for a, b in zip(tops, heights, strict=True)]
     axes.set_xticks(range(len(there)), [step.name for step in there])
-    axes.set_ylabel(f"least issue cycles of one warp\nper HMMA, {arch}")
     _kinds_legend(axes)
-    return figure
+    return figure, axes, tops
 
 
 def _kinds_legend(axes: Any) -> None:
