@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STACK_PATHS = 80, VAIN_POLLS = 10000 };
+enum { MAX_PATHS = 80, MAX_VAIN_POLLS = 10000 };
 
 /* ---- machines ---- */
 
@@ -57,7 +57,7 @@ static bool machine_create(machine *m) {
         w->file = zeroed((size_t)code->slot_count * LANES * sizeof *w->file);
         w->predicates = zeroed((code->predicate_count + 1) * sizeof *w->predicates);
         w->written = zeroed((code->tracked_count + 1) * sizeof *w->written);
-        w->stack = zeroed(STACK_PATHS * sizeof *w->stack);
+        w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
         complete = w->file && w->predicates && w->written && w->stack;
     }
     return complete && (!m->checks || emu_shadow_create(m));
@@ -259,7 +259,7 @@ static void run_cta(machine *m, uint64_t index) {
         if (chosen < 0) {
             if (all_done(m)) break;
             if (land_any_arrive(m)) continue;
-            chosen = m->vain_polls++ < VAIN_POLLS * m->warp_count ? let_poll_fail(m, last) : -1;
+            chosen = m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count ? let_poll_fail(m, last) : -1;
             if (chosen < 0) {
                 report_deadlock(m);
                 break;
