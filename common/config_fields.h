@@ -44,11 +44,13 @@ FIELD(int, K_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "8-wide fragments of K
 FIELD(int, V_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "8-wide fragments of V read for one step of O; 0 is all")
 FIELD(bool, mma_double_buffer_loads, "buffer", "v05", "fragments of the next step are read during the present one")
 FIELD(bool, optimized_softmax, "opt_softmax", "v06", "scale and maximum of the scores are one multiply-add")
-FIELD(bool, lazy_rescale, "lazy", "v17", "l and O are rescaled only where a row's maximum outgrows the one in use by a threshold")
+FIELD(bool, lazy_rescale, "lazy", "v17",
+      "l and O are rescaled only where a row's maximum outgrows the one in use by a threshold")
 FIELD(int, stages, "stages_N", "v19", "blocks in the ring of K and V; 0 is one of each, handed over by barriers")
 FIELD(int, slack, "slack_N", "v20", "KV blocks by which the warps may drift apart")
 FIELD(bool, padded_rows, "padded", "v21", "rows in shared memory are 16 bytes longer than d_head elements")
-FIELD(bool, split_tail, "split_tail", "v23", "Q blocks of a last, partly filled wave of CTAs are cut into one slice per warp")
+FIELD(bool, split_tail, "split_tail", "v23",
+      "Q blocks of a last, partly filled wave of CTAs are cut into one slice per warp")
 FIELD(bool, persistent, "persistent", "v25", "one CTA per multiprocessor takes one Q block after another")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")

@@ -19,8 +19,8 @@ from analysis.machine_code.regs import Row, registers_path, registers_text
 from analysis.measure.records import Record, parse
 from analysis.measure.stats import Interval
 from analysis.publish import readme
-from analysis.publish.libraries import libraries_table, standing
-from analysis.publish.overview import HEADLINE, Speed, Step, problem_at, read_steps, speeds_at
+from analysis.publish.libraries import libraries_table, records_of, standing
+from analysis.publish.overview import HEADLINE, LENGTHS, Speed, Step, newest_rows, problem_at, read_steps, speeds_at
 from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
 from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
 
@@ -170,6 +170,21 @@ def test_what_is_faster_is_named_first(checkout: Path) -> None:
     assert standing(checkout, bench(checkout, measured[1])) == "v02 is not measured on an H200.\n"
     first = record("v01", ns / 60, "r", config=str(V01.header.config))
     assert "v01 reaches 60 TFLOP/s." in standing(checkout, bench(checkout, first, record("fa2", ns / 30, "r")))
+
+
+def test_the_page_names_what_is_faster_at_every_length() -> None:
+    """The sentence of docs/performance.md that no generator writes, held by the records."""
+    sentence = "cuDNN is faster than every version at every length."
+    assert sentence in (root() / "docs/performance.md").read_text(encoding="utf-8")
+    steps, records, compared = read_steps(root()), records_of(root()), 0
+    versions = {step.name: step.version for step in steps}
+    for dtype in ("fp16", "bf16"):
+        for seq in LENGTHS:
+            rows = newest_rows(records, problem_at(seq, dtype), versions, ["cudnn", *versions])
+            ours = [row.tflops for name, row in rows.items() if name in versions]
+            assert ours and rows["cudnn"].tflops > max(ours), (dtype, seq)
+            compared += len(ours)
+    assert compared > 2 * len(LENGTHS)
 
 
 def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:

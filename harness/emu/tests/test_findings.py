@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.emulation import entry, ptxrun
+from support.versions import Launch, versions
 
 SHARED = ".shared .align 16 .b8 smem[1024];"
 FILES = '.file 1 "lesson.cu"'
@@ -425,3 +426,15 @@ ld.param.b32 %r, [retval0+0];
     path.write_text(entry(body, directives=ASSERT_DIRECTIVES))
     done = ptxrun(path, "--grid", 2)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x = 3, x > 0" * 2, "")
+
+
+def test_a_barrier_that_is_missing_is_a_few_findings(tmp_path: Path) -> None:
+    """One cause per pair of lines, not one finding for each pair of unrolled instructions."""
+    (version,) = (one for one in versions() if one.name == "v18")
+    launch, lines = Launch(version.entry("fp16"), 512), version.text().split("\n")
+    found, broken = [], tmp_path / "broken.ptx"
+    for at in [at for at, line in enumerate(lines) if re.match(r"\s*bar\.sync", line)]:
+        broken.write_text("\n".join([*lines[:at], "", *lines[at + 1 :]]))
+        said = re.search(r"^(\d+) findings?: ", launch.run(broken).stderr, re.MULTILINE)
+        found += [int(said[1])] if said else []
+    assert len(found) >= 3 and max(found) <= 8, f"{found}: docs/emulator.md says one to eight"
