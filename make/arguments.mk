@@ -18,17 +18,11 @@ $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error 
 $(if $(and $(CUDA),$(if $(wildcard $(CUDA)/bin/nvcc),,none)),$(error \
 	CUDA=$(CUDA) holds no bin/nvcc: name the folder of a toolkit such as /usr/local/cuda, or leave CUDA= out))
 
-# A number, perhaps with a or f behind: without its suffix and its digits nothing is left of a right one.
-digits := 0 1 2 3 4 5 6 7 8 9
-stem = $(patsubst %f,%,$(patsubst %a,%,$(1)))
-letters = $(if $(2),$(call letters,$(subst $(firstword $(2)),,$(1)),$(wordlist 2,10,$(2))),$(1))
-is_number = $(if $(1),$(if $(call letters,$(1),$(digits)),,yes))
-$(foreach a,$(or $(ARCHS),''),$(if $(call is_number,$(call stem,$a)),,$(error \
-	ARCHS: '$a' is not the number of an architecture; expected for example ARCHS="80 90" or ARCHS=90a)))
-
-old := $(foreach t,1 2 3 4 5 6 7,$(digits:%=$t%))
-$(foreach a,$(ARCHS),$(if $(filter $(old),$(call stem,$a)),$(error \
-	ARCHS: $a is too old: the kernels need 80 or newer, for cp.async and mma.sync m16n8k16)))
+# An architecture is a number from 80 on, for cp.async and mma.sync m16n8k16, perhaps with a or f behind.
+wrong := $(shell tr ' ' '\n' <<<'$(call quoted,$(ARCHS))' | grep -vxE '(([89][0-9]|1[0-9][0-9])[af]?)?' | head -1)
+$(if $(wrong),$(error ARCHS: '$(wrong)' is no architecture that the kernels run on; \
+	expected numbers from 80 on, for example ARCHS="80 90" or ARCHS=90a))
+$(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 90"))
 
 # The variables that all goals take, and the goals that take the others.
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
