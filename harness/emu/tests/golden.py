@@ -8,12 +8,15 @@ A change of a kernel or of the toolkit changes them; a change of the emulator sh
 from __future__ import annotations
 
 import csv
+import io
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from support.versions import Launch, Version, versions
+
+from analysis.files import write_if_changed
 
 GOLDEN = Path(__file__).resolve().parent / "records/golden_counters.csv"
 FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors"]
@@ -46,10 +49,11 @@ def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows |= {version.name: counters(version, Path(folder)) for version in there}
     kept = [rows[version.name] for version in versions() if version.name in rows]
-    with GOLDEN.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(kept)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(kept)
+    write_if_changed(GOLDEN, text.getvalue())
     print(f"{GOLDEN.name}: counted {len(there)} of {len(kept)} versions")
 
 
