@@ -15,7 +15,7 @@ from analysis.ladder.config import KernelConfig, config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
 from analysis.measure.records import Problem, Record
-from analysis.tests.support.fake import FakeBin
+from analysis.tests.support.fake import FakeBin, fake_bin
 
 BLOCKS = ((64, 32), (128, 32), (128, 64))
 SHAPES = [
@@ -41,12 +41,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeB
     def make(
         times: dict[str, float], code: dict[str, bytes] | None = None, stack: dict[str, int] | None = None, **how: Any
     ) -> FakeBin:
-        made = FakeBin(tmp_path / "bin")
+        made = fake_bin(tmp_path, monkeypatch)
         made.set("v16", configs=times, **how)
         kernels = [kernel(form, (code or {}).get(form, form.encode()), (stack or {}).get(form, 0)) for form in times]
         monkeypatch.setattr(autotune, "cubin_for", lambda path, capability: FakeCubin(kernels))
-        monkeypatch.setenv("BIN", str(made.folder))
-        monkeypatch.delenv("LAUNCH", raising=False)
         return made
 
     return make

@@ -16,16 +16,14 @@ from analysis.files import root
 from analysis.measure import bench, records
 from analysis.measure.bench import Plan, Progress, Unit
 from analysis.measure.executables import Timing
-from analysis.tests.support.fake import FakeBin
+from analysis.tests.support.fake import FakeBin, fake_bin
 
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
+    made = fake_bin(tmp_path, monkeypatch)
     made.set("v01", ns=4000.0)
     made.set("v02", ns=1000.0)
-    monkeypatch.setenv("BIN", str(made.folder))
-    monkeypatch.delenv("LAUNCH", raising=False)
     return made
 
 

@@ -10,17 +10,15 @@ from analysis.__main__ import main
 from analysis.measure import bench, records, stats, summary
 from analysis.measure.compare import Comparison, comparisons, worst
 from analysis.measure.records import Problem
-from analysis.tests.support.fake import FakeBin
+from analysis.tests.support.fake import FakeBin, fake_bin
 
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
+    made = fake_bin(tmp_path, monkeypatch)
     made.set("v01", ns=1000.0, drift=0.002)
     made.set("v02", ns=900.0, drift=0.002)
     made.set("v03", ns=1000.0, drift=0.002)
-    monkeypatch.setenv("BIN", str(made.folder))
-    monkeypatch.delenv("LAUNCH", raising=False)
     return made
 
 

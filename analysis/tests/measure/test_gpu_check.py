@@ -14,7 +14,7 @@ from analysis.files import read_text, root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import kernel_files
 from analysis.measure import executables, gpu_check
-from analysis.tests.support.fake import FakeBin, fake_sanitizer
+from analysis.tests.support.fake import FakeBin, fake_tool
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLEAN = "0 ========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
@@ -23,7 +23,7 @@ OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = fake_sanitizer(tmp_path, monkeypatch)
+    made = fake_tool("compute-sanitizer", tmp_path, monkeypatch)
     monkeypatch.setenv("FAKE_TOOL", CLEAN)
     monkeypatch.delenv("LAUNCH", raising=False)
     return made

@@ -14,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.measure import peers, peers_worker, records
 from analysis.measure.executables import NoGpu, Timing
 from analysis.measure.records import Problem
-from analysis.tests.support.fake import FakeBin
+from analysis.tests.support.fake import FakeBin, fake_bin
 
 FAKE_TORCH = str(Path(__file__).parents[1] / "fixtures" / "fake_torch.py")
 PROBLEM = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
@@ -22,11 +22,9 @@ PROBLEM = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
+    made = fake_bin(tmp_path, monkeypatch)
     made.set("v01", ns=4000.0)
     made.set("v02", ns=1600.0)
-    monkeypatch.setenv("BIN", str(made.folder))
-    monkeypatch.delenv("LAUNCH", raising=False)
     return made
 
 

@@ -10,7 +10,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.measure import profile
-from analysis.tests.support.fake import FakeBin, fake_program
+from analysis.tests.support.fake import FakeBin, fake_tool
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RAW = FIXTURES / "ncu_raw.csv"
@@ -109,14 +109,7 @@ def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = FakeBin(tmp_path / "bin")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    fake_program("fake_sanitizer.py", tools / "ncu")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setenv("BIN", str(made.folder))
-    monkeypatch.delenv("LAUNCH", raising=False)
-    return made
+    return fake_tool("ncu", tmp_path, monkeypatch)
 
 
 def test_ncu_is_run_and_its_output_kept(

@@ -7,7 +7,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.measure import sanitize
 from analysis.measure.executables import Outcome
-from analysis.tests.support.fake import FakeBin, fake_sanitizer
+from analysis.tests.support.fake import FakeBin, fake_tool
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -56,7 +56,7 @@ def test_a_failing_program_is_not_clean() -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    made = fake_sanitizer(tmp_path, monkeypatch)
+    made = fake_tool("compute-sanitizer", tmp_path, monkeypatch)
     monkeypatch.delenv("LAUNCH", raising=False)
     return made
 

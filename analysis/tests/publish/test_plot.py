@@ -15,7 +15,7 @@ from analysis.measure.records import Problem
 from analysis.publish import overview, plot
 from analysis.publish.overview import Step
 from analysis.publish.plot import Run
-from analysis.tests.support.fake import FakeBin
+from analysis.tests.support.fake import fake_bin
 
 PROBLEM = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
 CONFIG = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
@@ -24,10 +24,9 @@ CONFIG = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of v01 (4 ms at 4096) and v02 (1 ms), without peers."""
-    made = FakeBin(tmp_path / "bin")
+    made = fake_bin(tmp_path, monkeypatch)
     made.set("v01", ns=4e6 / 64, sms=132, hz=1.7e9, peak=640.0)
     made.set("v02", ns=1e6 / 64, sms=132, hz=1.7e9, peak=640.0)
-    monkeypatch.setenv("BIN", str(made.folder))
     path = tmp_path / "h200.jsonl"
     main(["bench", "--records", str(path), "--rounds", "2", "--quiet"])
     return path

@@ -41,12 +41,18 @@ class FakeBin:
         return path.read_text().splitlines() if path.exists() else []
 
 
-def fake_sanitizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
-    """Executables and a compute-sanitizer that prints what FAKE_TOOL holds, both where the commands look for them."""
+def fake_bin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    """Executables where the commands look for them, and nothing to put before them."""
     made = FakeBin(folder / "bin")
+    monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.delenv("LAUNCH", raising=False)
+    return made
+
+
+def fake_tool(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
+    """Executables, and a tool of that name on the PATH: it prints what FAKE_TOOL holds."""
     tools = folder / "tools"
     tools.mkdir()
-    fake_program("fake_sanitizer.py", tools / "compute-sanitizer")
+    fake_program("fake_sanitizer.py", tools / name)
     monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setenv("BIN", str(made.folder))
-    return made
+    return fake_bin(folder, monkeypatch)
