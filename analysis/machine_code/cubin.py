@@ -22,6 +22,10 @@ STT_FUNC = 2
 STO_CUDA_ENTRY = 0x10
 WORD_BYTES = 16
 
+FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
+# Marks of an architecture with an "a", as ptxas 12.0 to 13.5 write them: flags of the ELF header of ABI 7 and, in CUDA
+# 12.9, of ABI 8, and from CUDA 13 on an attribute of .nv.compat, which cuobjdump -elf calls CUDA_ACCELERATOR_TARGET.
+ACCELERATED_ABI7, ACCELERATED_ABI8, COMPAT_ACCELERATED = 0x800, 0x8, 9
 # .nv.info attributes with one value for each function symbol, and the per-kernel one-byte attribute of barriers.
 REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
 # Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
@@ -157,6 +161,9 @@ class Cubin:
         self.flags = flags
         self.abi = ident[8]
         self.symbols = self._read_symbols()
+        self._by_name: dict[str, Section] = {}
+        for section in self.sections:
+            self._by_name.setdefault(section.name, section)
         self._attributes = self._read_info(".nv.info")
 
     def _read_symbols(self) -> list[Symbol]:
@@ -172,7 +179,8 @@ class Cubin:
 
     def _read_info(self, section_name: str) -> dict[tuple[int, int], int]:
         """(attribute, symbol index or -1) to value. Each attribute: format, number, then a 16-bit value or length."""
-        data = next((s.data for s in self.sections if s.name == section_name), b"")
+        found = self.section(section_name)
+        data = found.data if found else b""
         values = {}
         at = 0
         while at + 4 <= len(data):
@@ -188,28 +196,53 @@ class Cubin:
         return values
 
     def section(self, name: str) -> Section | None:
-        return next((s for s in self.sections if s.name == name), None)
+        return self._by_name.get(name)
 
     @cached_property
     def arch(self) -> str:
-        """sm_80, sm_90a, ...: from the tool note, which keeps the suffix, else from the ELF flags."""
+        """sm_80, sm_90a, ...: from the tool note, which keeps the suffix, else from the ELF flags and .nv.compat."""
         note = self.section(".note.nv.tkinfo")
         named = re.search(rb"-arch[ =](sm_\d+[af]?)", note.data) if note else None
         if named:
             return named[1].decode()
-        return f"sm_{self.flags >> 8 & 0xFF if self.abi >= 8 else self.flags & 0xFF}"
+        if self.abi < 8:
+            return f"sm_{self.flags & 0xFF}{'a' if self.flags & ACCELERATED_ABI7 else ''}"
+        accelerated = self.flags & ACCELERATED_ABI8 or self._compat(COMPAT_ACCELERATED)
+        return f"sm_{self.flags >> 8 & 0xFF}{'a' if accelerated else ''}"
+
+    @property
+    def decoded(self) -> bool:
+        """Whether its instructions are words of 16 bytes; before sm_70 they were 8, with control codes apart."""
+        return int(re.sub(r"\D", "", self.arch)) >= FIRST_DECODED
+
+    def _compat(self, attribute: int) -> int:
+        """A byte of .nv.compat, 0 where it is not there. Each attribute: format 2 or 3, number, 16-bit value."""
+        section = self.section(".nv.compat")
+        data = section.data if section else b""
+        at = 0
+        while at + 4 <= len(data):
+            form, number, value = struct.unpack_from("<BBH", data, at)
+            if form == 2 and number == attribute:
+                return int(value & 0xFF)
+            at += 4 + (value if form == 4 else 0)
+        return 0
 
     @cached_property
     def kernels(self) -> list[Kernel]:
         """Functions in the order of their code, kernels and device functions."""
         found = []
+        banks: dict[str, list[tuple[str, bytes]]] = {}  # constant banks of each function, by what follows .text
+        for each in self.sections:
+            bank = re.fullmatch(r"(\.nv\.constant[1-9]\d*)(\..*)?", each.name, re.DOTALL)
+            if bank:
+                banks.setdefault(bank[2] or "", []).append((each.name, each.data))
         for symbol in self.symbols:
             if symbol.kind != STT_FUNC or not 0 < symbol.section < len(self.sections) or not symbol.size:
                 continue
             section = self.sections[symbol.section]
             code = section.data[symbol.value : symbol.value + symbol.size]
             entry = bool(symbol.other & STO_CUDA_ENTRY)
-            if len(code) != symbol.size or symbol.size % WORD_BYTES:
+            if len(code) != symbol.size or symbol.size % (WORD_BYTES if self.decoded else WORD_BYTES // 2):
                 raise AnalysisError(
                     f"{self.name}: {symbol.name}: {symbol.size} bytes of code at {symbol.value} do not fit "
                     f"{section.name} of {len(section.data)} bytes"
@@ -217,11 +250,6 @@ class Cubin:
             if entry and symbol.value == 0:
                 code = section.data  # with the subroutines behind the kernel, which belong to it alone
             suffix = section.name.removeprefix(".text")
-            banks = sorted(
-                (s.name, s.data)
-                for s in self.sections
-                if re.fullmatch(r"\.nv\.constant[1-9]\d*" + re.escape(suffix), s.name)
-            )
             shared = self.section(".nv.shared" + suffix)
             info = self._read_info(".nv.info" + suffix)
             barriers = info.get((NUM_BARRIERS, -1))
@@ -232,7 +260,7 @@ class Cubin:
                     index=symbol.index,
                     entry=entry,
                     code=code,
-                    constants=b"".join(data for _, data in banks),
+                    constants=b"".join(data for _, data in sorted(banks.get(suffix, []))),
                     registers=registers if registers is not None else section.info >> 24 or None,
                     stack=self._attributes.get((FRAME_SIZE, symbol.index)),
                     static_smem=shared.size if shared else 0,

@@ -3,37 +3,58 @@
     for image in read_images(Path("bin/v07")): print(image.kind, image.arch, len(image.data))
 
 Cubins and PTX that stand in a file as they are, as in our executables, are found by their own headers. What nvcc wraps
-in a fatbinary, often compressed, is unpacked by cuobjdump.
+in a fatbinary, often compressed, is unpacked by cuobjdump into a folder that lives as long as its images. An image's
+bytes are read when they are asked for, so that a library of many images does not stand in memory. An image that can't
+be read is left out and named; a file of nothing but such images is an error.
 """
 
 import argparse
-import contextlib
+import hashlib
+import mmap
 import re
 import struct
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import kernel_label
 from analysis.machine_code.cubin import EM_CUDA, SHT_NOBITS, Cubin
+from analysis.machine_code.notes import note
 from analysis.machine_code.toolkit import run
 from analysis.table import Table, add_table_arguments, print_table
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
-PTX_START = re.compile(rb"(?://[^\n\0]*\n|\s)*\.version[ \t]+\d+\.\d+\s")
+_LONGEST_COMMENT = 1000  # of a line before .version
+_PTX_VERSION = re.compile(rb"\.version[ \t]+\d+\.\d+\s")
+_PTX_TARGET = re.compile(rb"\.target\s+(sm_\w+)")
+_PTX_ENTRY = re.compile(rb"\.entry\s+([\w$]+)")
 
 
 @dataclass(frozen=True)
 class Image:
     kind: str  # "cubin" or "ptx"
     arch: str  # sm_80; for PTX its .target
-    data: bytes
     origin: str  # where in the file
+    path: Path  # of the file that holds its bytes
+    start: int
+    size: int
+    folder: "tempfile.TemporaryDirectory[str] | None" = None  # of an unpacked image, which lives as long as this
+
+    @property
+    def data(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.size)
 
     def cubin(self, name: str) -> Cubin:
         return Cubin(self.data, f"{name} ({self.origin})")
+
+    def entries(self) -> list[str]:
+        """The kernels that a PTX text declares."""
+        return [name.decode() for name in _PTX_ENTRY.findall(self.data)]
 
 
 def read_bytes(path: Path) -> bytes:
@@ -44,82 +65,134 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_images(path: Path) -> list[Image]:
-    """All device code of a file; AnalysisError when there is none."""
-    data = read_bytes(path)
-    if is_cubin(data):
-        return [Image("cubin", Cubin(data, str(path)).arch, data, "the file")]
-    images = [*_plain_cubins(data, str(path)), *_plain_ptx(data)]
-    if FATBIN_MAGIC in data:
-        known = {image.data for image in images}
-        images += [image for image in _unpacked(path) if image.data not in known]
-    if not images:
-        raise AnalysisError(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {len(data)} bytes")
+    """All device code of a file. Images that can't be read are named in notes; AnalysisError when no other is there."""
+    images, skipped = survey(path)
+    if skipped and not images:
+        raise AnalysisError(skipped[0])
+    for reason in skipped:
+        note(f"skipped: {reason}")
     return images
+
+
+def survey(path: Path) -> tuple[list[Image], list[str]]:
+    """The images of a file, and why others of it can't be read; AnalysisError when there is no device code."""
+    images: list[Image] = []
+    skipped: list[str] = []
+    known: set[bytes] = set()  # an image that a fatbinary holds as it is, is found twice
+    for found in _candidates(path):
+        name = str(path) if found.origin == "the file" else f"{path} ({found.origin})"
+        data = found.data
+        digest = hashlib.sha256(data).digest()
+        if digest in known:
+            continue
+        known.add(digest)
+        try:
+            images.append(replace(found, arch=_arch_of(found.kind, data, name)))
+        except AnalysisError as error:
+            skipped.append(str(error))
+    if not images and not skipped:
+        size = path.stat().st_size
+        raise AnalysisError(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {size} bytes")
+    return images, skipped
+
+
+def _candidates(path: Path) -> list[Image]:
+    """What looks like an image; the rest of a truncated file counts as one."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if is_cubin(data[:64]):
+                return [Image("cubin", "", "the file", path, 0, len(data))]
+            found = [*_plain_cubins(data, path), *_plain_ptx(data, path)]
+            wrapped = data.find(FATBIN_MAGIC) >= 0
+    except ValueError:
+        return []  # an empty file can't be mapped
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror}") from error
+    return [*found, *_unpacked(path)] if wrapped else found
+
+
+def _arch_of(kind: str, data: bytes, name: str) -> str:
+    """The architecture of an image, which is read through; AnalysisError says why it can't be."""
+    if kind == "ptx":
+        target = _PTX_TARGET.search(data)
+        return target[1].decode() if target else "ptx"
+    cubin = Cubin(data, name)
+    assert cubin.kernels is not None
+    return cubin.arch
 
 
 def is_cubin(data: bytes) -> bool:
     return data[:4] == ELF_MAGIC and len(data) >= 20 and struct.unpack_from("<H", data, 18)[0] == EM_CUDA
 
 
-def _plain_cubins(data: bytes, name: str) -> list[Image]:
-    found = []
+def _plain_cubins(data: mmap.mmap, path: Path) -> Iterator[Image]:
     at = data.find(ELF_MAGIC, 1)
     while at >= 0:
+        size = 4
         if is_cubin(data[at : at + 64]):
-            size = _elf_size(data, at)
-            if size is None:
-                raise AnalysisError(f"{name}: the cubin at byte {at} is truncated")
-            body = data[at : at + size]
-            found.append(Image("cubin", Cubin(body, f"{name} at byte {at}").arch, body, f"byte {at}"))
-        at = data.find(ELF_MAGIC, at + 4)
-    return found
+            size = min(_elf_size(data, at), len(data) - at)
+            yield Image("cubin", "", f"byte {at}", path, at, size)
+        at = data.find(ELF_MAGIC, at + size)
 
 
-def _elf_size(data: bytes, start: int) -> int | None:
-    """Bytes of the ELF file at `start`: the end of its last section or of its headers; None past the data."""
+def _elf_size(data: mmap.mmap, start: int) -> int:
+    """Bytes of the ELF file at `start`: the end of its last section or of its headers, which may be past the data."""
     try:
         phoff, shoff = struct.unpack_from("<QQ", data, start + 32)
         phnum, _, shnum = struct.unpack_from("<HHH", data, start + 56)
-        end = max(phoff + 56 * phnum, shoff + 64 * shnum)
+        end = max(64, phoff + 56 * phnum, shoff + 64 * shnum)
         for index in range(shnum):
             header = struct.unpack_from("<IIQQQQIIQQ", data, start + shoff + 64 * index)
             if header[1] != SHT_NOBITS:
                 end = max(end, header[4] + header[5])
     except struct.error:
-        return None
-    return int(end) if start + end <= len(data) else None
+        return len(data)
+    return int(end)
 
 
-def _plain_ptx(data: bytes) -> list[Image]:
-    """PTX as zero-terminated text, outside the debug sections of cubins."""
-    found: list[Image] = []
-    for match in PTX_START.finditer(data):
+def _plain_ptx(data: mmap.mmap, path: Path) -> Iterator[Image]:
+    """PTX with kernels as zero-terminated text, outside the debug sections of cubins."""
+    after = 0
+    for match in _PTX_VERSION.finditer(data):
+        if match.start() < after:
+            continue
         end = data.find(b"\0", match.end())
-        text = data[match.start() : end if end >= 0 else len(data)]
-        target = re.search(rb"\.target\s+(sm_\w+)", text)
-        if target and b".entry" in text and not found:
-            found.append(Image("ptx", target[1].decode(), text.lstrip(), f"byte {match.start()}"))
-    return found
+        end = end if end >= 0 else len(data)
+        if _PTX_TARGET.search(data, match.end(), end) and _PTX_ENTRY.search(data, match.end(), end):
+            start = _start_of_ptx(data, match.start())
+            yield Image("ptx", "", f"byte {start}", path, start, end - start)
+            after = end
+
+
+def _start_of_ptx(data: mmap.mmap, at: int) -> int:
+    """Where the comments begin that stand before .version, a line at a time."""
+    start = at
+    while start and data[start - 1 : start] == b"\n":
+        reach = max(0, start - 1 - _LONGEST_COMMENT)
+        begin = 1 + max(data.rfind(b"\n", reach, start - 1), data.rfind(b"\0", reach, start - 1), reach - 1)
+        line = data[begin : start - 1].strip()
+        if line and not line.startswith(b"//"):
+            break
+        start = begin
+    while data[start : start + 1].isspace():
+        start += 1
+    return start
 
 
 def _unpacked(path: Path) -> list[Image]:
-    with tempfile.TemporaryDirectory() as folder:
-        images = []
-        for option in ("-xelf", "-xptx"):
-            # It fails when the file holds none of this kind; a file with neither is reported by read_images.
-            with contextlib.suppress(AnalysisError):
-                run("cuobjdump", [option, "all", str(path.resolve())], Path(folder))
-        for file in sorted(Path(folder).iterdir()):
-            kind = "cubin" if file.suffix == ".cubin" else "ptx"
-            data = file.read_bytes()
-            arch = Cubin(data, file.name).arch if kind == "cubin" else _ptx_target(data)
-            images.append(Image(kind, arch, data, file.name))
-        return images
-
-
-def _ptx_target(data: bytes) -> str:
-    target = re.search(rb"\.target\s+(sm_\w+)", data)
-    return target[1].decode() if target else "ptx"
+    """The images of fatbinaries in the order in which cuobjdump numbers them."""
+    folder = tempfile.TemporaryDirectory(prefix="flashladder.")
+    for option in ("-xelf", "-xptx"):
+        try:
+            run("cuobjdump", [option, "all", str(path.resolve())], Path(folder.name))
+        except AnalysisError as error:
+            if "does not contain device code" not in str(error):
+                note(f"{path}: {error}")
+    files = sorted(Path(folder.name).iterdir(), key=lambda file: [int(n) for n in re.findall(r"\.(\d+)\.", file.name)])
+    return [
+        Image("cubin" if file.suffix == ".cubin" else "ptx", "", file.name, file, 0, file.stat().st_size, folder)
+        for file in files
+    ]
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -130,8 +203,10 @@ def image_table(path: Path, images: list[Image]) -> Table:
     rows: list[tuple[str, int, str, str, str, int | None, str]] = []
     for number, image in enumerate(images):
         if image.kind == "ptx":
-            entries = len(re.findall(rb"\.entry\s", image.data))
-            rows.append(("ptx", number, image.arch, f"{entries} entries", "", None, image.origin))
+            entries = [kernel_label(name) for name in image.entries()]
+            shown = entries[0] if len(entries) == 1 else f"{len(entries)} entries"
+            shown += f", {entries[0]} first" if len(entries) > 1 else ""
+            rows.append(("ptx", number, image.arch, shown, "", None, image.origin))
             continue
         for index, kernel in enumerate(each for each in image.cubin(str(path)).kernels if each.entry):
             name = kernel_label(kernel.symbol)

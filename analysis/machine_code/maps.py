@@ -18,7 +18,7 @@ from analysis.files import root
 from analysis.ladder.config import kernel_label
 from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, embedded_ptx, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
-from analysis.machine_code.subjects import Subject, add_subject_arguments, normal_arch, start, subject_of
+from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 
@@ -205,7 +205,7 @@ def run_slice(args: argparse.Namespace) -> int:
     name = args.cubin or args.subject
     if not name:
         raise AnalysisError("name a version (v07), a cubin, an executable or a PTX file")
-    module = parse_ptx(find_ptx(name, normal_arch(args.arch)), name)
+    module = parse_ptx(find_ptx(name, args.arch), name)
     function, line = _slice_start(module, args, name)
     kept = backward_slice(function, line)
     sass: dict[int, list[Instruction]] = {}

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.c_source import without_comments
-from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.images import is_cubin, read_bytes, read_images
-from analysis.machine_code.subjects import VERSION, add_arch_argument, cubins_of_version, normal_arch
+from analysis.machine_code.cubin import Cubin, config_of
+from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
+from analysis.machine_code.subjects import DEFAULT_ARCH, VERSION, add_arch_argument, choose_arch, cubins_of_version
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"
@@ -344,23 +344,36 @@ def section_text(cubin: Cubin, name: str) -> str:
     return "".join(f"{16 * index:06x}  {row}\n" for index, row in enumerate(rows))
 
 
-def find_ptx(name: str, arch: str) -> str:
-    """The PTX of a version, cubin, executable or PTX file."""
+def find_ptx(name: str, arch: str | None = None, number: int | None = None) -> str:
+    """The PTX of a version, cubin, executable or PTX file; of an executable, image `number` of its list if given."""
     path = Path(name)
     if VERSION.fullmatch(name):
-        paths = cubins_of_version(name, arch)
-        if not paths:
-            raise AnalysisError(f"{name} is not built for {arch}: run `make {name}`")
-        return embedded_ptx(Cubin.read(paths[0]))
+        return embedded_ptx(_cubin_of(name, arch))
     data = read_bytes(path)
     if is_cubin(data):
-        return embedded_ptx(Cubin(data, name))
-    if data.startswith(b"\x7fELF") or b"\0" in data[:4096]:
-        texts = [image for image in read_images(path) if image.kind == "ptx"]
-        if not texts:
-            raise AnalysisError(f"{name}: holds machine code but no PTX")
-        return texts[0].data.decode("utf-8", "replace")
+        return embedded_ptx(_cubin_of(name, arch))
+    if data.startswith((b"\x7fELF", FATBIN_MAGIC)) or b"\0" in data[:4096]:
+        return _choose_ptx(read_images(path), name, arch, number).data.decode("utf-8", "replace")
     return data.decode("utf-8", "replace")
+
+
+def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | None) -> Image:
+    """The PTX asked for; else that with kernels of ours, as the harness has helper kernels too; else the only one."""
+    texts = {place: image for place, image in enumerate(images) if image.kind == "ptx"}
+    if not texts:
+        raise AnalysisError(f"{name}: holds machine code but no PTX")
+    if number is not None:
+        if number not in texts:
+            raise AnalysisError(f"{name}: image {number} is no PTX; PTX: {', '.join(map(str, texts))}")
+        return texts[number]
+    if arch is not None:
+        texts = {place: image for place, image in texts.items() if image.arch == arch} or texts
+    ours = [image for image in texts.values() if any(config_of(kernel) for kernel in image.entries())]
+    chosen = ours or list(texts.values())
+    if len(chosen) > 1:
+        there = ", ".join(f"{place} ({image.arch})" for place, image in texts.items())
+        raise AnalysisError(f"{name}: {len(chosen)} PTX texts, choose one with --image: {there}")
+    return chosen[0]
 
 
 # ---- command ---------------------------------------------------------------------------------------------------------
@@ -369,15 +382,17 @@ def find_ptx(name: str, arch: str) -> str:
 def add_ptx_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SUBJECT", help="version (v07), cubin, executable or PTX file")
     add_arch_argument(parser)
+    parser.add_argument(
+        "--image", type=int, metavar="N", help="the image of an executable, as `images list` numbers it"
+    )
     parser.add_argument("--section", metavar="NAME", help="another section of the cubin, by name")
     parser.add_argument("--sections", action="store_true", help="list the sections of the cubin")
     add_output_arguments(parser)
 
 
 def run_ptx(args: argparse.Namespace) -> int:
-    arch = normal_arch(args.arch)
     if args.section or args.sections:
-        cubin = _cubin_of(args.subject, arch)
+        cubin = _cubin_of(args.subject, args.arch, args.image)
         if args.sections:
             names = [section.name for section in cubin.sections if section.name]
             emit(json.dumps(names) + "\n" if args.json else "\n".join(names) + "\n", args.output)
@@ -385,7 +400,7 @@ def run_ptx(args: argparse.Namespace) -> int:
             text = section_text(cubin, args.section)
             emit(json.dumps({"section": args.section, "text": text}) + "\n" if args.json else text, args.output)
         return DONE
-    text = find_ptx(args.subject, arch)
+    text = find_ptx(args.subject, args.arch, args.image)
     module = parse_ptx(text, args.subject)
     record = {
         "version": module.version,
@@ -397,13 +412,26 @@ def run_ptx(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _cubin_of(name: str, arch: str) -> Cubin:
+def _cubin_of(name: str, arch: str | None, number: int | None = None) -> Cubin:
+    """The cubin of a version or file: image `number` of its list, else the only one of the architecture."""
     if VERSION.fullmatch(name):
+        arch = arch or DEFAULT_ARCH
         paths = cubins_of_version(name, arch)
         if not paths:
             raise AnalysisError(f"{name} is not built for {arch}: run `make {name}`")
         return Cubin.read(paths[0])
-    return next(
-        (image.cubin(name) for image in read_images(Path(name)) if image.kind == "cubin" and image.arch == arch),
-        None,
-    ) or Cubin.read(Path(name))
+    images = read_images(Path(name))
+    if number is not None:
+        if not 0 <= number < len(images) or images[number].kind != "cubin":
+            raise AnalysisError(f"{name}: image {number} is no cubin; there are {len(images)} images")
+        return images[number].cubin(name)
+    cubins = {place: image for place, image in enumerate(images) if image.kind == "cubin"}
+    if not cubins:
+        raise AnalysisError(f"{name}: holds PTX but no machine code")
+    chosen = choose_arch((image.arch for image in cubins.values()), arch, name)
+    fitting = {place: image for place, image in cubins.items() if image.arch == chosen}
+    ours = [each for each in fitting.values() if any(config_of(k.symbol) for k in each.cubin(name).entries)]
+    if len(ours or fitting) > 1:
+        there = ", ".join(map(str, fitting))
+        raise AnalysisError(f"{name}: {len(ours or fitting)} cubins for {chosen}, choose one with --image: {there}")
+    return (ours or list(fitting.values()))[0].cubin(name)

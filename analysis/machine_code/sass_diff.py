@@ -23,7 +23,7 @@ from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.regions import REGIONS, Parts, split
 from analysis.machine_code.sass import Instruction, Listing
-from analysis.machine_code.subjects import Subject, add_arch_argument, normal_arch, resolve, start
+from analysis.machine_code.subjects import Subject, add_arch_argument, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit
 
 IDENTICAL, RENAMED, REORDERED, DIFFERS = "identical", "other registers", "same counts, other order", "different"
@@ -217,7 +217,6 @@ def read_sides(a: Subject, b: Subject) -> tuple[Side, Side]:
 
 def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
     """The two kernels to compare and the sentence that says which configs they have."""
-    arch = normal_arch(args.arch)
     a_name, b_name = args.a_cubin or args.a, args.b_cubin or args.b
     if not a_name or not b_name:
         raise AnalysisError("name two versions or files, for example: sass-diff v10 v11")
@@ -229,7 +228,7 @@ def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
         pair = pair_configs(load(root(), args.a), load(root(), args.b), override)
         choice_a, choice_b, rule = pair.a, pair.b, pair.rule
     choice_a, choice_b = args.a_config or choice_a, args.b_config or choice_b
-    a, b = resolve(a_name, arch, choice_a), resolve(b_name, arch, choice_b)
+    a, b = resolve(a_name, args.arch, choice_a), resolve(b_name, args.arch, choice_b)
     if not rule:
         rule = "both sides: one config" if a.config == b.config else "the sides differ in their configs"
     return a, b, rule

@@ -9,7 +9,7 @@ its header, unless another config is chosen; instances of other sets are found i
 import argparse
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,19 +81,23 @@ def start(subject: Subject, options: Sequence[str] = ()) -> Pending:
     return Pending(subject, start_job(subject.cubin, subject.kernel, subject.path, options))
 
 
-def resolve(name: str, arch: str = DEFAULT_ARCH, choice: KernelConfig | str | None = None) -> Subject:
-    """The kernel that a version's name or a file means."""
+def resolve(name: str, arch: str | None = None, choice: KernelConfig | str | None = None) -> Subject:
+    """The kernel that a version's name or a file means. Without an architecture: DEFAULT_ARCH, or a file's only one."""
     if VERSION.fullmatch(name):
-        return _of_version(name, arch, choice)
+        return _of_version(name, arch or DEFAULT_ARCH, choice)
     path = Path(name)
     data = read_bytes(path)
     if is_cubin(data):
-        return _of_cubin(name, path, Cubin(data, name), choice)
+        cubin = Cubin(data, name)
+        choose_arch([cubin.arch], arch, name)
+        return _of_cubin(name, path, cubin, choice)
     if data.startswith((b"\x7fELF", FATBIN_MAGIC)):
         return _of_executable(name, path, arch, choice)
     if b"\0" in data[:4096]:
         raise AnalysisError(f"{name}: neither a cubin, an executable nor a listing")
     parsed = select(parse_listing(data.decode("utf-8", "replace"), name), choice, name)
+    if parsed.arch:
+        choose_arch([parsed.arch], arch, name)
     return Subject(name, path, parsed.arch, None, None, parsed)
 
 
@@ -128,12 +132,24 @@ def _of_cubin(name: str, path: Path, cubin: Cubin, choice: KernelConfig | str | 
     return Subject(name, path, cubin.arch, select(cubin.entries, choice, name), cubin, None)
 
 
-def _of_executable(name: str, path: Path, arch: str, choice: KernelConfig | str | None) -> Subject:
+def choose_arch(there: Iterable[str], asked: str | None, name: str) -> str:
+    """The architecture to read of those that a file has: the one asked for, else the default one, else the only one."""
+    known = sorted(set(there))
+    if asked is None and len(known) == 1:
+        return known[0]
+    wanted = asked or DEFAULT_ARCH
+    if wanted not in known:
+        raise AnalysisError(f"{name}: no code for {wanted}; choose with --arch: {', '.join(known)}")
+    return wanted
+
+
+def _of_executable(name: str, path: Path, arch: str | None, choice: KernelConfig | str | None) -> Subject:
     """A kernel of a cubin inside another file, which is unpacked for as long as the subject lives."""
     images = [image for image in read_images(path) if image.kind == "cubin"]
-    fitting = [image for image in images if image.arch == arch] or images
-    if not fitting:
+    if not images:
         raise AnalysisError(f"{name}: holds PTX but no machine code")
+    chosen = choose_arch((image.arch for image in images), arch, name)
+    fitting = [image for image in images if image.arch == chosen]
     owners = [(image, kernel) for image in fitting for kernel in image.cubin(name).entries]
     kernel = select([kernel for _, kernel in owners], choice, name)
     image = next(image for image, each in owners if each is kernel)
@@ -148,7 +164,7 @@ def _of_executable(name: str, path: Path, arch: str, choice: KernelConfig | str 
 
 def add_arch_argument(parser: argparse.ArgumentParser) -> None:
     """--arch of every command that reads the machine code of versions; its default stands here alone."""
-    parser.add_argument("--arch", default=DEFAULT_ARCH, metavar="ARCH",
+    parser.add_argument("--arch", type=normal_arch, metavar="ARCH",
                         help=f"architecture of versions and executables: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
 
 
@@ -171,7 +187,7 @@ def subjects_of(args: argparse.Namespace) -> list[Subject]:
     names += [args.cubin] if args.cubin else []
     if not names:
         raise AnalysisError("name a version (v07), a cubin, an executable or a listing")
-    return [resolve(name, normal_arch(args.arch), args.config) for name in names]
+    return [resolve(name, args.arch, args.config) for name in names]
 
 
 def subject_of(args: argparse.Namespace) -> Subject:

@@ -17,7 +17,7 @@ from analysis.ladder.config import kernel_label
 from analysis.ladder.headers import read_version
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
+from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, survey
 from analysis.machine_code.ptx import parse_ptx
 from analysis.machine_code.ptxas_log import parse_log
 from analysis.machine_code.regions import Graph, split
@@ -78,15 +78,20 @@ def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
 
 
 def _executable(path: Path) -> list[Finding]:
-    found = []
+    images, skipped = survey(path)
+    found = [Finding("refused image", "", reason, True) for reason in skipped]
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
-        for number, image in enumerate(read_images(path)):
-            if image.kind == "ptx":
-                found += _ptx(image.data.decode("utf-8", "replace"), path)
-                continue
-            unpacked = Path(folder) / f"{number}.cubin"
-            unpacked.write_bytes(image.data)
-            found += _cubin(image.cubin(str(path)), unpacked)
+        for number, image in enumerate(images):
+            try:
+                if image.kind == "ptx":
+                    found += _ptx(image.data.decode("utf-8", "replace"), path)
+                    continue
+                unpacked = Path(folder) / f"{number}.cubin"
+                unpacked.write_bytes(image.data)
+                found += _cubin(image.cubin(str(path)), unpacked)
+                unpacked.unlink()
+            except AnalysisError as error:
+                found.append(Finding("refused image", f"{number}: {image.origin}", str(error), True))
     return found
 
 

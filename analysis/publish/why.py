@@ -22,7 +22,7 @@ from analysis.machine_code.bounds import Bound, loop_bound
 from analysis.machine_code.counts import count_instructions
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
-from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, normal_arch, resolve, start
+from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, resolve, start
 from analysis.measure import records
 from analysis.measure.compare import comparisons
 from analysis.measure.records import Record
@@ -110,11 +110,11 @@ class Sheet:
         return VERDICTS[self.expectation, self.outcome]
 
 
-def read_sheet(a_name: str, b_name: str, arch: str, config: str | None, emulate: bool = True) -> Sheet:
+def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True) -> Sheet:
     a, b = load(root(), a_name), load(root(), b_name)
     pair = pair_configs(a, b, parse_config(config) if config else None)
     found, measured_arch = _measured(a_name, b_name, pair)
-    subjects = [resolve(name, normal_arch(arch), choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
+    subjects = [resolve(name, arch, choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
     sides = [_side(version, each, emulate) for version, each in zip((a, b), pending, strict=True)]
     change = compare(sides[0].loop.parts, sides[1].loop.parts)

@@ -40,6 +40,13 @@ def test_decoded_opcodes_of_test_kernels(source: str, arch: str) -> None:
     assert misread_opcodes(path, listings(path)) == []
 
 
+@pytest.mark.parametrize("arch", ["sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a"])
+def test_the_architecture_does_not_hang_on_the_tool_note(arch: str) -> None:
+    data = cubin("plain.cu", arch).read_bytes()
+    assert data.count(f"-arch {arch} ".encode()) == 1
+    assert Cubin(data.replace(b"-arch sm_", b"-Arch sm_")).arch == arch
+
+
 def test_local_memory_is_counted() -> None:
     by_name = {kernel.symbol: kernel for kernel in Cubin.read(cubin("plain.cu")).kernels}
     array = by_name["_Z11local_arrayPii"]

@@ -1,6 +1,7 @@
 """Device code inside executables, objects, fatbinaries and cubins, and the sass and cfg commands on them."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,31 +18,81 @@ from analysis.tests.support.compiled import cubin, fatbinary, ptx
 
 @pytest.fixture(scope="session")
 def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that carries PTX and two cubins the way our executables do."""
+    """A program that carries PTX and two cubins the way our executables do, after the PTX of helper kernels."""
     folder = tmp_path_factory.mktemp("executable with spaces")
     for arch in ("sm_80", "sm_90"):
         shutil.copyfile(cubin("attention.cu", arch), folder / f"{arch}.cubin")
     shutil.copyfile(ptx("attention.cu"), folder / "made.ptx")
+    shutil.copyfile(ptx("plain.cu", "sm_75"), folder / "helpers.ptx")
+    shutil.copyfile(cubin("plain.cu", "sm_75"), folder / "sm_75.cubin")
     main_c = folder / "main.c"
     main_c.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     made = folder / "made"
-    table = ["-DIMAGES=fl_images", "-DIMAGE_COUNT=fl_image_count", '-DPTX="made.ptx"', "-DARCHS=80,90"]
     # The path of -Wa is split at spaces, so the assembler runs in the folder itself.
-    command = ["cc", *table, "-Wa,-I.", "-o", str(made), str(main_c), str(root() / "harness/code.S")]
-    subprocess.run(command, cwd=folder, check=True)
+    for name, archs in (("helpers", "75"), ("made", "80,90")):
+        table = [f"-DIMAGES={name}", f"-DIMAGE_COUNT={name}_count", f'-DPTX="{name}.ptx"', f"-DARCHS={archs}"]
+        code = [*table, "-Wa,-I.", "-c", "-o", f"{name}.o", str(root() / "harness/code.S")]
+        subprocess.run(["cc", *code], cwd=folder, check=True)
+    subprocess.run(["cc", "-o", str(made), str(main_c), "helpers.o", "made.o"], cwd=folder, check=True)
     return made
 
 
 def test_our_executables(executable: Path) -> None:
     images = read_images(executable)
     assert [(image.kind, image.arch) for image in images] == [
+        ("cubin", "sm_75"),
         ("cubin", "sm_80"),
         ("cubin", "sm_90"),
+        ("ptx", "sm_75"),
         ("ptx", "sm_80"),
     ]
-    assert images[0].data == cubin("attention.cu", "sm_80").read_bytes()
-    assert images[1].data == cubin("attention.cu", "sm_90").read_bytes()
-    assert images[2].data.rstrip() == ptx("attention.cu").read_bytes().strip()
+    assert images[1].data == cubin("attention.cu", "sm_80").read_bytes()
+    assert images[2].data == cubin("attention.cu", "sm_90").read_bytes()
+    for image, text in zip(images[3:], (ptx("plain.cu", "sm_75"), ptx("attention.cu")), strict=True):
+        assert image.data.rstrip() == text.read_bytes().strip()
+
+
+def test_the_ptx_of_an_executable_is_that_of_the_version(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ptx", str(executable)]) == 0
+    assert capsys.readouterr().out.strip() == ptx("attention.cu").read_text(encoding="utf-8").strip()
+    assert main(["ptx", str(executable), "--image", "3"]) == 0
+    assert capsys.readouterr().out.strip() == ptx("plain.cu", "sm_75").read_text(encoding="utf-8").strip()
+    assert main(["ptx", str(executable), "--image", "0"]) == 2
+    assert "image 0 is no PTX; PTX: 3, 4" in capsys.readouterr().err
+    assert main(["check-tools", str(executable), "--csv"]) == 0
+    assert re.search(r'PTX [\d.]+ sm_80,"\(FP16, 128, 64, 64, 4\)', capsys.readouterr().out)
+
+
+def test_an_architecture_that_is_not_there_is_refused(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for subject, asked, there in (
+        (executable, "86", "sm_75, sm_80, sm_90"),
+        (executable, "90a", "sm_75, sm_80, sm_90"),
+        (cubin("attention.cu", "sm_90"), "80", "sm_90"),
+        (cubin("attention.cu", "sm_90a"), "90", "sm_90a"),
+    ):
+        assert main(["sass", str(subject), "--arch", asked]) == 2
+        assert f"no code for sm_{asked}; choose with --arch: {there}" in capsys.readouterr().err
+    assert main(["sass", str(cubin("attention.cu", "sm_90a"))]) == 0
+    assert "sm_90a" in capsys.readouterr().out
+
+
+def test_one_bad_image_does_not_refuse_the_file(
+    executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = bytearray(executable.read_bytes())
+    second = data.index(cubin("attention.cu", "sm_90").read_bytes())
+    data[second + 62 : second + 64] = b"\xff\x7f"  # the number of the section with the names
+    broken = tmp_path / "broken"
+    broken.write_bytes(data)
+    assert main(["images", "list", str(broken), "--json"]) == 0
+    listed = capsys.readouterr()
+    assert [row["arch"] for row in json.loads(listed.out) if row["kind"] == "cubin"][-2:] == ["sm_80", "sm_80"]
+    assert f"note: skipped: {broken} (byte {second}): truncated or damaged cubin" in listed.err
+    assert main(["sass", str(broken)]) == 0
+    assert main(["check-tools", str(broken), "--csv"]) == 2
+    checked = capsys.readouterr().out
+    assert "kernel sm_80" in checked
+    assert "truncated or damaged cubin" in checked
 
 
 @pytest.mark.parametrize("form", ["o", "fatbin"])
@@ -62,28 +113,40 @@ def test_shared_object(tmp_path: Path) -> None:
     assert {image.arch for image in read_images(shared)} == {"sm_80", "sm_90"}
 
 
-def test_files_without_device_code(tmp_path: Path, executable: Path) -> None:
+def test_files_without_device_code(tmp_path: Path, executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AnalysisError, match="/bin/sh: no device code: neither a cubin, nor PTX, nor a fatbinary"):
         read_images(Path("/bin/sh"))
     whole = executable.read_bytes()
     cut = tmp_path / "cut"
     cut.write_bytes(whole[: whole.rindex(b"\x7fELF") + 2000])
-    with pytest.raises(AnalysisError, match=r"cut: the cubin at byte \d+ is truncated"):
+    assert [image.arch for image in read_images(cut) if image.kind == "cubin"] == ["sm_75", "sm_80"]
+    assert re.search(r"note: skipped: .*cut \(byte \d+\): truncated", capsys.readouterr().err)
+    cut.write_bytes(cubin("attention.cu").read_bytes()[:2000])
+    with pytest.raises(AnalysisError, match=r"cut: truncated"):
+        read_images(cut)
+    cut.write_bytes(b"")
+    with pytest.raises(AnalysisError, match=r"cut: no device code: .* in 0 bytes"):
         read_images(cut)
 
 
 def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "list", str(executable), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["kind"] for row in rows] == ["cubin"] * 4 + ["ptx"]
-    assert rows[1]["kernel"] == "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+    assert [row["kind"] for row in rows] == ["cubin"] * 9 + ["ptx"] * 2
+    assert rows[6]["kernel"] == "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
     out = tmp_path / "out"
     assert main(["images", "extract", str(executable), "--out", str(out), "--base", "name", "--json"]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["name.sm_80.cubin", "name.sm_80.ptx", "name.sm_90.cubin"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "name.sm_75.cubin",
+        "name.sm_75.ptx",
+        "name.sm_80.cubin",
+        "name.sm_80.ptx",
+        "name.sm_90.cubin",
+    ]
     assert (out / "name.sm_90.cubin").read_bytes() == cubin("attention.cu", "sm_90").read_bytes()
     capsys.readouterr()
     assert main(["images", "list", str(executable), "--image", "7"]) == 2
-    assert "no image 7; there are 3" in capsys.readouterr().err
+    assert "no image 7; there are 5" in capsys.readouterr().err
 
 
 # ---- sass and cfg ----------------------------------------------------------------------------------------------------
