@@ -39,31 +39,88 @@ static bool one_of(const char *piece, const char *token, const char *end) {
     return false;
 }
 
-/* Match the pieces of an opcode against a row; *reached is the first piece that did not fit. */
-static bool match_row(const form *row, const opcode *in, form_match *match, int *reached) {
-    const char *at = row->row.modifiers;
-    int piece = 1, count = 0;
-    *match = (form_match){.vector = 1};
-    while (*at) {
+/* Modifiers that belong to the name of an opcode: they stand right behind it, in the order of the row. */
+static const struct {
+    const char *opcode, *words;
+} name_words[] = {
+    {"bar", "cta|warp|sync|arrive|red"},
+    {"barrier", "cta|sync|arrive|red"},
+    {"cp", "async|commit_group|wait_group|wait_all|mbarrier|arrive"},
+    {"createpolicy", "fractional|range|cvt"},
+    {"cvt", "pack"},
+    {"cvta", "to"},
+    {"div", "full"},
+    {"dp2a", "lo|hi"},
+    {"fence", "proxy"},
+    {"mad", "lo|hi|wide"},
+    {"mad24", "lo|hi"},
+    {"madc", "lo|hi"},
+    {"mbarrier", "init|inval|arrive|arrive_drop|expect_tx|test_wait|try_wait|parity"},
+    {"mul", "lo|hi|wide"},
+    {"mul24", "lo|hi"},
+    {"shf", "l|r"},
+    {"wmma", "load|store|mma|a|b|c|d"},
+};
+
+/* ptxas takes the modifiers in any order, but that those of the name come first and those of one kind keep their order:
+ * both types of a cvt, the layouts of A and B, the spaces of a copy. */
+enum kind { KIND_ANY, KIND_NAME, KIND_TYPE, KIND_SPACE, KIND_LAYOUT, KIND_PRIORITY, KINDS };
+
+static enum kind kind_of(const char *opcode, const char *piece) {
+    for (size_t i = 0; i < sizeof name_words / sizeof *name_words; i++) {
+        const char *words = name_words[i].words;
+        if (!strcmp(name_words[i].opcode, opcode) && one_of(piece, words, words + strlen(words))) return KIND_NAME;
+    }
+    if (emu_find_type(piece)) return KIND_TYPE;
+    if (emu_find_space(piece) != SPACE_GENERIC) return KIND_SPACE;
+    if (!strcmp(piece, "row") || !strcmp(piece, "col")) return KIND_LAYOUT;
+    return strncmp(piece, "L2::evict_", 10) ? KIND_ANY : KIND_PRIORITY;
+}
+
+/* The tokens of a row's modifiers. */
+typedef struct tokens {
+    const char *begin[MAX_PIECES], *end[MAX_PIECES];
+    bool optional[MAX_PIECES];
+    int count;
+} tokens;
+
+static void split_modifiers(const char *at, tokens *out) {
+    for (out->count = 0; *at; out->count++) {
         const char *end = strchr(at, ' ');
         if (!end) end = at + strlen(at);
-        bool optional = end[-1] == '?';
-        if (piece < in->piece_count && one_of(in->pieces[piece], at, optional ? end - 1 : end)) {
-            match->chosen[count] = in->pieces[piece++];
-            const type_info *type = emu_find_type(match->chosen[count]);
-            if (type && match->type_count < 4) match->types[match->type_count++] = type;
-            if (!strcmp(match->chosen[count], "v2")) match->vector = 2;
-            if (!strcmp(match->chosen[count], "v4")) match->vector = 4;
-            if (match->space == SPACE_GENERIC) match->space = emu_find_space(match->chosen[count]);
-        } else if (!optional) {
-            *reached = piece;
-            return false;
-        }
-        match->chosen_count = ++count;
+        out->optional[out->count] = end[-1] == '?';
+        out->begin[out->count] = at;
+        out->end[out->count] = end - out->optional[out->count];
         at = *end ? end + 1 : end;
     }
-    *reached = piece;
-    return piece == in->piece_count;
+}
+
+/* Match the pieces of an opcode against a row; *reached is the first piece that did not fit. */
+static bool match_row(const form *row, const opcode *in, form_match *match, int *reached) {
+    tokens of;
+    int first[KINDS] = {0}; /* token that the next piece of a kind may be */
+    split_modifiers(row->row.modifiers, &of);
+    *match = (form_match){.vector = 1, .chosen_count = of.count};
+    for (int piece = 1; piece < in->piece_count; piece++) {
+        const char *word = in->pieces[piece];
+        enum kind kind = kind_of(in->pieces[0], word), before = kind_of(in->pieces[0], in->pieces[piece - 1]);
+        int at = kind == KIND_ANY ? 0 : first[kind];
+        while (at < of.count && (match->chosen[at] || !one_of(word, of.begin[at], of.end[at]))) at++;
+        *reached = piece;
+        if (at == of.count || (kind == KIND_NAME && piece > 1 && before != KIND_NAME)) return false;
+        match->chosen[at] = word;
+        first[kind] = at + 1;
+        const type_info *type = emu_find_type(word);
+        if (type && match->type_count < 4) match->types[match->type_count++] = type;
+        if (!strcmp(word, "v2")) match->vector = 2;
+        if (!strcmp(word, "v4")) match->vector = 4;
+        if (match->space == SPACE_GENERIC) match->space = emu_find_space(word);
+    }
+    *reached = in->piece_count;
+    for (int at = 0; at < of.count; at++) {
+        if (!of.optional[at] && !match->chosen[at]) return false;
+    }
+    return true;
 }
 
 /* Widths of the operands as the row's text has them: "a.32" or that of the type. */
@@ -109,7 +166,7 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
     }
     if (!best) emu_load_fail(load, where->line, "opcode '%.40s' of '%s' is not supported", in->pieces[0], whole);
     if (best >= in->piece_count)
-        emu_load_fail(load, where->line, "'%s' is not supported: a modifier is missing after it", whole);
+        emu_load_fail(load, where->line, "'%s' is not supported: a modifier is missing", whole);
     emu_load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best],
                   whole);
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from support.emulation import ptxrun
 
+TYPE = re.compile(r"pred|[bsuf]\d+|bf16|f16x2|bf16x2|tf32|e[45]m[23].*")
 OPCODE = re.compile(r"^(?:@!?%?\w+\s+)?([a-z0-9]+(?:\.[\w:]+)*)")
 
 
@@ -22,17 +23,24 @@ class Form:
     operands: str
 
     def match(self, pieces: list[str]) -> list[tuple[int, str]] | None:
-        """(token, alternative) of each modifier, or None; optional tokens are taken where they fit, as in forms.c."""
+        """(token, alternative) of each modifier, or None. In any order but that of types, as in forms.c for legal PTX."""
         if pieces[0] != self.opcode:
             return None
-        used, at = [], 1
-        for index, token in enumerate(self.tokens):
-            if at < len(pieces) and pieces[at] in token.rstrip("?").split("|"):
-                used.append((index, pieces[at]))
-                at += 1
-            elif not token.endswith("?"):
+        used: dict[int, str] = {}
+        after = 0
+        for piece in pieces[1:]:
+            kept = TYPE.fullmatch(piece)
+            fitting = [
+                index
+                for index, token in enumerate(self.tokens)
+                if index not in used and piece in token.rstrip("?").split("|") and (index >= after or not kept)
+            ]
+            if not fitting:
                 return None
-        return used if at == len(pieces) else None
+            used[fitting[0]] = piece
+            after = fitting[0] + 1 if kept else after
+        missing = [token for index, token in enumerate(self.tokens) if index not in used and not token.endswith("?")]
+        return None if missing else sorted(used.items())
 
     def __str__(self) -> str:
         return " ".join([self.opcode, *self.tokens])
