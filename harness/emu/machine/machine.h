@@ -95,6 +95,7 @@ struct emu_device {
     size_t finding_count;
     emu_counter *rows;
     emu_counters counters;
+    atomic_flag wide_atomics;   /* taken while an atomic of 16 bytes is at work */
     _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
 };
 
@@ -203,6 +204,9 @@ void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_movmatrix(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_address(machine *m, warp *w, const op *o, uint32_t mask);
 /* Host bytes of an access, or NULL after reporting why there are none. */
 uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb);

@@ -1,10 +1,10 @@
-/* memory.c - loads, stores, atomics and ldmatrix over the address spaces.
+/* memory.c - loads, stores, atomics, ldmatrix and stmatrix over the address spaces.
  *
  * A device address is (buffer number << 36) + BUFFER_START + offset; number 0 holds the variables of the module. Bounds
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
 #include "checks.h"
-#include "numbers.h"
+#include "lane_loop.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -256,7 +256,17 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- atomics ---- */
 
-static uint64_t atomic_result(const op *o, uint64_t old, uint64_t value, uint64_t swap) {
+/* An element of at most 16 bytes. */
+typedef struct element {
+    uint64_t low, high;
+} element;
+
+static element register_element(const warp *w, unsigned reg, int lane, uint32_t bytes) {
+    if (bytes == 16) return (element){slot64(w, reg)[lane], slot64(w, reg)[LANES + lane]};
+    return (element){bytes == 8 ? slot64(w, reg)[lane] : slot32(w, reg)[lane], 0};
+}
+
+static uint64_t integer_result(const op *o, uint64_t old, uint64_t value) {
     bool is_signed = o->flags & FLAG_SIGNED;
     int64_t a = (int64_t)extend(old, o->bytes, is_signed), b = (int64_t)extend(value, o->bytes, is_signed);
     bool less = is_signed ? a < b : (uint64_t)a < (uint64_t)b;
@@ -273,56 +283,121 @@ static uint64_t atomic_result(const op *o, uint64_t old, uint64_t value, uint64_
         return old | value;
     case ATOMIC_XOR:
         return old ^ value;
-    case ATOMIC_EXCH:
+    case ATOMIC_INC:
+        return old >= value ? 0 : old + 1;
+    case ATOMIC_DEC:
+        return !old || old > value ? value : old - 1;
+    default:
         return value;
-    case ATOMIC_CAS:
-        return old == value ? swap : old;
-    case ATOMIC_FLOAT_ADD:
-        return bits_of(float_of((uint32_t)old) + float_of((uint32_t)value));
     }
+}
+
+/* A sum in f32 is rounded once more without harm: it has more than twice the digits of a 16-bit number. */
+static uint32_t half_result(const op *o, uint32_t old, uint32_t value, bool bfloat) {
+    float a = bfloat ? bfloat_value(old) : half_value(old), b = bfloat ? bfloat_value(value) : half_value(value);
+    float result = o->detail == ATOMIC_ADD ? a + b : o->detail == ATOMIC_MIN ? smaller(a, b) : larger(a, b);
+    return bfloat ? bfloat_bits(result) : half_bits(result);
+}
+
+/* Devices flush subnormals of f32 in global memory only. */
+static uint32_t single_result(state_space space, uint32_t old, uint32_t value) {
+    if (space == SPACE_GLOBAL) return flushed(canonical(flushed_value(old) + flushed_value(value)));
+    return canonical(float_of(old) + float_of(value));
+}
+
+static uint64_t double_result(uint64_t old, uint64_t value) {
+    double sum = double_of(old) + double_of(value);
+    return sum != sum ? 0x7fffffffffffffffu : bits_of_double(sum); /* the NaN of a device */
+}
+
+static element atomic_result(const op *o, state_space space, element old, element value, element swap) {
+    if (o->detail == ATOMIC_CAS) return old.low == value.low && old.high == value.high ? swap : old;
+    if (o->detail == ATOMIC_EXCH) return value;
+    const uint32_t a = (uint32_t)old.low, b = (uint32_t)value.low;
+    switch ((enum atomic_numbers)o->target) {
+    case ATOMIC_INTEGER:
+        return (element){integer_result(o, old.low, value.low), 0};
+    case ATOMIC_F32:
+        return (element){single_result(space, a, b), 0};
+    case ATOMIC_F64:
+        return (element){double_result(old.low, value.low), 0};
+    case ATOMIC_F16:
+    case ATOMIC_BF16:
+        return (element){half_result(o, a & 0xffff, b & 0xffff, o->target == ATOMIC_BF16), 0};
+    default:
+        break;
+    }
+    bool bfloat = o->target == ATOMIC_BF16X2;
+    return (element){half_result(o, a & 0xffff, b & 0xffff, bfloat) | half_result(o, a >> 16, b >> 16, bfloat) << 16,
+                     0};
+}
+
+/* Elements of 16 bytes have no lock-free operations of the language. */
+static element update_wide(machine *m, const op *o, uint8_t *at, element value, element swap) {
+    element old;
+    while (atomic_flag_test_and_set(&m->device->wide_atomics)) {
+    }
+    memcpy(&old, at, sizeof old);
+    element next = atomic_result(o, SPACE_GLOBAL, old, value, swap);
+    memcpy(at, &next, sizeof next);
+    atomic_flag_clear(&m->device->wide_atomics);
     return old;
 }
 
-static uint64_t register_value(const warp *w, unsigned reg, int lane, uint32_t bytes) {
-    return bytes == 8 ? slot64(w, reg)[lane] : slot32(w, reg)[lane];
+#define UPDATE(type)                                                                                                   \
+    do {                                                                                                               \
+        type *cell = (type *)(void *)at, next;                                                                         \
+        type known = __atomic_load_n(cell, __ATOMIC_SEQ_CST);                                                          \
+        do {                                                                                                           \
+            next = (type)atomic_result(o, space, (element){known, 0}, value, swap).low;                                \
+        } while (!__atomic_compare_exchange_n(cell, &known, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));         \
+        return (element){known, 0};                                                                                    \
+    } while (0)
+
+static element update_bytes(machine *m, const op *o, state_space space, uint8_t *at, element value, element swap) {
+    if (o->bytes == 16) return update_wide(m, o, at, value, swap);
+    if (o->bytes == 8) UPDATE(uint64_t);
+    if (o->bytes == 2) UPDATE(uint16_t);
+    UPDATE(uint32_t);
 }
 
-static uint64_t update_bytes(const op *o, uint8_t *at, uint64_t value, uint64_t swap) {
-    if (o->bytes == 8) {
-        uint64_t old = __atomic_load_n((uint64_t *)(void *)at, __ATOMIC_SEQ_CST), next;
-        do {
-            next = atomic_result(o, old, value, swap);
-        } while (!__atomic_compare_exchange_n((uint64_t *)(void *)at, &old, next, false, __ATOMIC_SEQ_CST,
-                                              __ATOMIC_SEQ_CST));
-        return old;
+static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element value) {
+    if (bytes < 8) {
+        slot32(w, reg)[lane] = (uint32_t)value.low;
+        return;
     }
-    uint32_t old = __atomic_load_n((uint32_t *)(void *)at, __ATOMIC_SEQ_CST), next;
-    do {
-        next = (uint32_t)atomic_result(o, old, value, swap);
-    } while (
-        !__atomic_compare_exchange_n((uint32_t *)(void *)at, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-    return old;
+    slot64(w, reg)[lane] = value.low;
+    if (bytes == 16) slot64(w, reg)[LANES + lane] = value.high;
 }
 
 void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
-    resolve(m, w, o, 1, mask, "updates", &a);
+    resolve(m, w, o, o->dests, mask, "updates", &a);
+    const uint16_t *values = o->r + o->dests + 1;
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
-        uint64_t value = register_value(w, o->r[2], i, o->bytes);
-        uint64_t swap = o->detail == ATOMIC_CAS ? register_value(w, o->r[3], i, o->bytes) : 0;
-        if (m->checks && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
-            emu_shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
+        state_space space = effective_space(o, a.addresses[i]);
+        if (m->checks && space == SPACE_SHARED) emu_shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
+        for (int k = 0; k < o->vector; k++) {
+            element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};
+            if (o->bytes == 2) value.low &= 0xffff;
+            if (o->detail == ATOMIC_CAS) swap = register_element(w, values[o->vector], i, o->bytes);
+            element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap);
+            put_element(w, o->r[k], i, o->bytes, old);
         }
-        uint64_t old = update_bytes(o, a.bytes[i], value, swap);
-        if (o->bytes == 8)
-            slot64(w, o->r[0])[i] = old;
-        else
-            slot32(w, o->r[0])[i] = (uint32_t)old;
     }
 }
 
-/* ---- ldmatrix: lane i gives the address of row i % 8 of matrix i / 8 ---- */
+/* An instruction that names memory without touching it. */
+void emu_exec_address(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        int lane = first_lane(mask);
+        emu_translate(m, w, (state_space)o->space, emu_lane_address(w, o, 0, lane), (uint32_t)o->bytes * o->vector,
+                      lane, "names");
+    }
+}
+
+/* ---- ldmatrix and stmatrix: lane i gives the address of row i % 8 of matrix i / 8 ---- */
 
 static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transposed) {
     if (!transposed) {
@@ -338,28 +413,62 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
     }
 }
 
+/* Where the rows of 16 bytes lie; NULL, and reported, where that is no shared memory. */
+static void matrix_rows(machine *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
+    const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
+    for (int i = 0; i < o->vector * 8; i++) {
+        uint64_t whole = emu_lane_address(w, o, o->dests, i) - window, offset = whole - SHARED_BASE;
+        addresses[i] = (uint32_t)whole;
+        rows[i] = m->shared + offset;
+        if ((offset & 15) || offset >= m->shared_bytes || m->shared_bytes - offset < 16)
+            rows[i] = emu_translate(m, w, SPACE_SHARED, whole, 16, i, verb);
+    }
+}
+
 void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
     static const uint8_t zeros[16];
-    uint64_t whole[LANES];
     uint32_t addresses[LANES];
+    uint8_t *found[LANES];
     const uint8_t *rows[LANES];
-    const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     int count = o->vector * 8;
     emu_check_all_lanes(m, w, mask);
-    for (int i = 0; i < count; i++) whole[i] = emu_lane_address(w, o, o->dests, i) - window;
-    for (int i = 0; i < count; i++) addresses[i] = (uint32_t)whole[i];
-    for (int i = 0; i < count; i++) {
-        uint64_t offset = whole[i] - SHARED_BASE;
-        if (!(offset & 15) && offset < m->shared_bytes && m->shared_bytes - offset >= 16) {
-            rows[i] = m->shared + offset;
-        } else {
-            emu_translate(m, w, SPACE_SHARED, whole[i], 16, i, "reads");
-            rows[i] = zeros;
-        }
-    }
+    matrix_rows(m, w, o, "reads", addresses, found);
+    for (int i = 0; i < count; i++) rows[i] = found[i] ? found[i] : zeros;
     for (int i = 0; i < count && m->checks; i++) {
-        if (rows[i] != zeros) emu_shadow_read(m, w, i, addresses[i], 16);
+        if (found[i]) emu_shadow_read(m, w, i, addresses[i], 16);
     }
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
     emu_count_ldmatrix(m, o, addresses, o->vector);
+}
+
+/* The words of a fragment as rows, each of four; transposed, they are its columns. */
+static void gather_matrix(uint32_t *rows, const uint32_t *words, bool transposed) {
+    const uint8_t *at[8];
+    for (int row = 0; row < 8; row++) at[row] = (const uint8_t *)(words + 4 * row);
+    spread_matrix(rows, at, transposed); /* its own inverse */
+}
+
+void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t addresses[LANES], words[LANES];
+    uint8_t *rows[LANES];
+    emu_check_all_lanes(m, w, mask);
+    matrix_rows(m, w, o, "writes", addresses, rows);
+    for (int k = 0; k < o->vector; k++) {
+        gather_matrix(words, slot32(w, o->r[1 + k]), o->flags & FLAG_TRANSPOSE);
+        for (int row = 0; row < 8; row++) {
+            int lane = 8 * k + row;
+            if (!rows[lane]) continue;
+            if (m->checks) emu_shadow_write(m, w, lane, addresses[lane], 16, words + 4 * row);
+            memcpy(rows[lane], words + 4 * row, 16);
+        }
+    }
+    emu_count_ldmatrix(m, o, addresses, o->vector);
+}
+
+/* The transposed matrix of a warp. */
+void emu_exec_movmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t words[LANES];
+    emu_check_all_lanes(m, w, mask);
+    gather_matrix(words, slot32(w, o->r[1]), true);
+    memcpy(slot32(w, o->r[0]), words, sizeof words);
 }

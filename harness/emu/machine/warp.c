@@ -216,6 +216,22 @@ static void run_call(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
+/* ---- time ---- */
+
+/* Time is the warp instructions that the CTA has run, so that runs repeat exactly: a clock cycle and a nanosecond each.
+ */
+static void run_clock(const machine *m, warp *w, const op *o, uint32_t mask) {
+    bool upper = o->detail == SPECIAL_CLOCK_HI || o->detail == SPECIAL_GLOBALTIMER_HI;
+    uint64_t time = upper ? m->steps >> 32 : m->steps;
+    for (; mask; mask &= mask - 1) {
+        int lane = first_lane(mask);
+        if (o->bytes == 8)
+            slot64(w, o->r[0])[lane] = time;
+        else
+            slot32(w, o->r[0])[lane] = (uint32_t)time;
+    }
+}
+
 /* ---- the loop ---- */
 
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
@@ -229,6 +245,18 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_ATOMIC:
         emu_exec_atomic(m, w, o, mask);
+        break;
+    case OP_STMATRIX:
+        emu_exec_stmatrix(m, w, o, mask);
+        break;
+    case OP_MOVMATRIX:
+        emu_exec_movmatrix(m, w, o, mask);
+        break;
+    case OP_ADDRESS:
+        emu_exec_address(m, w, o, mask);
+        break;
+    case OP_CLOCK:
+        run_clock(m, w, o, mask);
         break;
     case OP_COPY_ARRIVE:
         emu_exec_copy_arrive(m, w, o, mask);

@@ -148,6 +148,31 @@ static uint64_t literal_bits(decoder *dec, const operand *from, const type_info 
     return value;
 }
 
+/* On a device a part of shared memory belongs to the driver, and cooperative groups work in the upper half of it. Here
+ * it is one more static variable of the entries that ask for it. */
+static uint64_t reserved_address(decoder *dec, special_register which) {
+    enum { RESERVED_BYTES = 1024 };
+    if (!dec->reserved) {
+        uint32_t offset = (dec->code->shared_bytes + 15) / 16 * 16;
+        dec->reserved = SHARED_BASE + offset;
+        dec->code->shared_bytes = offset + RESERVED_BYTES;
+    }
+    bool begin = which == SPECIAL_RESERVED_BEGIN || which == SPECIAL_RESERVED_0;
+    return dec->reserved + (begin ? 0 : which == SPECIAL_RESERVED_1 ? RESERVED_BYTES / 2 : RESERVED_BYTES);
+}
+
+/* A register that takes the time where it is read. */
+static uint16_t clock_register(decoder *dec, special_register which, int bits) {
+    int own = which == SPECIAL_CLOCK64 || which == SPECIAL_GLOBALTIMER ? 64 : 32;
+    if (bits != own) emu_refuse(dec, "%s has %d bits where %d are needed", emu_special_name(which), own, bits);
+    uint16_t result = emu_scratch_register(dec, bits);
+    op *o = emu_emit(dec, OP_CLOCK);
+    o->detail = (uint8_t)which;
+    o->bytes = (uint8_t)(bits / 8);
+    add_dest(o, result);
+    return result;
+}
+
 /* A register and nothing about it. */
 static inline bool is_plain(const operand *from) {
     return from->kind == OPERAND_REGISTER && !from->negated && from->second == NO_REGISTER;
@@ -169,6 +194,9 @@ uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *
         return symbol_register(dec, which, from->value, bits);
     }
     case OPERAND_SPECIAL: {
+        if (from->value >= SPECIAL_RESERVED_BEGIN)
+            return emu_constant_register(dec, reserved_address(dec, (special_register)from->value), bits);
+        if (from->value >= SPECIAL_CLOCK) return clock_register(dec, (special_register)from->value, bits);
         if (bits == 32) return special_register_of(dec, (special_register)from->value);
         uint16_t whole = special_register_of(dec, (special_register)from->value);
         uint16_t result = emu_scratch_register(dec, bits);

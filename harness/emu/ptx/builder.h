@@ -37,6 +37,7 @@ typedef struct decoder {
     awaited *awaiting;
     size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
     uint16_t constants[1024]; /* hash of constant registers, to share them */
+    uint32_t reserved;        /* address of the memory that is kept for the driver; 0 where nothing asks for it */
 } decoder;
 
 /* A new register of an entry; refused by line where there are too many. */

@@ -52,9 +52,27 @@ static const operand *elements(decoder *dec, const operand *whole, int count) {
     return whole->items;
 }
 
+/* The policy of .L2::cache_hint: a value of createpolicy that changes nothing here. */
+static int policy_operands(decoder *dec, const form_match *match, int index) {
+    if (!emu_chose(match, "L2::cache_hint")) return 0;
+    emu_source(dec, operand_at(dec, index), 64, EXACT);
+    return 1;
+}
+
+/* An order between threads names the scope in which it holds, and no other access has one. */
+static void check_order(decoder *dec, const form_match *match) {
+    bool ordered = emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release");
+    bool scope =
+        emu_chose(match, "cta") || emu_chose(match, "cluster") || emu_chose(match, "gpu") || emu_chose(match, "sys");
+    if (ordered != scope)
+        emu_refuse(dec, ordered ? "a scope is missing: .cta, .cluster, .gpu or .sys" : "a scope without an order");
+}
+
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
 void emu_decode_load(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 2);
+    int wanted = 2 + policy_operands(dec, match, 2);
+    emu_expect_operands(dec, wanted, wanted);
+    check_order(dec, match);
     op shape = {0};
     access_shape(dec, &shape, match);
     state_space space = match->space;
@@ -79,7 +97,9 @@ void emu_decode_load(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_store(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 2);
+    int wanted = 2 + policy_operands(dec, match, 2);
+    emu_expect_operands(dec, wanted, wanted);
+    check_order(dec, match);
     op shape = {0};
     access_shape(dec, &shape, match);
     const type_info *type = match->types[match->type_count - 1];
@@ -93,26 +113,54 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
-static void decode_atomic_at(decoder *dec, const form_match *match, int first, bool has_result) {
-    static const char *const names[] = {"add", "min", "max", "and", "or", "xor", "exch", "cas"};
-    const type_info *type = match->types[0];
-    int operation = 0;
-    for (int i = 0; i < 8; i++) {
-        if (emu_chose(match, names[i])) operation = i;
+static uint8_t atomic_operation(const form_match *match) {
+    static const char *const names[] = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"};
+    uint8_t i = 0;
+    while (!emu_chose(match, names[i])) i++; /* every row has one of them */
+    return i;
+}
+
+static enum atomic_numbers atomic_numbers(const type_info *type) {
+    switch (type->family) {
+    case 'f':
+        return type->bits == 64 ? ATOMIC_F64 : ATOMIC_F32;
+    case 'h':
+        return ATOMIC_F16;
+    case 'g':
+        return ATOMIC_BF16;
+    case 'H':
+        return ATOMIC_F16X2;
+    case 'G':
+        return ATOMIC_BF16X2;
+    default:
+        return ATOMIC_INTEGER;
     }
-    if (type->family == 'f' && operation != ATOMIC_ADD) emu_refuse(dec, "an f32 atomic is supported with add only");
-    emu_expect_operands(dec, first + 2 + (operation == ATOMIC_CAS), first + 2 + (operation == ATOMIC_CAS));
-    uint16_t value = emu_source_of_type(dec, operand_at(dec, first + 1), type, EXACT), swap = 0;
-    if (operation == ATOMIC_CAS) swap = emu_source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
+}
+
+/* r: the old elements, the address, the values and, with cas, what they become. */
+static void decode_atomic_at(decoder *dec, const form_match *match, int first, bool has_result) {
+    const type_info *type = match->types[0];
+    uint8_t operation = atomic_operation(match);
+    int count = match->vector, swaps = operation == ATOMIC_CAS, wanted = first + 2 + swaps;
+    wanted += policy_operands(dec, match, wanted);
+    emu_expect_operands(dec, wanted, wanted);
+    const operand *values = elements(dec, operand_at(dec, first + 1), count), *to = NULL;
+    uint16_t sources[5], dests[4];
+    for (int i = 0; i < count; i++) sources[i] = emu_source_of_type(dec, &values[i], type, EXACT);
+    if (swaps) sources[count] = emu_source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
+    if (has_result) to = elements(dec, operand_at(dec, 0), count);
+    for (int i = 0; i < count; i++)
+        dests[i] = to ? emu_dest(dec, &to[i], type->bits) : emu_scratch_register(dec, type->bits);
     op *o = emu_emit(dec, OP_ATOMIC);
-    o->detail = (uint8_t)(type->family == 'f' ? ATOMIC_FLOAT_ADD : operation);
+    o->detail = operation;
+    o->target = atomic_numbers(type);
     o->bytes = type->bits / 8;
-    o->vector = 1;
+    o->vector = (uint8_t)count;
+    if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
-    add_dest(o, has_result ? emu_dest(dec, operand_at(dec, 0), type->bits) : emu_scratch_register(dec, type->bits));
+    for (int i = 0; i < count; i++) add_dest(o, dests[i]);
     add_address(dec, o, operand_at(dec, first), match->space);
-    add_source(o, value);
-    if (operation == ATOMIC_CAS) add_source(o, swap);
+    for (int i = 0; i < count + swaps; i++) add_source(o, sources[i]);
 }
 
 void emu_decode_atomic(decoder *dec, const form_match *match) {
@@ -120,6 +168,44 @@ void emu_decode_atomic(decoder *dec, const form_match *match) {
 }
 void emu_decode_reduction(decoder *dec, const form_match *match) {
     decode_atomic_at(dec, match, 0, false);
+}
+
+/* ---- hints: they change nothing here ---- */
+
+/* A prefetch of a bad address is no fault. */
+void emu_decode_prefetch(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 1, 1);
+    if (operand_at(dec, 0)->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
+    emu_emit(dec, OP_NOTHING);
+}
+
+/* applypriority and discard name a line of the cache, which must exist. */
+void emu_decode_cache_line(decoder *dec, const form_match *match) {
+    enum { LINE_BYTES = 128 };
+    emu_expect_operands(dec, 2, 2);
+    const operand *size = operand_at(dec, 1);
+    if (size->kind != OPERAND_INTEGER || size->value != LINE_BYTES) emu_refuse(dec, "the size is %d bytes", LINE_BYTES);
+    op *o = emu_emit(dec, OP_ADDRESS);
+    o->bytes = 16;
+    o->vector = LINE_BYTES / 16;
+    add_address(dec, o, operand_at(dec, 0), match->space);
+}
+
+/* A policy is a number that only cache hints take. */
+void emu_decode_policy(decoder *dec, const form_match *match) {
+    bool range = emu_chose(match, "range"), fraction = emu_chose(match, "fractional");
+    emu_expect_operands(dec, range ? 4 : fraction ? 1 : 2, range ? 4 : 2);
+    if (range && operand_at(dec, 1)->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
+    for (int i = 2; range && i < 4; i++) emu_source(dec, operand_at(dec, i), 32, EXACT);
+    if (fraction && dec->in->operand_count == 2)
+        emu_source_of_type(dec, operand_at(dec, 1), emu_find_type("f32"), EXACT);
+    if (!range && !fraction) emu_source(dec, operand_at(dec, 1), 64, EXACT);
+    uint16_t none = emu_constant_register(dec, 0, 64), to = emu_dest(dec, operand_at(dec, 0), 64);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_mov_64;
+    add_dest(o, to);
+    add_source(o, none);
 }
 
 /* ---- matrices ---- */
@@ -134,6 +220,29 @@ void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
     add_address(dec, o, operand_at(dec, 1), match->space);
+}
+
+void emu_decode_stmatrix(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
+    const operand *from = elements(dec, operand_at(dec, 1), count);
+    uint16_t sources[4];
+    for (int i = 0; i < count; i++) sources[i] = emu_source(dec, &from[i], 32, EXACT);
+    op *o = emu_emit(dec, OP_STMATRIX);
+    o->vector = (uint8_t)count;
+    o->bytes = 16;
+    if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
+    add_address(dec, o, operand_at(dec, 0), match->space);
+    for (int i = 0; i < count; i++) add_source(o, sources[i]);
+}
+
+void emu_decode_movmatrix(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 2, 2);
+    uint16_t from = emu_source(dec, operand_at(dec, 1), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), 32);
+    op *o = emu_emit(dec, OP_MOVMATRIX);
+    add_dest(o, to);
+    add_source(o, from);
 }
 
 void emu_decode_mma(decoder *dec, const form_match *match) {
@@ -160,8 +269,25 @@ void emu_decode_mma(decoder *dec, const form_match *match) {
 
 /* ---- asynchronous copies ---- */
 
+/* The source-bytes of a cp.async, or the predicate that ignores the source: then none. */
+static uint16_t copied_bytes(decoder *dec, const operand *from, int64_t bytes) {
+    bool predicate = from->kind == OPERAND_REGISTER && dec->code->registers[from->reg].bits == 1;
+    if (!predicate) return emu_source(dec, from, 32, EXACT);
+    uint16_t none = emu_constant_register(dec, 0, 32), all = emu_constant_register(dec, (uint64_t)bytes, 32);
+    uint16_t result = emu_scratch_register(dec, 32);
+    op *o = emu_emit(dec, OP_SELECT);
+    o->bytes = 4;
+    add_dest(o, result);
+    add_source(o, from->negated ? all : none);
+    add_source(o, from->negated ? none : all);
+    o->p[2] = emu_optional_predicate(dec, from->reg);
+    return result;
+}
+
 void emu_decode_copy_async(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 3, 4);
+    const int hints = emu_chose(match, "L2::cache_hint");
+    emu_expect_operands(dec, 3 + hints, 4 + hints);
+    policy_operands(dec, match, dec->in->operand_count - 1);
     const operand *size = operand_at(dec, 2), *target = operand_at(dec, 0);
     bool whole_only = emu_chose(match, "cg");
     int64_t bytes = size->value;
@@ -169,8 +295,8 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
         emu_refuse(dec, whole_only ? "cp.async.cg copies 16 bytes" : "cp.async copies 4, 8 or 16 bytes");
     }
     uint16_t source_bytes = 0;
-    bool partial = dec->in->operand_count == 4;
-    if (partial) source_bytes = emu_source(dec, operand_at(dec, 3), 32, EXACT);
+    bool partial = dec->in->operand_count == 4 + hints;
+    if (partial) source_bytes = copied_bytes(dec, operand_at(dec, 3), bytes);
     op *o = emu_emit(dec, OP_COPY_ASYNC);
     o->bytes = (uint8_t)bytes;
     o->vector = 1;

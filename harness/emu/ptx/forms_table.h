@@ -14,14 +14,17 @@
  */
 #define COMPARES "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
 #define COMPARABLE "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16"
-#define ORDER "weak|volatile|relaxed|acquire|release?"
+#define LOAD_ORDER "weak|volatile|relaxed|acquire? mmio?"
+#define STORE_ORDER "weak|volatile|relaxed|release? mmio?"
 #define SCOPE "cta|cluster|gpu|sys?"
 #define L1_HINT "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate?"
 #define L2_HINT "L2::evict_normal|L2::evict_first|L2::evict_last? L2::64B|L2::128B|L2::256B?"
+#define SHARED "shared|shared::cta"
+#define CACHE_HINT "L2::cache_hint?"
+#define ATOMIC_SPACES "global|" SHARED "?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
 #define LOAD_SPACES "global|shared|shared::cta|local|const|param|param::entry?"
 #define STORE_SPACES "global|shared|shared::cta|local|param|param::func?"
-#define SHARED "shared|shared::cta"
 
 #define INT(opcode, modifiers, operands, function) LANES_ROW("integer", opcode, modifiers, operands, "", function)
 #define BIT(opcode, modifiers, operands, function) LANES_ROW("logic", opcode, modifiers, operands, "", function)
@@ -215,8 +218,9 @@ ROW("compare", "not", "pred", "p, a", emu_decode_predicate, "")
 ROW("compare", "mov", "pred", "p, a", emu_decode_predicate, "")
 ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", emu_decode_move,
     "a: register, number, special register, variable; either side may be a vector that is packed or unpacked")
-ROW("move", "cvta", "to? global|shared|local|const|param u64", "d, a", emu_decode_address_convert, "")
-ROW("move", "isspacep", "global|shared|local|const", "p, a.64", emu_decode_is_space, "")
+ROW("move", "cvta", "to? global|shared|shared::cta|local|const|param|param::entry u64", "d, a",
+    emu_decode_address_convert, "")
+ROW("move", "isspacep", "global|shared|shared::cta|local|const|param|param::entry", "p, a.64", emu_decode_is_space, "")
 ROW("convert", "cvt", "u8|s8|u16|s16|u32|s32|u64|s64 u8|s8|u16|s16|u32|s32|u64|s64", "d, a", emu_decode_convert,
     "registers may be wider than the types")
 ROW("convert", "cvt", "rni|rzi|rmi|rpi ftz? u16|s16|u32|s32|u64|s64 f32|f64|f16", "d, a", emu_decode_convert,
@@ -232,31 +236,61 @@ ROW("convert", "cvt", "rz f16 f32", "d, a", emu_decode_convert, "")
 ROW("convert", "cvt", "rn|rz bf16 f32", "d, a", emu_decode_convert, "")
 ROW("convert", "cvt", "rn|rz relu? f16x2|bf16x2 f32", "d, a, b", emu_decode_convert, "a becomes the upper half")
 /* memory */
-ROW("memory", "ld", ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " v2|v4? " DATA,
-    "d, [a]", emu_decode_load, "d: a vector with v2 and v4; cache operators change nothing here")
+ROW("memory", "ld",
+    LOAD_ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
+    "d, [a], policy", emu_decode_load,
+    "d: a vector with v2 and v4; cache operators and hints change nothing here; policy with L2::cache_hint only")
 ROW("memory", "ldu", "global? v2|v4? " DATA, "d, [a]", emu_decode_load, "")
-ROW("memory", "st", ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " v2|v4? " DATA, "[a], b",
-    emu_decode_store, "")
-ROW("memory", "atom",
-    "relaxed|acquire|release|acq_rel? " SCOPE " global|" SHARED "? add|min|max|and|or|xor|exch|cas "
-    "b32|u32|s32|f32|b64|u64|s64",
-    "d, [a], b, c", emu_decode_atomic, "c with cas only; f32 with add only")
-ROW("memory", "red",
-    "relaxed|release? " SCOPE " global|" SHARED "? add|min|max|and|or|xor "
-    "b32|u32|s32|f32|b64|u64|s64",
-    "[a], b", emu_decode_reduction, "f32 with add only")
-ROW("memory", "prefetch", "global|local? L1|L2", "[a]", emu_decode_nothing, "does nothing")
-ROW("memory", "prefetchu", "L1", "[a]", emu_decode_nothing, "does nothing")
+ROW("memory", "st",
+    STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
+    "[a], b, policy", emu_decode_store, "likewise")
+#define ATOM(space, operations, note)                                                                                  \
+    ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " space " " operations, "d, [a], b, policy",     \
+        emu_decode_atomic, note)
+#define ATOM_AND_RED(space, operations, note)                                                                          \
+    ATOM(space, operations, note)                                                                                      \
+    ROW("memory", "red", "relaxed|release? " SCOPE " " space " " operations, "[a], b, policy", emu_decode_reduction,   \
+        note)
+ATOM_AND_RED(ATOMIC_SPACES, "add " CACHE_HINT " u32|s32|u64|f32|f64", "f32: subnormals are flushed in global memory")
+ATOM_AND_RED(ATOMIC_SPACES, "min|max " CACHE_HINT " u32|s32|u64|s64", "")
+ATOM_AND_RED(ATOMIC_SPACES, "and|or|xor " CACHE_HINT " b32|b64", "")
+ATOM_AND_RED(ATOMIC_SPACES, "inc|dec " CACHE_HINT " u32", "")
+ATOM_AND_RED(ATOMIC_SPACES, "add noftz " CACHE_HINT " f16|bf16|f16x2|bf16x2", "")
+ATOM_AND_RED("global?", "add " CACHE_HINT " v2|v4 f32", "each element by itself")
+ATOM_AND_RED("global?", "add|min|max noftz " CACHE_HINT " v2|v4 f16|bf16|f16x2|bf16x2", "likewise")
+ATOM(ATOMIC_SPACES, "exch " CACHE_HINT " b32|b64|b128", "")
+ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " ATOMIC_SPACES " cas b16|b32|b64|b128",
+    "d, [a], b, c", emu_decode_atomic, "")
+#undef ATOM
+#undef ATOM_AND_RED
+ROW("memory", "prefetch", "global|local? L1|L2", "[a]", emu_decode_prefetch, "does nothing")
+ROW("memory", "prefetch", "global L2::evict_last|L2::evict_normal", "[a]", emu_decode_prefetch, "likewise")
+ROW("memory", "prefetchu", "L1", "[a]", emu_decode_prefetch, "likewise")
+ROW("memory", "applypriority", "global? L2::evict_normal", "[a], 128", emu_decode_cache_line, "the address is checked")
+ROW("memory", "discard", "global? L2", "[a], 128", emu_decode_cache_line, "likewise; the data stays")
+ROW("memory", "createpolicy",
+    "fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
+    "L2::evict_first|L2::evict_unchanged? b64",
+    "d, fraction", emu_decode_policy, "0, which cache hints ignore; fraction may be absent")
+ROW("memory", "createpolicy",
+    "range global? L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
+    "L2::evict_first|L2::evict_unchanged? b64",
+    "d, [a], primary, total", emu_decode_policy, "likewise")
+ROW("memory", "createpolicy", "cvt L2 b64", "d, a", emu_decode_policy, "likewise")
 ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "{d, ...}, [a]", emu_decode_ldmatrix,
     "")
+ROW("ldmatrix", "stmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "[a], {b, ...}", emu_decode_stmatrix,
+    "")
+ROW("ldmatrix", "movmatrix", "sync aligned m8n8 trans b16", "d, a", emu_decode_movmatrix, "")
 ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 f16 f16 f32", "{d0..3}, {a}, {b}, {c0..3}", emu_decode_mma,
     "one sum of exact terms, cut as on an H200")
 ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d0..3}, {a}, {b}, {c0..3}",
     emu_decode_mma, "likewise")
 /* asynchronous copies */
-ROW("cp.async", "cp", "async ca|cg shared|shared::cta global L2::64B|L2::128B|L2::256B?",
-    "[d], [a], bytes, source-bytes", emu_decode_copy_async,
-    "bytes 4, 8 or 16 (cg: 16); source-bytes may be absent; the rest is filled with zeros")
+ROW("cp.async", "cp", "async ca|cg shared|shared::cta global " CACHE_HINT " L2::64B|L2::128B|L2::256B?",
+    "[d], [a], bytes, source-bytes, policy", emu_decode_copy_async,
+    "bytes 4, 8 or 16 (cg: 16); source-bytes may be absent, or a predicate that makes them 0; the rest is filled with "
+    "zeros")
 ROW("cp.async", "cp", "async commit_group", "", emu_decode_copy_commit, "")
 ROW("cp.async", "cp", "async wait_group", "n", emu_decode_copy_wait, "copies land here, as late as allowed")
 ROW("cp.async", "cp", "async wait_all", "", emu_decode_copy_wait, "")
@@ -287,8 +321,9 @@ ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire? cta? shared|shared::cta
 ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire? cta? shared|shared::cta? b64", "p, [a], parity",
     emu_decode_mbarrier_wait, "likewise")
 ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
-ROW("fence", "fence", "sc|acq_rel? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
-ROW("fence", "fence", "proxy async", "", emu_decode_nothing, "likewise")
+ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
+ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
+ROW("fence", "fence", "proxy async global|shared::cta?", "", emu_decode_nothing, "likewise")
 /* control */
 ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
 ROW("control", "ret", "uni?", "", emu_decode_exit, "")
@@ -300,7 +335,10 @@ ROW("control", "call", "uni?", "(d), function, (a, ...)", emu_decode_call, "vpri
 
 #undef COMPARES
 #undef COMPARABLE
-#undef ORDER
+#undef LOAD_ORDER
+#undef STORE_ORDER
+#undef CACHE_HINT
+#undef ATOMIC_SPACES
 #undef SCOPE
 #undef L1_HINT
 #undef L2_HINT

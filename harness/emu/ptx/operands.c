@@ -4,9 +4,13 @@
 #include "declarations.h"
 
 static bool parse_special(parser *p, const token *name, operand *out) {
-    char text[32];
+    char text[40];
     token part = {0};
-    if (name->length > 20) return false;
+    if (name->length > 30) return false;
+    if (name->prefix == 7 && !memcmp(name->begin, "%envreg", 7) && name->value < 32) { /* the driver's: none here */
+        *out = (operand){.kind = OPERAND_INTEGER, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
+        return true;
+    }
     if (now(p)->kind == TOKEN_DIRECTIVE && now(p)->length == 2 && now(p)->begin == name->begin + name->length)
         part = *now(p);
     snprintf(text, sizeof text, "%.*s%.*s", (int)name->length, name->begin, (int)part.length,

@@ -32,12 +32,42 @@ bool emu_same_line(const entry *code, uint32_t a, uint32_t b) {
     return x->line == y->line && x->file == y->file;
 }
 
-static const char *const special_names[SPECIAL_COUNT] = {
-    "%tid.x",          "%tid.y",       "%tid.z",   "%ntid.x",      "%ntid.y",      "%ntid.z",
-    "%ctaid.x",        "%ctaid.y",     "%ctaid.z", "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
-    "%laneid",         "%warpid",      "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt",
-    "%lanemask_ge",    "%lanemask_gt", "%smid",    "%nsmid",       "%gridid",      "%dynamic_smem_size",
-    "%total_smem_size"};
+static const char *const special_names[SPECIAL_COUNT] = {"%tid.x",
+                                                         "%tid.y",
+                                                         "%tid.z",
+                                                         "%ntid.x",
+                                                         "%ntid.y",
+                                                         "%ntid.z",
+                                                         "%ctaid.x",
+                                                         "%ctaid.y",
+                                                         "%ctaid.z",
+                                                         "%nctaid.x",
+                                                         "%nctaid.y",
+                                                         "%nctaid.z",
+                                                         "%laneid",
+                                                         "%warpid",
+                                                         "%nwarpid",
+                                                         "%lanemask_eq",
+                                                         "%lanemask_le",
+                                                         "%lanemask_lt",
+                                                         "%lanemask_ge",
+                                                         "%lanemask_gt",
+                                                         "%smid",
+                                                         "%nsmid",
+                                                         "%gridid",
+                                                         "%dynamic_smem_size",
+                                                         "%total_smem_size",
+                                                         "%clock",
+                                                         "%clock_hi",
+                                                         "%clock64",
+                                                         "%globaltimer",
+                                                         "%globaltimer_lo",
+                                                         "%globaltimer_hi",
+                                                         "%reserved_smem_offset_begin",
+                                                         "%reserved_smem_offset_end",
+                                                         "%reserved_smem_offset_cap",
+                                                         "%reserved_smem_offset_0",
+                                                         "%reserved_smem_offset_1"};
 
 const char *emu_special_name(special_register which) {
     return special_names[which];

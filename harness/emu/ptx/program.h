@@ -69,6 +69,19 @@ typedef enum special_register {
     SPECIAL_GRIDID,
     SPECIAL_DYNAMIC_SHARED,
     SPECIAL_TOTAL_SHARED,
+    /* those that change while a warp runs: see OP_CLOCK */
+    SPECIAL_CLOCK,
+    SPECIAL_CLOCK_HI,
+    SPECIAL_CLOCK64,
+    SPECIAL_GLOBALTIMER,
+    SPECIAL_GLOBALTIMER_LO,
+    SPECIAL_GLOBALTIMER_HI,
+    /* constants of an entry: addresses in the memory that it keeps for the driver */
+    SPECIAL_RESERVED_BEGIN,
+    SPECIAL_RESERVED_END,
+    SPECIAL_RESERVED_CAP,
+    SPECIAL_RESERVED_0,
+    SPECIAL_RESERVED_1,
     SPECIAL_COUNT
 } special_register;
 
@@ -142,6 +155,10 @@ typedef enum op_kind {
     OP_MBARRIER_ARRIVE,
     OP_MBARRIER_WAIT,
     OP_MBARRIER_INVALIDATE,
+    OP_STMATRIX,
+    OP_MOVMATRIX,
+    OP_CLOCK,   /* r[0] = the special register `detail` */
+    OP_ADDRESS, /* an address that must be good, and nothing else */
     OP_NOTHING
 } op_kind;
 
@@ -171,8 +188,8 @@ typedef struct op {
     uint16_t p[3];            /* predicates, NO_PREDICATE where absent: p[0] is written, p[2] read; p[1] see op_kind */
     uint16_t r[MAX_OPERANDS]; /* virtual registers until flow.c gives slots */
     uint32_t instruction;
-    int32_t target, join; /* branch: op indexes; join -1 for none */
-    int64_t immediate;    /* offset of an address, shape of an mma, ... */
+    int32_t target, join; /* branch: op indexes; join -1 for none; atomic: target is an atomic_numbers */
+    int64_t immediate;    /* offset of an address, ... */
 } op;
 
 enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
@@ -191,8 +208,11 @@ enum atomic_operation {
     ATOMIC_XOR,
     ATOMIC_EXCH,
     ATOMIC_CAS,
-    ATOMIC_FLOAT_ADD
+    ATOMIC_INC,
+    ATOMIC_DEC
 };
+/* What an atomic adds or compares; pairs are two in a register. */
+enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
 enum call_target { CALL_PRINTF, CALL_ASSERT };
 
 /* ---- entries and modules ---- */

@@ -10,6 +10,7 @@ import pytest
 from support.emulation import ROOT, Batch
 from support.forms import missing, read_forms
 from vectors.opcodes import CASES, FIRST
+from vectors.opcodes_atomic import cell_cases, hint_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
 from vectors.opcodes_integer import integer_cases, logic_cases
@@ -24,6 +25,8 @@ GROUPS = (
     float_cases,
     data_cases,
     atomic_cases,
+    cell_cases,
+    hint_cases,
     shuffle_cases,
     vote_cases,
     matrix_cases,
@@ -58,6 +61,7 @@ ELSEWHERE = {
     "ret": "uni changes nothing",
     "ldu": "as ld",
     "fence proxy async": "needs sm_90",
+    "fence sc|acq_rel|acquire|release?": "acquire and release need PTX 8.6",
     "cvta": "param: no address of a parameter is taken",
     "ld": "L2 eviction needs sm_100, release is no order of a load",
     "st": "hints of other architectures; param: calls",

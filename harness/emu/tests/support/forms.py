@@ -23,7 +23,7 @@ class Form:
     operands: str
 
     def match(self, pieces: list[str]) -> list[tuple[int, str]] | None:
-        """(token, alternative) of each modifier, or None. In any order but that of types, as in forms.c for legal PTX."""
+        """(token, alternative) of each modifier, or None. Types keep their order, as in forms.c for legal PTX."""
         if pieces[0] != self.opcode:
             return None
         used: dict[int, str] = {}
@@ -61,14 +61,19 @@ def opcodes(text: str) -> set[str]:
     }
 
 
+# Tokens that mean the same in all rows of an opcode: one row with each of their words will do.
+COMMON = ("relaxed|", "cta|cluster|", "shared|shared::cta", "global|shared|", "L2::cache_hint")
+
+
 def missing(table: Iterable[Form], text: str) -> list[str]:
-    """What no instruction uses: whole rows, and single alternatives of a row."""
+    """What no instruction uses: whole rows, and single alternatives of a row, or of all rows where they are common."""
     rows = list(table)
+
+    def place(row: Form, token: str) -> tuple[str, str]:
+        return (row.opcode if token.startswith(COMMON) else str(row)), token
+
     unused = {
-        (row, index, word)
-        for row in rows
-        for index, token in enumerate(row.tokens)
-        for word in token.rstrip("?").split("|")
+        (place(row, token), word) for row in rows for token in row.tokens for word in token.rstrip("?").split("|")
     }
     unused_rows = set(rows)
     for opcode in opcodes(text):
@@ -76,12 +81,13 @@ def missing(table: Iterable[Form], text: str) -> list[str]:
             used = row.match(opcode.split("."))
             if used is not None:
                 unused_rows.discard(row)
-                unused -= {(row, index, word) for index, word in used}
+                unused -= {(place(row, row.tokens[index]), word) for index, word in used}
                 break
-    partly: dict[tuple[Form, int], list[str]] = {}
-    for row, index, word in unused:
-        if row not in unused_rows:
-            partly.setdefault((row, index), []).append(word)
-    return sorted([f"{row}: all of it" for row in unused_rows]) + sorted(
-        f"{row}: {'|'.join(sorted(words))}" for (row, _), words in partly.items()
+    whole = {str(row) for row in unused_rows}
+    partly: dict[str, list[str]] = {}
+    for (where, token), word in unused:
+        if where not in whole:
+            partly.setdefault(f"{where} ({token})", []).append(word)
+    return sorted([f"{row}: all of it" for row in whole]) + sorted(
+        f"{where}: {'|'.join(sorted(words))}" for where, words in partly.items()
     )

@@ -199,12 +199,19 @@ def more_memory_cases(data: Array) -> None:
     code = ".reg .b64 %p;\nld.param::entry.u64 %p, [out];\nsub.s64 %p, %p, %out;\ncvt.u32.u64 %d, %p;"
     CASES.append(Case("ld.param::entry", code, {}, {"d": np.zeros(SIZE, np.uint32)}))
     spaces = {"global": "board", "shared": "smem", "const": "table", "local": "cell"}
-    for name, space in itertools.product(spaces, spaces):
+    for name, space in itertools.product(spaces, [*spaces, "shared::cta", "param", "param::entry"]):
         code = (
             ".local .align 4 .b8 cell[4];\n.reg .b64 %p;\n.reg .pred %q;\n"
             f"mov.u64 %p, {spaces[name]};\ncvta.{name}.u64 %p, %p;\nisspacep.{space} %q, %p;\nselp.u32 %d, 1, 0, %q;"
         )
-        CASES.append(Case(f"isspacep.{space} of {name}", code, {}, {"d": np.full(SIZE, name == space, np.uint32)}))
+        CASES.append(
+            Case(
+                f"isspacep.{space} of {name}",
+                code,
+                {},
+                {"d": np.full(SIZE, name == space.removesuffix("::cta"), np.uint32)},
+            )
+        )
     for space in ("global", "const"):
         code = (
             f".reg .b64 %p, %q;\nmov.u64 %p, {spaces[space]};\ncvta.{space}.u64 %q, %p;\ncvta.to.{space}.u64 %q, %q;\n"

@@ -142,12 +142,40 @@ def matrix_cases() -> None:
             pair = matrix.reshape(-1, 32, 2).astype(np.uint32)  # lane l holds row l/4, columns 2(l%4) and the next
             fragments.append((pair[:, :, 0] | pair[:, :, 1] << 16).ravel())
         CASES.append(Case(f"ldmatrix.x{count}{trans}", code, inputs, dict(zip("defg", fragments, strict=False))))
+    store_matrix_cases(words)
     for seed, form in enumerate(tensor_core.FORMS):
         registers = tensor_core.random_registers(form, SIZE // 32, seed)
         outputs = tensor_core.spread(tensor_core.fused_sums(form, registers))
         for name, in_place in (("", False), (" in place", True)):
             code = tensor_core.instruction(form, in_place)
             CASES.append(Case(f"mma.{form}{name}", code, registers, outputs))
+
+
+def store_matrix_cases(words: Array) -> None:
+    """stmatrix is the inverse of ldmatrix: a lane reads back the 16 bytes of its row."""
+    inputs = {"a": words, "b": np.roll(words, 1), "c": np.roll(words, 2), "h": np.roll(words, 3)}
+    halves = np.stack(list(inputs.values())).view(np.uint16).reshape(4, -1, 32, 2)  # [matrix, warp, lane, half]
+    for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
+        names = ", ".join(f"%{x}" for x in "abch"[:count])
+        space, address = [(".shared", "%s"), (".shared::cta", "%s"), ("", "%p")][count // 2]
+        code = (
+            ".reg .b32 %s, %x, %own;\n.reg .b64 %p;\nmov.u32 %s, smem;\nshr.u32 %x, %t, 5;\n"
+            "mad.lo.s32 %s, %x, 512, %s;\nmad.lo.s32 %own, %lane, 16, %s;\n"
+            "st.shared.v4.u32 [%own], {0, 0, 0, 0};\nbar.warp.sync -1;\n"
+            "mad.lo.s32 %x, %lane, 5, 3;\nand.b32 %x, %x, 31;\nmad.lo.s32 %x, %x, 16, %s;\ncvt.u64.u32 %p, %x;\n"
+            f"cvta.shared.u64 %p, %p;\nmov.u32 %s, %x;\nstmatrix.sync.aligned.x{count}{trans}.m8n8{space}.b16 "
+            f"[{address}], {{{names}}};\nbar.warp.sync -1;\nld.shared.v4.u32 {{%d, %e, %f, %g}}, [%own];\nbar.sync 0;"
+        )
+        rows = np.zeros((SIZE // 32, 32, 8), np.uint16)
+        for i in range(count):
+            matrix = halves[i].reshape(-1, 8, 8)
+            rows[:, (np.arange(8 * i, 8 * i + 8) * 5 + 3) % 32] = matrix.transpose(0, 2, 1) if trans else matrix
+        out = rows.reshape(-1, 8).copy().view(np.uint32)
+        CASES.append(
+            Case(f"stmatrix.x{count}{trans}", code, inputs, {x: out[:, i].copy() for i, x in enumerate("defg")})
+        )
+    turned = halves[0].reshape(-1, 8, 8).transpose(0, 2, 1).copy().view(np.uint32).ravel()
+    CASES.append(Case("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;", {"a": words}, {"d": turned}))
 
 
 def copy_cases() -> None:
@@ -182,6 +210,18 @@ def copy_cases() -> None:
                     {"d": result[:, 0].copy(), "e": result[:, 1].copy(), "f": result[:, 3].copy()},
                 )
             )
+    # a predicate that is true ignores the source, and a policy changes nothing
+    for p, negated in (("%p", False), ("!%p", True)):
+        code = (
+            ".reg .b32 %s;\n.reg .b64 %q, %h;\n.reg .pred %p;\nmov.u32 %s, smem;\nmad.lo.s32 %s, %t, 4, %s;\n"
+            "mad.wide.u32 %q, %i, 4, %in;\nsetp.lt.u32 %p, %lane, 9;\ncreatepolicy.fractional.L2::evict_first.b64 %h;\n"
+            f"cp.async.ca.shared.global [%s], [%q], 4, {p};\ncp.async.wait_all;\nld.shared.u32 %d, [%s];\n"
+            "cp.async.ca.shared.global.L2::cache_hint [%s], [%q], 4, 4, %h;\ncp.async.wait_all;\n"
+            "ld.shared.u32 %e, [%s];\nbar.sync 0;"
+        )
+        ignored = (np.arange(SIZE) % 32 < 9) != negated
+        want = {"d": np.where(ignored, 0, first).astype(np.uint32), "e": first}
+        CASES.append(Case(f"cp.async with {p}", code, {}, want))
     for i, op in enumerate(("ca.shared.global.L2::64B", "cg.shared::cta.global.L2::128B", "cg.shared.global.L2::256B")):
         code = (
             ".reg .b32 %s, %n;\n.reg .b64 %p;\nmov.u32 %s, smem;\nmad.lo.s32 %s, %t, 16, %s;\n"
