@@ -10,7 +10,7 @@
  *
  * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
- * write.
+ * write. With vector clocks it remembers for each warp which lanes read last.
  */
 #include "../machine/checks.h"
 
@@ -42,8 +42,7 @@ bool emu_shadow_create(machine *m) {
     size_t threads = (size_t)m->warp_count * LANES;
     m->clocks = malloc(threads * threads * sizeof *m->clocks);
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
-    m->warp_readers = malloc((size_t)m->cell_count * m->warp_count);
-    bool complete = m->clocks && m->warp_reads && m->warp_readers;
+    bool complete = m->clocks && m->warp_reads;
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
@@ -56,7 +55,6 @@ void emu_shadow_free(machine *m) {
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
-    free(m->warp_readers);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         free(m->mbarriers[i].arriving);
@@ -181,9 +179,10 @@ static void slow_read(machine *m, const warp *w, int lane, uint32_t address, sha
 
 static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
     if (m->warp_reads) {
-        size_t of_warp = (size_t)index * m->warp_count + (uint32_t)w->index;
-        m->warp_reads[of_warp] = w->clock;
-        m->warp_readers[of_warp] = (uint8_t)(who_thread(who) % LANES);
+        warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index];
+        const uint32_t self = 1u << who_thread(who) % LANES;
+        last->lanes = last->time == w->clock ? last->lanes | self : self;
+        last->time = w->clock;
     }
     if (cell->read_time <= m->base) {
         cell->read_who = who;
@@ -218,22 +217,28 @@ void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint
 
 /* ---- writes ---- */
 
-static bool reads_ordered(const machine *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
-    if (cell->read_time <= m->base) return true;
+enum { ALL_ORDERED = -1 };
+
+/* The thread of a read that nothing orders before this write, or ALL_ORDERED. Without clocks of the threads it is the
+ * last reader. */
+static int unordered_reader(const machine *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
     uint32_t who = cell->read_who, thread = who_thread(who);
-    bool same_warp = thread / LANES == (uint32_t)w->index;
-    if (same_warp && !(who & WHO_MANY_WARPS)) {
-        if (cell->read_time <= w->synced) return true;
-        return !(who & WHO_MANY_LANES) && (ordered(m, w, lane, thread, cell->read_time));
+    if (cell->read_time <= m->base) return ALL_ORDERED;
+    if (!m->clocks) {
+        bool same_warp = thread / LANES == (uint32_t)w->index && !(who & WHO_MANY_WARPS);
+        if (same_warp && cell->read_time <= w->synced) return ALL_ORDERED;
+        return same_warp && thread == (uint32_t)(w->index * LANES + lane) && !(who & WHO_MANY_LANES) ? ALL_ORDERED
+                                                                                                     : (int)thread;
     }
-    if (!m->clocks) return false;
-    /* of each warp the last read: where that is ordered, so are the lanes that read before it, or they go unseen */
+    /* of each warp the lanes that read last: what earlier readers did goes unseen */
     for (uint32_t other = 0; other < m->warp_count; other++) {
-        size_t of_warp = (size_t)index * m->warp_count + other;
-        uint32_t stamp = m->warp_reads[of_warp];
-        if (stamp && !ordered(m, w, lane, other * LANES + m->warp_readers[of_warp], stamp)) return false;
+        const warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + other];
+        for (uint32_t lanes = last->time > m->base ? last->lanes : 0; lanes; lanes &= lanes - 1) {
+            thread = other * LANES + (uint32_t)first_lane(lanes);
+            if (!ordered(m, w, lane, thread, last->time)) return (int)thread;
+        }
     }
-    return true;
+    return ALL_ORDERED;
 }
 
 /* Whether two lanes of one instruction write the same value, which leaves no doubt about the result. */
@@ -280,9 +285,10 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                 report_race(m, w, lane, at, cell->write_who, false, "writes", "wrote");
             }
         }
-        if (cell->read_time > m->base && !reads_ordered(m, w, lane, cell, i)) {
-            report_race(m, w, lane, at, cell->read_who, cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes",
-                        "read");
+        int reader = cell->read_time > m->base ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
+        if (reader != ALL_ORDERED) {
+            report_race(m, w, lane, at, who_instruction(cell->read_who) | (uint32_t)reader << WHO_THREAD_SHIFT,
+                        cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes", "read");
             cell->read_time = 0; /* once is enough */
         }
         /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */

@@ -108,6 +108,11 @@ typedef struct shadow_cell {
     uint32_t read_who;
 } shadow_cell;
 
+/* The last read of a cell by a warp, and by which of its lanes. */
+typedef struct warp_read {
+    uint32_t time, lanes;
+} warp_read;
+
 #define TIME_IN_FLIGHT 0xffffffffu
 #define TIME_NEVER 0xfffffffeu
 
@@ -164,10 +169,9 @@ typedef struct machine {
     bool checks;
     shadow_cell *cells;
     uint32_t cell_shift, cell_count;
-    uint32_t now, base;   /* time; accesses stamped up to base are ordered for all */
-    uint32_t *clocks;     /* [threads][threads] where the entry needs them, else NULL */
-    uint32_t *warp_reads; /* [cells][warps], likewise: the last read by each warp, and by which of its lanes */
-    uint8_t *warp_readers;
+    uint32_t now, base;    /* time; accesses stamped up to base are ordered for all */
+    uint32_t *clocks;      /* [threads][threads] where the entry needs them, else NULL */
+    warp_read *warp_reads; /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;

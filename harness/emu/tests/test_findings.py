@@ -74,6 +74,24 @@ mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
 st.shared.u32 [%a+64], 1;
 end:"""
 )
+# All lanes of a warp read one word and arrive at an mbarrier; lane 0 waits for ARRIVALS of them and writes the word.
+READ_TOGETHER = (
+    MBARRIER
+    + """.reg .b32 %x;
+.reg .pred %last;
+@%q mbarrier.init.shared.b64 [%s], ARRIVALS;
+@%q st.shared.u32 [%s+64], 0;
+bar.sync 0;
+.loc 1 11 0
+ld.shared.u32 %x, [%s+64];
+setp.lt.u32 %last, %t, ARRIVALS;
+@%last mbarrier.arrive.shared.b64 %state, [%s];
+wait:
+mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
+@!%done bra wait;
+.loc 1 13 0
+@%q st.shared.u32 [%s+64], 1;"""
+)
 
 DEFECTS = [
     Defect(
@@ -123,6 +141,14 @@ DEFECTS = [
         HANDED_OVER.replace("SYNC", ""),
         HANDED_OVER.replace("SYNC", "bar.warp.sync 0xffffffff;"),
         ["lesson.cu:11", "lesson.cu:13", "warp 0", "warp 1"],
+    ),
+    Defect(
+        "race",
+        "a lane that reads with its warp and does not arrive",
+        READ_TOGETHER.replace("ARRIVALS", "31"),
+        READ_TOGETHER.replace("ARRIVALS", "32"),
+        ["lesson.cu:11", "lesson.cu:13", "lane 31"],
+        block=32,
     ),
     Defect(
         "async-in-flight",
