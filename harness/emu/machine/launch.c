@@ -143,6 +143,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->pc = 0;
     w->join = -1;
     w->depth = 0;
+    w->split = w->forced = w->held = false;
+    w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
     w->poll_failed = w->poll_answers = false;
     w->clock = 1;

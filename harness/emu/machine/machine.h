@@ -13,9 +13,18 @@
 
 #include <stdatomic.h>
 
+typedef enum path_state {
+    PATH_RUNS,
+    PATH_WAITS, /* for other lanes of the warp */
+    PATH_SLEEPS /* until an mbarrier is complete */
+} path_state;
+
+/* Lanes that run together. Where a warp is split the paths are disjoint and without joins, see paths.c. */
 typedef struct path {
     int32_t pc, join;
     uint32_t mask;
+    path_state state;
+    uint32_t turns, wanted; /* see warp */
 } path;
 
 typedef enum warp_state {
@@ -53,6 +62,12 @@ typedef struct warp {
     uint32_t active, exited, present; /* lanes; present: those the block has */
     path *stack;
     int depth;
+    bool split;      /* the stack is a list of paths, each of which may run */
+    bool forced;     /* the path at work waits in vain: its next op runs with the lanes that are there */
+    bool held;       /* the last op did not run, as its lanes wait for others */
+    uint32_t spins;  /* turns of loops that may wait for other lanes, since lanes parted last */
+    uint32_t turns;  /* that the path at work had since the warp was split */
+    uint32_t wanted; /* lanes that it has waited for since it came to an instruction with a member mask */
     int index;
     warp_state state;
     uint32_t barrier_id;
@@ -234,6 +249,8 @@ void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_vote(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask);
+/* That lanes `wanted` do not come to where lanes `mask` are. */
+void emu_report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t mask);
 void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
 void emu_barriers_after_exit(machine *m);

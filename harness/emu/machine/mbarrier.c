@@ -2,7 +2,7 @@
  *
  * A state token is the number of the phase at arrival. Parity P waits for the completion of the phase of that parity.
  */
-#include "checks.h"
+#include "paths.h"
 
 #include <string.h>
 
@@ -99,7 +99,8 @@ void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         bool waits = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
-        if (waits && w->mbarrier_address == bar->address) w->state = WARP_READY;
+        if (waits && (w->split || w->mbarrier_address == bar->address)) w->state = WARP_READY;
+        emu_wake_paths(w);
     }
 }
 

@@ -1,9 +1,10 @@
 /* warp.c - one warp runs: guards, lanes, divergence.
  *
  * At a branch that parts the lanes, one side runs on and the other is put on a stack; both run up to the JOIN mark of
- * the branch, where the whole group goes on together. The stack entry below the two sides holds that group.
+ * the branch, where the whole group goes on together. The stack entry below the two sides holds that group. Lanes that
+ * need each other before they come to the mark split the warp: see paths.c.
  */
-#include "checks.h"
+#include "paths.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,11 +17,12 @@ static const uint32_t lane_bit[LANES] = {
 /* ---- divergence ---- */
 
 static void push_path(warp *w, int32_t pc, int32_t join, uint32_t mask) {
-    w->stack[w->depth++] = (path){pc, join, mask};
+    w->stack[w->depth++] = (path){.pc = pc, .join = join, .mask = mask};
 }
 
 /* The next path on the stack that still has lanes; without one the warp is done. */
 static void pop_path(warp *w) {
+    w->spins = 0;
     while (w->depth) {
         path next = w->stack[--w->depth];
         next.mask &= ~w->exited;
@@ -34,18 +36,30 @@ static void pop_path(warp *w) {
     w->state = WARP_DONE;
 }
 
+/* In a split warp both sides are paths like the others. */
+static void part_split(machine *m, warp *w, const op *o, uint32_t taken) {
+    w->stack[w->depth++] = (path){.pc = o->target, .join = -1, .mask = taken, .turns = w->turns};
+    w->active &= ~taken;
+    emu_next_path(m, w, PATH_RUNS);
+}
+
 static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
     uint32_t stays = w->active & ~taken;
     int32_t next = w->pc;
     if (!taken) return;
     if (!stays) {
         w->pc = o->target;
+        if (w->depth && (w->split || o->detail == BRANCH_MAY_SPIN)) emu_take_turns(m, w);
+        return;
+    }
+    if (w->split) {
+        part_split(m, w, o, taken);
         return;
     }
     if (w->join != o->join && o->join >= 0) push_path(w, o->join, w->join, w->active);
     bool same_group = o->join < 0;
     int32_t join = same_group ? w->join : o->join;
-    path sides[2] = {{next, join, stays}, {o->target, join, taken}};
+    path sides[2] = {{.pc = next, .join = join, .mask = stays}, {.pc = o->target, .join = join, .mask = taken}};
     int first = m->launch->schedule && (m->random >> 33 & 1) ? 1 : 0;
     if (!same_group && sides[first].pc == o->join) first = 1 - first;
     const path *runs = &sides[first], *waits = &sides[1 - first];
@@ -58,6 +72,10 @@ static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
 static void leave(machine *m, warp *w, uint32_t mask) {
     w->exited |= mask;
     w->active &= ~mask;
+    for (int i = 0; w->split && i < w->depth; i++) { /* those that waited for these lanes look again */
+        if (w->stack[i].state == PATH_WAITS) w->stack[i].state = PATH_RUNS;
+    }
+    if (!w->active && w->split) emu_next_path(m, w, PATH_RUNS);
     if (!w->active) pop_path(w);
     if (w->state == WARP_DONE) emu_barriers_after_exit(m);
 }
@@ -262,19 +280,19 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_copy_arrive(m, w, o, mask);
         break;
     case OP_BARRIER:
-        emu_exec_barrier(m, w, o, mask);
+        if (mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_barrier(m, w, o, mask);
         break;
     case OP_WARP_BARRIER:
-        emu_exec_warp_barrier(m, w, o, mask);
+        emu_run_members(m, w, o, mask, 0, emu_exec_warp_barrier);
         break;
     case OP_VOTE:
-        emu_exec_vote(m, w, o, mask);
+        emu_run_members(m, w, o, mask, o->dests, emu_exec_vote);
         break;
     case OP_REDUX:
-        emu_exec_redux(m, w, o, mask);
+        emu_run_members(m, w, o, mask, 2, emu_exec_redux);
         break;
     case OP_MATCH:
-        emu_exec_match(m, w, o, mask);
+        emu_run_members(m, w, o, mask, 2, emu_exec_match);
         break;
     case OP_MBARRIER_INIT:
         emu_exec_mbarrier_init(m, w, o, mask);
@@ -284,6 +302,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_MBARRIER_WAIT:
         emu_exec_mbarrier_wait(m, w, o, mask);
+        if (w->state != WARP_READY) emu_path_sleeps(m, w);
         break;
     case OP_MBARRIER_INVALIDATE:
         emu_exec_mbarrier_invalidate(m, w, o, mask);
@@ -326,9 +345,10 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_store(m, w, o, mask);
         break;
     case OP_LDMATRIX:
-        emu_exec_ldmatrix(m, w, o, mask);
+        if (mask == ALL_LANES || !emu_hold_lanes(m, w, o, mask)) emu_exec_ldmatrix(m, w, o, mask);
         break;
     case OP_MMA:
+        if (mask != ALL_LANES && emu_hold_lanes(m, w, o, mask)) break;
         emu_check_all_lanes(m, w, mask);
         emu_exec_mma(w, o, mask);
         break;
@@ -342,7 +362,7 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_copy_wait(m, w, o, mask);
         break;
     case OP_SHUFFLE:
-        emu_exec_shuffle(m, w, o, mask);
+        emu_run_members(m, w, o, mask, 4, emu_exec_shuffle);
         break;
     default:
         run_other(m, w, o, mask);
@@ -365,7 +385,10 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
     while (w->state == WARP_READY && !m->faulted) {
         const op *o = &ops[w->pc++];
         if (o->kind == OP_JOIN) {
-            if (w->pc - 1 == w->join) pop_path(w);
+            if (w->split)
+                emu_next_path(m, w, PATH_RUNS);
+            else if (w->pc - 1 == w->join)
+                pop_path(w);
             continue;
         }
         uint32_t mask = lanes_on(m, w, o);
@@ -388,7 +411,8 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         if (o->flags & FLAG_TRACKED && m->checks) track_registers(m, w, o, mask);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
-        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING; /* else it is tried again */
+        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && !w->held; /* else it is tried again */
+        w->held = false;
         if (traced && ran) {
             m->traced++;
             emu_trace_op(m, w, o, mask);

@@ -357,6 +357,7 @@ void emu_decode_barrier(decoder *dec, const form_match *match) {
     int count = first + 1 < last ? emu_source(dec, operand_at(dec, first + 1), 32, EXACT) : -1;
     op *o = emu_emit(dec, OP_BARRIER);
     o->detail = arrive ? BARRIER_ARRIVE : BARRIER_SYNC;
+    o->vector = !strcmp(dec->in->opcode->pieces[0], "barrier") && !emu_chose(match, "aligned");
     if (red) {
         o->detail = popcount ? BARRIER_RED_POPC : emu_chose(match, "and") ? BARRIER_RED_AND : BARRIER_RED_OR;
         if (popcount)

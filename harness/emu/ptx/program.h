@@ -183,7 +183,7 @@ typedef struct op {
     uint8_t kind, flags;
     uint8_t dests, sources;   /* r[0 .. dests) are written, the next sources are read */
     uint8_t space, detail;    /* state_space; meaning by kind (enums below) */
-    uint8_t bytes, vector;    /* memory: bytes of an element, elements */
+    uint8_t bytes, vector;    /* memory: bytes of an element, elements; vector of a barrier: 1 without .aligned */
     uint16_t guard;           /* predicate or NO_PREDICATE */
     uint16_t p[3];            /* predicates, NO_PREDICATE where absent: p[0] is written, p[2] read; p[1] see op_kind */
     uint16_t r[MAX_OPERANDS]; /* virtual registers until flow.c gives slots */
@@ -213,6 +213,7 @@ enum atomic_operation {
 };
 /* What an atomic adds or compares; pairs are two in a register. */
 enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
+enum branch_detail { BRANCH_MAY_SPIN = 1 /* back to where a loop begins that may wait for other threads */ };
 enum call_target { CALL_PRINTF, CALL_ASSERT };
 
 /* ---- entries and modules ---- */

@@ -1,0 +1,213 @@
+"""Lanes of a warp that have parted wait for the others where an instruction needs them, and none of them starves."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.emulation import POINTERS, ROOT, Array, entry, ptxrun
+
+SOURCE = Path(__file__).resolve().parent / "support/kernels/threaded.cu"
+NVCC = ROOT / ".venv/toolkit/bin/nvcc"
+SEEDS = range(21)  # of --schedule
+LANES = np.arange(32)
+START = """.reg .b32 %t, %m, %x, %y, %n, %r;
+.reg .b64 %out, %in, %own;
+.reg .pred %p, %q;
+ld.param.u64 %in, [a];
+ld.param.u64 %out, [b];
+mov.u32 %t, %tid.x;
+mad.wide.u32 %own, %t, 4, %out;
+"""
+# mask of the half that a lane belongs to
+HALVES = START + "setp.lt.u32 %p, %t, 16;\nselp.b32 %m, 0xffff, 0xffff0000, %p;\n"
+
+
+def run(ptx: Path, folder: Path, seed: int, block: int = 32, *options: object) -> tuple[int, str, Array]:
+    """Arguments: a buffer of 32 zeros, an output with one u32 a thread."""
+    done = ptxrun(
+        ptx, "--block", block, "--arg", "buf:u32:32", "--arg", f"out:u32:{block}", "--dump", f"1={folder / 'out.bin'}",
+        "--schedule", seed, *options,
+    )  # fmt: skip
+    return done.returncode, done.stderr, np.fromfile(folder / "out.bin", np.uint32)
+
+
+def save(body: str, folder: Path, directives: str = "") -> Path:
+    ptx = folder / "test.ptx"
+    ptx.write_text(entry(body, POINTERS, directives=directives))
+    return ptx
+
+
+@dataclass(frozen=True)
+class Right:
+    """PTX that is right whatever the order of paths, and what each thread writes."""
+
+    label: str
+    body: str
+    want: Array
+
+
+def half(values: Array) -> Array:
+    return values.astype(np.uint32)
+
+
+RIGHT = [
+    Right(
+        "ballot by halves",
+        HALVES
+        + "and.b32 %x, %t, 1;\nsetp.ne.u32 %q, %x, 0;\nvote.sync.ballot.b32 %x, %q, %m;\nst.global.u32 [%own], %x;",
+        half(np.where(LANES < 16, 0xAAAA, 0xAAAA0000)),
+    ),
+    Right(
+        "all by halves",
+        HALVES + "setp.lt.u32 %q, %t, 20;\nvote.sync.all.pred %q, %q, %m;\nselp.u32 %x, 1, 0, %q;\n"
+        "st.global.u32 [%own], %x;",
+        half(LANES < 16),
+    ),
+    Right(
+        "sum by halves",
+        HALVES + "redux.sync.add.u32 %x, %t, %m;\nst.global.u32 [%own], %x;",
+        half(np.where(LANES < 16, 120, 376)),
+    ),
+    Right(
+        "match by halves",
+        HALVES + "and.b32 %y, %t, 3;\nmatch.any.sync.b32 %x, %y, %m;\nst.global.u32 [%own], %x;",
+        half(np.where(LANES < 16, 0x1111 << (LANES & 3), 0x11110000 << (LANES & 3))),
+    ),
+    Right(
+        "shuffle by halves",
+        HALVES + "shfl.sync.down.b32 %x, %t, 1, 0x100f, %m;\nbar.warp.sync %m;\nst.global.u32 [%own], %x;",
+        half(np.where(LANES % 16 == 15, LANES, LANES + 1)),
+    ),
+    Right(
+        "tiles of four that part around the vote",
+        START
+        + "and.b32 %x, %t, 0x1c;\nshl.b32 %m, 0xf, %x;\nand.b32 %y, %t, 1;\nsetp.ne.u32 %p, %y, 0;\n@%p bra odd;\n"
+        "add.u32 %y, %y, 2;\nbra.uni vote;\nodd:\nadd.u32 %y, %y, 4;\nvote:\nredux.sync.add.u32 %x, %y, %m;\n"
+        "st.global.u32 [%own], %x;",
+        half(np.full(32, 2 * 2 + 2 * 5)),
+    ),
+    Right(
+        "the two halves at shuffles of their own",
+        HALVES + "@%p bra low;\nshfl.sync.bfly.b32 %x, %t, 1, 0x1f, %m;\nbra.uni end;\nlow:\n"
+        "shfl.sync.bfly.b32 %x, %t, 2, 0x1f, %m;\nend:\nst.global.u32 [%own], %x;",
+        half(np.where(LANES < 16, LANES ^ 2, LANES ^ 1)),
+    ),
+    # A condition of the whole warp, threaded through `if (lane == 0)`: all paths meet behind the sums only.
+    Right(
+        "sums that lane 0 comes to by another path",
+        START
+        + "ld.global.u32 %n, [%in];\nsetp.eq.u32 %p, %t, 0;\n@%p bra first;\nsetp.eq.u32 %q, %n, 0;\n@%q bra sum;\n"
+        "bra.uni other;\nfirst:\nsetp.ne.u32 %q, %n, 0;\nst.global.u32 [%in+4], %n;\n@%q bra other;\nsum:\n"
+        + "".join(f"shfl.sync.bfly.b32 %x, %t, {d}, 0x1f, -1;\nadd.u32 %t, %t, %x;\n" for d in (16, 8, 4, 2, 1))
+        + "st.global.u32 [%own], %t;\nbra.uni end;\nother:\nst.global.u32 [%own], 7;\nend:",
+        half(np.full(32, 496)),
+    ),
+    Right(
+        "bar.warp.sync at two places",
+        START + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
+        "st.global.u32 [%own], %t;",
+        half(LANES),
+    ),
+    Right(
+        "barrier.sync at two places",
+        START + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbarrier.sync 1;\nbra.uni end;\nfew:\nbarrier.sync 1;\nend:\n"
+        "st.global.u32 [%own], %t;",
+        half(LANES),
+    ),
+    Right(
+        "a barrier after lanes have ended",
+        START + "st.global.u32 [%own], %t;\nsetp.lt.u32 %p, %t, 7;\n@%p bra end;\nbar.sync 0;\nend:",
+        half(LANES),
+    ),
+    Right(
+        "a lock in the loop that takes it",
+        START + "again:\natom.global.cas.b32 %x, [%in], 0, 1;\nsetp.ne.u32 %p, %x, 0;\n@%p bra again;\n"
+        "ld.volatile.global.u32 %y, [%in+4];\nadd.u32 %n, %y, 1;\nst.volatile.global.u32 [%in+4], %n;\nmembar.gl;\n"
+        "atom.global.exch.b32 %x, [%in], 0;\nbar.warp.sync -1;\nld.volatile.global.u32 %y, [%in+4];\n"
+        "st.global.u32 [%own], %y;",
+        half(np.full(32, 32)),
+    ),
+    Right(
+        "a lane that waits for the flag of another",
+        START + "setp.ne.u32 %p, %t, 3;\n@%p bra others;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
+        "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nbra.uni end;\nothers:\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
+        "@%q st.volatile.global.u32 [%in], 5;\nend:\nst.global.u32 [%own], %x;",
+        half(np.full(32, 5)),
+    ),
+    Right(
+        "a lane that waits for the flag of another, the other way round",
+        START + "setp.eq.u32 %p, %t, 3;\n@%p bra wait;\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
+        "@%q st.volatile.global.u32 [%in], 5;\nbra.uni end;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
+        "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nend:\nst.global.u32 [%own], %x;",
+        half(np.full(32, 5)),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.label)
+def test_right(case: Right, tmp_path: Path) -> None:
+    ptx = save(case.body, tmp_path)
+    for seed in SEEDS:
+        status, said, out = run(ptx, tmp_path, seed)
+        assert (status, said) == (0, ""), seed
+        assert np.array_equal(out, case.want), (seed, out)
+
+
+def test_mbarrier_within_a_warp(tmp_path: Path) -> None:
+    """Lane 0 completes the phase that the other lanes of its warp wait for, whichever of them goes first."""
+    for negated in ("", "!"):
+        body = START + (
+            ".reg .b64 %state;\nsetp.eq.u32 %p, %t, 0;\n@%p mbarrier.init.shared.b64 [bar], 1;\nbar.warp.sync -1;\n"
+            f"setp.{'ne' if negated else 'eq'}.u32 %q, %t, 0;\n@{negated}%q bra arrive;\nwait:\n"
+            "mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;\n@!%p bra wait;\nbra.uni end;\narrive:\n"
+            "mbarrier.arrive.shared.b64 %state, [bar];\nend:\nst.global.u32 [%own], %t;"
+        )
+        ptx = save(body, tmp_path, ".shared .align 8 .b8 bar[8];")
+        for seed in SEEDS:
+            status, said, out = run(ptx, tmp_path, seed)
+            assert (status, said) == (0, ""), (negated, seed)
+            assert np.array_equal(out, LANES), (negated, seed)
+
+
+def test_barriers_that_nvcc_threads(tmp_path: Path) -> None:
+    ptx = tmp_path / "threaded.ptx"
+    subprocess.run([NVCC, "-O3", "-lineinfo", "-arch=compute_80", "-ptx", "-o", ptx, SOURCE], check=True)
+    lanes = np.arange(64)
+    for n, want in ((5, lanes ^ 33), (2, 2 * (lanes ^ 34))):
+        for seed in SEEDS:
+            done = ptxrun(
+                ptx, "--block", 64, "--arg", "buf:i32:66", "--arg", f"i32:{n}", "--dump", f"0={tmp_path / 'out.bin'}",
+                "--schedule", seed,
+            )  # fmt: skip
+            assert (done.returncode, done.stderr) == (0, ""), (n, seed)
+            assert np.array_equal(np.fromfile(tmp_path / "out.bin", np.int32)[:64], want), (n, seed)
+
+
+STORE = "\nst.global.u32 [%own], %t;"
+WRONG = [
+    ("shfl.sync.bfly.b32 %x, %t, 1, 0x1f, %m;", "selp.b32 %m, 0xffff, 0xfffffff0, %p;", ["same member mask"], 1),
+    ("redux.sync.add.u32 %x, %t, %m;", "selp.b32 %m, 0xffff, 0xfffe0000, %p;", ["lane 16", "does not name it"], 1),
+    ("bar.warp.sync 0xffff;", "", ["lane 16", "does not name it"], 1),
+    ("@%p bra end;\nvote.sync.any.pred %q, %p, -1;\nend:", "", ["0xffffffff", "lane 0", "took another path"], 1),
+    ("@%p bra end;\nbar.sync 0;\nbra.uni last;\nend:\nbar.sync 0;\nlast:", "", ["took another path"], 3),
+    ("@%p bra end;\nbarrier.sync 0;\nbra.uni last;\nend:\nbarrier.sync 1;\nlast:", "", ["took another path"], 3),
+    ("@%p bra end;\nshfl.sync.idx.b32 %x, %t, 0, 0x1f, -1;\nbra.uni last;\nend:\nbar.warp.sync -1;\nlast:", "",
+     ["took another path"], 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "mask", "says", "wanted"), WRONG, ids=range(len(WRONG)))
+def test_wrong(code: str, mask: str, says: list[str], wanted: int, tmp_path: Path) -> None:
+    """Lanes that cannot be complete are reported, in every order; code behind them keeps the lanes from ending."""
+    body = HALVES + mask + "\n" + code + STORE + "\nbar.warp.sync -1;"
+    ptx = save(body, tmp_path)
+    for seed in SEEDS[:7]:
+        status, said, _ = run(ptx, tmp_path, seed)
+        assert status == wanted, (seed, said)
+        assert said.startswith("divergent-sync") and "divergent-sync (" in said, (seed, said)
+        for words in says:
+            assert words in said, (seed, said)
