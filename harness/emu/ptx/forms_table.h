@@ -31,6 +31,8 @@
 #define FLOAT(opcode, modifiers, operands, function) LANES_ROW("float", opcode, modifiers, operands, "", function)
 #define SPECIAL(opcode, modifiers, function)                                                                           \
     LANES_ROW("special function", opcode, modifiers, "d, a", "computed in f64 and rounded once", function)
+#define H200(opcode, modifiers, operands, function)                                                                    \
+    LANES_ROW("special function", opcode, modifiers, operands, "as an H200, bit for bit", function)
 #define ROW(group, opcode, modifiers, operands, function, note)                                                        \
     RULE_ROW(group, opcode, modifiers, operands, note, function)
 
@@ -153,8 +155,12 @@ FLOAT("fma", "rn sat? f32", "d, a, b, c", emu_lanes_fma_f32)
 FLOAT("fma", "rn ftz sat? f32", "d, a, b, c", emu_lanes_fma_f32_ftz)
 FLOAT("mad", "rn f32", "d, a, b, c", emu_lanes_fma_f32)
 FLOAT("mad", "rn ftz f32", "d, a, b, c", emu_lanes_fma_f32_ftz)
-FLOAT("div", "rn|full|approx f32", "d, a, b", emu_lanes_div_f32)
-FLOAT("div", "rn|full|approx ftz f32", "d, a, b", emu_lanes_div_f32_ftz)
+FLOAT("div", "rn f32", "d, a, b", emu_lanes_div_f32)
+FLOAT("div", "rn ftz f32", "d, a, b", emu_lanes_div_f32_ftz)
+H200("div", "approx f32", "d, a, b", emu_lanes_div_approx_f32)
+H200("div", "approx ftz f32", "d, a, b", emu_lanes_div_approx_f32_ftz)
+H200("div", "full f32", "d, a, b", emu_lanes_div_full_f32)
+H200("div", "full ftz f32", "d, a, b", emu_lanes_div_full_f32_ftz)
 FLOAT("min", "f32", "d, a, b", emu_lanes_min_f32)
 FLOAT("min", "ftz f32", "d, a, b", emu_lanes_min_f32_ftz)
 FLOAT("min", "NaN f32", "d, a, b", emu_lanes_min_nan_f32)
@@ -166,14 +172,16 @@ FLOAT("abs", "ftz f32", "d, a", emu_lanes_abs_f32_ftz)
 FLOAT("neg", "f32", "d, a", emu_lanes_neg_f32)
 FLOAT("neg", "ftz f32", "d, a", emu_lanes_neg_f32_ftz)
 FLOAT("copysign", "f32", "d, a, b", emu_lanes_copysign_f32)
-SPECIAL("rcp", "rn|approx f32", emu_lanes_rcp_f32)
-SPECIAL("rcp", "rn|approx ftz f32", emu_lanes_rcp_f32_ftz)
+SPECIAL("rcp", "rn f32", emu_lanes_rcp_f32)
+SPECIAL("rcp", "rn ftz f32", emu_lanes_rcp_f32_ftz)
+H200("rcp", "approx f32", "d, a", emu_lanes_rcp_approx_f32)
+H200("rcp", "approx ftz f32", "d, a", emu_lanes_rcp_approx_f32_ftz)
 SPECIAL("sqrt", "rn|approx f32", emu_lanes_sqrt_f32)
 SPECIAL("sqrt", "rn|approx ftz f32", emu_lanes_sqrt_f32_ftz)
 SPECIAL("rsqrt", "approx f32", emu_lanes_rsqrt_f32)
 SPECIAL("rsqrt", "approx ftz f32", emu_lanes_rsqrt_f32_ftz)
-SPECIAL("ex2", "approx f32", emu_lanes_ex2_f32)
-SPECIAL("ex2", "approx ftz f32", emu_lanes_ex2_f32_ftz)
+H200("ex2", "approx f32", "d, a", emu_lanes_ex2_f32)
+H200("ex2", "approx ftz f32", "d, a", emu_lanes_ex2_f32_ftz)
 SPECIAL("lg2", "approx f32", emu_lanes_lg2_f32)
 SPECIAL("lg2", "approx ftz f32", emu_lanes_lg2_f32_ftz)
 SPECIAL("sin", "approx f32", emu_lanes_sin_f32)
@@ -350,6 +358,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...)", emu_decode_call, "vpri
 #undef BIT
 #undef FLOAT
 #undef SPECIAL
+#undef H200
 #undef ROW
 #undef HALVES
 #undef LANES_ROW
