@@ -73,7 +73,7 @@ static char *compose(const machine *m, const finding_record *record, const char 
         used = append(text, sizeof text, used, "\n  The other instruction is");
         append_place(text, sizeof text, used, &other);
     }
-    return strdup(text);
+    return emu_copy_text(text);
 }
 
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b) {

@@ -33,26 +33,50 @@ void emu_device_free(emu_device *device) {
     free(device);
 }
 
-uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
-    if (!bytes || bytes > 16ull << 30 || device->buffer_count == MAX_BUFFERS) return 0;
+/* A place for one more buffer; NULL when there is none. Places of freed buffers are taken last, so that a pointer into
+ * a freed buffer is found as long as possible. */
+static buffer *buffer_place(emu_device *device) {
+    for (size_t i = 0; device->buffer_count == MAX_BUFFERS && i < MAX_BUFFERS; i++) {
+        if (!device->buffers[i].bytes) return &device->buffers[i];
+    }
+    if (device->buffer_count == MAX_BUFFERS) return NULL;
     if (device->buffer_count == device->buffer_capacity) {
         size_t larger = device->buffer_capacity ? 2 * device->buffer_capacity : 16;
         buffer *buffers = realloc(device->buffers, larger * sizeof *buffers);
-        if (!buffers) return 0;
+        if (!buffers) return NULL;
         device->buffers = buffers;
         device->buffer_capacity = larger;
     }
-    buffer b = {.name = strdup(name), .size = bytes, .kind = kind};
+    device->buffers[device->buffer_count] = (buffer){0};
+    return &device->buffers[device->buffer_count++];
+}
+
+uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
+    if (!bytes || bytes > 16ull << 30) return 0;
+    buffer b = {.name = emu_copy_text(name), .size = bytes, .kind = kind};
     uint64_t whole = (bytes + 255) / 256 * 256;
     b.bytes = aligned_alloc(256, whole);
-    if (!b.name || !b.bytes) {
+    buffer *place = b.name && b.bytes ? buffer_place(device) : NULL;
+    if (!place) {
         free(b.name);
         free(b.bytes);
         return 0;
     }
     memset(b.bytes, 0, whole);
-    device->buffers[device->buffer_count++] = b;
-    return ((uint64_t)device->buffer_count << BUFFER_SHIFT) + BUFFER_START;
+    free(place->name);
+    *place = b;
+    return ((uint64_t)(place - device->buffers + 1) << BUFFER_SHIFT) + BUFFER_START;
+}
+
+bool emu_free(emu_device *device, uint64_t address) {
+    buffer *b = emu_find_buffer(device, address);
+    if (!b || !b->bytes || (address & ((1ull << BUFFER_SHIFT) - 1)) != BUFFER_START) return false;
+    free(b->bytes);
+    free(b->output);
+    b->bytes = NULL;
+    b->output = NULL;
+    b->size = 0;
+    return true;
 }
 
 void *emu_host_bytes(emu_device *device, uint64_t address) {
@@ -203,7 +227,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                            .lane = -1,
                            .other_warp = -1,
                            .other_lane = -1,
-                           .message = strdup(text)};
+                           .message = emu_copy_text(text)};
     if (finding.message && add_finding(c->device, &finding)) return true;
     free((void *)(uintptr_t)finding.message);
     return false;
@@ -229,7 +253,7 @@ bool emu_prepare_outputs(emu_device *device, bool checks) {
         buffer *b = &device->buffers[i];
         free(b->output);
         b->output = NULL;
-        if (!checks || b->kind != EMU_OUTPUT) continue;
+        if (!checks || b->kind != EMU_OUTPUT || !b->bytes) continue;
         b->output = calloc((size_t)(b->size / OUTPUT_GRANULE + 1), sizeof *b->output);
         if (!b->output) return false;
     }

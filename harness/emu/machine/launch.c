@@ -337,7 +337,10 @@ static emu_status check_launch(const emu_module *module, const emu_launch *l, em
         return refuse_launch(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for",
                              threads, code->info.max_threads);
     }
-    if (l->param_bytes != code->info.param_bytes || (l->param_bytes && !l->params)) {
+    if (l->param_bytes && !l->params)
+        return refuse_launch(error, "params is NULL, but the entry takes %u bytes of parameters",
+                             code->info.param_bytes);
+    if (l->param_bytes != code->info.param_bytes) {
         return refuse_launch(error, "%zu bytes of parameters where the entry takes %u", l->param_bytes,
                              code->info.param_bytes);
     }
@@ -357,7 +360,6 @@ static int worker_count(const emu_launch *l, uint64_t ctas) {
 }
 
 static bool prepare_device(emu_device *device, const entry *code, bool checks) {
-    emu_free_findings(device);
     free(device->variables);
     free(device->rows);
     device->variables = calloc(1, code->variable_bytes + 16);
@@ -399,6 +401,7 @@ static void print_outputs(crew *c) {
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
     *error = (emu_error){0};
     device->counters = (emu_counters){0};
+    emu_free_findings(device); /* of an earlier launch: this one may be refused */
     atomic_store(&device->ctas_done, 0);
     if (check_launch(module, launch, error) != EMU_OK) return EMU_REFUSED;
     const entry *code = &module->entries[launch->entry];

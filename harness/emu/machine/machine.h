@@ -87,8 +87,8 @@ typedef struct warp {
 
 typedef struct buffer {
     char *name;
-    uint8_t *bytes;
-    uint64_t size;
+    uint8_t *bytes; /* NULL once it is freed */
+    uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
     struct output_record *output; /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
 } buffer;
@@ -275,7 +275,7 @@ void emu_device_printf(machine *m, const char *format, const uint8_t *arguments,
 bool emu_trace_wants(const machine *m, const warp *w, const op *o);
 void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
 
-/* memory.c: NULL outside of all buffers */
+/* memory.c: NULL where no buffer was ever */
 buffer *emu_find_buffer(emu_device *device, uint64_t address);
 
 #endif

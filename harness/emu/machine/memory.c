@@ -42,6 +42,8 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     char what[200] = "where no buffer lies";
     if (address < 4096) {
         snprintf(what, sizeof what, "near address 0: a null pointer");
+    } else if (b && !b->bytes) {
+        snprintf(what, sizeof what, "in buffer '%.60s', which was freed", b->name);
     } else if (b && (int64_t)offset < 0) {
         snprintf(what, sizeof what, "%" PRIu64 " bytes before buffer '%.60s'", 0 - offset, b->name);
     } else if (b) {

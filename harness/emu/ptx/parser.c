@@ -189,6 +189,7 @@ static void parse_body(parser *p) {
 static void parse_entry_params(parser *p) {
     enum { MAX_PARAMS = 256 };
     uint32_t offsets[MAX_PARAMS], sizes[MAX_PARAMS], used = 0;
+    const char *types[MAX_PARAMS];
     int count = 0;
     if (accept(p, "(") && !accept(p, ")")) {
         do {
@@ -215,6 +216,7 @@ static void parse_entry_params(parser *p) {
             }
             used = emu_align_up(used, alignment);
             offsets[count] = used;
+            types[count] = type->name;
             sizes[count++] = bytes;
             uint32_t index = emu_add_symbol(p, &name, SPACE_PARAM, used, bytes);
             p->module->symbols[index].entry_param = true;
@@ -225,10 +227,13 @@ static void parse_entry_params(parser *p) {
     uint32_t *kept = emu_load_alloc(p->load, (size_t)(count ? count : 1) * 2 * sizeof *kept);
     if (count) memcpy(kept, offsets, (size_t)count * sizeof *kept);
     if (count) memcpy(kept + count, sizes, (size_t)count * sizeof *kept);
+    const char **kept_types = emu_load_alloc(p->load, (size_t)(count ? count : 1) * sizeof *kept_types);
+    if (count) memcpy(kept_types, types, (size_t)count * sizeof *kept_types);
     p->code->info.params = count;
     p->code->info.param_bytes = used;
     p->code->info.param_offsets = kept;
     p->code->info.param_sizes = kept + count;
+    p->code->info.param_types = kept_types;
 }
 
 static void parse_tuning(parser *p) {

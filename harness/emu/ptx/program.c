@@ -2,9 +2,17 @@
 #include "program.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 int emu_entry_count(const emu_module *module) {
     return (int)module->entry_count;
+}
+
+int emu_find_entry(const emu_module *module, const char *name) {
+    for (size_t i = 0; i < module->entry_count; i++)
+        if (strcmp(module->entries[i].info.name, name) == 0) return (int)i;
+    return -1;
 }
 
 const emu_entry_info *emu_entry(const emu_module *module, int index) {
@@ -82,4 +90,10 @@ void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
         snprintf(out, bytes, "%s", reg->prefix);
     else
         snprintf(out, bytes, "%s%" PRIu64, reg->prefix, reg->value);
+}
+
+char *emu_copy_text(const char *text) {
+    size_t bytes = strlen(text) + 1;
+    char *copy = malloc(bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
 }

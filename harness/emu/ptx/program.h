@@ -263,6 +263,8 @@ struct emu_module {
 emu_place emu_place_of(const entry *code, uint32_t instruction_index);
 /* Whether both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b);
+/* A copy of a text, owned; NULL when out of memory. (strdup() is POSIX, and this is plain C11.) */
+char *emu_copy_text(const char *text);
 /* "%tid.x" */
 const char *emu_special_name(special_register which);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */
