@@ -9,6 +9,18 @@
  *     emu_status status = emu_run(device, module, &launch, &error);
  *     const float *host = emu_host_bytes(device, out);
  *
+ * `make emu-lib` puts this header, the library and a Python module into lib/. A program of plain C11 or C++ needs
+ * nothing else:
+ *
+ *     cc -std=c11 -Ilib program.c -Llib -lflemu -Wl,-rpath,lib -o program
+ *
+ * Without the library: compile your program with the .c files of the folders ptx, machine, check and cuda beside this
+ * header, and link them with `-pthread -lm`. They need no include folder and no macro.
+ *
+ * In the order of use: emu_compile() makes PTX of CUDA, emu_load() reads PTX, emu_find_entry() and emu_entry() tell
+ * what is in it, emu_device_new() and emu_alloc() make memory, emu_run() launches, emu_findings() and emu_counts() tell
+ * what happened, emu_free(), emu_device_free() and emu_unload() release.
+ *
  * Whatever the emulator does not know it refuses by line and name; it never guesses. It is no timing model: counters
  * are PTX instructions, modelled wavefronts and sectors, never times. Results, findings and counters depend on the
  * arguments and on the schedule seed only, not on the number of threads. A module may be shared by threads once it is
@@ -47,14 +59,15 @@ typedef struct emu_error {
 
 /* One .entry of a module. All pointers are borrowed from the module. */
 typedef struct emu_entry_info {
-    const char *name;              /* symbol as in the PTX, mangled */
-    int params;                    /* number of parameters */
-    uint32_t param_bytes;          /* size of the parameter block, every parameter at its natural alignment */
-    const uint32_t *param_offsets; /* [params] of each parameter in the block */
-    const uint32_t *param_sizes;   /* [params] bytes of each parameter */
-    uint32_t shared_bytes;         /* static shared memory; 0 until emu_decode() */
-    uint32_t max_threads;          /* of .maxntid or .reqntid; 0 where the PTX states none */
-    uint32_t instructions;         /* PTX instructions in the body; 0 until emu_decode() */
+    const char *name;               /* symbol as in the PTX, mangled */
+    int params;                     /* number of parameters */
+    uint32_t param_bytes;           /* size of the parameter block, every parameter at its natural alignment */
+    const uint32_t *param_offsets;  /* [params] of each parameter in the block */
+    const uint32_t *param_sizes;    /* [params] bytes of each parameter */
+    const char *const *param_types; /* [params] as in the PTX: "f32", "u64"; "b8" for a struct */
+    uint32_t shared_bytes;          /* static shared memory; 0 until emu_decode() */
+    uint32_t max_threads;           /* of .maxntid or .reqntid; 0 where the PTX states none */
+    uint32_t instructions;          /* PTX instructions in the body; 0 until emu_decode() */
 } emu_entry_info;
 
 /* What a buffer is for. An output is expected to be written exactly once, and a launch with checks reports bytes that
@@ -76,7 +89,7 @@ typedef struct emu_launch {
     uint32_t grid[3];        /* CTAs */
     uint32_t block[3];       /* threads; their product is at most 1024 */
     uint32_t dynamic_shared; /* bytes */
-    const void *params;      /* the parameter block, borrowed */
+    const void *params;      /* the parameter block, borrowed; NULL where the entry has no parameters */
     size_t param_bytes;      /* must equal that of the entry */
     bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
@@ -139,7 +152,7 @@ typedef struct emu_finding {
 /* One static instruction and what the launch did with it, summed over all warps. */
 typedef struct emu_counter {
     emu_place place;
-    const char *group;   /* class of the instruction: "mma", "ldmatrix", "cp.async", "shared", "global", ... */
+    const char *group;   /* class of the instruction: "mma", "ldmatrix", "memory", "barrier", ... (emu_form.group) */
     int region;          /* index into emu_counters.regions */
     uint64_t executed;   /* warp instructions with at least one lane on */
     uint64_t lanes;      /* lanes of them */
@@ -176,6 +189,22 @@ typedef struct emu_form {
     const char *note; /* "" or a remark for the reader of the table */
 } emu_form;
 
+/* ---- from CUDA to PTX ---- */
+
+/* How emu_compile() calls nvcc. */
+typedef struct emu_compiler {
+    const char *toolkit; /* folder that holds bin/nvcc, used unless the environment has CUDA=FOLDER; NULL for none */
+    const char *const *flags; /* further flags, ended by NULL; NULL for none */
+} emu_compiler;
+
+/* Compile a CUDA file by `nvcc -ptx -lineinfo`, for compute_80 unless the flags say otherwise. path receives the name
+ * of the PTX file, which lies in a cache ($XDG_CACHE_HOME or ~/.cache, folder flashladder): nvcc runs only if the
+ * flags, the toolkit, the file or a file that it includes has changed. False with *error filled where that fails; path
+ * then names the file with what nvcc said, and is empty where nvcc did not run. */
+bool emu_compile(const char *file, const emu_compiler *compiler, char *path, size_t path_bytes, emu_error *error);
+
+/* ---- modules ---- */
+
 /* Read PTX text but for the bodies of its entries, which wait for emu_decode(). The text is borrowed until emu_unload()
  * and need not end in a zero byte. NULL, with *error filled, where anything else is refused, or a brace, comment or
  * string does not end. Owned: emu_unload(). */
@@ -189,6 +218,11 @@ int emu_entry_count(const emu_module *module);
 /* Borrowed from the module; NULL where index is out of range. */
 const emu_entry_info *emu_entry(const emu_module *module, int index);
 
+/* Index of the entry of this name, as emu_entry_info has it (mangled, for C++); -1 where there is none. */
+int emu_find_entry(const emu_module *module, const char *name);
+
+/* ---- memory ---- */
+
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
 emu_device *emu_device_new(void);
 void emu_device_free(emu_device *device);
@@ -196,8 +230,13 @@ void emu_device_free(emu_device *device);
 /* A buffer of zeros, 256-byte aligned, with unmapped guards on both sides. Returns its device address, 0 when out of
  * memory or bytes is 0. The name (copied) is used in messages. At most 4096 buffers of up to 16 GiB a device. */
 uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind);
+/* Free one buffer by the address that emu_alloc() gave; false where that is no buffer. An access to it is out of bounds
+ * from then on, and later launches report nothing about it. */
+bool emu_free(emu_device *device, uint64_t address);
 /* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed. */
 void *emu_host_bytes(emu_device *device, uint64_t address);
+
+/* ---- launches ---- */
 
 /* Set the parts of a trace that a text names, in any order; those it leaves out stay as they are, and "lines=7" is one
  * line. False, with what is wrong in *error, where the text is anything else. */
@@ -215,6 +254,8 @@ uint64_t emu_ctas_done(const emu_device *device);
 /* Results of the last emu_run(), borrowed until the next; places point into the module. */
 const emu_finding *emu_findings(const emu_device *device, size_t *count);
 const emu_counters *emu_counts(const emu_device *device);
+
+/* ---- names ---- */
 
 /* Name of a class of findings, "race" and so on. */
 const char *emu_class_name(emu_class class_);

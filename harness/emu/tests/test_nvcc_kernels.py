@@ -144,14 +144,32 @@ def test_refused_entry_leaves_others_to_run(tmp_path: Path) -> None:
     path.write_text(entry("") + ".entry other()\n{\nfrobnicate.b32 1;\n}\n")
     line = path.read_text().count("\n") - 1
     assert ptxrun(path, "--entry", "test").returncode == 0
-    for wanted in (["--entry", "other"], ["--list"]):
-        done = ptxrun(path, *wanted)
-        assert done.returncode == 2 and done.stdout == "", done.stdout
-        assert done.stderr.startswith(f"ptxrun: {path}:{line}: ") and "frobnicate" in done.stderr, done.stderr
+    done = ptxrun(path, "--entry", "other")
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    assert done.stderr.startswith(f"ptxrun: {path}:{line}: ") and "frobnicate" in done.stderr, done.stderr
+
+
+def test_list_goes_on_after_a_refused_entry(tmp_path: Path) -> None:
+    path = tmp_path / "three.ptx"
+    path.write_text(entry("", ".param .f32 x") + ".entry other(.param .b8 y[3])\n{\nfrobnicate.b32 1;\n}\n"
+                    + ".entry last()\n{\nret;\n}\n")  # fmt: skip
+    done = ptxrun(path, "--list")
+    line = path.read_text().split("frobnicate")[0].count("\n") + 1
+    assert done.returncode == 2 and done.stderr == f"ptxrun: {path}: 1 of 3 entries are refused\n"
+    assert done.stdout.splitlines() == [
+        "test",
+        "  1 PTX instructions, 0 bytes of static shared memory",
+        "  parameter 0: f32, 4 bytes at 0",
+        "other",
+        f"  refused: {path}:{line}: opcode 'frobnicate' of 'frobnicate.b32' is not supported",
+        "  parameter 0: b8, 3 bytes at 0",
+        "last",
+        "  1 PTX instructions, 0 bytes of static shared memory",
+    ]
 
 
 @pytest.mark.parametrize(("args", "says"), [
-    ([], "no PTX file"),
+    ([], "no PTX or CUDA file"),
     (["nothing.ptx"], "nothing.ptx"),
     (["--frobnicate"], "--frobnicate"),
     (["FILE", "--arg", "i32:7"], "takes 2 parameters"),
@@ -174,7 +192,8 @@ def test_refused_entry_leaves_others_to_run(tmp_path: Path) -> None:
     (["FILE", "--trace", "cta=first"], "cta=N"),
     (["FILE", "--seed"], "--seed needs a value"),
     (["FILE", "--list=yes"], "takes no value"),
-    (["FILE", "FILE"], "PTX file already"),
+    (["FILE", "FILE"], "a file already"),
+    (["FILE", "--", "-I."], "need a CUDA file"),
 ])  # fmt: skip
 def test_usage_errors_name_the_value(args: list[str], says: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.ptx"

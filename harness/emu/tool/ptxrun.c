@@ -1,6 +1,6 @@
-/* ptxrun.c - run one entry of a PTX file on the emulator, from the command line.
+/* ptxrun.c - run one entry of a PTX or CUDA file on the emulator, from the command line.
  *
- *     ptxrun saxpy.ptx --grid 4 --block 256 --arg f32:2 --arg buf:f32:1024:ramp --arg out:f32:1024 --print 2
+ *     ptxrun saxpy.cu --grid 4 --block 256 --arg f32:2 --arg buf:f32:1024:ramp --arg out:f32:1024 --print 2
  *
  * Arguments are given in the order of the parameters and numbered from 0, as in the PTX. Data that was asked for goes
  * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage
@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_ARGS = 64, MAX_REQUESTS = 64, PRINT_DEFAULT = 64 };
 
@@ -24,7 +25,9 @@ typedef struct request {
 } request;
 
 typedef struct options {
-    const char *ptx_file, *entry, *counters_csv;
+    const char *file, *entry, *counters_csv;
+    const char *ptx_file;          /* the same, or what was made of a CUDA file */
+    const char *const *nvcc_flags; /* those after "--", NULL where there is none */
     const char *args[MAX_ARGS];
     int arg_count;
     request requests[MAX_REQUESTS];
@@ -149,7 +152,9 @@ static const option option_table[] = {
 
 static void print_help(void) {
     puts("usage: ptxrun FILE.ptx [--entry NAME] [--grid X,Y,Z] [--block X,Y,Z] [--arg SPEC]... [options]\n"
-         "Runs one entry of a PTX file on the emulator and checks it. No GPU is used and no time is measured.\n");
+         "       ptxrun FILE.cu [options] [-- NVCC_FLAG...]\n"
+         "Runs one entry of a PTX or CUDA file on the emulator and checks it. No GPU is used and no time is\n"
+         "measured. nvcc is that of CUDA=FOLDER, else the one that `make setup` installs.\n");
     for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
         char left[48];
         snprintf(left, sizeof left, "%s %s", option_table[i].name, option_table[i].value ? option_table[i].value : "");
@@ -190,14 +195,22 @@ static bool apply_option(options *options, const option *option, const char *val
     }
 }
 
+static bool is_cuda(const char *file) {
+    const char *dot = strrchr(file, '.');
+    return dot && strcmp(dot, ".cu") == 0;
+}
+
 static bool parse_options(options *options, int argc, char **argv, emu_error *error) {
     for (int i = 1; i < argc; i++) {
         const char *word = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
         if (word[0] != '-') {
-            if (options->ptx_file)
-                return emu_fail(error, "'%s': there is a PTX file already, '%s'", word, options->ptx_file);
-            options->ptx_file = word;
+            if (options->file) return emu_fail(error, "'%s': there is a file already, '%s'", word, options->file);
+            options->file = word;
             continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            options->nvcc_flags = (const char *const *)&argv[i + 1];
+            break;
         }
         size_t length = strcspn(word, "=");
         const option *option = find_option(word, length);
@@ -210,8 +223,10 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
         }
         if (!apply_option(options, option, value, error)) return false;
     }
-    return options->ptx_file || options->help || options->forms ||
-           emu_fail(error, "no PTX file; --help shows the usage");
+    if (options->file && options->nvcc_flags && !is_cuda(options->file))
+        return emu_fail(error, "%s: flags for nvcc, after --, need a CUDA file, NAME.cu", options->file);
+    return options->file || options->help || options->forms ||
+           emu_fail(error, "no PTX or CUDA file; --help shows the usage");
 }
 
 /* ---- running ---- */
@@ -221,22 +236,29 @@ static bool fail_in_ptx(const options *options, const emu_error *reason, emu_err
     return emu_fail(error, "%s:%d: %s", options->ptx_file, reason->line, reason->text);
 }
 
+/* All entries, those that are refused with the reason; false where there are such. */
 static bool print_entries(const options *options, const emu_module *module, emu_error *error) {
-    emu_error reason;
-    for (int i = 0; i < emu_entry_count(module); i++)
-        if (!emu_decode(module, i, &reason)) return fail_in_ptx(options, &reason, error);
-    for (int i = 0; i < emu_entry_count(module); i++) {
+    int count = emu_entry_count(module), refused = 0;
+    for (int i = 0; i < count; i++) {
+        emu_error reason;
+        bool decoded = emu_decode(module, i, &reason);
         const emu_entry_info *entry = emu_entry(module, i);
-        printf("%s\n  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->name,
-               entry->instructions, entry->shared_bytes);
-        if (entry->max_threads) printf(", at most %" PRIu32 " threads", entry->max_threads);
-        puts("");
+        puts(entry->name);
+        if (decoded) {
+            printf("  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->instructions,
+                   entry->shared_bytes);
+            if (entry->max_threads) printf(", at most %" PRIu32 " threads", entry->max_threads);
+            puts("");
+        } else {
+            printf("  refused: %s:%d: %s\n", options->ptx_file, reason.line, reason.text);
+            refused++;
+        }
         for (int p = 0; p < entry->params; p++) {
-            printf("  parameter %d: %" PRIu32 " bytes at %" PRIu32 "\n", p, entry->param_sizes[p],
-                   entry->param_offsets[p]);
+            printf("  parameter %d: %s, %" PRIu32 " bytes at %" PRIu32 "\n", p, entry->param_types[p],
+                   entry->param_sizes[p], entry->param_offsets[p]);
         }
     }
-    return true;
+    return !refused || emu_fail(error, "%s: %d of %d entries are refused", options->ptx_file, refused, count);
 }
 
 /* The entry that --entry names, whole or in a part that fits one entry only; -1 with a message. */
@@ -348,9 +370,35 @@ static emu_status run(const options *options, const emu_module *module, argument
     return answered ? status : EMU_REFUSED;
 }
 
-static emu_status load_and_run(const options *options, emu_error *error) {
+static void print_file(FILE *to, const char *path) {
+    FILE *file = fopen(path, "r");
+    for (int byte; file && (byte = fgetc(file)) != EOF;) fputc(byte, to);
+    if (file) fclose(file);
+}
+
+/* The PTX of a CUDA file, by the toolkit of the checkout that this program stands in; path receives its name. */
+static bool compile(options *options, char *path, size_t path_bytes, emu_error *error) {
+    char toolkit[4096] = "";
+    ssize_t length = readlink("/proc/self/exe", toolkit, sizeof toolkit / 2);
+    if (length < 0) length = 0;
+    toolkit[length] = 0;
+    char *slash = strrchr(toolkit, '/');
+    if (slash) strcpy(slash, "/../.venv/toolkit");
+    char *whole = slash ? realpath(toolkit, NULL) : NULL;
+    const emu_compiler compiler = {.toolkit = whole ? whole : toolkit, .flags = options->nvcc_flags};
+    bool compiled = emu_compile(options->file, &compiler, path, path_bytes, error);
+    free(whole);
+    if (!compiled && path[0]) print_file(stderr, path);
+    options->ptx_file = path;
+    return compiled;
+}
+
+static emu_status load_and_run(options *options, emu_error *error) {
     size_t bytes = 0;
     emu_error reason;
+    char path[4096];
+    options->ptx_file = options->file;
+    if (is_cuda(options->file) && !compile(options, path, sizeof path, error)) return EMU_REFUSED;
     char *text = emu_read_file(options->ptx_file, &bytes, error);
     if (!text) return EMU_REFUSED;
     emu_status status = EMU_REFUSED;
