@@ -1,8 +1,10 @@
 # Host code: C11 everywhere outside kernels/.
 #
 #     harness/*.c, harness/emu/*/*.c ─ cc ─► build/harness/*.o, which every version and every test program links
+#     build/harness/emu/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
 
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -pthread -I. -MD -MP \
+# -fPIC: the objects of the emulator also make a shared library.
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -fPIC -pthread -I. -MD -MP \
 	-Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) $(if $(DEBUG),-O0 -g,$(CFLAGS))
 ALL_LDLIBS = -pthread -ldl -lm
 
@@ -16,7 +18,7 @@ $(BUILD)/revision.h: FORCE
 
 # about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
-EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check tool)))
+EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check cuda tool)))
 EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/tool/ptxrun.c,$(EMULATOR_C)))
 OBJECTS := $(HARNESS) $(EMULATOR)
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
@@ -26,5 +28,21 @@ $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 bin/ptxrun: $(BUILD)/harness/emu/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+
+# The folder can be moved away: nothing in it points to others. The library exports what emu.h declares.
+.PHONY: emu-lib
+emu-lib: lib/libflemu.so lib/emu.h lib/emu.py  ## the emulator as a library for C and Python: lib/
+$(BUILD)/emu.map: harness/emu/emu.h
+	@mkdir -p $(@D)
+	@{ echo '{ global:'; grep -o 'emu_[a-z_]*(' $< | sort -u | tr '(' ';'; echo 'local: *; };'; } >$@
+lib/libflemu.so: $(filter-out $(BUILD)/harness/emu/tool/%,$(EMULATOR)) $(BUILD)/emu.map $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/emu.map -o $@ \
+		$(filter %.o,$^) $(ALL_LDLIBS)
+lib/emu.h lib/emu.py: lib/%:
+	@mkdir -p $(@D)
+	@cp $< $@
+lib/emu.h: harness/emu/emu.h
+lib/emu.py: harness/emu/python/emu.py
 
 -include $(wildcard $(BUILD)/harness/*.d $(BUILD)/harness/emu/*/*.d)

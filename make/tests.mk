@@ -33,10 +33,10 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 
 ##@ Testing
 .PHONY: check check-long fuzz lint format
-check: lint all $(TAPS)  ## every test that needs no GPU
+check: lint all emu-lib $(TAPS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
-check-long: all $(TAPS)  ## the tests that take minutes, and those of random inputs with other inputs each time
+check-long: all emu-lib $(TAPS)  ## the tests that take minutes, and those of random inputs with other inputs each time
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<

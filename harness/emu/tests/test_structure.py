@@ -1,6 +1,7 @@
 """How the emulator is built: includes go down its folders, and its names leave other programs theirs.
 
-The floors are emu.h, ptx/ (text to program), machine/ (program to effects), check/ (what it finds) and tool/ (ptxrun).
+The floors are emu.h, ptx/ (text to program), machine/ (program to effects), check/ (what it finds), cuda/ (calls nvcc)
+and tool/ (ptxrun).
 Two headers are interfaces: ptx/lanes.h names functions that machine/ has, machine/checks.h those that check/ has. Only
 what they declare is called upwards.
 """
@@ -16,7 +17,7 @@ import pytest
 from support.emulation import ROOT, entry
 
 EMU = ROOT / "harness/emu"
-FLOORS = ["", "ptx", "machine", "check", "tool"]
+FLOORS = ["", "ptx", "machine", "check", "cuda", "tool"]
 INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
 OPEN = [EMU / "machine/numbers.h"]  # inline functions that whoever has 16-bit numbers may use
 FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))
