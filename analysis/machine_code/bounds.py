@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.errors import DONE, AnalysisError
-from analysis.machine_code.opcodes import PIPE_OF
+from analysis.machine_code.opcodes import OTHER, pipe_of
 from analysis.machine_code.regions import Parts, matrix_count, split
 from analysis.machine_code.sass import NO_BARRIER, Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subjects_of
@@ -93,7 +93,7 @@ def bound_of(code: Sequence[Instruction], arch: str) -> Bound:
     counts: dict[str, int] = {"issue": len(code)}
     cycles: dict[str, float | None] = {"issue": float(len(code))}
     for at in code:
-        pipe = PIPE_OF[at.base]
+        pipe = pipe_of(at.base)
         if pipe == "control" or at.never:
             continue
         cost = cost_of(at, pipe, widths)
@@ -107,6 +107,8 @@ def bound_of(code: Sequence[Instruction], arch: str) -> Bound:
 
 def cost_of(at: Instruction, pipe: str, widths: Widths) -> float | None:
     """Cycles for which one warp's instruction keeps its pipe of a sub-partition busy."""
+    if pipe == OTHER:
+        return None
     if pipe == "tensor":
         return _matrix_cost(at, widths)
     if pipe == "lsu":
@@ -199,7 +201,8 @@ def bound_table(bound: Bound) -> Table:
     for load in bound.pipes:
         note = "binds" if load is bound.binding else ""
         cycles = None if load.cycles is None else round(load.cycles, 1)
-        rows.append([load.pipe, load.instructions, cycles, note if cycles is not None else "width not known"])
+        missing = "pipe not known" if load.pipe == OTHER else "width not known"
+        rows.append([load.pipe, load.instructions, cycles, note if cycles is not None else missing])
     note = f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
     rows.append(["stalls of one warp", _issued(bound), bound.issue_cycles, note])
     return Table(("bound", "instructions", "cycles", "note"), rows)

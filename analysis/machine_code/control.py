@@ -1,6 +1,6 @@
 """Checks that decoded control codes make sense, since no tool prints them to compare with.
 
-    for problem in inconsistencies(listing): print(problem)
+    for problem in inconsistencies(Graph(listing)): print(problem)
 
 Three rules that compiled code keeps: a wait names a scoreboard that an earlier instruction on some path set; an
 instruction of fixed latency sets none; between an arithmetic instruction and one that reads its result lie at least the
@@ -9,6 +9,7 @@ cycles of the shortest known latency. A decoder that reads the wrong bits breaks
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from analysis.machine_code.opcodes import FIXED_LATENCY
 from analysis.machine_code.regions import Graph
@@ -17,13 +18,14 @@ from analysis.machine_code.sass import NO_BARRIER, Control, Instruction, Listing
 SHORTEST_LATENCY = 4  # cycles from issue to a dependent issue, FFMA after FFMA on sm_80 and later
 ALL_SCOREBOARDS = 0b111111
 _COMPARE = frozenset({"ISETP", "FSETP", "PLOP3"})
+_NONE: frozenset[int] = frozenset()
+_PREDICATE = re.compile(r"\s*U?P[T0-9]")
 _REGISTER = re.compile(r"(?<![A-Z_])R([0-9]{1,3})")
 
 
-def inconsistencies(listing: Listing) -> list[str]:
+def inconsistencies(graph: Graph) -> list[str]:
     """One sentence for each broken rule; empty for code that a compiler wrote and that was decoded rightly."""
-    graph = Graph(listing)
-    return [*_unset_waits(graph), *_fixed_setters(listing), *_short_stalls(graph)]
+    return [*_unset_waits(graph), *_fixed_setters(graph.listing), *_short_stalls(graph)]
 
 
 def _place(at: Instruction) -> str:
@@ -100,19 +102,24 @@ def _stall(control: Control | None) -> int:
     return control.stall if control else SHORTEST_LATENCY
 
 
-def registers(at: Instruction) -> tuple[set[int], set[int]]:
+def registers(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     """(general registers written, read) of an arithmetic instruction, as its text names them; none of others."""
     if at.base not in FIXED_LATENCY or at.base.startswith("U") or at.never:
-        return set(), set()
-    operands = at.operands.split(",")
+        return _NONE, _NONE
+    return _registers_of(at.opcode, at.operands)
+
+
+@lru_cache(maxsize=1 << 14)
+def _registers_of(opcode: str, text: str) -> tuple[frozenset[int], frozenset[int]]:
+    operands = text.split(",")
     first = 0
-    while first < len(operands) and re.fullmatch(r"\s*U?P[T0-9]", operands[first]):
+    while first < len(operands) and _PREDICATE.fullmatch(operands[first]):
         first += 1
     into = _REGISTER.fullmatch(operands[first].strip()) if first < len(operands) else None
-    if at.base in _COMPARE:
+    if opcode.split(".", 1)[0] in _COMPARE:
         into = None  # only predicates are written; the first register is read
     results = {int(into[1])} if into else set()
-    if into and ".WIDE" in at.opcode:
+    if into and ".WIDE" in opcode:
         results.add(int(into[1]) + 1)
     rest = operands[first + 1 :] if into else operands[first:]
-    return results, {int(number) for text in rest for number in _REGISTER.findall(text)}
+    return frozenset(results), frozenset(int(number) for each in rest for number in _REGISTER.findall(each))

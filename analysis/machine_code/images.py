@@ -42,6 +42,7 @@ class Image:
     start: int
     size: int
     folder: "tempfile.TemporaryDirectory[str] | None" = None  # of an unpacked image, which lives as long as this
+    kernels: int = 0  # of a cubin
 
     @property
     def data(self) -> bytes:
@@ -51,6 +52,14 @@ class Image:
 
     def cubin(self, name: str) -> Cubin:
         return Cubin(self.data, f"{name} ({self.origin})")
+
+    def as_file(self, folder: Path) -> Path:
+        """The image as a file of its own: the one it is already in, or a new one in the folder."""
+        if self.start == 0 and self.size == self.path.stat().st_size:
+            return self.path
+        path = folder / f"{self.start}.{self.kind}"
+        path.write_bytes(self.data)
+        return path
 
     def entries(self) -> list[str]:
         """The kernels that a PTX text declares."""
@@ -87,7 +96,12 @@ def survey(path: Path) -> tuple[list[Image], list[str]]:
             continue
         known.add(digest)
         try:
-            images.append(replace(found, arch=_arch_of(found.kind, data, name)))
+            if found.kind == "ptx":
+                target = _PTX_TARGET.search(data)
+                images.append(replace(found, arch=target[1].decode() if target else "ptx"))
+            else:
+                cubin = Cubin(data, name)
+                images.append(replace(found, arch=cubin.arch, kernels=len(cubin.entries)))
         except AnalysisError as error:
             skipped.append(str(error))
     if not images and not skipped:
@@ -109,16 +123,6 @@ def _candidates(path: Path) -> list[Image]:
     except OSError as error:
         raise AnalysisError(f"{path}: {error.strerror}") from error
     return [*found, *_unpacked(path)] if wrapped else found
-
-
-def _arch_of(kind: str, data: bytes, name: str) -> str:
-    """The architecture of an image, which is read through; AnalysisError says why it can't be."""
-    if kind == "ptx":
-        target = _PTX_TARGET.search(data)
-        return target[1].decode() if target else "ptx"
-    cubin = Cubin(data, name)
-    assert cubin.kernels is not None
-    return cubin.arch
 
 
 def is_cubin(data: bytes) -> bool:

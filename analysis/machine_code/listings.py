@@ -10,14 +10,16 @@ import json
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, write_atomically
+from analysis.machine_code.notes import progress
 from analysis.machine_code.regions import Graph, to_dot
 from analysis.machine_code.sass import Listing, bare, format_listing, parse_listing
-from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of, subjects_of
+from analysis.machine_code.subjects import Subject, add_subject_arguments, listings_of, start, subject_of, subjects_of
 from analysis.table import Table, add_output_arguments, emit, print_table
 
 
@@ -53,17 +55,31 @@ def run_sass(args: argparse.Namespace) -> int:
     if len(subjects) > 1 and args.out is None:
         raise AnalysisError("several kernels need --out DIR")
     options = shlex.split(args.nvdisasm_args) if args.nvdisasm_args else []
-    for subject, pending in [(subject, start(subject, options)) for subject in subjects]:
-        if options:
-            subject.cubin_or_refuse("--nvdisasm-args")
-            assert pending.job is not None
-            text = pending.job.text()
-        else:
-            listing = pending.listing()
-            text = _json(listing) if args.json else format_listing(listing)
-            text = bare(text) if args.bare else text
+    written = 0
+    for subject, text in progress(_texts(args, subjects, options), "kernels", len(subjects)):
         emit(text, args.out / _file_name(args, subject, len(subjects)) if args.out else args.output)
+        written += 1
+    if written < len(subjects):
+        raise AnalysisError(f"{len(subjects) - written} of {len(subjects)} kernels are not read, see the notes")
     return DONE
+
+
+def _texts(args: argparse.Namespace, subjects: list[Subject], options: list[str]) -> Iterator[tuple[Subject, str]]:
+    """What is printed of each subject."""
+    if options:
+        for subject in subjects:
+            subject.cubin_or_refuse("--nvdisasm-args")
+        for subject, pending in [(subject, start(subject, options)) for subject in subjects]:
+            assert pending.job is not None
+            yield subject, pending.job.text()
+        return
+    if args.all:
+        listings = listings_of(subjects)
+    else:
+        listings = ((subject, pending.listing()) for subject, pending in [(each, start(each)) for each in subjects])
+    for subject, listing in listings:
+        text = _json(listing) if args.json else format_listing(listing)
+        yield subject, bare(text) if args.bare else text
 
 
 def _any_kernel(args: argparse.Namespace) -> list[Subject]:

@@ -2,7 +2,8 @@
 
 Names are those of the instruction set tables in NVIDIA's "CUDA Binary Utilities". Pipes: tensor, fma (fp32, fp16 and
 integer multiply), alu (integer, logic, moves, compares, conversions that pack), xu (MUFU and other conversions), fp64,
-lsu (memory, shuffles), uniform, control.
+lsu (memory, shuffles), uniform, control. An opcode that is in no table is read like any other and counts as "other":
+its pipe is not known, nor whether it branches.
 """
 
 from functools import cache
@@ -24,10 +25,10 @@ _PIPES = {
     "OUT ISBERD ISBEWR IPA FOOTPRINT LDT STT LDTM STTM SYNCS ST_ASYNC STAS LD_ASYNC UTMALDG UTMASTG UTMAREDG "
     "UTMAPF UTMACCTL UTMACMDFLUSH UBLKCP UBLKPF UBLKRED UTCCP UTCSHIFT UTCBAR UTCATOMSWS UTCLDSWS UTCSTSWS S2R "
     "S2UR R2UR LDTRAM MULTIMEM LDGA UCGABAR_ARV UCGABAR_WAIT UGETNEXTWORKID GETLMEMBASE SETLMEMBASE CGABAR",
-    "control": "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BAR DEPBAR MEMBAR ERRBAR FENCE BSSY BSYNC BREAK BMOV WARPSYNC "
-    "YIELD NANOSLEEP KILL BPT RTT NOP RPCMOV SETCTAID CS2UR B2R B2U R2B PMTRIG SSY SYNC PBK BRK PCNT CONT PRET "
-    "ACQBULK ACQSHMINIT DEPBAR_ALL ELECT ENDCOLLECTIVE ENDCOLL PREEXIT USETMAXREG SETMAXREG USETSHMSZ SETSMEMSIZE "
-    "CCTLX UVIRTCOUNT VIRTCOUNT LDDEPBAR VOTEU_CTRL PLEA SETPRIO UCLEA",
+    "control": "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BAR DEPBAR MEMBAR ERRBAR CGAERRBAR FENCE BSSY BSYNC BREAK BMOV "
+    "WARPSYNC YIELD NANOSLEEP KILL BPT RTT NOP RPCMOV SETCTAID CS2UR B2R B2U R2B PMTRIG SSY SYNC PBK BRK PCNT CONT "
+    "PRET ACQBULK ACQSHMINIT DEPBAR_ALL ELECT ENDCOLLECTIVE ENDCOLL PREEXIT USETMAXREG SETMAXREG USETSHMSZ "
+    "SETSMEMSIZE CCTLX UVIRTCOUNT VIRTCOUNT LDDEPBAR VOTEU_CTRL PLEA SETPRIO UCLEA",
     "uniform": "UIADD3 UIADD ULOP3 ULOP USHF USHL USHR ULEA UMOV USEL UPRMT UISETP UPLOP3 UPSETP UP2UR UR2UP UBREV "
     "UFLO UPOPC UBMSK USGXT UIMAD UIMNMX UVIMNMX UVIADD UIABS ULDC LDCU VOTEU UF2FP UF2I UI2F UI2FP UFADD UFMUL "
     "UFFMA UFSET UFSETP UFSEL UFMNMX UFRND UF2IP UMEMSETS UREDGR UCREDUX UREDUX USTGR UIADD3X UIADD64 UIADD3_64 "
@@ -35,6 +36,7 @@ _PIPES = {
 }
 PIPE_OF = {opcode: pipe for pipe, opcodes in _PIPES.items() for opcode in opcodes.split()}
 KNOWN = frozenset(PIPE_OF)
+OTHER = "other"  # pipe and family of an opcode that is not known
 
 # Instructions that multiply matrices, one for each warp or warp group.
 _MATRIX = "HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA UTCMXQMMA UTCBMMA"
@@ -47,6 +49,12 @@ _FIXED = (
 )
 FIXED_LATENCY = frozenset(_FIXED.split())
 
+
+def pipe_of(base: str) -> str:
+    """The pipe of an opcode without modifiers."""
+    return PIPE_OF.get(base, OTHER)
+
+
 # Families that keep a modifier, because the modifier is what the versions differ in.
 _SPLIT_IMAD = {"MOV", "WIDE", "SHL", "IADD"}
 
@@ -55,6 +63,8 @@ _SPLIT_IMAD = {"MOV", "WIDE", "SHL", "IADD"}
 def family(opcode: str) -> str:
     """The row an opcode is counted in: IADD3.X counts as IADD3, every LOP3.LUT as LOP3, MUFU stays split."""
     base, *modifiers = opcode.split(".")
+    if base not in KNOWN:
+        return OTHER
     if base == "IMAD" and modifiers and modifiers[0] in _SPLIT_IMAD:
         return "IMAD.MOV.U32" if modifiers[0] == "MOV" else f"IMAD.{modifiers[0]}"
     if base == "LDSM" and "MT88" in modifiers:

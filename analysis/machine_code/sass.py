@@ -9,8 +9,8 @@ its 128-bit word.
 """
 
 import re
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from analysis.errors import AnalysisError
 from analysis.ladder.config import KernelConfig, kernel_label
 from analysis.machine_code.cubin import NOP, OPCODE_MASK, WORD_BYTES, Cubin, Kernel, config_of
 from analysis.machine_code.opcodes import KNOWN
-from analysis.machine_code.toolkit import finish, start
+from analysis.machine_code.toolkit import AT_ONCE, Running, finish, start
 
 NO_BARRIER = 7
 
@@ -36,16 +36,20 @@ class Control:
     wait: int  # bit mask of the scoreboards this instruction waits for
     reuse: int  # bit mask of the operands kept in the reuse cache
 
-    @classmethod
-    def of_word(cls, word: int) -> "Control":
+    @staticmethod
+    def of_word(word: int) -> "Control":
         """Bits 105-108 stall, 109 yield (0 yields), 110-112 write, 113-115 read, 116-121 wait, 122-125 reuse."""
-        bits = word >> 105
-        return cls(bits & 15, not bits >> 4 & 1, bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63, bits >> 17 & 15)
+        return _control_of_bits(word >> 105 & 0x1FFFFF)
 
     def __str__(self) -> str:
         wait = "".join(str(i) if self.wait >> i & 1 else "-" for i in range(6))
         read, write = ("-" if b == NO_BARRIER else str(b) for b in (self.read, self.write))
         return f"B{wait}:R{read}:W{write}:{'Y' if self.yields else '-'}:S{self.stall:02d}"
+
+
+@cache  # a library of a million instructions has some thousand codes
+def _control_of_bits(bits: int) -> Control:
+    return Control(bits & 15, not bits >> 4 & 1, bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63, bits >> 17 & 15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,11 @@ class Listing:
         return {at.address: position for position, at in enumerate(self.instructions)}
 
     @cached_property
+    def unknown(self) -> dict[str, int]:
+        """Opcodes that no table has, with their number: they count as "other"."""
+        return dict(Counter(at.base for at in self.instructions if at.base not in KNOWN))
+
+    @cached_property
     def code(self) -> tuple[Instruction, ...]:
         """Without the NOP padding at the end and the branch to itself that closes the code."""
         end = len(self.instructions)
@@ -127,6 +136,7 @@ _INSTRUCTION = re.compile(
     rf"\s*/\*([0-9a-f]{{4,}})\*/\s+(?:({CONTROL})\s+)?(?:(@!?U?P[T0-9]+)\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*(.*)$"
 )
 _LABEL = re.compile(r"([.$\w]+):\s*(?://.*)?$")
+_NUMBERED = re.compile(r"\.L_x_\d+")
 _SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ kernel (\S.*?) -+$")
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
 _SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line ([0-9]{1,9})( inlined at .*)?$")
@@ -149,19 +159,24 @@ def _control_of_text(text: str) -> Control:
 
 
 def parse_listing(text: str, name: str = "listing") -> list[Listing]:
-    """The kernels of a listing in its order. An unknown opcode or line is an AnalysisError that names the place."""
-    listings: list[Listing] = []
+    """The kernels of a listing in its order. A line that is not understood is an AnalysisError that names the place."""
+    lines = text.splitlines()
+    listings = list(each_listing(lines, name))
+    if not listings:
+        raise AnalysisError(f"{name}: no instruction recognised in {len(lines)} lines")
+    return listings
+
+
+def each_listing(lines: Iterable[str], name: str) -> Iterator[Listing]:
+    """The kernels of a listing, one after another."""
     state = _Reader(name)
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         finished = state.line(number, line)
         if finished:
-            listings.append(finished)
+            yield finished
     last = state.finish()
     if last:
-        listings.append(last)
-    if not listings:
-        raise AnalysisError(f"{name}: no instruction recognised in {len(text.splitlines())} lines")
-    return listings
+        yield last
 
 
 class _Reader:
@@ -217,9 +232,6 @@ class _Reader:
 
     def _instruction(self, number: int, line: str, found: re.Match[str]) -> Listing | None:
         address, control, predicate, opcode, rest = found.groups()
-        base = opcode.split(".", 1)[0]
-        if base not in KNOWN:
-            raise AnalysisError(f"{self.name}:{number}: unknown opcode {opcode!r}: {line.strip()[:100]!r}")
         finished = None
         at = int(address, 16)
         if self.instructions and at <= self.instructions[-1].address:
@@ -289,7 +301,7 @@ class Job:
 
     cubin: Cubin
     kernel: Kernel
-    process: "subprocess.Popen[str]"
+    process: Running
 
     def text(self) -> str:
         """What nvdisasm printed."""
@@ -315,6 +327,88 @@ def disassemble(path: Path, choice: KernelConfig | str | None = None) -> Listing
     return start_job(cubin, kernel, path).listing()
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A kernel that nvdisasm or the parser does not read, and why."""
+
+    kernel: Kernel
+    reason: str
+
+
+CHUNK_BYTES = 2 << 20  # of code for one run of nvdisasm: its text is ten times as long
+
+
+def disassemble_all(
+    cubins: Iterable[tuple[Cubin, Path]], options: Sequence[str] = ()
+) -> Iterator[tuple[Cubin, Kernel, Listing | Refused]]:
+    """Every kernel of the cubins at their paths, from a few runs of nvdisasm; one that is not read stops no other."""
+    started = deque[tuple[Cubin, Path, list[Kernel], Running]]()
+    for cubin, path in cubins:
+        for kernels in _chunks(cubin.entries):
+            started.append((cubin, path, kernels, _start_chunk(kernels, path, options)))
+            if len(started) > AT_ONCE:  # one more than run at once: the next begins as soon as one ends
+                yield from _read_chunk(options, *started.popleft())
+    while started:
+        yield from _read_chunk(options, *started.popleft())
+
+
+def _chunks(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
+    """Kernels in groups of about CHUNK_BYTES."""
+    chunk: list[Kernel] = []
+    for kernel in kernels:
+        if chunk and sum(len(each.code) for each in chunk) + len(kernel.code) > CHUNK_BYTES:
+            yield chunk
+            chunk = []
+        chunk.append(kernel)
+    if chunk:
+        yield chunk
+
+
+def _start_chunk(kernels: Sequence[Kernel], path: Path, options: Sequence[str]) -> Running:
+    indices = ",".join(str(kernel.index) for kernel in kernels)
+    return start("nvdisasm", ["-c", "-fun", indices, *options, str(path)])
+
+
+def _read_chunk(
+    options: Sequence[str], cubin: Cubin, path: Path, kernels: Sequence[Kernel], running: Running
+) -> Iterator[tuple[Cubin, Kernel, Listing | Refused]]:
+    waiting = {kernel.symbol: kernel for kernel in kernels}
+    reason = "nvdisasm printed no listing of it"
+    try:
+        for listing in each_listing(finish(running).splitlines(), f"nvdisasm of {cubin.name}"):
+            kernel = waiting.get(listing.symbol)
+            if kernel is not None:
+                joined = with_control(_numbered_by_address(replace(listing, arch=cubin.arch)), kernel)
+                del waiting[listing.symbol]
+                yield cubin, kernel, joined
+    except AnalysisError as error:
+        reason = str(error)
+        if "fatal" not in reason and len(waiting) > 1:  # one of them: halve them until it is alone
+            half = len(waiting) // 2
+            for part in (list(waiting.values())[:half], list(waiting.values())[half:]):
+                yield from _read_chunk(options, cubin, path, part, _start_chunk(part, path, options))
+            return
+    yield from ((cubin, kernel, Refused(kernel, reason)) for kernel in waiting.values())
+
+
+def _numbered_by_address(listing: Listing) -> Listing:
+    """The labels numbered by their place, as nvdisasm counts them through all kernels that it prints."""
+    numbered = [(address, int(name[5:]), name) for name, address in listing.labels.items() if _NUMBERED.fullmatch(name)]
+    names = {name: f".L_x_{place}" for place, (_, _, name) in enumerate(sorted(numbered))}
+
+    def renamed(text: str) -> str:
+        return _NUMBERED.sub(lambda found: names.get(found[0], found[0]), text)
+
+    instructions = tuple(
+        Instruction(at.address, at.predicate, at.opcode, renamed(at.operands), at.control, at.source)
+        if ".L_x_" in at.operands
+        else at
+        for at in listing.instructions
+    )
+    labels = {renamed(name): address for name, address in listing.labels.items()}
+    return replace(listing, instructions=instructions, labels=labels)
+
+
 def with_control(listing: Listing, kernel: Kernel) -> Listing:
     """Join each instruction with its word. Only padding may be missing from the text."""
     words = dict(enumerate(kernel.words))
@@ -323,7 +417,7 @@ def with_control(listing: Listing, kernel: Kernel) -> Listing:
         word = words.pop(at.address // WORD_BYTES, None)
         if word is None or at.address % WORD_BYTES:
             raise AnalysisError(f"{kernel.symbol}: no code at {at.address:04x}, where the listing has {at.text!r}")
-        joined.append(replace(at, control=Control.of_word(word)))
+        joined.append(Instruction(at.address, at.predicate, at.opcode, at.operands, Control.of_word(word), at.source))
     left = [place for place, word in words.items() if word & OPCODE_MASK != NOP]
     if left:
         raise AnalysisError(

@@ -9,7 +9,7 @@ its header, unless another config is chosen; instances of other sets are found i
 import argparse
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from analysis.ladder.config import KernelConfig, kernel_label, parse_short_form
 from analysis.ladder.headers import load
 from analysis.machine_code.cubin import Cubin, Kernel, config_of
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
-from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
+from analysis.machine_code.notes import note
+from analysis.machine_code.sass import Job, Listing, Refused, disassemble_all, parse_listing, select, start_job
 
 VERSION = re.compile(r"v\d\d")
 DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
@@ -69,10 +70,35 @@ class Pending:
     job: Job | None
 
     def listing(self) -> Listing:
-        if self.job is not None:
-            return self.job.listing()
-        assert self.subject.parsed is not None
-        return self.subject.parsed
+        listing = self.job.listing() if self.job is not None else self.subject.parsed
+        assert listing is not None
+        note_unknown(self.subject.name, listing)
+        return listing
+
+
+def note_unknown(name: str, listing: Listing) -> None:
+    """Names the opcodes that no table has."""
+    if listing.unknown:
+        named = ", ".join(f"{opcode} ({times})" for opcode, times in sorted(listing.unknown.items()))
+        note(f'{name}: {listing.label}: opcodes not known, read as printed and counted as "other": {named}')
+
+
+def listings_of(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, Listing]]:
+    """The listings of all kernels of some cubins, which a few runs of nvdisasm print; notes name those not read."""
+    wanted: dict[tuple[Path, int], Subject] = {}
+    cubins: dict[Path, Cubin] = {}
+    for subject in subjects:
+        cubin, kernel = subject.cubin_or_refuse("disassembling all kernels")
+        cubins.setdefault(subject.path, cubin)
+        wanted[subject.path, kernel.index] = subject
+    paths = {id(cubin): path for path, cubin in cubins.items()}
+    for cubin, kernel, found in disassemble_all((cubin, path) for path, cubin in cubins.items()):
+        subject = wanted[paths[id(cubin)], kernel.index]
+        if isinstance(found, Refused):
+            note(f"skipped: {subject.name}: {kernel.symbol}: {found.reason}")
+        else:
+            note_unknown(subject.name, found)
+            yield subject, found
 
 
 def start(subject: Subject, options: Sequence[str] = ()) -> Pending:

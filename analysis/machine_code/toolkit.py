@@ -9,12 +9,16 @@ the PATH.
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import root
+
+AT_ONCE = 2  # nvdisasm takes 150 MB for a cubin of 2 MB
+_SLOTS = threading.BoundedSemaphore(AT_ONCE)
 
 
 @cache
@@ -33,26 +37,50 @@ def find_tool(name: str) -> Path:
     raise AnalysisError(f"{name} not found in {looked}: run `make setup`, or set CUDA to an installed toolkit")
 
 
-def start(tool: str, arguments: Sequence[str], folder: Path | None = None) -> subprocess.Popen[str]:
-    """Starts a tool, in `folder` when given; finish() waits for it. Two started tools run side by side."""
-    return subprocess.Popen(
-        [str(find_tool(tool)), *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+class Running:
+    """A tool at work, or waiting until fewer than AT_ONCE others are."""
+
+    def __init__(self, command: list[str], folder: Path | None) -> None:
+        self.command = command
+        self.folder = folder
+        self.done: subprocess.CompletedProcess[str] | None = None
+        self.failure: OSError | None = None
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        with _SLOTS:
+            try:
+                self.done = subprocess.run(
+                    self.command,
+                    cwd=self.folder,
+                    capture_output=True,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                    errors="replace",
+                    check=False,
+                )
+            except OSError as error:
+                self.failure = error
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def start(tool: str, arguments: Sequence[str], folder: Path | None = None) -> Running:
+    """Starts a tool, in `folder` when given; finish() waits for it. Started tools run side by side, AT_ONCE of them."""
+    return Running([str(find_tool(tool)), *arguments], folder)
+
+
+def finish(running: Running) -> str:
     """Standard output of a started tool; AnalysisError with its own message when it failed."""
-    output, errors = process.communicate()
-    if process.returncode != 0:
-        command = [str(part) for part in process.args] if isinstance(process.args, list) else [str(process.args)]
-        reason = errors.strip() or output.strip()[-400:] or "no message"
-        raise AnalysisError(f"{Path(command[0]).name} {' '.join(command[1:])}: exit {process.returncode}: {reason}")
-    return output
+    running.thread.join()
+    if running.failure:
+        raise running.failure
+    done = running.done
+    assert done is not None
+    if done.returncode != 0:
+        reason = done.stderr.strip() or done.stdout.strip()[-400:] or "no message"
+        command = " ".join(running.command[1:])
+        raise AnalysisError(f"{Path(running.command[0]).name} {command}: exit {done.returncode}: {reason}")
+    return done.stdout
 
 
 def run(tool: str, arguments: Sequence[str], folder: Path | None = None) -> str:

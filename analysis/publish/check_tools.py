@@ -6,9 +6,10 @@ kernel source. A file that no parser recognises, or that one refuses, is named w
 
 import argparse
 import json
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from analysis.ladder.headers import read_version
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, survey
+from analysis.machine_code.notes import progress
 from analysis.machine_code.ptx import parse_ptx
 from analysis.machine_code.ptxas_log import parse_log
 from analysis.machine_code.regions import Graph, split
-from analysis.machine_code.sass import parse_listing, start_job
+from analysis.machine_code.sass import Listing, Refused, disassemble_all, parse_listing
 from analysis.measure.records import parse as parse_record
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
@@ -59,40 +61,54 @@ def check_file(path: Path) -> list[Finding]:
     return refused or [Finding("unknown", "", f"none of: {', '.join(kind for kind, _, _ in _TEXTS)}", True)]
 
 
-def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
-    """Every kernel of a cubin: disassembled, joined with its bytes, split into regions."""
-    found = []
-    for kernel in cubin.entries:
+def _cubins(cubins: Iterable[tuple[Cubin, Path]], total: int, name: str) -> Iterator[Finding]:
+    """Every kernel of some cubins: disassembled, joined with its bytes, split into regions."""
+    for cubin, kernel, listing in progress(disassemble_all(cubins), f"kernels of {name}", total):
+        label = kernel_label(kernel.symbol)
         try:
-            listing = start_job(cubin, kernel, path).listing()
+            if isinstance(listing, Refused):
+                raise AnalysisError(listing.reason)
             graph = Graph(listing)
             nest = f"{len(graph.loops())} loops" if graph.nest else "no loop"
             loop = f", KV loop of {len(split(listing).loop)}" if graph.nest else ""
-            detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}"
-            found.append(Finding(f"kernel {cubin.arch}", kernel_label(kernel.symbol), detail))
-            strange = inconsistencies(listing)
-            found += [Finding("control codes", kernel_label(kernel.symbol), strange[0], True)] if strange else []
+            detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}{_unknown(listing)}"
+            yield Finding(f"kernel {cubin.arch}", label, detail)
+            strange = inconsistencies(graph)
+            if strange:
+                yield Finding("control codes", label, strange[0], True)
         except AnalysisError as error:
-            found.append(Finding(f"refused kernel {cubin.arch}", kernel_label(kernel.symbol), str(error), True))
+            yield Finding(f"refused kernel {cubin.arch}", label, str(error), True)
+
+
+def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
+    found = list(_cubins([(cubin, path)], len(cubin.entries), str(path)))
     return found or [Finding("cubin", "", "no kernel", True)]
 
 
 def _executable(path: Path) -> list[Finding]:
     images, skipped = survey(path)
     found = [Finding("refused image", "", reason, True) for reason in skipped]
+    total = sum(image.kernels for image in images)
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
-        for number, image in enumerate(images):
+        cubins = [image for image in images if image.kind == "cubin"]
+        opened = ((image.cubin(str(path)), image.as_file(Path(folder))) for image in cubins)
+        found += _cubins(opened, total, str(path))
+    for image in images:
+        if image.kind == "ptx":
+            text = image.data.decode("utf-8", "replace")
+            if not re.search(r"\.(entry|func)\b", text):
+                found.append(Finding(f"PTX {image.arch}", image.origin, "no function"))
+                continue
             try:
-                if image.kind == "ptx":
-                    found += _ptx(image.data.decode("utf-8", "replace"), path)
-                    continue
-                unpacked = Path(folder) / f"{number}.cubin"
-                unpacked.write_bytes(image.data)
-                found += _cubin(image.cubin(str(path)), unpacked)
-                unpacked.unlink()
+                found += _ptx(text, path)
             except AnalysisError as error:
-                found.append(Finding("refused image", f"{number}: {image.origin}", str(error), True))
+                found.append(Finding("refused PTX", image.origin, str(error), True))
     return found
+
+
+def _unknown(listing: Listing) -> str:
+    other = ", ".join(f"{times} {opcode}" for opcode, times in sorted(listing.unknown.items()))
+    return f", not known: {other}" if other else ""
 
 
 def _listing(text: str, path: Path) -> list[Finding]:
@@ -102,7 +118,8 @@ def _listing(text: str, path: Path) -> list[Finding]:
             listing.label,
             f"{len(listing.body)} instructions"
             + (", control codes" if listing.instructions[0].control else "")
-            + (f", {len(Graph(listing).loops())} loops" if listing.labels else ""),
+            + (f", {len(Graph(listing).loops())} loops" if listing.labels else "")
+            + _unknown(listing),
         )
         for listing in parse_listing(text, str(path))
     ]

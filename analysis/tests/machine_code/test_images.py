@@ -201,7 +201,10 @@ def test_sass_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     data[at + 32 : at + 48] = b"\xff" * 16
     broken.write_bytes(data)
     assert main(["sass", str(broken), "--all", "--out", str(tmp_path)]) == 2
-    assert "nvdisasm" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(r"note: skipped: .*broken.cubin: _Z13flash_forward.*: nvdisasm -c -fun", said)
+    assert "1 of 2 kernels are not read, see the notes" in said
+    assert len([*tmp_path.glob("*.sass")]) == 1
 
 
 def test_cfg(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.ptx import embedded_ptx, parse_ptx
-from analysis.machine_code.regions import REGIONS, split
+from analysis.machine_code.regions import REGIONS, Graph, split
 from analysis.machine_code.sass import Listing
 from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
 
@@ -35,7 +35,7 @@ def test_decoded_opcodes(code: Code) -> None:
 
 def test_control_codes(code: Code) -> None:
     for each in code.listings.values():
-        assert inconsistencies(each) == []
+        assert inconsistencies(Graph(each)) == []
 
 
 def test_the_kv_loop(code: Code) -> None:

@@ -1,17 +1,32 @@
 """Listings: control codes, the grammar of the text, the choice of a kernel, and what is refused."""
 
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
+from analysis.machine_code import sass, toolkit
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin, config_of
-from analysis.machine_code.sass import Control, bare, disassemble, format_listing, parse_listing, select, with_control
+from analysis.machine_code.regions import Graph
+from analysis.machine_code.sass import (
+    Control,
+    Listing,
+    bare,
+    disassemble,
+    disassemble_all,
+    format_listing,
+    parse_listing,
+    select,
+    with_control,
+)
 from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.compiled import ARCHS, cubin, listing, listings
 
@@ -62,7 +77,7 @@ def test_cuobjdump_says_the_same() -> None:
 
 def check_control(path: Path) -> None:
     for each in listings(path).values():
-        assert inconsistencies(each) == []
+        assert inconsistencies(Graph(each)) == []
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -77,7 +92,7 @@ def test_control_codes_of_warp_group_instructions() -> None:
 
 def with_codes(*lines: tuple[str, str]) -> list[str]:
     (listing,) = parse_listing(listing_of(*(f"{code}  {text}" for code, text in lines)))
-    return inconsistencies(listing)
+    return inconsistencies(Graph(listing))
 
 
 def test_the_consistency_check_finds_what_it_should() -> None:
@@ -134,7 +149,7 @@ def test_dummies_are_known() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (listing_of("FROB R1, R2"), r"x\.sass:3: unknown opcode 'FROB'"),
+        (listing_of("frob R1, R2"), r"x\.sass:3: line not understood"),
         (listing_of("EXIT") + "what is this\n", r"x\.sass:4: line not understood: 'what is this'"),
         (listing_of("NOP", "NOP") + "        /*0010*/  EXIT ;\n", r"x\.sass:5: address 0010 after 0010"),
         ("", r"x\.sass: no instruction recognised in 0 lines"),
@@ -157,6 +172,53 @@ def test_code_and_text_must_agree() -> None:
     shorter = parse_listing("\n".join(format_listing(listing).splitlines()[:-3]) + "\n")[0]
     with pytest.raises(AnalysisError, match=r"\d+ instructions are not in the listing"):
         with_control(shorter, bf16)
+
+
+# ---- all kernels of a cubin ------------------------------------------------------------------------------------------
+
+
+def content(listing: object) -> list[tuple[object, ...]]:
+    """All but the names of the labels."""
+    assert isinstance(listing, Listing)
+    return [
+        (at.address, at.predicate, at.opcode, re.sub(r"`.*", "", at.operands), at.control, listing.target(at))
+        for at in listing.instructions
+    ]
+
+
+def test_all_kernels_come_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvdisasm needs 0.3 s to start. Labels are named by the kernel alone, whatever is printed beside it."""
+    path = cubin("attention.cu")
+    read = Cubin.read(path)
+    runs = []
+
+    def counted(*arguments: Any) -> toolkit.Running:
+        runs.append(arguments)
+        return toolkit.start(*arguments)
+
+    monkeypatch.setattr(sass, "start", counted)
+    together = {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path)])}
+    assert len(runs) == 1
+    assert {symbol: content(each) for symbol, each in together.items()} == {
+        symbol: content(each) for symbol, each in listings(path).items()
+    }
+    monkeypatch.setattr(sass, "CHUNK_BYTES", 1)
+    assert {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path)])} == together
+    assert len(runs) == 1 + len(read.entries)
+
+
+def test_opcodes_that_are_not_known_are_read_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = "B------:R-:W-:-:S05  "
+    loop = [code + line for line in ("FADD R1, R2, R3", "FROB.X R1, R2", "@P0 BRA `(.L_x_0)", "EXIT")]
+    file = tmp_path / "made.sass"
+    text = listing_of(*loop).replace("        /*0000*/", ".L_x_0:\n        /*0000*/")
+    file.write_text(text, encoding="utf-8")
+    assert main(["counts", str(file), "--csv"]) == 0
+    counted = capsys.readouterr()
+    assert "other,1" in counted.out
+    assert 'opcodes not known, read as printed and counted as "other": FROB (1)' in counted.err
+    assert main(["bound", str(file), "--csv"]) == 0
+    assert "other,1,,pipe not known" in capsys.readouterr().out
 
 
 # ---- choice ----------------------------------------------------------------------------------------------------------

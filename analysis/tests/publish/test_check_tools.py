@@ -42,7 +42,7 @@ def test_details() -> None:
         (b"", "unknown", "none of"),
         (b"\xff\xfe\x00", "unknown", "binary, but neither ELF nor a fatbinary (3 bytes)"),
         (b"{}\n", "refused record", "schema None"),
-        (b"        /*0000*/  FROB ;\n", "refused listing", "unknown opcode 'FROB'"),
+        (b"        /*0000*/  frob ;\n", "refused listing", "line not understood: '/*0000*/  frob ;'"),
         (b".version 8.0\n.target sm_80\n", "refused PTX", "no function"),
     ],
 )
@@ -53,6 +53,13 @@ def test_what_is_not_recognised(data: bytes, kind: str, detail: str, tmp_path: P
     assert finding.bad
     assert finding.kind == kind
     assert detail in finding.detail
+
+
+def test_an_opcode_that_is_not_known_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("        /*0000*/  FROB.X R1, R2 ;\n        /*0010*/  EXIT ;\n", encoding="utf-8")
+    (finding,) = check_file(file)
+    assert (finding.bad, finding.detail) == (False, "2 instructions, not known: 1 FROB")
 
 
 def test_truncated_cubin(tmp_path: Path) -> None:
