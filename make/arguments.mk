@@ -29,6 +29,7 @@ GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DU
 TAKES_A := sass-diff why diff compare
 TAKES_B := $(TAKES_A)
 TAKES_CONFIG := sass-diff why debug
+TAKES_DIR := corpus
 TAKES_DIST := debug
 TAKES_DTYPE := debug
 TAKES_FILES := check-tools
@@ -42,7 +43,7 @@ TAKES_VER := regs sass logs ptx cubins counts loop bound live configs accept ado
 	race sanitize debug
 TAKES_WHY := accept adopt
 TAKES_ARGS := counts loop bound live sass-diff why bench profile gpu-check peers compare autotune race sanitize debug \
-	bench-emu
+	bench-emu corpus
 INSTEAD_CONFIG := ; KERNELS= chooses the instances that are built
 INSTEAD_VER := ; name the versions themselves as goals
 

@@ -1,7 +1,7 @@
 # Running versions: on a GPU to time them, on either back end to check them.
 
 ##@ Measuring
-.PHONY: bench profile gpu-check peers compare autotune race sanitize debug bench-emu
+.PHONY: bench profile gpu-check peers compare autotune race sanitize debug bench-emu corpus
 measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
 bench profile gpu-check: $(CHOSEN)  ## on a GPU, by version: VER= [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured) --versions "$(CHOSEN)"
@@ -26,3 +26,6 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 TIMED := $(BUILD)/tests/bench_emu.v16 $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
 bench-emu: $(TIMED) $(BIN)/v16 | $(READY)  ## how fast the emulator is on this machine: [ARGS=--write]
 	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(TIMED)
+corpus: bin/ptxrun  ## what the emulator accepts of the kernels below a folder: DIR= [ARGS=--refused]
+	$(if $(DIR),,$(error corpus needs DIR=, a folder with .cu or .ptx files: make corpus DIR=../samples))
+	@$(RUN) -m analysis $@ '$(call quoted,$(DIR))' $(ARGS)
