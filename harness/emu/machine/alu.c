@@ -1,6 +1,7 @@
 /* alu.c - integer, logic and move instructions, all 32 lanes at once; float.c and half.c have those of floats,
  * frequent.c those that kernels run most. */
 #include "lane_loop.h"
+#include "machine.h"
 
 #include <string.h>
 
@@ -45,10 +46,55 @@ LANES_32(emu_lanes_mad_wide_u16, (a * b) + c)
 LANES_32(emu_lanes_mad_wide_s16, (uint32_t)(S16(a) * S16(b)) + c)
 LANE_LOOP(emu_lanes_mad_wide_u32, uint64_t, uint32_t, uint32_t, uint64_t, ((uint64_t)a * b) + c)
 LANE_LOOP(emu_lanes_mad_wide_s32, uint64_t, uint32_t, uint32_t, uint64_t, (uint64_t)((int64_t)S32(a) * S32(b)) + c)
-LANES_32(emu_lanes_mul24_u32, (a & 0xffffffu) * (b & 0xffffffu))
-LANES_32(emu_lanes_mul24_s32, (uint32_t)(S32(a << 8) >> 8) * (uint32_t)(S32(b << 8) >> 8))
+LANES_16(emu_lanes_mad_hi_u16, ((a * b) >> 16) + c)
+LANES_16(emu_lanes_mad_hi_s16, ((uint32_t)(S16(a) * S16(b)) >> 16) + c)
+LANES_64(emu_lanes_mad_hi_u64, high_u64(a, b) + c)
+LANES_64(emu_lanes_mad_hi_s64, high_s64(a, b) + c)
+
+static inline uint32_t clamped_s32(int64_t value) {
+    return (uint32_t)(value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value);
+}
+
+LANES_32(emu_lanes_add_sat_s32, clamped_s32((int64_t)S32(a) + S32(b)))
+LANES_32(emu_lanes_sub_sat_s32, clamped_s32((int64_t)S32(a) - S32(b)))
+LANES_32(emu_lanes_mad_hi_sat_s32, clamped_s32(((int64_t)S32(a) * S32(b) >> 32) + S32(c)))
+
+/* The 48-bit product of the low 24 bits: lo is its bits 0 to 31, hi its bits 16 to 47. */
+#define LOW_24(x) ((x) & 0xffffffu)
+#define LOW_S24(x) ((int64_t)(S32((x) << 8) >> 8))
+LANES_32(emu_lanes_mul24_lo_u32, LOW_24(a) * LOW_24(b))
+LANES_32(emu_lanes_mul24_lo_s32, LOW_S24(a) * LOW_S24(b))
+LANES_32(emu_lanes_mul24_hi_u32, (uint64_t)LOW_24(a) * LOW_24(b) >> 16)
+LANES_32(emu_lanes_mul24_hi_s32, LOW_S24(a) * LOW_S24(b) >> 16)
+LANES_32(emu_lanes_mad24_lo_u32, LOW_24(a) * LOW_24(b) + c)
+LANES_32(emu_lanes_mad24_lo_s32, (uint64_t)(LOW_S24(a) * LOW_S24(b)) + c)
+LANES_32(emu_lanes_mad24_hi_u32, ((uint64_t)LOW_24(a) * LOW_24(b) >> 16) + c)
+LANES_32(emu_lanes_mad24_hi_s32, (uint64_t)(LOW_S24(a) * LOW_S24(b) >> 16) + c)
+LANES_32(emu_lanes_mad24_hi_sat_s32, clamped_s32((LOW_S24(a) * LOW_S24(b) >> 16) + S32(c)))
+
+LANES_16(emu_lanes_sad_u16, c + (a > b ? a - b : b - a))
+LANES_16(emu_lanes_sad_s16, c + (S16(a) > S16(b) ? a - b : b - a))
 LANES_32(emu_lanes_sad_u32, c + (a > b ? a - b : b - a))
 LANES_32(emu_lanes_sad_s32, c + (S32(a) > S32(b) ? a - b : b - a))
+LANES_64(emu_lanes_sad_u64, c + (a > b ? a - b : b - a))
+LANES_64(emu_lanes_sad_s64, c + (S64(a) > S64(b) ? a - b : b - a))
+
+/* Sums of products of the bytes of a with those of b, or of the halves of a with two bytes of b; each by its type. */
+#define BYTE_u(x, i) ((int32_t)(uint8_t)((x) >> (8 * (i))))
+#define BYTE_s(x, i) ((int32_t)(int8_t)((x) >> (8 * (i))))
+#define HALF_u(x, i) ((int32_t)(uint16_t)((x) >> (16 * (i))))
+#define HALF_s(x, i) ((int32_t)(int16_t)((x) >> (16 * (i))))
+#define PRODUCT_4(A, B, i) (uint32_t)(BYTE_##A(a, i) * BYTE_##B(b, i))
+#define PRODUCT_2(A, B, i, first) (uint32_t)(HALF_##A(a, i) * BYTE_##B(b, (first) + (i)))
+#define DOT_PRODUCTS(A, B)                                                                                             \
+    LANES_32(emu_lanes_dp4a_##A##B,                                                                                    \
+             c + PRODUCT_4(A, B, 0) + PRODUCT_4(A, B, 1) + PRODUCT_4(A, B, 2) + PRODUCT_4(A, B, 3))                    \
+    LANES_32(emu_lanes_dp2a_lo_##A##B, c + PRODUCT_2(A, B, 0, 0) + PRODUCT_2(A, B, 1, 0))                              \
+    LANES_32(emu_lanes_dp2a_hi_##A##B, c + PRODUCT_2(A, B, 0, 2) + PRODUCT_2(A, B, 1, 2))
+DOT_PRODUCTS(u, u)
+DOT_PRODUCTS(u, s)
+DOT_PRODUCTS(s, u)
+DOT_PRODUCTS(s, s)
 
 /* Division by zero gives all ones, the remainder then is the dividend, as observed on devices. */
 LANES_16(emu_lanes_div_u16, b ? a / b : 0xffffu)
@@ -83,6 +129,25 @@ LANES_32(emu_lanes_max_s32, S32(a) > S32(b) ? a : b)
 LANES_64(emu_lanes_max_u64, a > b ? a : b)
 LANES_64(emu_lanes_max_s64, S64(a) > S64(b) ? a : b)
 
+#define RELU_S32(x) (S32(x) < 0 ? 0 : (x))
+LANES_32(emu_lanes_min_relu_s32, RELU_S32(S32(a) < S32(b) ? a : b))
+LANES_32(emu_lanes_max_relu_s32, RELU_S32(S32(a) > S32(b) ? a : b))
+
+/* Two integers of 16 bits side by side: the value of a half is an expression of its sources x and y. */
+#define LANES_16X2(name, type, value)                                                                                  \
+    static inline uint32_t name##_half(uint32_t from_a, uint32_t from_b) {                                             \
+        const type x = (type)from_a, y = (type)from_b;                                                                 \
+        return (uint32_t)(value) & 0xffffu;                                                                            \
+    }                                                                                                                  \
+    LANES_32(name, name##_half(a >> 16, b >> 16) << 16 | name##_half(a & 0xffffu, b & 0xffffu))
+LANES_16X2(emu_lanes_add_16x2, uint16_t, x + y)
+LANES_16X2(emu_lanes_min_u16x2, uint16_t, x < y ? x : y)
+LANES_16X2(emu_lanes_max_u16x2, uint16_t, x > y ? x : y)
+LANES_16X2(emu_lanes_min_s16x2, int16_t, x < y ? x : y)
+LANES_16X2(emu_lanes_max_s16x2, int16_t, x > y ? x : y)
+LANES_16X2(emu_lanes_min_relu_s16x2, int16_t, x < 0 || y < 0 ? 0 : x < y ? x : y)
+LANES_16X2(emu_lanes_max_relu_s16x2, int16_t, x < 0 && y < 0 ? 0 : x > y ? x : y)
+
 LANES_32(emu_lanes_and_16, (a & b))
 LANES_32(emu_lanes_and_32, (a & b))
 LANES_64(emu_lanes_and_64, (a & b))
@@ -95,6 +160,9 @@ LANES_64(emu_lanes_xor_64, a ^ b)
 LANES_16(emu_lanes_not_16, ~a)
 LANES_32(emu_lanes_not_32, ~a)
 LANES_64(emu_lanes_not_64, ~a)
+LANES_32(emu_lanes_cnot_16, (a & 0xffffu) == 0)
+LANES_32(emu_lanes_cnot_32, a == 0)
+LANES_64(emu_lanes_cnot_64, a == 0)
 
 /* Shifts clamp: an amount of the width or more shifts everything out. */
 LANES_16(emu_lanes_shl_16, b > 15 ? 0 : a << (b & 15))
@@ -143,11 +211,43 @@ LANES_32(emu_lanes_clz_32, a ? __builtin_clz(a) : 32)
 LANE_LOOP(emu_lanes_clz_64, uint32_t, uint64_t, uint64_t, uint64_t, a ? __builtin_clzll(a) : 64)
 LANES_32(emu_lanes_brev_32, reversed(a, 32))
 LANES_64(emu_lanes_brev_64, reversed(a, 64))
-LANES_32(emu_lanes_bfind_u32, a ? 31 - __builtin_clz(a) : -1)
-LANES_32(emu_lanes_bfind_s32, (S32(a) < 0 ? ~a : a) ? 31 - __builtin_clz(S32(a) < 0 ? ~a : a) : -1)
+
+/* The highest bit that differs from the sign; .shiftamt: how far it is from the top. */
+static inline uint32_t highest(uint64_t value) {
+    return value ? 63 - (uint32_t)__builtin_clzll(value) : UINT32_MAX;
+}
+static inline uint32_t distance(uint32_t position, uint32_t top) {
+    return position == UINT32_MAX ? position : top - position;
+}
+#define MAGNITUDE_32(x) (S32(x) < 0 ? ~(x) : (x))
+#define MAGNITUDE_64(x) (S64(x) < 0 ? ~(x) : (x))
+#define WIDE_SOURCE(name, value) LANE_LOOP(name, uint32_t, uint64_t, uint64_t, uint64_t, value)
+LANES_32(emu_lanes_bfind_u32, highest(a))
+LANES_32(emu_lanes_bfind_s32, highest(MAGNITUDE_32(a)))
+WIDE_SOURCE(emu_lanes_bfind_u64, highest(a))
+WIDE_SOURCE(emu_lanes_bfind_s64, highest(MAGNITUDE_64(a)))
+LANES_32(emu_lanes_bfind_shiftamt_u32, distance(highest(a), 31))
+LANES_32(emu_lanes_bfind_shiftamt_s32, distance(highest(MAGNITUDE_32(a)), 31))
+WIDE_SOURCE(emu_lanes_bfind_shiftamt_u64, distance(highest(a), 63))
+WIDE_SOURCE(emu_lanes_bfind_shiftamt_s64, distance(highest(MAGNITUDE_64(a)), 63))
+
+/* fns: the c-th set bit of a from bit b on, upwards or downwards; with c 0, bit b itself. */
+static inline uint32_t find_nth_set(uint32_t mask, uint32_t base, int32_t offset) {
+    uint32_t left = offset < 0 ? 0 - (uint32_t)offset : (uint32_t)offset;
+    if (!offset) return base < 32 && mask >> base & 1 ? base : UINT32_MAX;
+    for (uint32_t at = base; at < 32; at += offset > 0 ? 1u : UINT32_MAX) {
+        if (mask >> at & 1 && !--left) return at;
+    }
+    return UINT32_MAX;
+}
+LANES_32(emu_lanes_fns, find_nth_set(a, b, S32(c)))
+
 LANES_32(emu_lanes_bmsk_clamp, a > 31 ? 0 : (b > 31 ? 0xffffffffu : (1u << b) - 1) << a)
+LANES_32(emu_lanes_bmsk_wrap, ((1u << (b & 31)) - 1) << (a & 31))
 LANES_32(emu_lanes_szext_u32, b > 31 ? a : extract(a, 0, b, 32, false))
 LANES_32(emu_lanes_szext_s32, b > 31 ? a : extract(a, 0, b, 32, true))
+LANES_32(emu_lanes_szext_wrap_u32, extract(a, 0, b & 31, 32, false))
+LANES_32(emu_lanes_szext_wrap_s32, extract(a, 0, b & 31, 32, true))
 
 LANE_LOOP(emu_lanes_truncate, uint32_t, uint64_t, uint64_t, uint64_t, a)
 LANE_LOOP(emu_lanes_wide_u32, uint64_t, uint32_t, uint32_t, uint32_t, a)
@@ -210,6 +310,16 @@ static inline uint64_t insert(uint64_t field, uint64_t into, uint32_t position, 
 }
 
 LANES_32(emu_lanes_prmt, permute(a, b, c))
+/* The modes of prmt: the selector that the low two bits of c stand for. */
+#define PERMUTE_MODE(mode, ...)                                                                                        \
+    static const uint32_t mode##_selectors[4] = {__VA_ARGS__};                                                         \
+    LANES_32(emu_lanes_prmt_##mode, permute(a, b, mode##_selectors[c & 3]))
+PERMUTE_MODE(f4e, 0x3210, 0x4321, 0x5432, 0x6543)
+PERMUTE_MODE(b4e, 0x5670, 0x6701, 0x7012, 0x0123)
+PERMUTE_MODE(rc8, 0x0000, 0x1111, 0x2222, 0x3333)
+PERMUTE_MODE(ecl, 0x3210, 0x3211, 0x3222, 0x3333)
+PERMUTE_MODE(ecr, 0x0000, 0x1110, 0x2210, 0x3210)
+PERMUTE_MODE(rc16, 0x1010, 0x3232, 0x1010, 0x3232)
 
 void emu_lanes_lop3(void *vd, const void *va, const void *vb, const void *vc) {
     uint32_t *d = vd;
@@ -233,4 +343,58 @@ void emu_lanes_bfi_64(void *vd, const void *va, const void *vb, const void *vc) 
     const uint32_t *c = vc;
     FOURTH(uint32_t);
     for (int i = 0; i < LANES; i++) d[i] = insert(a[i], b[i], c[i], fourth[i], 64);
+}
+
+/* ---- sums with a carry ---- */
+
+typedef struct sum_with_carry {
+    uint64_t value;
+    bool carry;
+} sum_with_carry;
+
+/* x + y + carry or x - y - borrow, of so many bits. */
+static sum_with_carry add_carry(uint64_t x, uint64_t y, bool carry, int bits) {
+    uint64_t sum = x + y, whole = sum + carry;
+    if (bits == 64) return (sum_with_carry){whole, sum < x || whole < sum};
+    return (sum_with_carry){whole & ((1ull << bits) - 1), whole >> bits & 1};
+}
+
+static sum_with_carry sub_borrow(uint64_t x, uint64_t y, bool borrow, int bits) {
+    uint64_t mask = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+    return (sum_with_carry){(x - y - borrow) & mask, x < y || (x == y && borrow)};
+}
+
+static uint64_t half_of_product(uint64_t x, uint64_t y, bool high, bool is_signed, int bits) {
+    if (!high) return x * y;
+    if (bits == 64) return is_signed ? high_s64(x, y) : high_u64(x, y);
+    if (!is_signed) return x * y >> bits;
+    return (uint64_t)((bits == 16 ? S16(x) * (int64_t)S16(y) : S32(x) * (int64_t)S32(y)) >> bits);
+}
+
+static uint64_t lane_value(const warp *w, unsigned slot, int bits, int lane) {
+    return bits == 64 ? slot64(w, slot)[lane] : slot32(w, slot)[lane] & (bits == 16 ? 0xffffu : 0xffffffffu);
+}
+
+void emu_exec_carry(warp *w, const op *o, uint32_t mask) {
+    int bits = 8 * o->bytes;
+    uint64_t keep = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+    uint32_t carries = o->p[2] == NO_PREDICATE ? 0 : w->predicates[o->p[2]], result = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        if (!(mask >> lane & 1)) continue;
+        bool carry = carries >> lane & 1, sub = o->detail == CARRY_SUB;
+        uint64_t x = lane_value(w, o->r[1], bits, lane), y = lane_value(w, o->r[2], bits, lane);
+        if (o->sources == 3) {
+            x = half_of_product(x, y, o->detail == CARRY_MAD_HI, o->flags & FLAG_SIGNED, bits) & keep;
+            y = lane_value(w, o->r[3], bits, lane);
+        }
+        sum_with_carry sum = sub ? sub_borrow(x, y, carry, bits) : add_carry(x, y, carry, bits);
+        if (o->immediate)
+            sum.value = clamped_s32(sub ? (int64_t)S32(x) - S32(y) - carry : (int64_t)S32(x) + S32(y) + carry);
+        if (bits == 64)
+            slot64(w, o->r[0])[lane] = sum.value;
+        else
+            slot32(w, o->r[0])[lane] = (uint32_t)sum.value;
+        result |= (uint32_t)sum.carry << lane;
+    }
+    if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (result & mask);
 }

@@ -1,11 +1,15 @@
 /* convert.c - cvt and setp: the lane functions, and emu_find_conversion() and emu_find_compare() to choose among them.
  *
- * A function for each pair of types would be hundreds. Integers pass through 64 bits instead and floats on their way to
- * integers through f64, both without loss, so a conversion is one to three steps:
+ * A function for each pair of types would be hundreds. So a conversion is a few steps: the frequent pairs have one
+ * function; integers pass through 64 bits; everything else passes through f64, which loses nothing:
  *
  *     cvt.u8.s16:      s16 -> 64 bits -> u8
- *     cvt.rn.f16.s32:  s32 -> 64 bits -> f32 -> f16
+ *     cvt.sat.u8.s16:  s16 -> clamped 64 bits -> u8
+ *     cvt.rn.f16.s32:  s32 -> f64 -> f16
  *     cvt.rzi.s32.f32: f32 -> f64 -> an integral f64 -> s32
+ *
+ * A 64-bit integer that f64 cannot hold is rounded to odd: an odd result is as good as an exact one for rounding again
+ * to fewer digits.
  */
 #include "lane_loop.h"
 
@@ -35,13 +39,42 @@ CONVERT_LOOP(low_s8, uint32_t, uint64_t, (uint16_t)(int8_t)a)
 CONVERT_LOOP(low_16, uint32_t, uint64_t, a & 0xffffu)
 CONVERT_LOOP(f32_u64, uint32_t, uint64_t, bits_of((float)a))
 CONVERT_LOOP(f32_s64, uint32_t, uint64_t, bits_of((float)(int64_t)a))
+
+/* cvt.sat between integers: clamped to the other type, in 64 bits, before the low bits are taken. */
+#define CLAMP_S64(low, high) ((int64_t)a<(low) ? (low) : (int64_t)a>(high) ? (high) : (int64_t)a)
+#define CLAMP_U64(high) (a > (uint64_t)(high) ? (uint64_t)(high) : a)
+CONVERT_LOOP(u8_of_s64, uint64_t, uint64_t, CLAMP_S64(0, UINT8_MAX))
+CONVERT_LOOP(s8_of_s64, uint64_t, uint64_t, CLAMP_S64(INT8_MIN, INT8_MAX))
+CONVERT_LOOP(u16_of_s64, uint64_t, uint64_t, CLAMP_S64(0, UINT16_MAX))
+CONVERT_LOOP(s16_of_s64, uint64_t, uint64_t, CLAMP_S64(INT16_MIN, INT16_MAX))
+CONVERT_LOOP(u32_of_s64, uint64_t, uint64_t, CLAMP_S64(0, (int64_t)UINT32_MAX))
+CONVERT_LOOP(s32_of_s64, uint64_t, uint64_t, CLAMP_S64(INT32_MIN, INT32_MAX))
+CONVERT_LOOP(u64_of_s64, uint64_t, uint64_t, CLAMP_S64(0, INT64_MAX))
+CONVERT_LOOP(u8_of_u64, uint64_t, uint64_t, CLAMP_U64(UINT8_MAX))
+CONVERT_LOOP(s8_of_u64, uint64_t, uint64_t, CLAMP_U64(INT8_MAX))
+CONVERT_LOOP(u16_of_u64, uint64_t, uint64_t, CLAMP_U64(UINT16_MAX))
+CONVERT_LOOP(s16_of_u64, uint64_t, uint64_t, CLAMP_U64(INT16_MAX))
+CONVERT_LOOP(u32_of_u64, uint64_t, uint64_t, CLAMP_U64(UINT32_MAX))
+CONVERT_LOOP(s32_of_u64, uint64_t, uint64_t, CLAMP_U64(INT32_MAX))
+CONVERT_LOOP(s64_of_u64, uint64_t, uint64_t, CLAMP_U64(INT64_MAX))
+
+/* 64 bits to f64 rounded to odd. */
+static inline uint64_t odd_f64(uint64_t magnitude, bool negative) {
+    int spare = magnitude >> 53 ? 11 - __builtin_clzll(magnitude) : 0;
+    uint64_t kept = magnitude >> spare, lost = magnitude & ((1ull << spare) - 1);
+    double value = ldexp((double)(kept | (lost != 0)), spare);
+    return bits_of_double(negative ? -value : value);
+}
+CONVERT_LOOP(f64_odd_u64, uint64_t, uint64_t, odd_f64(a, false))
+CONVERT_LOOP(f64_odd_s64, uint64_t, uint64_t, odd_f64((int64_t)a < 0 ? 0 - a : a, (int64_t)a < 0))
+
 CONVERT_LOOP(f64_u64, uint64_t, uint64_t, bits_of_double((double)a))
 CONVERT_LOOP(f64_s64, uint64_t, uint64_t, bits_of_double((double)(int64_t)a))
 
 /* ---- f64 to integers: round, clamp to the range; NaN gives 0 below 64 bits and the top bit alone at 64 ---- */
 
 static inline uint64_t to_signed(double x, int bits) {
-    double limit = bits == 64 ? 0x1p63 : bits == 32 ? 0x1p31 : 0x1p15;
+    double limit = bits == 64 ? 0x1p63 : ldexp(1.0, bits - 1);
     if (x != x) return bits == 64 ? 1ull << 63 : 0;
     if (x >= limit) return (uint64_t)(bits == 64 ? INT64_MAX : (int64_t)(limit - 1));
     if (x < -limit) return (uint64_t)(bits == 64 ? INT64_MIN : (int64_t)-limit);
@@ -49,7 +82,7 @@ static inline uint64_t to_signed(double x, int bits) {
 }
 
 static inline uint64_t to_unsigned(double x, int bits) {
-    double limit = bits == 64 ? 0x1p64 : bits == 32 ? 0x1p32 : 0x1p16;
+    double limit = ldexp(1.0, bits);
     if (x != x) return bits == 64 ? 1ull << 63 : 0;
     if (x <= 0) return 0;
     return x >= limit ? (bits == 64 ? UINT64_MAX : (uint64_t)(limit - 1)) : (uint64_t)x;
@@ -59,6 +92,8 @@ CONVERT_LOOP(f64_rni, uint64_t, uint64_t, bits_of_double(rint(double_of(a))))
 CONVERT_LOOP(f64_rzi, uint64_t, uint64_t, bits_of_double(trunc(double_of(a))))
 CONVERT_LOOP(f64_rmi, uint64_t, uint64_t, bits_of_double(floor(double_of(a))))
 CONVERT_LOOP(f64_rpi, uint64_t, uint64_t, bits_of_double(ceil(double_of(a))))
+CONVERT_LOOP(u8_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 8))
+CONVERT_LOOP(s8_f64, uint32_t, uint64_t, to_signed(double_of(a), 8) & 0xffffu)
 CONVERT_LOOP(u16_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 16))
 CONVERT_LOOP(s16_f64, uint32_t, uint64_t, to_signed(double_of(a), 16) & 0xffffu)
 CONVERT_LOOP(u32_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 32))
@@ -75,6 +110,7 @@ CONVERT_LOOP(f32_f64_ftz, uint32_t, uint64_t, flushed(canonical((float)double_of
 CONVERT_LOOP(f64_f32, uint64_t, uint32_t, bits_of_double((double)float_of(a)))
 CONVERT_LOOP(f64_f32_ftz, uint64_t, uint32_t, bits_of_double((double)flushed_value(a)))
 CONVERT_LOOP(f64_f16, uint64_t, uint32_t, bits_of_double((double)half_value(a)))
+CONVERT_LOOP(f64_bf16, uint64_t, uint32_t, bits_of_double((double)bfloat_value(a)))
 CONVERT_LOOP(f32_f16, uint32_t, uint32_t, canonical(half_value(a)))
 CONVERT_LOOP(f32_bf16, uint32_t, uint32_t, canonical(bfloat_value(a)))
 CONVERT_LOOP(f32_bf16_ftz, uint32_t, uint32_t, flushed(canonical(bfloat_value(a))))
@@ -94,16 +130,143 @@ CONVERT_LOOP(bf16_f32_rz, uint32_t, uint32_t, bfloat_bits_rz(float_of(a)))
             d[i] = to_bits(float_of(a[i])) << 16 | to_bits(float_of(b[i]));                                            \
         }                                                                                                              \
     }
-/* NaN becomes the canonical NaN, negative values become +0. */
+PACK_LOOP(f16x2_rz, half_bits_rz)
+PACK_LOOP(bf16x2_rz, bfloat_bits_rz)
+
+/* ---- f64 to the narrow formats, rounded once ---- */
+
+typedef struct narrow_format {
+    int precision, smallest; /* digits with the hidden one; exponent of the smallest normal number */
+    uint32_t largest;        /* bits of the largest number */
+    uint32_t infinity, nan;  /* e4m3 has no infinity: its conversions are all .satfinite */
+    int width;
+} narrow_format;
+
+static const narrow_format F16 = {11, -14, 0x7bff, 0x7c00, 0x7fff, 16}, BF16 = {8, -126, 0x7f7f, 0x7f80, 0x7fff, 16},
+                           E4M3 = {4, -6, 0x7e, 0x7e, 0x7f, 8}, E5M2 = {3, -14, 0x7b, 0x7c, 0x7f, 8},
+                           TF32 = {11, -126, 0x3fbff, 0x3fc00, 0x3ffff, 19};
+
+enum narrow_rounding { NARROW_RN, NARROW_RZ, NARROW_RM, NARROW_RP };
+
+/* The bits of a magnitude, which is finite, and whether a part of it was lost. */
+static uint32_t round_magnitude(double magnitude, bool negative, const narrow_format *to, enum narrow_rounding how) {
+    int exponent;
+    if (magnitude == 0) return 0;
+    frexp(magnitude, &exponent);
+    if (--exponent < to->smallest) exponent = to->smallest;
+    /* in units of the last place: exact, then rounded to an integer */
+    double units = ldexp(magnitude, to->precision - 1 - exponent), whole = floor(units), rest = units - whole;
+    bool up = how == NARROW_RN   ? rest > 0.5 || (rest == 0.5 && fmod(whole, 2) == 1)
+              : how == NARROW_RZ ? false
+                                 : rest > 0 && negative == (how == NARROW_RM);
+    return ((uint32_t)(exponent - to->smallest) << (to->precision - 1)) + (uint32_t)whole + up;
+}
+
+static uint32_t narrow(double value, const narrow_format *to, enum narrow_rounding how, bool finite) {
+    bool negative = signbit(value);
+    if (value != value) return to->nan;
+    uint32_t sign = (uint32_t)negative << (to->width - 1);
+    if (isinf(value)) return sign | (finite ? to->largest : to->infinity);
+    uint32_t bits = round_magnitude(fabs(value), negative, to, how);
+    if (bits <= to->largest) return sign | bits;
+    bool stops = finite || how == NARROW_RZ || (how == NARROW_RM && !negative) || (how == NARROW_RP && negative);
+    return sign | (stops ? to->largest : to->infinity);
+}
+
+#define NARROW_LOOPS(name, to)                                                                                         \
+    CONVERT_LOOP(name##_rn, uint32_t, uint64_t, narrow(double_of(a), &(to), NARROW_RN, false))                         \
+    CONVERT_LOOP(name##_rz, uint32_t, uint64_t, narrow(double_of(a), &(to), NARROW_RZ, false))                         \
+    CONVERT_LOOP(name##_rm, uint32_t, uint64_t, narrow(double_of(a), &(to), NARROW_RM, false))                         \
+    CONVERT_LOOP(name##_rp, uint32_t, uint64_t, narrow(double_of(a), &(to), NARROW_RP, false))
+NARROW_LOOPS(f16, F16)
+NARROW_LOOPS(bf16, BF16)
+
+/* .relu: what is negative becomes +0, NaN stays. */
 static inline float positive(float x) {
     return x < 0.0f || x == 0.0f ? 0.0f : x;
 }
-#define HALF_RELU(x) half_bits(positive(x))
-#define BFLOAT_RELU(x) bfloat_bits(positive(x))
-PACK_LOOP(f16x2_rz, half_bits_rz)
-PACK_LOOP(f16x2_relu, HALF_RELU)
-PACK_LOOP(bf16x2_rz, bfloat_bits_rz)
-PACK_LOOP(bf16x2_relu, BFLOAT_RELU)
+/* The forms with .relu, .satfinite or both, from f32: two sources side by side in a result of so many bits. */
+#define PAIR_LOOP(name, to, how, finite, view)                                                                         \
+    static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
+        uint32_t *d = vd;                                                                                              \
+        const uint32_t *a = va, *b = vb;                                                                               \
+        (void)vc;                                                                                                      \
+        for (int i = 0; i < LANES; i++) {                                                                              \
+            uint32_t high = narrow((double)view(float_of(a[i])), &(to), how, finite);                                  \
+            d[i] = high << (to).width | narrow((double)view(float_of(b[i])), &(to), how, finite);                      \
+        }                                                                                                              \
+    }
+#define ONE_AND_PAIR(name, to, how, finite, view)                                                                      \
+    PAIR_LOOP(name, to, how, finite, view)                                                                             \
+    CONVERT_LOOP(name##_one, uint32_t, uint32_t, narrow((double)view(float_of(a)), &(to), how, finite))
+#define PAIR_LOOPS(name, to)                                                                                           \
+    ONE_AND_PAIR(name##_rn_relu, to, NARROW_RN, false, positive)                                                       \
+    ONE_AND_PAIR(name##_rz_relu, to, NARROW_RZ, false, positive)                                                       \
+    ONE_AND_PAIR(name##_rn_finite, to, NARROW_RN, true, )                                                              \
+    ONE_AND_PAIR(name##_rz_finite, to, NARROW_RZ, true, )                                                              \
+    ONE_AND_PAIR(name##_rn_relu_finite, to, NARROW_RN, true, positive)                                                 \
+    ONE_AND_PAIR(name##_rz_relu_finite, to, NARROW_RZ, true, positive)
+PAIR_LOOPS(f16_pair, F16)
+PAIR_LOOPS(bf16_pair, BF16)
+
+/* e4m3 and e5m2 in pairs, from two f32 or an f16x2. */
+#define BYTES_LOOPS(name, to)                                                                                          \
+    PAIR_LOOP(name##_f32, to, NARROW_RN, true, )                                                                       \
+    PAIR_LOOP(name##_f32_relu, to, NARROW_RN, true, positive)                                                          \
+    CONVERT_LOOP(name##_f16x2, uint32_t, uint32_t,                                                                     \
+                 narrow((double)half_value(a >> 16), &(to), NARROW_RN, true) << 8 |                                    \
+                     narrow((double)half_value(a & 0xffffu), &(to), NARROW_RN, true))                                  \
+    CONVERT_LOOP(name##_f16x2_relu, uint32_t, uint32_t,                                                                \
+                 narrow((double)positive(half_value(a >> 16)), &(to), NARROW_RN, true) << 8 |                          \
+                     narrow((double)positive(half_value(a & 0xffffu)), &(to), NARROW_RN, true))
+BYTES_LOOPS(e4m3x2, E4M3)
+BYTES_LOOPS(e5m2x2, E5M2)
+
+/* One of 8 bits as f16, which holds them all. */
+static inline uint32_t half_of_byte(uint32_t byte, const narrow_format *from) {
+    uint32_t magnitude = byte & 0x7fu, sign = (byte & 0x80u) << 8, digits = (uint32_t)from->precision - 1;
+    if (magnitude > from->largest) return magnitude == from->infinity ? sign | 0x7c00u : 0x7fffu;
+    uint32_t exponent = magnitude >> digits, fraction = magnitude & ((1u << digits) - 1);
+    uint32_t whole = exponent ? fraction | 1u << digits : fraction;
+    double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
+    return sign | narrow(value, &F16, NARROW_RN, false);
+}
+#define HALVES_OF(a, from) (half_of_byte((a) >> 8 & 0xffu, from) << 16 | half_of_byte((a) & 0xffu, from))
+CONVERT_LOOP(f16x2_e4m3x2, uint32_t, uint32_t, HALVES_OF(a, &E4M3))
+CONVERT_LOOP(f16x2_e5m2x2, uint32_t, uint32_t, HALVES_OF(a, &E5M2))
+
+/* tf32 stands in the upper 19 bits of 32. rna adds half a place and cuts, infinities and NaN are cut only. */
+static inline uint32_t tf32_rna(uint32_t bits, bool finite) {
+    bool number = (bits & 0x7fffffffu) < 0x7f800000u;
+    uint32_t rounded = (number ? bits + 0x1000u : bits) & 0xffffe000u;
+    bool too_large = (rounded & 0x7fffffffu) == 0x7f800000u;
+    return finite && too_large ? (rounded & 0x80000000u) | 0x7f7fe000u : rounded;
+}
+CONVERT_LOOP(tf32_f32_rna, uint32_t, uint32_t, tf32_rna(a, false))
+CONVERT_LOOP(tf32_f32_rna_finite, uint32_t, uint32_t, tf32_rna(a, true))
+CONVERT_LOOP(tf32_f32_rn, uint32_t, uint32_t, narrow((double)float_of(a), &TF32, NARROW_RN, false) << 13)
+CONVERT_LOOP(tf32_f32_rz, uint32_t, uint32_t, narrow((double)float_of(a), &TF32, NARROW_RZ, false) << 13)
+CONVERT_LOOP(tf32_f32_rn_relu, uint32_t, uint32_t, narrow((double)positive(float_of(a)), &TF32, NARROW_RN, false) << 13)
+CONVERT_LOOP(tf32_f32_rz_relu, uint32_t, uint32_t, narrow((double)positive(float_of(a)), &TF32, NARROW_RZ, false) << 13)
+
+/* ---- cvt.pack: a above b, each clamped from s32; c is moved up by as much ---- */
+
+static inline uint32_t clamped_field(uint32_t value, int32_t low, int32_t high, int bits) {
+    int32_t x = (int32_t)value;
+    return (uint32_t)(x < low ? low : x > high ? high : x) & ((1u << bits) - 1);
+}
+#define PACK_FIELDS(name, low, high, bits)                                                                             \
+    LANES_32(name, (bits) == 16 ? clamped_field(a, low, high, bits) << 16 | clamped_field(b, low, high, bits)          \
+                                : c << (2 * (bits) & 31) | clamped_field(a, low, high, bits) << (bits) |               \
+                                      clamped_field(b, low, high, bits))
+PACK_FIELDS(emu_lanes_pack_u16, 0, UINT16_MAX, 16)
+PACK_FIELDS(emu_lanes_pack_s16, INT16_MIN, INT16_MAX, 16)
+PACK_FIELDS(emu_lanes_pack_u8, 0, UINT8_MAX, 8)
+PACK_FIELDS(emu_lanes_pack_s8, INT8_MIN, INT8_MAX, 8)
+PACK_FIELDS(emu_lanes_pack_u4, 0, 15, 4)
+PACK_FIELDS(emu_lanes_pack_s4, -8, 7, 4)
+PACK_FIELDS(emu_lanes_pack_u2, 0, 3, 2)
+PACK_FIELDS(emu_lanes_pack_s2, -2, 1, 2)
 
 /* ---- choice ---- */
 
@@ -128,9 +291,20 @@ static const named_function from_wide[] = {{"u8", low_u8},
                                            {"s32", emu_lanes_truncate},
                                            {"u64", emu_lanes_mov_64},
                                            {"s64", emu_lanes_mov_64}};
-static const named_function clamps[] = {{"u16", u16_f64}, {"s16", s16_f64}, {"u32", u32_f64},
-                                        {"s32", s32_f64}, {"u64", u64_f64}, {"s64", s64_f64}};
+static const named_function clamps[] = {{"u8", u8_f64},   {"s8", s8_f64},   {"u16", u16_f64}, {"s16", s16_f64},
+                                        {"u32", u32_f64}, {"s32", s32_f64}, {"u64", u64_f64}, {"s64", s64_f64}};
 static const named_function roundings[] = {{"rni", f64_rni}, {"rzi", f64_rzi}, {"rmi", f64_rmi}, {"rpi", f64_rpi}};
+/* cvt.sat of integers, by the type that is clamped to. */
+static const named_function from_signed[] = {{"u8", u8_of_s64},   {"s8", s8_of_s64},   {"u16", u16_of_s64},
+                                             {"s16", s16_of_s64}, {"u32", u32_of_s64}, {"s32", s32_of_s64},
+                                             {"u64", u64_of_s64}};
+static const named_function from_unsigned[] = {{"u8", u8_of_u64},   {"s8", s8_of_u64},   {"u16", u16_of_u64},
+                                               {"s16", s16_of_u64}, {"u32", u32_of_u64}, {"s32", s32_of_u64},
+                                               {"s64", s64_of_u64}};
+static const named_function to_f64[] = {
+    {"f16", f64_f16}, {"bf16", f64_bf16}, {"f32", f64_f32}, {"f64", emu_lanes_mov_64}};
+static const named_function to_f16[] = {{"rn", f16_rn}, {"rz", f16_rz}, {"rm", f16_rm}, {"rp", f16_rp}};
+static const named_function to_bf16[] = {{"rn", bf16_rn}, {"rz", bf16_rz}, {"rm", bf16_rm}, {"rp", bf16_rp}};
 
 #define NAMED(table, name) find_named(table, sizeof(table) / sizeof *(table), name)
 static lane_function *find_named(const named_function *table, size_t count, const char *name) {
@@ -140,37 +314,65 @@ static lane_function *find_named(const named_function *table, size_t count, cons
     return NULL;
 }
 
-typedef struct float_conversion {
+/* Conversions of one step: the frequent ones, and those between packed formats. */
+typedef struct direct_conversion {
     const char *rounding, *to, *from;
-    lane_function *lanes, *flushing; /* flushing: with .ftz, NULL where it is not allowed */
-} float_conversion;
+    bool relu, finite;
+    lane_function *lanes, *flushing; /* flushing: with .ftz, NULL where there is none */
+} direct_conversion;
 
-static const float_conversion float_conversions[] = {
-    {"", "f32", "f32", f32_f32, f32_f32_ftz},
-    {"rn", "f32", "f32", f32_f32, f32_f32_ftz},
-    {"rn", "f32", "f64", f32_f64, f32_f64_ftz},
-    {"", "f64", "f32", f64_f32, f64_f32_ftz},
-    {"", "f64", "f64", emu_lanes_mov_64, NULL},
-    {"", "f64", "f16", f64_f16, NULL},
-    {"", "f32", "f16", f32_f16, f32_f16},
-    {"", "f32", "bf16", f32_bf16, f32_bf16_ftz},
-    {"rn", "f16", "f32", f16_f32, f16_f32},
-    {"rz", "f16", "f32", f16_f32_rz, NULL},
-    {"rn", "bf16", "f32", bf16_f32, NULL},
-    {"rz", "bf16", "f32", bf16_f32_rz, NULL},
-    {"rn", "f16x2", "f32", emu_lanes_f16x2_rn, NULL},
-    {"rz", "f16x2", "f32", f16x2_rz, NULL},
-    {"rn.relu", "f16x2", "f32", f16x2_relu, NULL},
-    {"rn", "bf16x2", "f32", emu_lanes_bf16x2_rn, NULL},
-    {"rz", "bf16x2", "f32", bf16x2_rz, NULL},
-    {"rn.relu", "bf16x2", "f32", bf16x2_relu, NULL},
+#define WITH_MODIFIERS(rounding, to, name)                                                                             \
+    {rounding, to, "f32", true, false, name##_relu_one, NULL},                                                         \
+        {rounding, to, "f32", false, true, name##_finite_one, NULL},                                                   \
+        {rounding, to, "f32", true, true, name##_relu_finite_one, NULL},                                               \
+        {rounding, to "x2", "f32", true, false, name##_relu, NULL},                                                    \
+        {rounding, to "x2", "f32", false, true, name##_finite, NULL}, {                                                \
+        rounding, to "x2", "f32", true, true, name##_relu_finite, NULL                                                 \
+    }
+static const direct_conversion direct_conversions[] = {
+    {"", "f32", "f32", false, false, f32_f32, f32_f32_ftz},
+    {"rn", "f32", "f64", false, false, f32_f64, f32_f64_ftz},
+    {"", "f64", "f32", false, false, f64_f32, f64_f32_ftz},
+    {"", "f64", "f64", false, false, emu_lanes_mov_64, NULL},
+    {"", "f64", "f16", false, false, f64_f16, NULL},
+    {"", "f32", "f16", false, false, f32_f16, f32_f16},
+    {"", "f32", "bf16", false, false, f32_bf16, f32_bf16_ftz},
+    {"rn", "f16", "f32", false, false, f16_f32, f16_f32},
+    {"rz", "f16", "f32", false, false, f16_f32_rz, NULL},
+    {"rn", "bf16", "f32", false, false, bf16_f32, NULL},
+    {"rz", "bf16", "f32", false, false, bf16_f32_rz, NULL},
+    {"rn", "f16x2", "f32", false, false, emu_lanes_f16x2_rn, NULL},
+    {"rz", "f16x2", "f32", false, false, f16x2_rz, NULL},
+    {"rn", "bf16x2", "f32", false, false, emu_lanes_bf16x2_rn, NULL},
+    {"rz", "bf16x2", "f32", false, false, bf16x2_rz, NULL},
+    WITH_MODIFIERS("rn", "f16", f16_pair_rn),
+    WITH_MODIFIERS("rz", "f16", f16_pair_rz),
+    WITH_MODIFIERS("rn", "bf16", bf16_pair_rn),
+    WITH_MODIFIERS("rz", "bf16", bf16_pair_rz),
+    {"rn", "e4m3x2", "f32", false, true, e4m3x2_f32, NULL},
+    {"rn", "e4m3x2", "f32", true, true, e4m3x2_f32_relu, NULL},
+    {"rn", "e5m2x2", "f32", false, true, e5m2x2_f32, NULL},
+    {"rn", "e5m2x2", "f32", true, true, e5m2x2_f32_relu, NULL},
+    {"rn", "e4m3x2", "f16x2", false, true, e4m3x2_f16x2, NULL},
+    {"rn", "e4m3x2", "f16x2", true, true, e4m3x2_f16x2_relu, NULL},
+    {"rn", "e5m2x2", "f16x2", false, true, e5m2x2_f16x2, NULL},
+    {"rn", "e5m2x2", "f16x2", true, true, e5m2x2_f16x2_relu, NULL},
+    {"rn", "f16x2", "e4m3x2", false, false, f16x2_e4m3x2, NULL},
+    {"rn", "f16x2", "e5m2x2", false, false, f16x2_e5m2x2, NULL},
+    {"rna", "tf32", "f32", false, false, tf32_f32_rna, NULL},
+    {"rna", "tf32", "f32", false, true, tf32_f32_rna_finite, NULL},
+    {"rn", "tf32", "f32", false, false, tf32_f32_rn, NULL},
+    {"rz", "tf32", "f32", false, false, tf32_f32_rz, NULL},
+    {"rn", "tf32", "f32", true, false, tf32_f32_rn_relu, NULL},
+    {"rz", "tf32", "f32", true, false, tf32_f32_rz_relu, NULL},
 };
 
-static lane_function *find_float(const char *rounding, bool ftz, const char *to, const char *from) {
-    for (size_t i = 0; i < sizeof float_conversions / sizeof *float_conversions; i++) {
-        const float_conversion *c = &float_conversions[i];
-        if (!strcmp(c->to, to) && !strcmp(c->from, from) && !strcmp(c->rounding, rounding))
-            return ftz ? c->flushing : c->lanes;
+static lane_function *find_direct(const conversion_request *request) {
+    for (size_t i = 0; i < sizeof direct_conversions / sizeof *direct_conversions; i++) {
+        const direct_conversion *c = &direct_conversions[i];
+        if (!strcmp(c->to, request->to->name) && !strcmp(c->from, request->from->name) &&
+            !strcmp(c->rounding, request->rounding) && c->relu == request->relu && c->finite == request->finite)
+            return request->ftz ? c->flushing : c->lanes;
     }
     return NULL;
 }
@@ -178,44 +380,82 @@ static lane_function *find_float(const char *rounding, bool ftz, const char *to,
 /* Append a step whose result has that many bits; a step that is not there makes the whole conversion unknown. */
 static void add_step(conversion *way, lane_function *lanes, int bits) {
     way->steps[way->count] = lanes;
-    way->bits[way->count++] = (uint8_t)bits;
+    way->bits[way->count++] = (uint8_t)(bits < 16 ? 16 : bits);
 }
 
-static void integer_steps(conversion *way, const type_info *to, const type_info *from) {
+static void integer_steps(conversion *way, const conversion_request *request) {
+    const type_info *to = request->to, *from = request->from;
+    if (from->bits < 64) add_step(way, NAMED(to_wide, from->name), 64);
+    if (request->sat)
+        add_step(way, from->family == 's' ? NAMED(from_signed, to->name) : NAMED(from_unsigned, to->name), 64);
+    if (to->bits < 64 || !way->count) add_step(way, NAMED(from_wide, to->name), to->bits);
+}
+
+/* An integer to f64 without loss; to f32 and f64 as results, rounded at once. */
+static void steps_from_integer(conversion *way, const type_info *to, const type_info *from) {
     bool is_signed = from->family == 's';
     if (from->bits < 64) add_step(way, NAMED(to_wide, from->name), 64);
-    if (to->family == 'f') {
-        bool single = to->bits == 32;
-        add_step(way, single ? is_signed ? f32_s64 : f32_u64 : is_signed ? f64_s64 : f64_u64, to->bits);
-    } else if (to->family == 'h') {
+    if (to->family != 'f')
+        add_step(way, is_signed ? f64_odd_s64 : f64_odd_u64, 64);
+    else if (to->bits == 32)
         add_step(way, is_signed ? f32_s64 : f32_u64, 32);
-        add_step(way, f16_f32, 16);
-    } else if (to->bits < 64 || from->bits == 64) {
-        add_step(way, NAMED(from_wide, to->name), to->bits < 16 ? 16 : to->bits);
-    }
-}
-
-static void rounding_steps(conversion *way, lane_function *rounding, bool ftz, const type_info *to,
-                           const type_info *from) {
-    if (from->bits < 64 || ftz) add_step(way, find_float("", ftz, "f64", from->name), 64);
-    add_step(way, rounding, 64);
-    bool to_float = to->family == 'f';
-    add_step(way, to_float ? find_float("rn", ftz, to->name, "f64") : NAMED(clamps, to->name), to->bits);
-}
-
-bool emu_find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way) {
-    *way = (conversion){0};
-    lane_function *integral = NAMED(roundings, rounding);
-    if (integral)
-        rounding_steps(way, integral, ftz, to, from);
-    else if (strchr("us", from->family))
-        integer_steps(way, to, from);
     else
-        add_step(way, find_float(rounding, ftz, to->name, from->name), to->bits);
+        add_step(way, is_signed ? f64_s64 : f64_u64, 64);
+}
+
+/* Through f64: there, perhaps to an integral value, and to the other type. */
+static void steps_by_f64(conversion *way, const conversion_request *request) {
+    const type_info *to = request->to, *from = request->from;
+    lane_function *integral = NAMED(roundings, request->rounding);
+    const char *rounding = *request->rounding && !integral ? request->rounding : "rn";
+    bool from_integer = strchr("us", from->family), flushes = request->ftz && !strcmp(from->name, "f32");
+    if (from_integer)
+        steps_from_integer(way, to, from);
+    else if (from->bits < 64 || !integral)
+        add_step(way, flushes ? f64_f32_ftz : NAMED(to_f64, from->name), 64);
+    if (integral) add_step(way, integral, 64);
+    if (strchr("us", to->family))
+        add_step(way, NAMED(clamps, to->name), to->bits);
+    else if (to->family == 'f' && to->bits == 32 && !from_integer)
+        add_step(way, request->ftz ? f32_f64_ftz : f32_f64, 32);
+    else if (to->family != 'f')
+        add_step(way, to->family == 'h' ? NAMED(to_f16, rounding) : NAMED(to_bf16, rounding), 16);
+}
+
+/* The modifiers of a float result that are steps of their own. */
+static void add_modifiers(conversion *way, const conversion_request *request) {
+    const type_info *to = request->to;
+    bool packed = to->family == 'H' && request->from->family == 'E';
+    if (request->relu && packed) add_step(way, emu_lanes_positive_f16x2, 32);
+    if (!request->sat || strchr("us", to->family)) return;
+    add_step(way,
+             to->family == 'h' ? emu_lanes_saturate_f16x2
+             : to->bits == 64  ? emu_lanes_saturate_f64
+                               : emu_lanes_saturate_f32,
+             to->bits);
+}
+
+bool emu_find_conversion(const conversion_request *request, conversion *way) {
+    static const char *const directed[] = {[ROUND_ZERO] = "rz", [ROUND_DOWN] = "rm", [ROUND_UP] = "rp"};
+    const type_info *to = request->to, *from = request->from;
+    conversion_request plain = *request;
+    *way = (conversion){0};
+    if (from->family == 'E') plain.relu = false;
+    lane_function *direct = find_direct(&plain);
+    if (direct)
+        add_step(way, direct, to->bits);
+    else if (strchr("us", from->family) && strchr("us", to->family))
+        integer_steps(way, request);
+    else if (!request->relu && !request->finite && strchr("usfhg", from->family) && strchr("usfhg", to->family))
+        steps_by_f64(way, request);
+    for (uint8_t i = ROUND_ZERO; i <= ROUND_UP && !direct; i++) {
+        if (!strcmp(directed[i], request->rounding)) way->rounding = i;
+    }
+    add_modifiers(way, request);
     for (int i = 0; i < way->count; i++) {
         if (!way->steps[i]) return false;
     }
-    return true;
+    return way->count > 0;
 }
 
 /* ---- comparisons: a bit per lane where the relation of the two values is one of the wanted ---- */
@@ -245,14 +485,39 @@ COMPARE_LOOP(compare_f32_ftz, uint32_t, float, flushed_value)
 COMPARE_LOOP(compare_f64, uint64_t, double, double_of)
 COMPARE_LOOP(compare_f16, uint32_t, float, half_value)
 COMPARE_LOOP(compare_bf16, uint32_t, float, bfloat_value)
+static inline float flushed_half_value(uint32_t half) {
+    return half_value(half & 0x7c00u ? half : half & 0x8000u);
+}
+COMPARE_LOOP(compare_f16_ftz, uint32_t, float, flushed_half_value)
+
+/* testp: the kind of number that the first source is. */
+enum { KIND_NORMAL = 1, KIND_SUBNORMAL = 2, KIND_ZERO = 4, KIND_INFINITE = 8, KIND_NAN = 16 };
+static uint32_t kind_of(double value, double smallest) {
+    double magnitude = fabs(value);
+    if (value != value) return KIND_NAN;
+    if (isinf(value)) return KIND_INFINITE;
+    return magnitude >= smallest ? KIND_NORMAL : magnitude > 0 ? KIND_SUBNORMAL : KIND_ZERO;
+}
+#define TEST_LOOP(name, A, view, smallest)                                                                             \
+    static uint32_t name(const void *va, const void *vb, uint32_t wanted) {                                            \
+        const A *pa = va;                                                                                              \
+        uint32_t result = 0;                                                                                           \
+        (void)vb;                                                                                                      \
+        for (int i = 0; i < LANES; i++)                                                                                \
+            result |= (uint32_t)((kind_of((double)view(pa[i]), smallest) & wanted) != 0) << i;                         \
+        return result;                                                                                                 \
+    }
+TEST_LOOP(test_f32, uint32_t, float_of, 0x1p-126)
+TEST_LOOP(test_f64, uint64_t, double_of, 0x1p-1022)
 
 static const struct {
     const char *type;
     compare_function *compare;
 } compare_functions[] = {
-    {"b16", compare_u16}, {"b32", compare_u32}, {"b64", compare_u64},   {"u16", compare_u16}, {"u32", compare_u32},
-    {"u64", compare_u64}, {"s16", compare_s16}, {"s32", compare_s32},   {"s64", compare_s64}, {"f32", compare_f32},
-    {"f64", compare_f64}, {"f16", compare_f16}, {"bf16", compare_bf16},
+    {"b16", compare_u16},   {"b32", compare_u32},   {"b64", compare_u64},     {"u16", compare_u16},
+    {"u32", compare_u32},   {"u64", compare_u64},   {"s16", compare_s16},     {"s32", compare_s32},
+    {"s64", compare_s64},   {"f32", compare_f32},   {"f64", compare_f64},     {"f16", compare_f16},
+    {"bf16", compare_bf16}, {"f16x2", compare_f16}, {"bf16x2", compare_bf16},
 };
 
 /* ne is ordered for floats: false with a NaN; the ..u forms are true with one. */
@@ -260,24 +525,24 @@ static const struct {
     const char *name, *families; /* of type_info */
     uint8_t wanted;
 } comparisons[] = {
-    {"eq", "busfhg", EQUAL},
-    {"ne", "busfhg", LESS | GREATER},
-    {"lt", "usfhg", LESS},
-    {"le", "usfhg", LESS | EQUAL},
-    {"gt", "usfhg", GREATER},
-    {"ge", "usfhg", GREATER | EQUAL},
+    {"eq", "busfhgHG", EQUAL},
+    {"ne", "busfhgHG", LESS | GREATER},
+    {"lt", "usfhgHG", LESS},
+    {"le", "usfhgHG", LESS | EQUAL},
+    {"gt", "usfhgHG", GREATER},
+    {"ge", "usfhgHG", GREATER | EQUAL},
     {"lo", "u", LESS},
     {"ls", "u", LESS | EQUAL},
     {"hi", "u", GREATER},
     {"hs", "u", GREATER | EQUAL},
-    {"equ", "fhg", EQUAL | UNORDERED},
-    {"neu", "fhg", LESS | GREATER | UNORDERED},
-    {"ltu", "fhg", LESS | UNORDERED},
-    {"leu", "fhg", LESS | EQUAL | UNORDERED},
-    {"gtu", "fhg", GREATER | UNORDERED},
-    {"geu", "fhg", GREATER | EQUAL | UNORDERED},
-    {"num", "fhg", LESS | EQUAL | GREATER},
-    {"nan", "fhg", UNORDERED},
+    {"equ", "fhgHG", EQUAL | UNORDERED},
+    {"neu", "fhgHG", LESS | GREATER | UNORDERED},
+    {"ltu", "fhgHG", LESS | UNORDERED},
+    {"leu", "fhgHG", LESS | EQUAL | UNORDERED},
+    {"gtu", "fhgHG", GREATER | UNORDERED},
+    {"geu", "fhgHG", GREATER | EQUAL | UNORDERED},
+    {"num", "fhgHG", LESS | EQUAL | GREATER},
+    {"nan", "fhgHG", UNORDERED},
 };
 
 compare_function *emu_find_compare(const char *name, const type_info *type, bool ftz, uint8_t *wanted) {
@@ -287,9 +552,26 @@ compare_function *emu_find_compare(const char *name, const type_info *type, bool
             *wanted = comparisons[i].wanted;
     }
     if (!*wanted) return NULL;
+    if (ftz && strchr("hH", type->family)) return compare_f16_ftz;
     if (ftz) return strcmp(type->name, "f32") ? NULL : compare_f32_ftz;
     for (size_t i = 0; i < sizeof compare_functions / sizeof *compare_functions; i++) {
         if (!strcmp(compare_functions[i].type, type->name)) return compare_functions[i].compare;
     }
     return NULL;
+}
+
+compare_function *emu_find_test(const char *property, const type_info *type, uint8_t *wanted) {
+    static const struct {
+        const char *name;
+        uint8_t kinds;
+    } properties[] = {{"finite", KIND_NORMAL | KIND_SUBNORMAL | KIND_ZERO},
+                      {"infinite", KIND_INFINITE},
+                      {"number", KIND_NORMAL | KIND_SUBNORMAL | KIND_ZERO | KIND_INFINITE},
+                      {"notanumber", KIND_NAN},
+                      {"normal", KIND_NORMAL},
+                      {"subnormal", KIND_SUBNORMAL}};
+    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
+        if (!strcmp(properties[i].name, property)) *wanted = properties[i].kinds;
+    }
+    return type->bits == 64 ? test_f64 : test_f32;
 }

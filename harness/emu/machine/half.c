@@ -51,6 +51,16 @@ static double most(double x, double y, double z) {
     (void)z;
     return x != x ? y : y != y ? x : x > y || (x == y && signbit(y)) ? x : y;
 }
+static double least_or_nan(double x, double y, double z) {
+    return x != x ? x : y != y ? y : least(x, y, z);
+}
+static double most_or_nan(double x, double y, double z) {
+    return x != x ? x : y != y ? y : most(x, y, z);
+}
+static double tangent(double x, double y, double z) {
+    (void)y, (void)z;
+    return tanh(x);
+}
 static double power_of_two(double x, double y, double z) {
     (void)y, (void)z;
     return exp2(x);
@@ -86,19 +96,35 @@ static void half_lanes(uint32_t *d, const uint32_t *a, const uint32_t *b, const 
     HALF_LANES(emu_lanes_##name##_bf16, result_of, true, false)                                                        \
     HALF_LANES(emu_lanes_##name##_bf16x2, result_of, true, true)
 
-F16_LANES(add, sum)
-F16_LANES(sub, difference)
-F16_LANES(mul, product)
-F16_LANES(fma, product_and_sum)
-F16_LANES(min, least)
-F16_LANES(max, most)
+#define BOTH_LANES(name, result_of)                                                                                    \
+    F16_LANES(name, result_of)                                                                                         \
+    BF16_LANES(name, result_of)
+BOTH_LANES(add, sum)
+BOTH_LANES(sub, difference)
+BOTH_LANES(mul, product)
+BOTH_LANES(fma, product_and_sum)
+BOTH_LANES(min, least)
+BOTH_LANES(max, most)
+BOTH_LANES(min_nan, least_or_nan)
+BOTH_LANES(max_nan, most_or_nan)
+BOTH_LANES(tanh, tangent)
 F16_LANES(ex2, power_of_two)
-BF16_LANES(add, sum)
-BF16_LANES(sub, difference)
-BF16_LANES(mul, product)
-BF16_LANES(fma, product_and_sum)
-BF16_LANES(min, least)
-BF16_LANES(max, most)
+
+/* ex2.approx.ftz.bf16: bfloat16 has the exponents of f32, and a subnormal source gives 1 anyway. */
+static uint32_t flush_bfloat(uint32_t half) {
+    return half & 0x7f80u ? half : half & 0x8000u;
+}
+void emu_lanes_ex2_bf16(void *d, const void *a, const void *b, const void *c) {
+    half_lanes(d, a, b, c, power_of_two, true, false);
+    for (int i = 0; i < LANES; i++) ((uint32_t *)d)[i] = flush_bfloat(((uint32_t *)d)[i]);
+}
+void emu_lanes_ex2_bf16x2(void *d, const void *a, const void *b, const void *c) {
+    half_lanes(d, a, b, c, power_of_two, true, true);
+    for (int i = 0; i < LANES; i++) {
+        uint32_t bits = ((uint32_t *)d)[i];
+        ((uint32_t *)d)[i] = flush_bfloat(bits >> 16) << 16 | flush_bfloat(bits & 0xffffu);
+    }
+}
 
 #define BIT_LOOP(name, value)                                                                                          \
     void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
@@ -116,3 +142,25 @@ BIT_LOOP(emu_lanes_abs_f16, a[i] & 0x7fffu)
 BIT_LOOP(emu_lanes_abs_bf16, a[i] & 0x7fffu)
 BIT_LOOP(emu_lanes_abs_f16x2, a[i] & 0x7fff7fffu)
 BIT_LOOP(emu_lanes_abs_bf16x2, a[i] & 0x7fff7fffu)
+
+/* ---- modifiers, of one value or two ---- */
+
+static uint32_t flush_half(uint32_t half) {
+    return half & 0x7c00u ? half : half & 0x8000u;
+}
+static uint32_t saturate_half(uint32_t half) {
+    return half & 0x8000u || half > 0x7c00u ? 0 : half > 0x3c00u ? 0x3c00u : half;
+}
+/* .relu: NaN stays, as the canonical one. */
+static uint32_t positive_half(uint32_t half) {
+    return (half & 0x7fffu) > 0x7c00u ? 0x7fffu : half & 0x8000u ? 0 : half;
+}
+static uint32_t positive_bfloat(uint32_t half) {
+    return (half & 0x7fffu) > 0x7f80u ? 0x7fffu : half & 0x8000u ? 0 : half;
+}
+
+LANES_32(emu_lanes_flush_f16x2, flush_half(a >> 16) << 16 | flush_half(a & 0xffffu))
+LANES_32(emu_lanes_saturate_f16x2, saturate_half(a >> 16) << 16 | saturate_half(a & 0xffffu))
+LANES_32(emu_lanes_positive_f16x2, positive_half(a >> 16) << 16 | positive_half(a & 0xffffu))
+LANES_32(emu_lanes_positive_bf16x2, positive_bfloat(a >> 16) << 16 | positive_bfloat(a & 0xffffu))
+LANES_32(emu_lanes_xorsign_16x2, (c & 0x7fff7fffu) | ((a ^ b) & 0x80008000u))

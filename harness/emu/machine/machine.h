@@ -232,6 +232,9 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
 uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane);
 const char *emu_device_string(machine *m, uint64_t generic_address);
 
+/* alu.c */
+void emu_exec_carry(warp *w, const op *o, uint32_t mask);
+
 /* mma.c */
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 

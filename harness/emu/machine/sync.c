@@ -233,7 +233,9 @@ void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask) {
             results[i] |= (uint32_t)(same && mask >> k & 1) << k;
         }
     }
+    bool same = results[first_lane(mask)] == mask;
     for (int i = 0; i < LANES; i++) {
-        if (mask >> i & 1) slot32(w, o->r[0])[i] = results[i];
+        if (mask >> i & 1) slot32(w, o->r[0])[i] = o->detail == MATCH_ANY ? results[i] : same ? mask : 0;
     }
+    if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (same ? mask : 0);
 }

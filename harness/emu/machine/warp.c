@@ -6,6 +6,7 @@
  */
 #include "paths.h"
 
+#include <fenv.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -110,6 +111,17 @@ static void run_lanes(warp *w, const op *o, uint32_t mask) {
         blend64(slot64(w, o->r[0]), scratch, mask);
         if (o->bytes == 16) blend64(slot64(w, o->r[0]) + LANES, scratch + LANES, mask);
     }
+}
+
+/* Lane functions round as the host's floating-point unit does. */
+static void run_rounded(warp *w, const op *o, uint32_t mask) {
+    static const int modes[] = {[ROUND_NEAREST] = FE_TONEAREST,
+                                [ROUND_ZERO] = FE_TOWARDZERO,
+                                [ROUND_DOWN] = FE_DOWNWARD,
+                                [ROUND_UP] = FE_UPWARD};
+    fesetround(modes[o->detail]);
+    run_lanes(w, o, mask);
+    fesetround(FE_TONEAREST);
 }
 
 static void run_select(warp *w, const op *o, uint32_t mask) {
@@ -254,6 +266,12 @@ static void run_clock(const machine *m, warp *w, const op *o, uint32_t mask) {
 
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
+    case OP_ROUNDED:
+        run_rounded(w, o, mask);
+        break;
+    case OP_CARRY:
+        emu_exec_carry(w, o, mask);
+        break;
     case OP_TRAP:
         emu_report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "The program stops itself here: trap.");
         m->faulted = true;

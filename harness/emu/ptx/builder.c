@@ -130,8 +130,15 @@ static uint16_t symbol_register(decoder *dec, const symbol *which, int64_t offse
 static uint64_t literal_bits(decoder *dec, const operand *from, const type_info *type, int bits) {
     uint64_t value = (uint64_t)from->value;
     bool is_float = type && (type->family == 'f');
+    if (type && strchr("hgHG", type->family)) emu_refuse(dec, "a number where .%s needs a register", type->name);
     if (from->kind == OPERAND_FLOAT32) {
-        if (bits != 32) emu_refuse(dec, "an f32 number where %d bits are needed", bits);
+        if (bits == 32) return value;
+        if (bits != 64 || !is_float) emu_refuse(dec, "an f32 number where %d bits are needed", bits);
+        uint32_t low = (uint32_t)value;
+        float narrow;
+        memcpy(&narrow, &low, sizeof narrow);
+        double wide = (double)narrow;
+        memcpy(&value, &wide, sizeof value);
         return value;
     }
     if (from->kind == OPERAND_FLOAT64) {
@@ -258,4 +265,33 @@ uint16_t emu_predicate(decoder *dec, const operand *which) {
     if (which->kind == OPERAND_SINK) return NO_PREDICATE;
     if (which->kind != OPERAND_REGISTER) emu_refuse(dec, "a predicate is needed");
     return emu_optional_predicate(dec, which->reg);
+}
+
+static uint16_t new_predicate(decoder *dec, const char *name) {
+    uint16_t slot = (uint16_t)dec->code->predicate_count++;
+    new_register(dec, (virtual_register){.prefix = name, .value = UINT64_MAX, .slot = slot, .bits = 1});
+    return slot;
+}
+
+uint16_t emu_scratch_predicate(decoder *dec) {
+    return new_predicate(dec, "(scratch)");
+}
+
+uint16_t emu_carry_predicate(decoder *dec) {
+    if (dec->carry < 0) dec->carry = new_predicate(dec, "the carry (CC.CF)");
+    return (uint16_t)dec->carry;
+}
+
+uint16_t emu_predicate_source(decoder *dec, const operand *from) {
+    bool number = from->kind == OPERAND_INTEGER;
+    uint16_t known = number ? NO_PREDICATE : emu_predicate(dec, from);
+    if (!number && known == NO_PREDICATE) emu_refuse(dec, "a predicate is needed");
+    if (!number && !from->negated) return known;
+    uint16_t result = emu_scratch_predicate(dec);
+    op *o = emu_emit(dec, OP_PREDICATE);
+    o->p[0] = result;
+    o->p[1] = known;
+    o->detail = number ? PREDICATE_MOVE : PREDICATE_NOT;
+    o->immediate = number && from->value;
+    return result;
 }

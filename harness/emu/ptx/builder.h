@@ -33,6 +33,7 @@ typedef struct decoder {
     const statement *in;
     lane_function *lanes; /* of the form, for emu_decode_lanes() */
     bool first;           /* no op of the instruction was emitted yet */
+    int carry;            /* the predicate that holds the carry of each lane, or -1 */
     branch *branches;
     awaited *awaiting;
     size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
@@ -61,6 +62,10 @@ uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *
 uint16_t emu_dest(decoder *dec, const operand *to, int bits);
 uint16_t emu_predicate(decoder *dec, const operand *which);
 uint16_t emu_optional_predicate(decoder *dec, int reg);
+/* A predicate that is read: !p and numbers go through a predicate of their own. */
+uint16_t emu_predicate_source(decoder *dec, const operand *from);
+uint16_t emu_scratch_predicate(decoder *dec);
+uint16_t emu_carry_predicate(decoder *dec);
 /* Append a destination, then sources, to an op. */
 static inline void add_dest(op *o, uint16_t reg) {
     o->r[o->dests++] = reg;

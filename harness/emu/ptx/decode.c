@@ -80,6 +80,7 @@ decoder *emu_decode_begin(loader *load, entry *code) {
     dec->load = load;
     dec->code = code;
     dec->in = &nothing;
+    dec->carry = -1;
     code->granule_bytes = 16;
     emu_scratch_register(dec, 32); /* register 0 stands for none in tables of registers */
     return dec;

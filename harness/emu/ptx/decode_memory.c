@@ -397,8 +397,8 @@ void emu_decode_shuffle(decoder *dec, const form_match *match) {
 
 void emu_decode_vote(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 3, 3);
-    uint16_t mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
-    const operand *from = operand_at(dec, 1);
+    uint16_t mask = emu_source(dec, operand_at(dec, 2), 32, EXACT),
+             vote = emu_predicate_source(dec, operand_at(dec, 1));
     op *o = emu_emit(dec, OP_VOTE);
     o->detail = emu_chose(match, "any")   ? VOTE_ANY
                 : emu_chose(match, "all") ? VOTE_ALL
@@ -408,9 +408,7 @@ void emu_decode_vote(decoder *dec, const form_match *match) {
         add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
     else
         o->p[0] = emu_predicate(dec, operand_at(dec, 0));
-    o->p[2] = emu_predicate(dec, from);
-    if (o->p[2] == NO_PREDICATE) emu_refuse(dec, "a predicate is needed");
-    if (from->negated) o->flags |= FLAG_PREDICATE_NEGATED;
+    o->p[2] = vote;
     add_source(o, mask);
 }
 
@@ -441,7 +439,12 @@ void emu_decode_match(decoder *dec, const form_match *match) {
     int bits = match->types[0]->bits;
     uint16_t value = emu_source(dec, operand_at(dec, 1), bits, EXACT),
              mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
+    const operand *to = operand_at(dec, 0);
+    bool all = emu_chose(match, "all");
+    if (!all && to->second != NO_REGISTER) emu_refuse(dec, "match.any has no predicate");
     op *o = emu_emit(dec, OP_MATCH);
+    o->detail = all ? MATCH_ALL : MATCH_ANY;
+    o->p[0] = emu_optional_predicate(dec, to->second);
     o->bytes = (uint8_t)(bits / 8);
     add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
     add_source(o, value);

@@ -2,6 +2,22 @@
 #include "builder.h"
 #include "decode_rules.h"
 
+/* An op of one lane function. b: -1 where there is one source only. */
+static void emit_lanes(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, int b, uint8_t flags) {
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = lanes;
+    o->flags |= flags;
+    add_dest(o, to);
+    add_source(o, a);
+    if (b >= 0) add_source(o, (uint16_t)b);
+}
+
+static enum rounding rounding_of(const form_match *match) {
+    if (emu_chose(match, "rz")) return ROUND_ZERO;
+    if (emu_chose(match, "rm")) return ROUND_DOWN;
+    return emu_chose(match, "rp") ? ROUND_UP : ROUND_NEAREST;
+}
+
 /* ---- arithmetic ---- */
 
 static uint16_t lop3_table(decoder *dec, const operand *from) {
@@ -11,11 +27,37 @@ static uint16_t lop3_table(decoder *dec, const operand *from) {
     return emu_constant_register(dec, (uint64_t)from->value, 32);
 }
 
-void emu_decode_lanes(decoder *dec, const form_match *match) {
+/* What modifiers do to the sources or the result of a type, as steps of their own. Those of the packed types do for
+ * the single ones, too: the upper half of their registers is 0. */
+typedef struct steps {
+    const char *families; /* of type_info; f: 32 bits */
+    lane_function *flush, *magnitude, *sign, *saturate, *positive;
+} steps;
+
+static const steps *steps_of(const type_info *type) {
+    static const steps all[] = {
+        {"f", emu_lanes_flush_f32, emu_lanes_abs_f32, emu_lanes_xorsign_f32, emu_lanes_saturate_f32, NULL},
+        {"hH", emu_lanes_flush_f16x2, emu_lanes_abs_f16x2, emu_lanes_xorsign_16x2, emu_lanes_saturate_f16x2,
+         emu_lanes_positive_f16x2},
+        {"gG", NULL, emu_lanes_abs_bf16x2, emu_lanes_xorsign_16x2, NULL, emu_lanes_positive_bf16x2},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strchr(all[i].families, type->family) && type->bits <= 32) return &all[i];
+    }
+    return NULL;
+}
+
+/* A source after a step, in a register of its own. */
+static uint16_t after_step(decoder *dec, lane_function *step, uint16_t from, int bits) {
+    uint16_t result = emu_scratch_register(dec, bits);
+    emit_lanes(dec, step, result, from, -1, 0);
+    return result;
+}
+
+static int lane_sources(decoder *dec, const form_match *match, uint16_t *sources) {
     const type_info *type = match->types[0];
-    int count = match->operand_count, bits = match->operand_bits[0];
+    int count = match->operand_count;
     emu_expect_operands(dec, count, count);
-    uint16_t sources[4] = {0};
     for (int i = 1; i < count; i++) {
         int wanted = match->operand_bits[i];
         const operand *from = operand_at(dec, i);
@@ -25,43 +67,237 @@ void emu_decode_lanes(decoder *dec, const form_match *match) {
             sources[i - 1] = wanted == type->bits ? emu_source_of_type(dec, from, type, EXACT)
                                                   : emu_source(dec, from, wanted, EXACT);
     }
-    uint16_t to = emu_dest(dec, operand_at(dec, 0), bits);
-    op *o = emu_emit(dec, count == 5 ? OP_LANES_4 : OP_LANES);
+    return count - 1;
+}
+
+static void emit_function(decoder *dec, const form_match *match, uint16_t to, const uint16_t *sources, int count) {
+    enum rounding rounding = rounding_of(match);
+    op *o = emu_emit(dec, rounding ? OP_ROUNDED : count == 4 ? OP_LANES_4 : OP_LANES);
     o->run.lanes = dec->lanes;
+    o->detail = (uint8_t)rounding;
+    add_dest(o, to);
+    for (int i = 0; i < count; i++) add_source(o, sources[i]);
+}
+
+/* A form with modifiers that its lane function does not know: they are steps before and behind it. */
+static void emit_with_steps(decoder *dec, const form_match *match, uint16_t to, uint16_t *sources, int count) {
+    const steps *known = steps_of(match->types[0]);
+    int bits = match->types[0]->bits;
+    bool flushes = match->flushes && known && known->flush, signs = emu_chose(match, "xorsign");
+    uint16_t plain[4], result = emu_scratch_register(dec, bits);
+    for (int i = 0; i < count; i++) {
+        if (flushes) sources[i] = after_step(dec, known->flush, sources[i], bits);
+        plain[i] = sources[i];
+        if (signs) sources[i] = after_step(dec, known->magnitude, sources[i], bits);
+    }
+    emit_function(dec, match, result, sources, count);
+    if (flushes) result = after_step(dec, known->flush, result, bits);
+    if (emu_chose(match, "sat")) result = after_step(dec, known->saturate, result, bits);
+    if (emu_chose(match, "relu")) result = after_step(dec, known->positive, result, bits);
+    if (signs) {
+        uint16_t with_sign = emu_scratch_register(dec, bits);
+        emit_lanes(dec, known->sign, with_sign, plain[0], plain[1], 0);
+        add_source(&dec->code->ops[dec->code->op_count - 1], result);
+        result = with_sign;
+    }
+    emit_lanes(dec, bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32, to, result, -1, 0);
+}
+
+void emu_decode_lanes(decoder *dec, const form_match *match) {
+    uint16_t sources[4] = {0};
+    int count = lane_sources(dec, match, sources);
+    uint16_t to = emu_dest(dec, operand_at(dec, 0), match->operand_bits[0]);
+    bool is_float = strchr("fhgHG", match->types[0]->family) != NULL;
+    if (is_float && (match->flushes || emu_chose(match, "xorsign") || emu_chose(match, "relu") ||
+                     (emu_chose(match, "sat") && match->types[0]->family != 'f'))) {
+        emit_with_steps(dec, match, to, sources, count);
+        return;
+    }
+    emit_function(dec, match, to, sources, count);
+    if (is_float && emu_chose(match, "sat")) emit_lanes(dec, emu_lanes_saturate_f32, to, to, -1, 0);
+}
+
+/* add.cc, addc, sub.cc, subc, mad.cc, madc: the carry of each lane is a predicate without a name. */
+void emu_decode_carry(decoder *dec, const form_match *match) {
+    const char *name = dec->in->opcode->pieces[0];
+    const type_info *type = match->types[0];
+    int count = *name == 'm' ? 4 : 3;
+    bool reads = name[3] == 'c', saturates = emu_chose(match, "sat");
+    uint16_t sources[3] = {0};
+    emu_expect_operands(dec, count, count);
+    for (int i = 1; i < count; i++) sources[i - 1] = emu_source_of_type(dec, operand_at(dec, i), type, EXACT);
+    uint16_t to = emu_dest(dec, operand_at(dec, 0), type->bits), carry = emu_carry_predicate(dec);
+    op *o = emu_emit(dec, OP_CARRY);
+    o->detail = *name == 'a'             ? CARRY_ADD
+                : *name == 's'           ? CARRY_SUB
+                : emu_chose(match, "lo") ? CARRY_MAD_LO
+                                         : CARRY_MAD_HI;
+    o->bytes = (uint8_t)(type->bits / 8);
+    o->immediate = saturates;
+    if (type->family == 's') o->flags |= FLAG_SIGNED;
+    if (emu_chose(match, "cc")) o->p[0] = carry;
+    if (reads) o->p[2] = carry;
     add_dest(o, to);
     for (int i = 1; i < count; i++) add_source(o, sources[i - 1]);
-    if (emu_chose(match, "sat")) {
-        o = emu_emit(dec, OP_LANES);
-        o->run.lanes = emu_lanes_saturate_f32;
-        add_dest(o, to);
-        add_source(o, to);
+}
+
+/* lop3.or d|p: p says whether the result has a bit, combined with a predicate. */
+void emu_decode_lop3(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 6, 6);
+    const operand *to = operand_at(dec, 0);
+    uint16_t sources[4];
+    for (int i = 0; i < 3; i++) sources[i] = emu_source(dec, operand_at(dec, i + 1), 32, EXACT);
+    sources[3] = lop3_table(dec, operand_at(dec, 4));
+    uint16_t with = emu_predicate_source(dec, operand_at(dec, 5)), result = emu_scratch_register(dec, 32), zero, target;
+    zero = emu_constant_register(dec, 0, 32);
+    target = emu_dest(dec, to, 32);
+    op *o = emu_emit(dec, OP_LANES_4);
+    o->run.lanes = emu_lanes_lop3;
+    add_dest(o, result);
+    for (int i = 0; i < 4; i++) add_source(o, sources[i]);
+    uint8_t wanted;
+    compare_function *compare = emu_find_compare("ne", emu_find_type("b32"), false, &wanted);
+    o = emu_emit(dec, OP_COMPARE);
+    o->run.compare = compare;
+    o->immediate = wanted;
+    o->p[0] = emu_optional_predicate(dec, to->second);
+    o->p[2] = with;
+    o->detail = emu_chose(match, "and") ? COMBINE_AND : COMBINE_OR;
+    add_source(o, result);
+    add_source(o, zero);
+    emit_lanes(dec, emu_lanes_mov_32, target, result, -1, 0);
+}
+
+/* ---- comparisons ---- */
+
+/* A comparison with what its results are combined with. */
+typedef struct comparison {
+    compare_function *compare;
+    uint8_t wanted, combine;
+    uint16_t with; /* predicate, or NO_PREDICATE */
+} comparison;
+
+static comparison find_comparison(decoder *dec, const form_match *match, const type_info *type, int with_operand) {
+    static const char *const combines[] = {"", "and", "or", "xor"}; /* by compare_combine */
+    comparison found = {.with = NO_PREDICATE};
+    bool ftz = emu_chose(match, "ftz");
+    found.compare = emu_find_compare(match->chosen[0], type, ftz, &found.wanted);
+    if (!found.compare) {
+        emu_refuse(dec, "comparison .%s%s does not exist for .%s", match->chosen[0], ftz ? ".ftz" : "", type->name);
     }
+    for (int i = COMBINE_AND; i <= COMBINE_XOR; i++) {
+        if (emu_chose(match, combines[i])) found.combine = (uint8_t)i;
+    }
+    int wanted = with_operand + (found.combine ? 1 : 0);
+    emu_expect_operands(dec, wanted, wanted);
+    return found;
+}
+
+/* The third predicate of a comparison; what it takes to read it is emitted ahead of the comparison. */
+static void read_third(decoder *dec, comparison *how, int operand) {
+    if (how->combine) how->with = emu_predicate_source(dec, operand_at(dec, operand));
+}
+
+static void emit_compare(decoder *dec, const comparison *how, uint16_t p, uint16_t q, uint16_t a, uint16_t b) {
+    op *o = emu_emit(dec, OP_COMPARE);
+    o->run.compare = how->compare;
+    o->immediate = how->wanted;
+    o->p[0] = p;
+    o->p[1] = q;
+    o->p[2] = how->with;
+    o->detail = how->combine;
+    add_source(o, a);
+    add_source(o, b);
+}
+
+static bool is_packed(const type_info *type) {
+    return type->family == 'H' || type->family == 'G';
 }
 
 void emu_decode_compare(decoder *dec, const form_match *match) {
-    bool combined = match->chosen[1] && strcmp(match->chosen[1], "ftz") && !emu_find_type(match->chosen[1]);
-    emu_expect_operands(dec, combined ? 4 : 3, combined ? 4 : 3);
-    const operand *to = operand_at(dec, 0);
     const type_info *type = match->types[0];
-    bool ftz = emu_chose(match, "ftz");
-    uint8_t wanted;
-    compare_function *compare = emu_find_compare(match->chosen[0], type, ftz, &wanted);
-    if (!compare) {
-        emu_refuse(dec, "comparison .%s%s does not exist for .%s", match->chosen[0], ftz ? ".ftz" : "", type->name);
-    }
+    comparison how = find_comparison(dec, match, type, 3);
+    const operand *to = operand_at(dec, 0);
     uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), type, EXACT);
     uint16_t b = emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
-    op *o = emu_emit(dec, OP_COMPARE);
-    o->run.compare = compare;
-    o->immediate = wanted;
-    o->p[0] = emu_predicate(dec, to);
-    o->p[1] = emu_optional_predicate(dec, to->second);
+    uint16_t p = emu_predicate(dec, to), q = emu_optional_predicate(dec, to->second);
+    if (q != NO_PREDICATE && (type->family == 'h' || type->family == 'g'))
+        emu_refuse(dec, "a comparison of .%s has one predicate only", type->name);
+    read_third(dec, &how, 3);
+    if (!is_packed(type)) {
+        emit_compare(dec, &how, p, q, a, b);
+        return;
+    }
+    uint16_t high_a = after_step(dec, emu_lanes_high_16, a, 32), high_b = after_step(dec, emu_lanes_high_16, b, 32);
+    uint16_t low = q != NO_PREDICATE && p == how.with ? emu_scratch_predicate(dec) : p;
+    emit_compare(dec, &how, low, NO_PREDICATE, a, b);
+    if (q == NO_PREDICATE) return;
+    emit_compare(dec, &how, q, NO_PREDICATE, high_a, high_b);
+    if (low == p) return;
+    op *o = emu_emit(dec, OP_PREDICATE);
+    o->p[0] = p;
+    o->p[1] = low;
+}
+
+static void emit_select(decoder *dec, int bits, uint16_t to, uint16_t p, uint16_t a, uint16_t b) {
+    op *o = emu_emit(dec, OP_SELECT);
+    o->bytes = bits == 64 ? 8 : 4;
+    o->p[2] = p;
+    add_dest(o, to);
     add_source(o, a);
     add_source(o, b);
-    if (!combined) return;
-    o->detail = emu_chose(match, "and") ? COMBINE_AND : emu_chose(match, "or") ? COMBINE_OR : COMBINE_XOR;
-    o->p[2] = emu_predicate(dec, operand_at(dec, 3));
-    if (operand_at(dec, 3)->negated) o->flags |= FLAG_PREDICATE_NEGATED;
+}
+
+/* What set gives where the comparison holds. */
+static uint64_t set_value(const type_info *to) {
+    switch (to->family) {
+    case 'f':
+        return 0x3f800000u;
+    case 'h':
+    case 'H':
+        return 0x3c00u;
+    case 'g':
+    case 'G':
+        return 0x3f80u;
+    default:
+        return to->bits == 16 ? 0xffffu : 0xffffffffu;
+    }
+}
+
+void emu_decode_set(decoder *dec, const form_match *match) {
+    const type_info *to = match->types[0], *type = match->types[1];
+    comparison how = find_comparison(dec, match, type, 3);
+    bool packed = is_packed(type);
+    uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), type, EXACT);
+    uint16_t b = emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
+    uint16_t target = emu_dest(dec, operand_at(dec, 0), to->bits);
+    uint64_t value = packed && !is_packed(to) ? 0xffffu : set_value(to);
+    uint16_t holds = emu_constant_register(dec, value, packed ? 32 : to->bits);
+    uint16_t zero = emu_constant_register(dec, 0, packed ? 32 : to->bits), p = emu_scratch_predicate(dec);
+    read_third(dec, &how, 3);
+    if (!packed) {
+        emit_compare(dec, &how, p, NO_PREDICATE, a, b);
+        emit_select(dec, to->bits, target, p, holds, zero);
+        return;
+    }
+    uint16_t halves[2], q = emu_scratch_predicate(dec);
+    uint16_t high_a = after_step(dec, emu_lanes_high_16, a, 32), high_b = after_step(dec, emu_lanes_high_16, b, 32);
+    emit_compare(dec, &how, p, NO_PREDICATE, a, b);
+    emit_compare(dec, &how, q, NO_PREDICATE, high_a, high_b);
+    for (int i = 0; i < 2; i++) {
+        halves[i] = emu_scratch_register(dec, 32);
+        emit_select(dec, 32, halves[i], i ? q : p, holds, zero);
+    }
+    emit_lanes(dec, emu_lanes_pack_16, target, halves[0], halves[1], 0);
+}
+
+void emu_decode_test(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    const type_info *type = match->types[0];
+    comparison how = {.with = NO_PREDICATE};
+    how.compare = emu_find_test(match->chosen[0], type, &how.wanted);
+    uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), type, EXACT);
+    emit_compare(dec, &how, emu_predicate(dec, operand_at(dec, 0)), NO_PREDICATE, a, a);
 }
 
 void emu_decode_select(decoder *dec, const form_match *match) {
@@ -69,54 +305,44 @@ void emu_decode_select(decoder *dec, const form_match *match) {
     const type_info *type = match->types[0];
     uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), type, EXACT);
     uint16_t b = emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
-    op *o = emu_emit(dec, OP_SELECT);
-    o->bytes = type->bits == 64 ? 8 : 4;
-    add_dest(o, emu_dest(dec, operand_at(dec, 0), type->bits));
-    add_source(o, a);
-    add_source(o, b);
-    o->p[2] = emu_predicate(dec, operand_at(dec, 3));
-    if (operand_at(dec, 3)->negated) emu_refuse(dec, "selp takes no negated predicate");
+    uint16_t to = emu_dest(dec, operand_at(dec, 0), type->bits), p = emu_predicate_source(dec, operand_at(dec, 3));
+    emit_select(dec, type->bits, to, p, a, b);
 }
 
-/* mov, not, and, or, xor of predicates. A literal of mov.pred is made by "x xor x" and its opposite. */
+/* slct: a where c >= 0, -0 included. */
+void emu_decode_sign_select(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 4, 4);
+    const type_info *type = match->types[0];
+    comparison how = {.with = NO_PREDICATE};
+    how.compare = emu_find_compare("ge", match->types[1], emu_chose(match, "ftz"), &how.wanted);
+    uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), type, EXACT);
+    uint16_t b = emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
+    uint16_t c = emu_source_of_type(dec, operand_at(dec, 3), match->types[1], EXACT);
+    uint16_t to = emu_dest(dec, operand_at(dec, 0), type->bits), p = emu_scratch_predicate(dec);
+    emit_compare(dec, &how, p, NO_PREDICATE, c, emu_constant_register(dec, 0, 32));
+    emit_select(dec, type->bits, to, p, a, b);
+}
+
+/* mov, not, and, or, xor of predicates. */
 void emu_decode_predicate(decoder *dec, const form_match *match) {
     const char *name = dec->in->opcode->pieces[0];
     bool two = !strcmp(name, "and") || !strcmp(name, "or") || !strcmp(name, "xor");
     (void)match;
     emu_expect_operands(dec, two ? 3 : 2, two ? 3 : 2);
+    uint16_t a = emu_predicate_source(dec, operand_at(dec, 1));
+    uint16_t b = two ? emu_predicate_source(dec, operand_at(dec, 2)) : NO_PREDICATE;
     op *o = emu_emit(dec, OP_PREDICATE);
     o->p[0] = emu_predicate(dec, operand_at(dec, 0));
-    const operand *a = operand_at(dec, 1);
-    if (a->kind == OPERAND_INTEGER && !two) {
-        o->detail = PREDICATE_MOVE;
-        o->immediate = a->value ? 1 : 0;
-        if (*name == 'n') o->immediate = !o->immediate;
-        return;
-    }
-    o->p[1] = emu_predicate(dec, a);
-    if (a->negated || o->p[1] == NO_PREDICATE) emu_refuse(dec, "a predicate without '!' is needed");
+    o->p[1] = a;
+    o->p[2] = b;
     o->detail = *name == 'm'   ? PREDICATE_MOVE
                 : *name == 'n' ? PREDICATE_NOT
                 : *name == 'a' ? PREDICATE_AND
                 : *name == 'o' ? PREDICATE_OR
                                : PREDICATE_XOR;
-    if (two) {
-        o->p[2] = emu_predicate(dec, operand_at(dec, 2));
-        if (operand_at(dec, 2)->negated || o->p[2] == NO_PREDICATE)
-            emu_refuse(dec, "a predicate without '!' is needed");
-    }
 }
 
 /* ---- moves ---- */
-
-static void emit_lanes(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, int b, uint8_t flags) {
-    op *o = emu_emit(dec, OP_LANES);
-    o->run.lanes = lanes;
-    o->flags |= flags;
-    add_dest(o, to);
-    add_source(o, a);
-    if (b >= 0) add_source(o, (uint16_t)b);
-}
 
 static void decode_pack(decoder *dec, const operand *to, const operand *from, int bits) {
     int part = bits / from->count;
@@ -220,14 +446,22 @@ void emu_decode_is_space(decoder *dec, const form_match *match) {
     add_source(o, emu_constant_register(dec, window, 64));
 }
 
-/* Rounding and .relu as the conversion table writes them. */
+/* ---- conversions ---- */
+
+/* Rounding as the conversions name it. */
 static const char *rounding_name(const form_match *match) {
-    static const char *const names[] = {"rni", "rzi", "rmi", "rpi", "rz"};
+    static const char *const names[] = {"rni", "rzi", "rmi", "rpi", "rn", "rna", "rz", "rm", "rp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (emu_chose(match, names[i])) return names[i];
     }
-    if (emu_chose(match, "relu")) return "rn.relu";
-    return emu_chose(match, "rn") ? "rn" : "";
+    return "";
+}
+
+/* .sat does something only where the source type has values that the other lacks: else PTX refuses it. */
+static bool can_saturate(const type_info *to, const type_info *from) {
+    bool from_signed = from->family == 's', to_signed = to->family == 's';
+    if (from_signed && !to_signed) return true;
+    return from->bits - from_signed > to->bits - to_signed;
 }
 
 /* The steps of a conversion, each but the last into a register of its own. */
@@ -236,36 +470,71 @@ static void emit_conversion(decoder *dec, const conversion *way, uint16_t to, ui
         bool last = i + 1 == way->count;
         uint16_t result = last ? to : emu_scratch_register(dec, way->bits[i]);
         emit_lanes(dec, way->steps[i], result, a, i ? -1 : b, 0);
+        op *o = &dec->code->ops[dec->code->op_count - 1];
+        if (way->rounding) o->kind = OP_ROUNDED;
+        o->detail = way->rounding;
         a = result;
     }
 }
 
+static conversion find_conversion(decoder *dec, const form_match *match) {
+    const type_info *to = match->types[0], *from = match->types[1];
+    bool saturates = emu_chose(match, "sat"), integers = strchr("us", to->family) && strchr("us", from->family);
+    conversion way = dec->in->opcode->way;
+    if (way.count) return way;
+    if (saturates && integers && !can_saturate(to, from))
+        emu_refuse(dec, ".sat has no use here: every .%s is a .%s", from->name, to->name);
+    const conversion_request request = {.rounding = rounding_name(match),
+                                        .ftz = emu_chose(match, "ftz"),
+                                        .sat = saturates,
+                                        .relu = emu_chose(match, "relu"),
+                                        .finite = emu_chose(match, "satfinite"),
+                                        .to = to,
+                                        .from = from};
+    if (!emu_find_conversion(&request, &way)) emu_refuse(dec, "this conversion is not supported");
+    return dec->in->opcode->way = way;
+}
+
 void emu_decode_convert(decoder *dec, const form_match *match) {
     const type_info *to = match->types[0], *from = match->types[1];
-    bool packed = to->family == 'H' || to->family == 'G';
-    emu_expect_operands(dec, packed ? 3 : 2, packed ? 3 : 2);
-    conversion way = dec->in->opcode->way;
-    if (!way.count && !emu_find_conversion(rounding_name(match), emu_chose(match, "ftz"), to, from, &way))
-        emu_refuse(dec, "this conversion is not supported");
-    dec->in->opcode->way = way;
+    bool pair = from->family == 'f' && strchr("HGE", to->family);
+    emu_expect_operands(dec, pair ? 3 : 2, pair ? 3 : 2);
+    conversion way = find_conversion(dec, match);
     uint16_t a = emu_source_of_type(dec, operand_at(dec, 1), from, WIDER);
-    int b = packed ? emu_source_of_type(dec, operand_at(dec, 2), from, WIDER) : -1;
+    int b = pair ? emu_source_of_type(dec, operand_at(dec, 2), from, WIDER) : -1;
     const operand *target = operand_at(dec, 0);
     int bits = to->bits < 16 ? 16 : to->bits;
     int own = target->kind == OPERAND_REGISTER ? dec->code->registers[target->reg].bits : bits;
-    bool integer = strchr("ubs", to->family) != NULL;
-    if (own > bits && integer && own <= 64) {
+    if (own > bits && strchr("us", to->family) && own <= 64) {
         /* a wider destination holds the value extended by its type */
         uint16_t narrow = emu_scratch_register(dec, bits);
         emit_conversion(dec, &way, narrow, a, b);
-        const type_info *signed_type = emu_find_type(bits == 16 ? "s16" : "s32");
-        const type_info *unsigned_type = emu_find_type(bits == 16 ? "u16" : "u32");
-        emu_find_conversion("", false, emu_find_type(own == 64 ? "u64" : "u32"),
-                            to->family == 's' ? signed_type : unsigned_type, &way);
+        const conversion_request wider = {
+            .rounding = "",
+            .to = emu_find_type(own == 64 ? "u64" : "u32"),
+            .from = emu_find_type(to->family == 's' ? (bits == 16 ? "s16" : "s32") : (bits == 16 ? "u16" : "u32"))};
+        emu_find_conversion(&wider, &way);
         emit_conversion(dec, &way, emu_dest(dec, target, own), narrow, -1);
         return;
     }
     emit_conversion(dec, &way, emu_dest(dec, target, bits), a, b);
-    if (emu_chose(match, "sat"))
-        emit_lanes(dec, emu_lanes_saturate_f32, emu_dest(dec, target, bits), emu_dest(dec, target, bits), -1, 0);
+}
+
+/* cvt.pack: both values clamped to the narrow type, side by side, and c moved up to make room for them. */
+void emu_decode_pack(decoder *dec, const form_match *match) {
+    static const struct {
+        const char *type;
+        lane_function *lanes;
+    } packs[] = {{"u16", emu_lanes_pack_u16}, {"s16", emu_lanes_pack_s16}, {"u8", emu_lanes_pack_u8},
+                 {"s8", emu_lanes_pack_s8},   {"u4", emu_lanes_pack_u4},   {"s4", emu_lanes_pack_s4},
+                 {"u2", emu_lanes_pack_u2},   {"s2", emu_lanes_pack_s2}};
+    const type_info *from = emu_find_type("s32");
+    size_t which = 0;
+    while (strcmp(packs[which].type, match->chosen[2])) which++;
+    int count = which < 2 ? 3 : 4;
+    uint16_t sources[3];
+    emu_expect_operands(dec, count, count);
+    for (int i = 1; i < count; i++) sources[i - 1] = emu_source_of_type(dec, operand_at(dec, i), from, EXACT);
+    emit_lanes(dec, packs[which].lanes, emu_dest(dec, operand_at(dec, 0), 32), sources[0], sources[1], 0);
+    if (count == 4) add_source(&dec->code->ops[dec->code->op_count - 1], sources[2]);
 }

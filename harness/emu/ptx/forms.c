@@ -1,6 +1,8 @@
 /* forms.c - see forms.h */
 #include "forms.h"
 
+#include "builder.h"
+
 #include <string.h>
 
 static const form form_table[] = {
@@ -156,6 +158,7 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
         if (strcmp(form_table[i].row.opcode, in->pieces[0])) continue;
         if (match_row(&form_table[i], in, match, &reached)) {
             if (form_table[i].lanes) read_operands(&form_table[i], match);
+            match->flushes = emu_chose(match, "ftz") && strstr(form_table[i].row.modifiers, "ftz?");
             return &form_table[i];
         }
         if (reached > best) best = reached;

@@ -13,7 +13,11 @@
  * type modifier unless ".16", ".32", ".64" follows its letter. docs/emulator.md prints this table.
  */
 #define COMPARES "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
-#define COMPARABLE "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16"
+#define FLOAT_COMPARES "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan"
+#define COMPARABLE "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16|f16x2|bf16x2"
+#define SELECTABLE "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64"
+#define INTEGERS "u8|s8|u16|s16|u32|s32|u64|s64"
+#define ROUNDING "rn|rz|rm|rp"
 #define LOAD_ORDER "weak|volatile|relaxed|acquire? mmio?"
 #define STORE_ORDER "weak|volatile|relaxed|release? mmio?"
 #define SCOPE "cta|cluster|gpu|sys?"
@@ -37,68 +41,87 @@
     RULE_ROW(group, opcode, modifiers, operands, note, function)
 
 /* integer */
-INT("add", "u16|s16", "d, a, b", emu_lanes_add_16)
-INT("add", "u32|s32", "d, a, b", emu_lanes_add_32)
-INT("add", "u64|s64", "d, a, b", emu_lanes_add_64)
-INT("sub", "u16|s16", "d, a, b", emu_lanes_sub_16)
-INT("sub", "u32|s32", "d, a, b", emu_lanes_sub_32)
-INT("sub", "u64|s64", "d, a, b", emu_lanes_sub_64)
-INT("mul", "lo u16|s16", "d, a, b", emu_lanes_mul_lo_16)
-INT("mul", "lo u32|s32", "d, a, b", emu_lanes_mul_lo_32)
-INT("mul", "lo u64|s64", "d, a, b", emu_lanes_mul_lo_64)
-INT("mul", "hi u16", "d, a, b", emu_lanes_mul_hi_u16)
-INT("mul", "hi s16", "d, a, b", emu_lanes_mul_hi_s16)
-INT("mul", "hi u32", "d, a, b", emu_lanes_mul_hi_u32)
-INT("mul", "hi s32", "d, a, b", emu_lanes_mul_hi_s32)
-INT("mul", "hi u64", "d, a, b", emu_lanes_mul_hi_u64)
-INT("mul", "hi s64", "d, a, b", emu_lanes_mul_hi_s64)
+#define BY_WIDTH(opcode, modifiers, operands, name)                                                                    \
+    INT(opcode, modifiers "u16|s16", operands, name##_16)                                                              \
+    INT(opcode, modifiers "u32|s32", operands, name##_32)                                                              \
+    INT(opcode, modifiers "u64|s64", operands, name##_64)
+#define BY_TYPE(opcode, modifiers, operands, name)                                                                     \
+    INT(opcode, modifiers "u16", operands, name##_u16)                                                                 \
+    INT(opcode, modifiers "s16", operands, name##_s16)                                                                 \
+    INT(opcode, modifiers "u32", operands, name##_u32)                                                                 \
+    INT(opcode, modifiers "s32", operands, name##_s32)                                                                 \
+    INT(opcode, modifiers "u64", operands, name##_u64)                                                                 \
+    INT(opcode, modifiers "s64", operands, name##_s64)
+BY_WIDTH("add", "", "d, a, b", emu_lanes_add)
+BY_WIDTH("sub", "", "d, a, b", emu_lanes_sub)
+INT("add", "sat s32", "d, a, b", emu_lanes_add_sat_s32)
+INT("sub", "sat s32", "d, a, b", emu_lanes_sub_sat_s32)
+INT("add", "u16x2|s16x2", "d, a, b", emu_lanes_add_16x2)
+BY_WIDTH("mul", "lo ", "d, a, b", emu_lanes_mul_lo)
+BY_TYPE("mul", "hi ", "d, a, b", emu_lanes_mul_hi)
 INT("mul", "wide u16", "d.32, a, b", emu_lanes_mul_wide_u16)
 INT("mul", "wide s16", "d.32, a, b", emu_lanes_mul_wide_s16)
 INT("mul", "wide u32", "d.64, a, b", emu_lanes_mul_wide_u32)
 INT("mul", "wide s32", "d.64, a, b", emu_lanes_mul_wide_s32)
-INT("mad", "lo u16|s16", "d, a, b, c", emu_lanes_mad_lo_16)
-INT("mad", "lo u32|s32", "d, a, b, c", emu_lanes_mad_lo_32)
-INT("mad", "lo u64|s64", "d, a, b, c", emu_lanes_mad_lo_64)
-INT("mad", "hi u32", "d, a, b, c", emu_lanes_mad_hi_u32)
-INT("mad", "hi s32", "d, a, b, c", emu_lanes_mad_hi_s32)
+BY_WIDTH("mad", "lo ", "d, a, b, c", emu_lanes_mad_lo)
+BY_TYPE("mad", "hi ", "d, a, b, c", emu_lanes_mad_hi)
+INT("mad", "hi sat s32", "d, a, b, c", emu_lanes_mad_hi_sat_s32)
 INT("mad", "wide u16", "d.32, a, b, c.32", emu_lanes_mad_wide_u16)
 INT("mad", "wide s16", "d.32, a, b, c.32", emu_lanes_mad_wide_s16)
 INT("mad", "wide u32", "d.64, a, b, c.64", emu_lanes_mad_wide_u32)
 INT("mad", "wide s32", "d.64, a, b, c.64", emu_lanes_mad_wide_s32)
-INT("mul24", "lo u32", "d, a, b", emu_lanes_mul24_u32)
-INT("mul24", "lo s32", "d, a, b", emu_lanes_mul24_s32)
-INT("sad", "u32", "d, a, b, c", emu_lanes_sad_u32)
-INT("sad", "s32", "d, a, b, c", emu_lanes_sad_s32)
-INT("div", "u16", "d, a, b", emu_lanes_div_u16)
-INT("div", "s16", "d, a, b", emu_lanes_div_s16)
-INT("div", "u32", "d, a, b", emu_lanes_div_u32)
-INT("div", "s32", "d, a, b", emu_lanes_div_s32)
-INT("div", "u64", "d, a, b", emu_lanes_div_u64)
-INT("div", "s64", "d, a, b", emu_lanes_div_s64)
-INT("rem", "u16", "d, a, b", emu_lanes_rem_u16)
-INT("rem", "s16", "d, a, b", emu_lanes_rem_s16)
-INT("rem", "u32", "d, a, b", emu_lanes_rem_u32)
-INT("rem", "s32", "d, a, b", emu_lanes_rem_s32)
-INT("rem", "u64", "d, a, b", emu_lanes_rem_u64)
-INT("rem", "s64", "d, a, b", emu_lanes_rem_s64)
+INT("mul24", "lo u32", "d, a, b", emu_lanes_mul24_lo_u32)
+INT("mul24", "lo s32", "d, a, b", emu_lanes_mul24_lo_s32)
+INT("mul24", "hi u32", "d, a, b", emu_lanes_mul24_hi_u32)
+INT("mul24", "hi s32", "d, a, b", emu_lanes_mul24_hi_s32)
+INT("mad24", "lo u32", "d, a, b, c", emu_lanes_mad24_lo_u32)
+INT("mad24", "lo s32", "d, a, b, c", emu_lanes_mad24_lo_s32)
+INT("mad24", "hi u32", "d, a, b, c", emu_lanes_mad24_hi_u32)
+INT("mad24", "hi s32", "d, a, b, c", emu_lanes_mad24_hi_s32)
+INT("mad24", "hi sat s32", "d, a, b, c", emu_lanes_mad24_hi_sat_s32)
+ROW("integer", "add", "cc u32|s32|u64|s64", "d, a, b", emu_decode_carry, "cc: the carry of each lane, kept for addc")
+ROW("integer", "sub", "cc u32|s32|u64|s64", "d, a, b", emu_decode_carry, "the carry is the borrow")
+ROW("integer", "addc", "u16|s16", "d, a, b", emu_decode_carry, "")
+ROW("integer", "addc", "cc? u32|s32|u64|s64", "d, a, b", emu_decode_carry, "")
+ROW("integer", "addc", "sat s32", "d, a, b", emu_decode_carry, "")
+ROW("integer", "subc", "u16|s16", "d, a, b", emu_decode_carry, "")
+ROW("integer", "subc", "cc? u32|s32|u64|s64", "d, a, b", emu_decode_carry, "")
+ROW("integer", "subc", "sat s32", "d, a, b", emu_decode_carry, "")
+ROW("integer", "mad", "lo|hi cc u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
+ROW("integer", "madc", "lo|hi u16|s16", "d, a, b, c", emu_decode_carry, "")
+ROW("integer", "madc", "lo|hi cc? u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
+ROW("integer", "madc", "hi sat s32", "d, a, b, c", emu_decode_carry, "")
+BY_TYPE("sad", "", "d, a, b, c", emu_lanes_sad)
+BY_TYPE("div", "", "d, a, b", emu_lanes_div)
+BY_TYPE("rem", "", "d, a, b", emu_lanes_rem)
 INT("abs", "s16", "d, a", emu_lanes_abs_s16)
 INT("abs", "s32", "d, a", emu_lanes_abs_s32)
 INT("abs", "s64", "d, a", emu_lanes_abs_s64)
 INT("neg", "s16", "d, a", emu_lanes_neg_16)
 INT("neg", "s32", "d, a", emu_lanes_neg_32)
 INT("neg", "s64", "d, a", emu_lanes_neg_64)
-INT("min", "u16", "d, a, b", emu_lanes_min_u16)
-INT("min", "s16", "d, a, b", emu_lanes_min_s16)
-INT("min", "u32", "d, a, b", emu_lanes_min_u32)
-INT("min", "s32", "d, a, b", emu_lanes_min_s32)
-INT("min", "u64", "d, a, b", emu_lanes_min_u64)
-INT("min", "s64", "d, a, b", emu_lanes_min_s64)
-INT("max", "u16", "d, a, b", emu_lanes_max_u16)
-INT("max", "s16", "d, a, b", emu_lanes_max_s16)
-INT("max", "u32", "d, a, b", emu_lanes_max_u32)
-INT("max", "s32", "d, a, b", emu_lanes_max_s32)
-INT("max", "u64", "d, a, b", emu_lanes_max_u64)
-INT("max", "s64", "d, a, b", emu_lanes_max_s64)
+BY_TYPE("min", "", "d, a, b", emu_lanes_min)
+BY_TYPE("max", "", "d, a, b", emu_lanes_max)
+INT("min", "u16x2", "d, a, b", emu_lanes_min_u16x2)
+INT("min", "s16x2", "d, a, b", emu_lanes_min_s16x2)
+INT("min", "relu s32", "d, a, b", emu_lanes_min_relu_s32)
+INT("min", "relu s16x2", "d, a, b", emu_lanes_min_relu_s16x2)
+INT("max", "u16x2", "d, a, b", emu_lanes_max_u16x2)
+INT("max", "s16x2", "d, a, b", emu_lanes_max_s16x2)
+INT("max", "relu s32", "d, a, b", emu_lanes_max_relu_s32)
+INT("max", "relu s16x2", "d, a, b", emu_lanes_max_relu_s16x2)
+INT("dp4a", "u32 u32", "d, a, b, c", emu_lanes_dp4a_uu)
+INT("dp4a", "u32 s32", "d, a, b, c", emu_lanes_dp4a_us)
+INT("dp4a", "s32 u32", "d, a, b, c", emu_lanes_dp4a_su)
+INT("dp4a", "s32 s32", "d, a, b, c", emu_lanes_dp4a_ss)
+INT("dp2a", "lo u32 u32", "d, a, b, c", emu_lanes_dp2a_lo_uu)
+INT("dp2a", "lo u32 s32", "d, a, b, c", emu_lanes_dp2a_lo_us)
+INT("dp2a", "lo s32 u32", "d, a, b, c", emu_lanes_dp2a_lo_su)
+INT("dp2a", "lo s32 s32", "d, a, b, c", emu_lanes_dp2a_lo_ss)
+INT("dp2a", "hi u32 u32", "d, a, b, c", emu_lanes_dp2a_hi_uu)
+INT("dp2a", "hi u32 s32", "d, a, b, c", emu_lanes_dp2a_hi_us)
+INT("dp2a", "hi s32 u32", "d, a, b, c", emu_lanes_dp2a_hi_su)
+INT("dp2a", "hi s32 s32", "d, a, b, c", emu_lanes_dp2a_hi_ss)
 INT("popc", "b32", "d, a", emu_lanes_popc_32)
 INT("popc", "b64", "d.32, a", emu_lanes_popc_64)
 INT("clz", "b32", "d, a", emu_lanes_clz_32)
@@ -107,6 +130,13 @@ INT("brev", "b32", "d, a", emu_lanes_brev_32)
 INT("brev", "b64", "d, a", emu_lanes_brev_64)
 INT("bfind", "u32", "d, a", emu_lanes_bfind_u32)
 INT("bfind", "s32", "d, a", emu_lanes_bfind_s32)
+INT("bfind", "u64", "d.32, a", emu_lanes_bfind_u64)
+INT("bfind", "s64", "d.32, a", emu_lanes_bfind_s64)
+INT("bfind", "shiftamt u32", "d, a", emu_lanes_bfind_shiftamt_u32)
+INT("bfind", "shiftamt s32", "d, a", emu_lanes_bfind_shiftamt_s32)
+INT("bfind", "shiftamt u64", "d.32, a", emu_lanes_bfind_shiftamt_u64)
+INT("bfind", "shiftamt s64", "d.32, a", emu_lanes_bfind_shiftamt_s64)
+INT("fns", "b32", "d, a, b, c", emu_lanes_fns)
 INT("bfe", "u32", "d, a, b.32, c.32", emu_lanes_bfe_u32)
 INT("bfe", "s32", "d, a, b.32, c.32", emu_lanes_bfe_s32)
 INT("bfe", "u64", "d, a, b.32, c.32", emu_lanes_bfe_u64)
@@ -114,8 +144,11 @@ INT("bfe", "s64", "d, a, b.32, c.32", emu_lanes_bfe_s64)
 INT("bfi", "b32", "d, a, b, c.32, e.32", emu_lanes_bfi_32)
 INT("bfi", "b64", "d, a, b, c.32, e.32", emu_lanes_bfi_64)
 INT("bmsk", "clamp b32", "d, a, b", emu_lanes_bmsk_clamp)
+INT("bmsk", "wrap b32", "d, a, b", emu_lanes_bmsk_wrap)
 INT("szext", "clamp u32", "d, a, b", emu_lanes_szext_u32)
 INT("szext", "clamp s32", "d, a, b", emu_lanes_szext_s32)
+INT("szext", "wrap u32", "d, a, b", emu_lanes_szext_wrap_u32)
+INT("szext", "wrap s32", "d, a, b", emu_lanes_szext_wrap_s32)
 /* logic and shifts */
 BIT("and", "b16", "d, a, b", emu_lanes_and_16)
 BIT("and", "b32", "d, a, b", emu_lanes_and_32)
@@ -129,6 +162,9 @@ BIT("xor", "b64", "d, a, b", emu_lanes_xor_64)
 BIT("not", "b16", "d, a", emu_lanes_not_16)
 BIT("not", "b32", "d, a", emu_lanes_not_32)
 BIT("not", "b64", "d, a", emu_lanes_not_64)
+BIT("cnot", "b16", "d, a", emu_lanes_cnot_16)
+BIT("cnot", "b32", "d, a", emu_lanes_cnot_32)
+BIT("cnot", "b64", "d, a", emu_lanes_cnot_64)
 BIT("shl", "b16", "d, a, b.32", emu_lanes_shl_16)
 BIT("shl", "b32", "d, a, b.32", emu_lanes_shl_32)
 BIT("shl", "b64", "d, a, b.32", emu_lanes_shl_64)
@@ -143,82 +179,116 @@ BIT("shf", "l clamp b32", "d, a, b, c", emu_lanes_shf_l_clamp)
 BIT("shf", "r wrap b32", "d, a, b, c", emu_lanes_shf_r_wrap)
 BIT("shf", "r clamp b32", "d, a, b, c", emu_lanes_shf_r_clamp)
 BIT("lop3", "b32", "d, a, b, c, immediate", emu_lanes_lop3)
+ROW("logic", "lop3", "and|or b32", "d|p, a, b, c, immediate, q", emu_decode_lop3, "p: whether d is not 0, with q")
 BIT("prmt", "b32", "d, a, b, c", emu_lanes_prmt)
+BIT("prmt", "b32 f4e", "d, a, b, c", emu_lanes_prmt_f4e)
+BIT("prmt", "b32 b4e", "d, a, b, c", emu_lanes_prmt_b4e)
+BIT("prmt", "b32 rc8", "d, a, b, c", emu_lanes_prmt_rc8)
+BIT("prmt", "b32 ecl", "d, a, b, c", emu_lanes_prmt_ecl)
+BIT("prmt", "b32 ecr", "d, a, b, c", emu_lanes_prmt_ecr)
+BIT("prmt", "b32 rc16", "d, a, b, c", emu_lanes_prmt_rc16)
 /* floating point */
-FLOAT("add", "rn? sat? f32", "d, a, b", emu_lanes_add_f32)
-FLOAT("add", "rn? ftz sat? f32", "d, a, b", emu_lanes_add_f32_ftz)
-FLOAT("sub", "rn? sat? f32", "d, a, b", emu_lanes_sub_f32)
-FLOAT("sub", "rn? ftz sat? f32", "d, a, b", emu_lanes_sub_f32_ftz)
-FLOAT("mul", "rn? sat? f32", "d, a, b", emu_lanes_mul_f32)
-FLOAT("mul", "rn? ftz sat? f32", "d, a, b", emu_lanes_mul_f32_ftz)
-FLOAT("fma", "rn sat? f32", "d, a, b, c", emu_lanes_fma_f32)
-FLOAT("fma", "rn ftz sat? f32", "d, a, b, c", emu_lanes_fma_f32_ftz)
-FLOAT("mad", "rn f32", "d, a, b, c", emu_lanes_fma_f32)
-FLOAT("mad", "rn ftz f32", "d, a, b, c", emu_lanes_fma_f32_ftz)
-FLOAT("div", "rn f32", "d, a, b", emu_lanes_div_f32)
-FLOAT("div", "rn ftz f32", "d, a, b", emu_lanes_div_f32_ftz)
+#define PLAIN_AND_FTZ(opcode, modifiers, tail, operands, name)                                                         \
+    FLOAT(opcode, modifiers tail "f32", operands, name)                                                                \
+    FLOAT(opcode, modifiers "ftz " tail "f32", operands, name##_ftz)
+PLAIN_AND_FTZ("add", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_add_f32)
+PLAIN_AND_FTZ("sub", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_sub_f32)
+PLAIN_AND_FTZ("mul", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_mul_f32)
+PLAIN_AND_FTZ("fma", ROUNDING " ", "sat? ", "d, a, b, c", emu_lanes_fma_f32)
+PLAIN_AND_FTZ("mad", ROUNDING " ", "sat? ", "d, a, b, c", emu_lanes_fma_f32)
+PLAIN_AND_FTZ("div", ROUNDING " ", "", "d, a, b", emu_lanes_div_f32)
 H200("div", "approx f32", "d, a, b", emu_lanes_div_approx_f32)
 H200("div", "approx ftz f32", "d, a, b", emu_lanes_div_approx_f32_ftz)
 H200("div", "full f32", "d, a, b", emu_lanes_div_full_f32)
 H200("div", "full ftz f32", "d, a, b", emu_lanes_div_full_f32_ftz)
-FLOAT("min", "f32", "d, a, b", emu_lanes_min_f32)
-FLOAT("min", "ftz f32", "d, a, b", emu_lanes_min_f32_ftz)
-FLOAT("min", "NaN f32", "d, a, b", emu_lanes_min_nan_f32)
-FLOAT("max", "f32", "d, a, b", emu_lanes_max_f32)
-FLOAT("max", "ftz f32", "d, a, b", emu_lanes_max_f32_ftz)
-FLOAT("max", "NaN f32", "d, a, b", emu_lanes_max_nan_f32)
-FLOAT("abs", "f32", "d, a", emu_lanes_abs_f32)
-FLOAT("abs", "ftz f32", "d, a", emu_lanes_abs_f32_ftz)
-FLOAT("neg", "f32", "d, a", emu_lanes_neg_f32)
-FLOAT("neg", "ftz f32", "d, a", emu_lanes_neg_f32_ftz)
+PLAIN_AND_FTZ("min", "", "", "d, a, b", emu_lanes_min_f32)
+PLAIN_AND_FTZ("max", "", "", "d, a, b", emu_lanes_max_f32)
+FLOAT("min", "ftz? NaN f32", "d, a, b", emu_lanes_min_nan_f32)
+FLOAT("max", "ftz? NaN f32", "d, a, b", emu_lanes_max_nan_f32)
+FLOAT("min", "ftz? xorsign abs f32", "d, a, b", emu_lanes_min_f32)
+FLOAT("max", "ftz? xorsign abs f32", "d, a, b", emu_lanes_max_f32)
+FLOAT("min", "ftz? NaN xorsign abs f32", "d, a, b", emu_lanes_min_nan_f32)
+FLOAT("max", "ftz? NaN xorsign abs f32", "d, a, b", emu_lanes_max_nan_f32)
+PLAIN_AND_FTZ("abs", "", "", "d, a", emu_lanes_abs_f32)
+PLAIN_AND_FTZ("neg", "", "", "d, a", emu_lanes_neg_f32)
 FLOAT("copysign", "f32", "d, a, b", emu_lanes_copysign_f32)
-SPECIAL("rcp", "rn f32", emu_lanes_rcp_f32)
-SPECIAL("rcp", "rn ftz f32", emu_lanes_rcp_f32_ftz)
+FLOAT("copysign", "f64", "d, a, b", emu_lanes_copysign_f64)
+#define SPECIAL_F32(opcode, modifiers, name)                                                                           \
+    SPECIAL(opcode, modifiers "f32", name)                                                                             \
+    SPECIAL(opcode, modifiers "ftz f32", name##_ftz)
+SPECIAL_F32("rcp", ROUNDING " ", emu_lanes_rcp_f32)
 H200("rcp", "approx f32", "d, a", emu_lanes_rcp_approx_f32)
 H200("rcp", "approx ftz f32", "d, a", emu_lanes_rcp_approx_f32_ftz)
-SPECIAL("sqrt", "rn|approx f32", emu_lanes_sqrt_f32)
-SPECIAL("sqrt", "rn|approx ftz f32", emu_lanes_sqrt_f32_ftz)
-SPECIAL("rsqrt", "approx f32", emu_lanes_rsqrt_f32)
-SPECIAL("rsqrt", "approx ftz f32", emu_lanes_rsqrt_f32_ftz)
+SPECIAL_F32("sqrt", ROUNDING "|approx ", emu_lanes_sqrt_f32)
+SPECIAL_F32("rsqrt", "approx ", emu_lanes_rsqrt_f32)
 H200("ex2", "approx f32", "d, a", emu_lanes_ex2_f32)
 H200("ex2", "approx ftz f32", "d, a", emu_lanes_ex2_f32_ftz)
-SPECIAL("lg2", "approx f32", emu_lanes_lg2_f32)
-SPECIAL("lg2", "approx ftz f32", emu_lanes_lg2_f32_ftz)
-SPECIAL("sin", "approx f32", emu_lanes_sin_f32)
-SPECIAL("sin", "approx ftz f32", emu_lanes_sin_f32_ftz)
-SPECIAL("cos", "approx f32", emu_lanes_cos_f32)
-SPECIAL("cos", "approx ftz f32", emu_lanes_cos_f32_ftz)
+SPECIAL_F32("lg2", "approx ", emu_lanes_lg2_f32)
+SPECIAL_F32("sin", "approx ", emu_lanes_sin_f32)
+SPECIAL_F32("cos", "approx ", emu_lanes_cos_f32)
 SPECIAL("tanh", "approx f32", emu_lanes_tanh_f32)
-FLOAT("add", "rn? f64", "d, a, b", emu_lanes_add_f64)
-FLOAT("sub", "rn? f64", "d, a, b", emu_lanes_sub_f64)
-FLOAT("mul", "rn? f64", "d, a, b", emu_lanes_mul_f64)
-FLOAT("fma", "rn f64", "d, a, b, c", emu_lanes_fma_f64)
-FLOAT("div", "rn f64", "d, a, b", emu_lanes_div_f64)
+FLOAT("add", ROUNDING "? f64", "d, a, b", emu_lanes_add_f64)
+FLOAT("sub", ROUNDING "? f64", "d, a, b", emu_lanes_sub_f64)
+FLOAT("mul", ROUNDING "? f64", "d, a, b", emu_lanes_mul_f64)
+FLOAT("fma", ROUNDING " f64", "d, a, b, c", emu_lanes_fma_f64)
+FLOAT("mad", ROUNDING " f64", "d, a, b, c", emu_lanes_fma_f64)
+FLOAT("div", ROUNDING " f64", "d, a, b", emu_lanes_div_f64)
 FLOAT("min", "f64", "d, a, b", emu_lanes_min_f64)
 FLOAT("max", "f64", "d, a, b", emu_lanes_max_f64)
 FLOAT("abs", "f64", "d, a", emu_lanes_abs_f64)
 FLOAT("neg", "f64", "d, a", emu_lanes_neg_f64)
-FLOAT("rcp", "rn f64", "d, a", emu_lanes_rcp_f64)
-FLOAT("sqrt", "rn f64", "d, a", emu_lanes_sqrt_f64)
-#define HALVES(type)                                                                                                   \
-    FLOAT("add", "rn? " #type, "d, a, b", emu_lanes_add_##type)                                                        \
-    FLOAT("sub", "rn? " #type, "d, a, b", emu_lanes_sub_##type)                                                        \
-    FLOAT("mul", "rn? " #type, "d, a, b", emu_lanes_mul_##type)                                                        \
-    FLOAT("fma", "rn " #type, "d, a, b, c", emu_lanes_fma_##type)                                                      \
-    FLOAT("min", #type, "d, a, b", emu_lanes_min_##type)                                                               \
-    FLOAT("max", #type, "d, a, b", emu_lanes_max_##type)                                                               \
-    FLOAT("neg", #type, "d, a", emu_lanes_neg_##type)                                                                  \
-    FLOAT("abs", #type, "d, a", emu_lanes_abs_##type)
-HALVES(f16)
-HALVES(f16x2)
-HALVES(bf16)
-HALVES(bf16x2)
+LANES_ROW("float", "rcp", ROUNDING " ftz? f64", "d, a", "ftz changes nothing, as in what ptxas makes of it",
+          emu_lanes_rcp_f64)
+FLOAT("sqrt", ROUNDING " f64", "d, a", emu_lanes_sqrt_f64)
+SPECIAL("rsqrt", "approx f64", emu_lanes_rsqrt_f64)
+LANES_ROW("special function", "rcp", "approx ftz f64", "d, a", "reads and gives the upper 32 bits, the lower are 0",
+          emu_lanes_rcp_high_f64)
+LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", "likewise", emu_lanes_rsqrt_high_f64)
+#define HALVES(type, ftz, sat)                                                                                         \
+    FLOAT("add", "rn? " ftz sat #type, "d, a, b", emu_lanes_add_##type)                                                \
+    FLOAT("sub", "rn? " ftz sat #type, "d, a, b", emu_lanes_sub_##type)                                                \
+    FLOAT("mul", "rn? " ftz sat #type, "d, a, b", emu_lanes_mul_##type)                                                \
+    FLOAT("min", ftz #type, "d, a, b", emu_lanes_min_##type)                                                           \
+    FLOAT("max", ftz #type, "d, a, b", emu_lanes_max_##type)                                                           \
+    FLOAT("min", ftz "NaN " #type, "d, a, b", emu_lanes_min_nan_##type)                                                \
+    FLOAT("max", ftz "NaN " #type, "d, a, b", emu_lanes_max_nan_##type)                                                \
+    FLOAT("min", ftz "xorsign abs " #type, "d, a, b", emu_lanes_min_##type)                                            \
+    FLOAT("max", ftz "xorsign abs " #type, "d, a, b", emu_lanes_max_##type)                                            \
+    FLOAT("min", ftz "NaN xorsign abs " #type, "d, a, b", emu_lanes_min_nan_##type)                                    \
+    FLOAT("max", ftz "NaN xorsign abs " #type, "d, a, b", emu_lanes_max_nan_##type)                                    \
+    FLOAT("neg", ftz #type, "d, a", emu_lanes_neg_##type)                                                              \
+    FLOAT("abs", ftz #type, "d, a", emu_lanes_abs_##type)                                                              \
+    SPECIAL("tanh", "approx " #type, emu_lanes_tanh_##type)
+HALVES(f16, "ftz? ", "sat? ")
+HALVES(f16x2, "ftz? ", "sat? ")
+HALVES(bf16, "", "")
+HALVES(bf16x2, "", "")
+FLOAT("fma", "rn ftz? sat|relu? f16", "d, a, b, c", emu_lanes_fma_f16)
+FLOAT("fma", "rn ftz? sat|relu? f16x2", "d, a, b, c", emu_lanes_fma_f16x2)
+FLOAT("fma", "rn relu? bf16", "d, a, b, c", emu_lanes_fma_bf16)
+FLOAT("fma", "rn relu? bf16x2", "d, a, b, c", emu_lanes_fma_bf16x2)
 SPECIAL("ex2", "approx f16", emu_lanes_ex2_f16)
 SPECIAL("ex2", "approx f16x2", emu_lanes_ex2_f16x2)
+SPECIAL("ex2", "approx ftz bf16", emu_lanes_ex2_bf16)
+SPECIAL("ex2", "approx ftz bf16x2", emu_lanes_ex2_bf16x2)
 /* predicates, moves, conversions */
-ROW("compare", "setp", COMPARES " ftz? " COMPARABLE, "p|q, a, b", emu_decode_compare, "q, the opposite, may be absent")
+ROW("compare", "setp", COMPARES " ftz? " COMPARABLE, "p|q, a, b", emu_decode_compare,
+    "q may be absent: the opposite; of a packed type, the comparison of the upper half")
 ROW("compare", "setp", COMPARES " and|or|xor ftz? " COMPARABLE, "p|q, a, b, c", emu_decode_compare, "c is a predicate")
-ROW("compare", "selp", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64", "d, a, b, p", emu_decode_select, "")
+#define SETS(compares, to, from, ftz)                                                                                  \
+    ROW("compare", "set", compares ftz " " to " " from, "d, a, b", emu_decode_set, "all ones or 1.0 where it holds")   \
+    ROW("compare", "set", compares " and|or|xor" ftz " " to " " from, "d, a, b, c", emu_decode_set, "c is a predicate")
+SETS(COMPARES, "u32|s32", COMPARABLE, " ftz?")
+SETS(COMPARES, "f32", "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64", " ftz?")
+SETS(FLOAT_COMPARES, "u16|s16", "f16|bf16", " ftz?")
+SETS(COMPARES, "f16", "b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|f32|f64", " ftz?")
+SETS(COMPARES, "bf16", "b16|u16|s16|b32|u32|s32|b64|u64|s64|bf16|f16|f32|f64", "")
+SETS(FLOAT_COMPARES, "f16x2", "f16x2", " ftz?")
+SETS(FLOAT_COMPARES, "bf16x2", "bf16x2", "")
+ROW("compare", "testp", "finite|infinite|number|notanumber|normal|subnormal f32|f64", "p, a", emu_decode_test, "")
+ROW("compare", "selp", SELECTABLE, "d, a, b, p", emu_decode_select, "")
+ROW("compare", "slct", SELECTABLE " s32", "d, a, b, c.32", emu_decode_sign_select, "a where c is not negative")
+ROW("compare", "slct", "ftz? " SELECTABLE " f32", "d, a, b, c.32", emu_decode_sign_select, "b where c is NaN")
 ROW("compare", "and", "pred", "p, a, b", emu_decode_predicate, "")
 ROW("compare", "or", "pred", "p, a, b", emu_decode_predicate, "")
 ROW("compare", "xor", "pred", "p, a, b", emu_decode_predicate, "")
@@ -229,20 +299,41 @@ ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", e
 ROW("move", "cvta", "to? global|shared|shared::cta|local|const|param|param::entry u64", "d, a",
     emu_decode_address_convert, "")
 ROW("move", "isspacep", "global|shared|shared::cta|local|const|param|param::entry", "p, a.64", emu_decode_is_space, "")
-ROW("convert", "cvt", "u8|s8|u16|s16|u32|s32|u64|s64 u8|s8|u16|s16|u32|s32|u64|s64", "d, a", emu_decode_convert,
-    "registers may be wider than the types")
-ROW("convert", "cvt", "rni|rzi|rmi|rpi ftz? u16|s16|u32|s32|u64|s64 f32|f64|f16", "d, a", emu_decode_convert,
-    "out of range gives the nearest value")
-ROW("convert", "cvt", "rn f32|f64 u8|s8|u16|s16|u32|s32|u64|s64", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rn f16 u16|s16|u32|s32", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rni|rzi|rmi|rpi ftz? sat? f32 f32", "d, a", emu_decode_convert, "rounds to an integral value")
-ROW("convert", "cvt", "rn? ftz? sat? f32 f32|f64", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "ftz? f32 f16|bf16", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "ftz? f64 f32|f64", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rn ftz? f16 f32", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rz f16 f32", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rn|rz bf16 f32", "d, a", emu_decode_convert, "")
-ROW("convert", "cvt", "rn|rz relu? f16x2|bf16x2 f32", "d, a, b", emu_decode_convert, "a becomes the upper half")
+#define CONVERT(modifiers, operands, note) ROW("convert", "cvt", modifiers, operands, emu_decode_convert, note)
+CONVERT("sat? " INTEGERS " " INTEGERS, "d, a", "registers may be wider than the types")
+CONVERT("rni|rzi|rmi|rpi ftz? sat? " INTEGERS " f32", "d, a", "out of range gives the nearest value")
+CONVERT("rni|rzi|rmi|rpi sat? " INTEGERS " f64|f16", "d, a", "likewise")
+CONVERT("rni|rzi|rmi|rpi u16|s16|u32|s32|u64|s64 bf16", "d, a", "likewise")
+CONVERT("rni|rzi|rmi|rpi ftz? sat? f32 f32", "d, a", "rounds to an integral value")
+CONVERT("rni|rzi|rmi|rpi sat? f64 f64", "d, a", "likewise")
+CONVERT("rni|rzi|rmi|rpi sat? f16 f16", "d, a", "likewise")
+CONVERT("rni|rzi|rmi|rpi bf16 bf16", "d, a", "likewise")
+CONVERT(ROUNDING " sat? f16|f64 " INTEGERS, "d, a", "")
+CONVERT(ROUNDING " ftz? sat? f32 " INTEGERS, "d, a", "")
+CONVERT(ROUNDING " bf16 u16|s16|u32|s32|u64|s64", "d, a", "")
+CONVERT("ftz? sat? f32|f64 f32", "d, a", "")
+CONVERT("sat? f64 f64", "d, a", "")
+CONVERT(ROUNDING " ftz? sat? f32 f64", "d, a", "")
+CONVERT("ftz? sat? f32 f16", "d, a", "")
+CONVERT("sat? f16|f64 f16", "d, a", "")
+CONVERT(ROUNDING "? bf16 f16", "d, a", "to nearest without a rounding")
+CONVERT(ROUNDING "? ftz? f32 bf16", "d, a", "")
+CONVERT(ROUNDING "? f16|f64 bf16", "d, a", "to nearest without a rounding")
+CONVERT("bf16 bf16", "d, a", "")
+CONVERT(ROUNDING " sat? f16 f64", "d, a", "")
+CONVERT(ROUNDING " bf16 f64", "d, a", "")
+CONVERT(ROUNDING " ftz? sat? f16 f32", "d, a", "")
+CONVERT(ROUNDING " ftz? bf16 f32", "d, a", "")
+CONVERT("rn|rz relu? satfinite? f16|bf16 f32", "d, a", "")
+CONVERT("rn|rz relu? satfinite? f16x2|bf16x2 f32", "d, a, b", "a becomes the upper half")
+CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f32", "d, a, b", "a becomes the upper half")
+CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f16x2", "d, a", "")
+CONVERT("rn relu? f16x2 e4m3x2|e5m2x2", "d, a", "")
+CONVERT("rna satfinite? tf32 f32", "d.32, a", "")
+CONVERT("rn|rz relu? tf32 f32", "d.32, a", "")
+ROW("convert", "cvt", "pack sat u16|s16 s32", "d.32, a, b", emu_decode_pack, "a becomes the upper half")
+ROW("convert", "cvt", "pack sat u8|s8|u4|s4|u2|s2 s32 b32", "d.32, a, b, c", emu_decode_pack,
+    "a and b, a above b, below the low bits of c")
 /* memory */
 ROW("memory", "ld",
     LOAD_ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
@@ -320,6 +411,7 @@ ROW("warp", "activemask", "b32", "d", emu_decode_active_mask, "")
 ROW("warp", "redux", "sync add|min|max u32|s32", "d, a, mask", emu_decode_redux, "")
 ROW("warp", "redux", "sync and|or|xor b32", "d, a, mask", emu_decode_redux, "")
 ROW("warp", "match", "any sync b32|b64", "d.32, a, mask", emu_decode_match, "")
+ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask", emu_decode_match, "p may be absent")
 ROW("mbarrier", "mbarrier", "init shared|shared::cta? b64", "[a], count", emu_decode_mbarrier_init, "")
 ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", emu_decode_mbarrier_invalidate, "")
 ROW("mbarrier", "mbarrier", "arrive release? cta? shared|shared::cta? b64", "state, [a], count",
@@ -342,11 +434,15 @@ ROW("control", "nanosleep", "u32", "a", emu_decode_nothing, "does nothing")
 ROW("control", "call", "uni?", "(d), function, (a, ...)", emu_decode_call, "vprintf and __assertfail only")
 
 #undef COMPARES
+#undef FLOAT_COMPARES
 #undef COMPARABLE
 #undef LOAD_ORDER
 #undef STORE_ORDER
 #undef CACHE_HINT
 #undef ATOMIC_SPACES
+#undef SELECTABLE
+#undef INTEGERS
+#undef ROUNDING
 #undef SCOPE
 #undef L1_HINT
 #undef L2_HINT
@@ -361,5 +457,11 @@ ROW("control", "call", "uni?", "(d), function, (a, ...)", emu_decode_call, "vpri
 #undef H200
 #undef ROW
 #undef HALVES
+#undef BY_WIDTH
+#undef BY_TYPE
+#undef PLAIN_AND_FTZ
+#undef SPECIAL_F32
+#undef SETS
+#undef CONVERT
 #undef LANES_ROW
 #undef RULE_ROW

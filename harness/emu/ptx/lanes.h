@@ -17,17 +17,32 @@
 /* Those of moves, packed vectors, special registers and .sat, which decoding rules choose. */
 lane_function emu_lanes_mov_32, emu_lanes_mov_64, emu_lanes_mov_128, emu_lanes_truncate, emu_lanes_wide_u32,
     emu_lanes_pack_16, emu_lanes_low_16, emu_lanes_high_16, emu_lanes_pack_32, emu_lanes_low_32, emu_lanes_high_32,
-    emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64, emu_lanes_saturate_f32;
+    emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64;
+/* Those of modifiers and of cvt.pack, likewise. */
+lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32, emu_lanes_xorsign_16x2,
+    emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2, emu_lanes_positive_f16x2,
+    emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8, emu_lanes_pack_s8,
+    emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
+
+/* What a cvt says of itself: rounding such as "rn", "rzi" or "", its types, and modifiers. */
+typedef struct conversion_request {
+    const char *rounding;
+    bool ftz, sat, relu, finite;
+    const type_info *to, *from;
+} conversion_request;
 
 /* The steps of a cvt and the bits of what each gives. */
 typedef struct conversion {
-    lane_function *steps[3];
-    uint8_t bits[3];
+    lane_function *steps[4];
+    uint8_t bits[4];
+    uint8_t rounding; /* enum rounding that the steps run under */
     int count;
 } conversion;
 
-/* Of a cvt between two types; rounding such as "rn", "rzi", "rn.relu" or "". False where PTX has none. */
-bool emu_find_conversion(const char *rounding, bool ftz, const type_info *to, const type_info *from, conversion *way);
+/* False where the emulator has none. */
+bool emu_find_conversion(const conversion_request *request, conversion *way);
+/* Of a testp, as emu_find_compare(): it looks at the first of its two sources. */
+compare_function *emu_find_test(const char *property, const type_info *type, uint8_t *wanted);
 /* Of a setp, NULL where PTX has none. *wanted: what the function is called with, and what an OP_COMPARE keeps as its
  * immediate. */
 compare_function *emu_find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);

@@ -127,6 +127,8 @@ typedef uint32_t compare_function(const void *a, const void *b, uint32_t wanted)
 typedef enum op_kind {
     OP_LANES,     /* r[0] = lanes(r[1], r[2], r[3]) */
     OP_LANES_4,   /* r[0] = lanes(r[1], r[2], {r[3], r[4]}): the last two side by side */
+    OP_ROUNDED,   /* OP_LANES under another rounding than to nearest: detail */
+    OP_CARRY,     /* r[0] = r[1] op r[2] (r[3]) with the carry p[2] where there is one; p[0]: the carry out */
     OP_COMPARE,   /* p[0] (and p[1], the opposite) = compare(r[0], r[1], immediate) combined with p[2] */
     OP_SELECT,    /* r[0] = p[2] ? r[1] : r[2] */
     OP_PREDICATE, /* p[0] = p[1] op p[2] */
@@ -193,10 +195,13 @@ typedef struct op {
 } op;
 
 enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
+enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
+enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };
 enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICATE_OR, PREDICATE_XOR };
 enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
 enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
+enum match_mode { MATCH_ANY, MATCH_ALL };
 enum barrier_mode { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_AND, BARRIER_RED_OR, BARRIER_RED_POPC };
 enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2 };
 enum atomic_operation {

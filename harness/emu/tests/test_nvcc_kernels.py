@@ -94,7 +94,7 @@ def test_pipeline_that_waits_too_little(compiled: dict[str, Path], tmp_path: Pat
 
 REFUSED = [
     ("an opcode", "vadd.s32.s32.s32 %r1, %r1, %r1;", "vadd"),
-    ("a modifier", "add.rz.f32 %f1, %f1, %f1;", "rz"),
+    ("a modifier", "add.rna.f32 %f1, %f1, %f1;", "rna"),
     ("a type", "add.s8 %r1, %r1, %r1;", "s8"),
     ("a shape", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r1}, {%f1};", "m8n8k4"),
     ("an instruction of another architecture", "wgmma.fence.sync.aligned;", "wgmma"),
@@ -117,9 +117,9 @@ REFUSED = [
     ("an operand that is no immediate", "lop3.b32 %r1, %r1, %r1, %r1, %r1;", "lop3"),
     ("a copy of 5 bytes", "cp.async.ca.shared.global [%r1], [%rd1], 5;", "5"),
     ("cp.async.cg of 8 bytes", "cp.async.cg.shared.global [%r1], [%rd1], 8;", "8"),
-    ("a comparison that flushes another type", "setp.lt.ftz.f16 %p1, %rs1, %rs1;", ".lt.ftz does not exist for .f16"),
+    ("a comparison that flushes another type", "setp.lt.ftz.bf16 %p1, %rs1, %rs1;", ".lt.ftz does not exist for .bf16"),
     ("a comparison that a type does not have", "setp.lo.s32 %p1, %r1, %r1;", ".lo does not exist for .s32"),
-    ("a conversion that flushes no f32", "cvt.rzi.ftz.s32.f64 %r1, %rd1;", "this conversion is not supported"),
+    ("a conversion that flushes no f32", "cvt.rzi.ftz.s32.f64 %r1, %rd1;", "modifier '.f64'"),
     ("a missing semicolon", "add.s32 %r1, %r1, %r1", ""),
 ]  # fmt: skip
 

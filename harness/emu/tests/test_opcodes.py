@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
 from vectors.opcodes_integer import integer_cases, logic_cases
 from vectors.opcodes_memory import atomic_cases, data_cases
+from vectors.opcodes_narrow import narrow_cases
+from vectors.opcodes_rounding import rounding_cases
+from vectors.opcodes_set import set_cases
 from vectors.opcodes_warp import copy_cases, flow_cases, matrix_cases, shuffle_cases, vote_cases
 
 GROUPS = (
@@ -23,6 +27,9 @@ GROUPS = (
     compare_cases,
     convert_cases,
     float_cases,
+    rounding_cases,
+    set_cases,
+    narrow_cases,
     data_cases,
     atomic_cases,
     cell_cases,
@@ -36,6 +43,7 @@ GROUPS = (
 )
 
 
+@functools.cache
 def build(make: Callable[[], None]) -> Batch:
     CASES.clear()
     if make is not table_cases:  # those are longer
@@ -47,7 +55,7 @@ def build(make: Callable[[], None]) -> Batch:
 @pytest.mark.parametrize("make", GROUPS, ids=lambda make: make.__name__)
 def test_opcodes(make: Callable[[], None], tmp_path: Path) -> None:
     wrong = {name: text for name, text in build(make).run(tmp_path).items() if text}
-    assert not wrong, f"{len(wrong)} of {len(CASES)} cases\n" + "\n".join(
+    assert not wrong, f"{len(wrong)} of {len(build(make).cases)} cases\n" + "\n".join(
         f"{name}: {text}" for name, text in wrong.items()
     )
 
@@ -80,6 +88,7 @@ def test_every_form_has_a_vector() -> None:
     assert not unused, "\n".join(unused)
 
 
+@pytest.mark.long
 def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"

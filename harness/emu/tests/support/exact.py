@@ -32,6 +32,7 @@ class Format:
 
 HALF = Format(11, -14, 16)
 BFLOAT = Format(8, -126, 16)
+TENSOR = Format(11, -126, 19)  # tf32, without the 13 zeros below it
 SINGLE = Format(24, -126, 32)
 DOUBLE = Format(53, -1022, 64)
 
@@ -42,6 +43,8 @@ Ratio = tuple[int, int]  # numerator and positive denominator; Fraction would re
 def round_to_integer(value: Ratio, mode: str, negative: bool) -> int:
     """Rounds a magnitude; `negative` says which way rm and rp go."""
     low, rest = divmod(*value)
+    if mode == "rna":
+        return low + (2 * rest >= value[1])
     if mode == "rn":
         return low + (2 * rest > value[1] or (2 * rest == value[1] and low % 2 == 1))
     away = (mode == "rp" and not negative) or (mode == "rm" and negative)
@@ -62,7 +65,7 @@ def encode(value: Ratio, to: Format, mode: str = "rn", zero_sign: int = 0) -> in
     steps = round_to_integer((top << max(-shift, 0), bottom << max(shift, 0)), mode, negative)
     bits = ((exponent - to.smallest) << (to.precision - 1)) + steps
     if bits >= to.infinity:
-        to_infinity = mode == "rn" or (mode == "rp" and not negative) or (mode == "rm" and negative)
+        to_infinity = mode in ("rn", "rna") or (mode == "rp" and not negative) or (mode == "rm" and negative)
         bits = to.infinity if to_infinity else to.infinity - 1
     return bits | (sign_bit if negative else 0)
 
@@ -95,33 +98,34 @@ def convert(value: float, to: Format, mode: str = "rn") -> int:
     return encode(value.as_integer_ratio(), to, mode, sign)
 
 
-def add(a: float, b: float, to: Format) -> int:
+def add(a: float, b: float, to: Format, mode: str = "rn") -> int:
     if not (math.isfinite(a) and math.isfinite(b)):
         return convert(a + b, to)
     (x, below_x), (y, below_y) = a.as_integer_ratio(), b.as_integer_ratio()
-    return encode((x * below_y + y * below_x, below_x * below_y), to, zero_sign=_zero_sign(a, b))
+    return encode((x * below_y + y * below_x, below_x * below_y), to, mode, _zero_sign(a, b, mode))
 
 
-def mul(a: float, b: float, to: Format) -> int:
+def mul(a: float, b: float, to: Format, mode: str = "rn") -> int:
     if not (math.isfinite(a) and math.isfinite(b)):
         return convert(a * b, to)
     sign = int(math.copysign(1.0, a) * math.copysign(1.0, b) < 0)
     (x, below_x), (y, below_y) = a.as_integer_ratio(), b.as_integer_ratio()
-    return encode((x * y, below_x * below_y), to, zero_sign=sign)
+    return encode((x * y, below_x * below_y), to, mode, sign)
 
 
-def fma(a: float, b: float, c: float, to: Format) -> int:
+def fma(a: float, b: float, c: float, to: Format, mode: str = "rn") -> int:
     if not (math.isfinite(a) and math.isfinite(b)):
         return convert(a * b + c, to)
     if not math.isfinite(c):
         return convert(c, to)
     (x, below_x), (y, below_y), (z, below_z) = a.as_integer_ratio(), b.as_integer_ratio(), c.as_integer_ratio()
-    product = math.copysign(0.0, a) * math.copysign(1.0, b)
-    sign = _zero_sign(product, c) if x * y == 0 and c == 0 else 0
-    return encode((x * y * below_z + z * below_x * below_y, below_x * below_y * below_z), to, zero_sign=sign)
+    # of a zero sum, or of one whose product and c cancel: the product has the sign of the sources, however small it is
+    product = math.copysign(1.0, a) * math.copysign(1.0, b) * (0.0 if x * y == 0 else 1.0)
+    sign = _zero_sign(product, c, mode)
+    return encode((x * y * below_z + z * below_x * below_y, below_x * below_y * below_z), to, mode, sign)
 
 
-def div(a: float, b: float, to: Format) -> int:
+def div(a: float, b: float, to: Format, mode: str = "rn") -> int:
     sign = int(math.copysign(1.0, a) * math.copysign(1.0, b) < 0)
     if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
         return to.nan
@@ -130,9 +134,22 @@ def div(a: float, b: float, to: Format) -> int:
     if math.isinf(b):
         return sign << (to.bits - 1)
     (x, below_x), (y, below_y) = a.as_integer_ratio(), abs(b).as_integer_ratio()
-    return encode((int(math.copysign(1.0, b)) * x * below_y, below_x * y), to, zero_sign=sign)
+    return encode((int(math.copysign(1.0, b)) * x * below_y, below_x * y), to, mode, sign)
 
 
-def _zero_sign(a: float, b: float) -> int:
-    """Sign of a sum that is exactly zero, rounding to nearest."""
-    return int(math.copysign(1.0, a) < 0 and math.copysign(1.0, b) < 0)
+def sqrt(a: float, to: Format, mode: str = "rn") -> int:
+    """The integer root of a square with 200 binary places more, and a last place that says whether anything is lost."""
+    if math.isnan(a) or a < 0:
+        return to.nan
+    if a == 0 or math.isinf(a):
+        return convert(a, to)
+    top, bottom = a.as_integer_ratio()
+    square = top * bottom << 400
+    root = math.isqrt(square)
+    return encode((2 * root + (root * root != square), bottom << 201), to, mode)
+
+
+def _zero_sign(a: float, b: float, mode: str) -> int:
+    """Sign of a sum that is exactly zero: that of two zeros of one sign, else negative when rounding down."""
+    signs = (math.copysign(1.0, a) < 0, math.copysign(1.0, b) < 0)
+    return int(all(signs) or (mode == "rm" and any(signs)))

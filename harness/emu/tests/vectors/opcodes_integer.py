@@ -25,14 +25,16 @@ def integer_cases() -> None:
         integer_case(f"min.{t}", bits, 2, lambda a, b, v=value: min(v(a), v(b)))
         integer_case(f"max.{t}", bits, 2, lambda a, b, v=value: max(v(a), v(b)))
         shift_case("shr", t, bits, lambda a, n, v=value: v(a) >> n)
+        integer_case(f"mad.hi.{t}", bits, 3, lambda a, b, c, v=value, n=bits: (v(a) * v(b) >> n) + c)
+        integer_case(f"sad.{t}", bits, 3, lambda a, b, c, v=value: abs(v(a) - v(b)) + c)
         if bits == 32:
-            integer_case(f"mad.hi.{t}", bits, 3, lambda a, b, c, v=value: (v(a) * v(b) >> 32) + c)
             integer_case(f"mul24.lo.{t}", bits, 2, lambda a, b, s=sign: low24(a, s) * low24(b, s))
-            integer_case(f"sad.{t}", bits, 3, lambda a, b, c, v=value: abs(v(a) - v(b)) + c)
-            integer_case(
-                f"bfind.{t}", bits, 1, lambda a, v=value: (a if v(a) >= 0 else ~a & 0xFFFFFFFF).bit_length() - 1
-            )
+            integer_case(f"mul24.hi.{t}", bits, 2, lambda a, b, s=sign: low24(a, s) * low24(b, s) >> 16)
+            integer_case(f"mad24.lo.{t}", bits, 3, lambda a, b, c, s=sign: low24(a, s) * low24(b, s) + c)
+            integer_case(f"mad24.hi.{t}", bits, 3, lambda a, b, c, s=sign: (low24(a, s) * low24(b, s) >> 16) + c)
             extend_case(t, value)
+        if bits > 16:
+            find_cases(t, bits, value)
         if bits < 64:
             integer_case(f"mul.wide.{t}", bits, 2, lambda a, b, v=value: v(a) * v(b), bits * 2)
             a, b, c = integers(bits, 2, 5) + integers(bits * 2, 1, 6)
@@ -52,11 +54,168 @@ def integer_cases() -> None:
         integer_case(f"not.{t}", bits, 1, lambda a: ~a)
         shift_case("shl", t, bits, lambda a, n: a << n)
         shift_case("shr", t, bits, lambda a, n: a >> n)
+        integer_case(f"cnot.{t}", bits, 1, lambda a: a == 0)
         if bits > 16:
             integer_case(f"popc.{t}", bits, 1, lambda a: a.bit_count(), 32)
             integer_case(f"clz.{t}", bits, 1, lambda a, n=bits: n - a.bit_length(), 32)
             integer_case(f"brev.{t}", bits, 1, lambda a, n=bits: int(f"{a:0{n}b}"[::-1], 2))
             insert_case(t, bits)
+    saturating_cases()
+    dot_cases()
+    pair_cases()
+    carry_cases()
+
+
+def clamp32(value: int) -> int:
+    return min(max(value, -(1 << 31)), (1 << 31) - 1)
+
+
+def saturating_cases() -> None:
+    def v(x: int) -> int:
+        return signed(x, 32)
+
+    integer_case("add.sat.s32", 32, 2, lambda a, b: clamp32(v(a) + v(b)))
+    integer_case("sub.sat.s32", 32, 2, lambda a, b: clamp32(v(a) - v(b)))
+    integer_case("mad.hi.sat.s32", 32, 3, lambda a, b, c: clamp32((v(a) * v(b) >> 32) + v(c)))
+    integer_case("mad24.hi.sat.s32", 32, 3, lambda a, b, c: clamp32((low24(a, "s") * low24(b, "s") >> 16) + v(c)))
+    integer_case("min.relu.s32", 32, 2, lambda a, b: max(min(v(a), v(b)), 0))
+    integer_case("max.relu.s32", 32, 2, lambda a, b: max(v(a), v(b), 0))
+
+
+def find_cases(t: str, bits: int, value: Callable[[int], int]) -> None:
+    def bfind(a: int) -> int:
+        return (a if value(a) >= 0 else ~a % (1 << bits)).bit_length() - 1
+
+    integer_case(f"bfind.{t}", bits, 1, bfind, 32)
+    integer_case(f"bfind.shiftamt.{t}", bits, 1, lambda a: bits - 1 - bfind(a) if bfind(a) >= 0 else -1, 32)
+    if t == "s32":
+
+        def fns(mask: int, base: int, offset: int) -> int:
+            ups = [i for i in range(base, 32) if mask >> i & 1]
+            downs = [i for i in range(min(base, 31), -1, -1) if mask >> i & 1] if base < 32 else []
+            found = ups if offset > 0 else downs if offset < 0 else [base] if mask >> base & 1 else []
+            at = max(abs(offset) - 1, 0)
+            return found[at] if at < len(found) else 0xFFFFFFFF
+
+        mask, base, offset = integers(32, 3, 18)
+        base, offset = base % 32, (offset % 19).astype(np.uint32) - np.uint32(9)
+        add_case("fns.b32", "fns.b32 %d, %a, %b, %c;", [mask, base, offset], np.uint32,
+                 lambda a, b, c: fns(a, b, signed(c, 32)))  # fmt: skip
+
+
+def dot_cases() -> None:
+    def parts(x: int, bits: int, sign: str) -> list[int]:
+        fields = [x >> i & ((1 << bits) - 1) for i in range(0, 32, bits)]
+        return [signed(field, bits) if sign == "s" else field for field in fields]
+
+    for left, right in itertools.product("us", "us"):
+        integer_case(f"dp4a.{left}32.{right}32", 32, 3, lambda a, b, c, x=left, y=right: c + sum(
+            p * q for p, q in zip(parts(a, 8, x), parts(b, 8, y), strict=True)))  # fmt: skip
+        for half, first in (("lo", 0), ("hi", 2)):
+            integer_case(f"dp2a.{half}.{left}32.{right}32", 32, 3, lambda a, b, c, x=left, y=right, i=first: c + sum(
+                p * q for p, q in zip(parts(a, 16, x), parts(b, 8, y)[i : i + 2], strict=True)))  # fmt: skip
+
+
+def pair_cases() -> None:
+    """Two integers of 16 bits in a register."""
+
+    def by_half(op: Reference, sign: str) -> Reference:
+        def value(x: int) -> int:
+            return signed(x & 0xFFFF, 16) if sign == "s" else x & 0xFFFF
+
+        return lambda a, b: op(value(a), value(b)) % (1 << 16) | op(value(a >> 16), value(b >> 16)) % (1 << 16) << 16
+
+    for sign in "us":
+        integer_case(f"add.{sign}16x2", 32, 2, by_half(lambda a, b: a + b, sign))
+        integer_case(f"min.{sign}16x2", 32, 2, by_half(min, sign))
+        integer_case(f"max.{sign}16x2", 32, 2, by_half(max, sign))
+    integer_case("min.relu.s16x2", 32, 2, by_half(lambda a, b: max(min(a, b), 0), "s"))
+    integer_case("max.relu.s16x2", 32, 2, by_half(lambda a, b: max(a, b, 0), "s"))
+
+
+def carry_cases() -> None:
+    """A chain: the first instruction leaves a carry, the second takes it and leaves one, the third shows that."""
+    for t in ("u32", "s32", "u64", "s64"):
+        bits = int(t[1:])
+        a, b, c = integers(bits, 3, 22)
+        h = np.roll(a, 3)
+        top = 1 << bits
+
+        def value(x: int, t: str = t, bits: int = bits) -> int:
+            return signed(x, bits) if t[0] == "s" else x
+
+        def low(x: int, y: int, n: int = bits) -> int:
+            return x * y % (1 << n)
+
+        def high(x: int, y: int, v: Callable[[int], int] = value, n: int = bits) -> int:
+            return (v(x) * v(y) >> n) % (1 << n)
+
+        # name, instructions, and the sums of which they are the digits
+        chains: list[tuple[str, str, str, str, Callable[..., tuple[int, int]]]] = [
+            ("add", f"add.cc.{t} %x, %a, %b;", f"addc.cc.{t} %d, %c, %h;", f"addc.{t} %e, 0, 0;",
+             lambda a, b, c, h: (a + b, c + h)),
+            ("mad.lo", f"mad.lo.cc.{t} %x, %a, %b, %c;", f"madc.lo.cc.{t} %d, %b, %c, %h;", f"madc.lo.{t} %e, 0, 0, 0;",
+             lambda a, b, c, h, f=low: (f(a, b) + c, f(b, c) + h)),
+            ("mad.hi", f"mad.hi.cc.{t} %x, %a, %b, %c;", f"madc.hi.cc.{t} %d, %b, %c, %h;", f"madc.hi.{t} %e, 0, 0, 0;",
+             lambda a, b, c, h, f=high: (f(a, b) + c, f(b, c) + h)),
+        ]  # fmt: skip
+        for name, first, second, third, sums in chains:
+            rows = [sums(*row) for row in zip(a.tolist(), b.tolist(), c.tolist(), h.tolist(), strict=True)]
+            digits = [y + (x >= top) for x, y in rows]
+            want = {"d": np.array([z % top for z in digits], unsigned(bits)),
+                    "e": np.array([int(z >= top) for z in digits], unsigned(bits))}  # fmt: skip
+            code = f".reg .b{bits} %x;\n{first}\n{second}\n{third}"
+            CASES.append(Case(f"{name}.cc.{t} and its chain", code, {"a": a, "b": b, "c": c, "h": h}, want))
+        code = f".reg .b{bits} %x;\nsub.cc.{t} %x, %a, %b;\nsubc.cc.{t} %d, %c, %h;\nsubc.{t} %e, 0, 0;"
+        rows = list(zip(a.tolist(), b.tolist(), c.tolist(), h.tolist(), strict=True))
+        rests = [z - w - (x < y) for x, y, z, w in rows]
+        want = {"d": np.array([rest % top for rest in rests], unsigned(bits)),
+                "e": np.array([(top - 1) * (rest < 0) for rest in rests], unsigned(bits))}  # fmt: skip
+        CASES.append(Case(f"sub.cc.{t} and its chain", code, {"a": a, "b": b, "c": c, "h": h}, want))
+    small_carry_cases()
+
+
+def small_carry_cases() -> None:
+    """The forms that take a carry and leave none."""
+    a, b = integers(32, 2, 23)
+    set_carry = ".reg .b32 %x;\nadd.cc.u32 %x, %a, %b;\n"
+    carries = [int(x + y >= 1 << 32) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    p, q, r = integers(32, 3, 24)
+    rows32 = [(signed(x, 32), signed(y, 32), signed(z, 32), k)
+              for x, y, z, k in zip(p.tolist(), q.tolist(), r.tolist(), carries, strict=True)]  # fmt: skip
+    forms: dict[str, Callable[[int, int, int, int], int]] = {
+        "addc.sat.s32 %d, %p, %q": lambda x, y, z, k: clamp32(x + y + k),
+        "madc.hi.sat.s32 %d, %p, %q, %r": lambda x, y, z, k: clamp32((x * y >> 32) + z + k),
+    }
+    for code, reference in forms.items():
+        want = np.array([reference(*row) % (1 << 32) for row in rows32], np.uint32)
+        CASES.append(Case(code, f"{set_carry}{code};", {"a": a, "b": b, "p": p, "q": q, "r": r}, {"d": want}))
+    borrow = ".reg .b32 %x;\nsub.cc.u32 %x, %a, %b;\n"
+    want = np.array([clamp32(row[0] - row[1] - (x < y)) % (1 << 32)
+                     for row, x, y in zip(rows32, a.tolist(), b.tolist(), strict=True)], np.uint32)  # fmt: skip
+    CASES.append(
+        Case("subc.sat.s32", f"{borrow}subc.sat.s32 %d, %p, %q;", {"a": a, "b": b, "p": p, "q": q}, {"d": want})
+    )
+    for sign in "us":
+        narrow = [x.astype(np.uint16) for x in (p, q, r)]
+        rows = list(zip(*(x.tolist() for x in narrow), carries, strict=True))
+
+        def v(x: int, sign: str = sign) -> int:
+            return signed(x, 16) if sign == "s" else x
+
+        halves: dict[str, Callable[[int, int, int, int], int]] = {
+            f"addc.{sign}16 %d, %p, %q": lambda x, y, z, k: x + y + k,
+            f"madc.lo.{sign}16 %d, %p, %q, %r": lambda x, y, z, k: x * y + z + k,
+            f"madc.hi.{sign}16 %d, %p, %q, %r": lambda x, y, z, k, v=v: (v(x) * v(y) >> 16) + z + k,
+        }
+        for code, reference in halves.items():
+            want = np.array([reference(*row) % (1 << 16) for row in rows], np.uint16)
+            inputs = dict(zip("abpqr", [a, b, *narrow], strict=True))
+            CASES.append(Case(code, f"{set_carry}{code};", inputs, {"d": want}))
+        want = np.array([(x - y - (i < j)) % (1 << 16) for (x, y, _, _), i, j in zip(rows, a.tolist(), b.tolist(),
+                         strict=True)], np.uint16)  # fmt: skip
+        CASES.append(Case(f"subc.{sign}16", f"{borrow}subc.{sign}16 %d, %p, %q;",
+                          {"a": a, "b": b, "p": narrow[0], "q": narrow[1]}, {"d": want}))  # fmt: skip
 
 
 def low24(a: int, sign: str) -> int:
@@ -81,6 +240,8 @@ def extend_case(t: str, value: Callable[[int], int]) -> None:
         np.uint32,
         szext,
     )
+    add_case(f"szext.wrap.{t}", f"szext.wrap.{t} %d, %a, %b;", [integers(32, 1, 14)[0], small_counts(32, 15)],
+             np.uint32, lambda a, b: szext(a, b & 31))  # fmt: skip
     if t == "u32":
         add_case(
             "bmsk.clamp.b32",
@@ -89,6 +250,8 @@ def extend_case(t: str, value: Callable[[int], int]) -> None:
             np.uint32,
             lambda a, b: ((1 << min(b, 32)) - 1 << min(a, 32)) % (1 << 32),
         )
+        add_case("bmsk.wrap.b32", "bmsk.wrap.b32 %d, %a, %b;", [small_counts(32, 16), small_counts(32, 17)], np.uint32,
+                 lambda a, b: ((1 << (b & 31)) - 1 << (a & 31)) % (1 << 32))  # fmt: skip
 
 
 def elementwise(name: str, code: str, inputs: list[Array], to: np.dtype, reference: Callable[..., object]) -> Case:  # type: ignore[type-arg]
@@ -164,6 +327,22 @@ def logic_cases() -> None:
         )
 
     add_case("prmt.b32", "prmt.b32 %d, %a, %b, %c;", [a, b, c], np.uint32, prmt)
+    # The bytes that each mode picks, the upper one first, by the low two bits of c (PTX ISA, prmt).
+    modes = {"f4e": ("3210", "4321", "5432", "6543"), "b4e": ("5670", "6701", "7012", "0123"),
+             "rc8": ("0000", "1111", "2222", "3333"), "ecl": ("3210", "3211", "3222", "3333"),
+             "ecr": ("0000", "1110", "2210", "3210"), "rc16": ("1010", "3232", "1010", "3232")}  # fmt: skip
+    for mode, picks in modes.items():
+        add_case(f"prmt.b32.{mode}", f"prmt.b32.{mode} %d, %a, %b, %c;", [a, b, c], np.uint32,
+                 lambda a, b, c, picks=picks: prmt(a, b, int(picks[c & 3], 16)))  # fmt: skip
+    for combine, bang in itertools.product(("and", "or"), ("", "!")):
+        code = (f".reg .pred %p, %q;\n.reg .b32 %x;\nsetp.lt.u32 %q, %lane, 13;\n"
+                f"lop3.{combine}.b32 %x|%p, %a, %b, %c, 0x80, {bang}%q;\nselp.u32 %d, %x, 7, %p;")  # fmt: skip
+        some = [np.where(np.arange(SIZE) % 3 == 0, 0, x).astype(np.uint32) for x in (a, b, c)]
+        values = some[0] & some[1] & some[2]
+        third = (np.arange(SIZE) % 32 < 13) != bool(bang)
+        holds = (values != 0) & third if combine == "and" else (values != 0) | third
+        CASES.append(Case(f"lop3.{combine}.b32 {bang}q", code, dict(zip("abc", some, strict=True)),
+                          {"d": np.where(holds, values, 7).astype(np.uint32)}))  # fmt: skip
     for mode, clamp in (("wrap", False), ("clamp", True)):
 
         def count(n: int, clamp: bool = clamp) -> int:

@@ -1,0 +1,236 @@
+"""Vectors of directed roundings, and of the modifiers of f16 and bf16: ftz, sat, relu, NaN, xorsign.abs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from support import exact
+from support.emulation import Array, Case, same_bits, within
+from support.exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from vectors.opcodes import CASES, SIZE, add_case, halves, same_halves, same_packed, same_single, singles
+from vectors.opcodes_float import extreme
+
+Bits = Callable[..., int]
+
+
+def same_double(got: Array, want: Array) -> Array:
+    return same_bits(got, want.view(np.float64))
+
+
+def doubles(count: int, seed: int) -> list[Array]:
+    """Edge values and values of every exponent; half of them so that sums cancel and quotients are near 1."""
+    rng = np.random.default_rng([64, count, seed])
+    edges = np.array([0, 1, 0x000FFFFFFFFFFFFF, 0x0010000000000000, 0x3FF0000000000000, 0x3FF0000000000001,
+                      0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000, 0x4340000000000000],
+                     np.uint64)  # fmt: skip
+    out = []
+    for i in range(count):
+        bits = rng.integers(0, 1 << 63, SIZE, dtype=np.uint64) * np.uint64(2) + np.uint64(i)
+        near = (rng.normal(size=SIZE) * 2.0 ** rng.integers(-3, 4, SIZE)).view(np.uint64)
+        bits[SIZE // 4 :] = near[SIZE // 4 :]
+        bits[: SIZE // 8] = rng.choice(edges, SIZE // 8) | (
+            rng.integers(0, 2, SIZE // 8).astype(np.uint64) << np.uint64(63)
+        )
+        out.append(bits.view(np.float64))
+    return out
+
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {
+    "add": (2, exact.add),
+    "sub": (2, lambda a, b, to, mode: exact.add(a, -b, to, mode)),
+    "mul": (2, exact.mul),
+    "fma": (3, exact.fma),
+    "mad": (3, exact.fma),
+    "div": (2, exact.div),
+    "rcp": (1, lambda a, to, mode: exact.div(1.0, a, to, mode)),
+    "sqrt": (1, exact.sqrt),
+}
+
+
+def saturated(bits: int) -> float:
+    value = exact.decode(bits, SINGLE)
+    return 0.0 if math.isnan(value) else min(max(value, 0.0), 1.0)
+
+
+def flushed(x: float) -> float:
+    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+
+
+def rounding_cases() -> None:
+    for (op, (count, function)), mode in itertools.product(FUNCTIONS.items(), ("rz", "rm", "rp")):
+        operands = ", ".join(f"%{x}" for x in "abc"[:count])
+        for ftz in ("", ".ftz"):
+
+            def single(*row: float, f: Bits = function, mode: str = mode, ftz: str = ftz) -> int:
+                bits = f(*(map(flushed, row) if ftz else row), SINGLE, mode)
+                return exact.flush(bits, SINGLE) if ftz else bits
+
+            name = f"{op}.{mode}{ftz}.f32"
+            add_case(name, f"{name} %d, {operands};", singles(count, 80), np.uint32, single, same_single, "f4")
+            if op in ("add", "sub", "mul", "fma", "mad"):
+                name = f"{op}.{mode}{ftz}.sat.f32"
+                add_case(name, f"{name} %d, {operands};", singles(count, 81), np.float32,
+                         lambda *row, s=single: saturated(s(*row)), np.equal)  # fmt: skip
+        for ftz in ("", ".ftz") if op == "rcp" else ("",):
+            name = f"{op}.{mode}{ftz}.f64"
+            add_case(name, f"{name} %d, {operands};", doubles(count, 82), np.uint64,
+                     lambda *row, f=function, mode=mode: f(*row, DOUBLE, mode), same_double, "f8")  # fmt: skip
+    nearest_cases()
+    double_cases()
+    half_modifiers()
+    single_modifiers()
+
+
+def nearest_cases() -> None:
+    for op, ftz in itertools.product(("mad", "rcp", "sqrt", "div"), ("", ".ftz")):
+        count, function = FUNCTIONS[op]
+        operands = ", ".join(f"%{x}" for x in "abc"[:count])
+        if op == "mad":
+            name = f"mad.rn{ftz}.sat.f32"
+            add_case(name, f"{name} %d, {operands};", [np.where(np.abs(x) < 2.0**-60, np.float32(0.25), x)
+                     for x in singles(3, 83)], np.float32,
+                     lambda *row, f=function: saturated(f(*row, SINGLE, "rn")), np.equal)  # fmt: skip
+        if op == "rcp" or not ftz:
+            name = f"{op}.rn{ftz}.f64"
+            add_case(f"{name} again", f"{name} %d, {operands};", doubles(count, 84), np.uint64,
+                     lambda *row, f=function: f(*row, DOUBLE, "rn"), same_double, "f8")  # fmt: skip
+
+
+def double_cases() -> None:
+    a, b = doubles(2, 85)
+    add_case("copysign.f64", "copysign.f64 %d, %a, %b;", [a, b], np.float64, lambda a, b: math.copysign(b, a))
+    with np.errstate(all="ignore"):
+        CASES.append(Case("rsqrt.approx.f64", "rsqrt.approx.f64 %d, %a;", {"a": a}, {"d": 1 / np.sqrt(a)},
+                          lambda got, want: near_double(got, want, 2.0**-52)))  # fmt: skip
+        # MUFU.RCP64H and RSQ64H: the upper 32 bits in and out, subnormals as zeros, 20 bits of the fraction right.
+        high = (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+        high = np.where(np.abs(high) < 2.0**-1022, np.copysign(0.0, high), high)
+        for op, want in (("rcp", 1 / high), ("rsqrt", 1 / np.sqrt(high))):
+            want = np.where(np.abs(want) < 2.0**-1022, np.copysign(0.0, want), want)
+            code = f"{op}.approx.ftz.f64 %d, %a;"
+            CASES.append(Case(f"{op}.approx.ftz.f64", code, {"a": a}, {"d": want}, upper_words))
+
+
+def near_double(got: Array, want: Array, relative: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        near = np.abs(got - want) <= relative * np.abs(want)
+    return near | same_bits(got, want)
+
+
+def upper_words(got: Array, want: Array) -> Array:
+    low = got.view(np.uint64) & np.uint64(0xFFFFFFFF)
+    return (low == 0) & near_double(got, want, 2.0**-20)
+
+
+def single_modifiers() -> None:
+    """min and max of f32 with xorsign.abs: the smaller or larger magnitude, negative where the signs differ."""
+    for op, nan, ftz in itertools.product(("min", "max"), ("", ".NaN"), ("", ".ftz")):
+        pick = min if op == "min" else max
+
+        def picked(a: float, b: float, pick: Callable[[float, float], float] = pick, nan: str = nan) -> float:
+            return math.nan if nan and (math.isnan(a) or math.isnan(b)) else extreme(a, b, pick)
+
+        def signed(a: float, b: float, f: Callable[[float, float], float] = picked) -> float:
+            return f(abs(a), abs(b)) * math.copysign(1.0, a) * math.copysign(1.0, b)
+
+        near = flushed if ftz else float
+        for signs, function in (("", picked), (".xorsign.abs", signed)):
+            name = f"{op}{ftz}{nan}{signs}.f32"
+            add_case(f"{name} again", f"{name} %d, %a, %b;", singles(2, 86), np.float32,
+                     lambda a, b, f=function, n=near: f(n(a), n(b)))  # fmt: skip
+
+
+def half_functions(of: Format) -> list[tuple[str, int, Bits]]:
+    """Forms of f16 or bf16 as functions of bits, without ftz, sat and relu."""
+
+    def v(x: int) -> float:
+        return exact.decode(x, of)
+
+    forms: list[tuple[str, int, Bits]] = [
+        ("add.rn", 2, lambda a, b: exact.add(v(a), v(b), of)),
+        ("sub", 2, lambda a, b: exact.add(v(a), -v(b), of)),
+        ("mul", 2, lambda a, b: exact.mul(v(a), v(b), of)),
+        ("fma.rn", 3, lambda a, b, c: exact.fma(v(a), v(b), v(c), of)),
+        ("neg", 1, lambda a: a ^ 0x8000),
+        ("abs", 1, lambda a: a & 0x7FFF),
+    ]
+    for op, nan, signs in itertools.product(("min", "max"), ("", ".NaN"), ("", ".xorsign.abs")):
+        pick = min if op == "min" else max
+
+        def picked(a: int, b: int, nan: str = nan, signs: str = signs, pick: Callable[..., float] = pick) -> int:
+            x, y = v(a), v(b)
+            if (math.isnan(x) and math.isnan(y)) or (nan and (math.isnan(x) or math.isnan(y))):
+                return of.nan
+            if not signs:
+                return exact.convert(extreme(x, y, pick), of)
+            return exact.convert(extreme(abs(x), abs(y), pick), of) | (a ^ b) & 0x8000
+
+        forms.append((f"{op}{nan}{signs}", 2, picked))
+    return forms
+
+
+def half_modifiers() -> None:
+    for t, of in (("f16", HALF), ("bf16", BFLOAT)):
+        one = 0x3C00 if of is HALF else 0x3F80
+
+        def is_nan(x: int, of: Format = of) -> bool:
+            return x & 0x7FFF > of.infinity
+
+        def saturate(x: int, one: int = one, nan: Callable[[int], bool] = is_nan) -> int:
+            return 0 if nan(x) or x & 0x8000 else min(x, one)
+
+        def relu(x: int, nan: Callable[[int], bool] = is_nan) -> int:
+            return x if nan(x) or not x & 0x8000 else 0
+
+        def flush(x: int, of: Format = of) -> int:
+            return exact.flush(x, of)
+
+        for op, count, function in half_functions(of):
+            ends: list[tuple[str, Callable[[int], int]]] = [("", lambda x: x)]
+            if of is HALF and op in ("add.rn", "sub", "mul", "fma.rn"):
+                ends.append((".sat", saturate))
+            if op == "fma.rn":
+                ends.append((".relu", relu))
+            for ftz, (tail, end) in itertools.product(("", ".ftz") if of is HALF else ("",), ends):
+
+                def result(*row: int, f: Bits = function, ftz: str = ftz, end: Bits = end, flush: Bits = flush) -> int:
+                    return end(flush(f(*map(flush, row)))) if ftz else end(f(*row))
+
+                first, *rest = op.split(".")
+                modifiers = filter(None, [ftz.strip("."), tail.strip(".")])
+                name = ".".join(
+                    [first, *[r for r in rest if r == "rn"], *modifiers, *[r for r in rest if r != "rn"], t]
+                )
+                operands = ", ".join(f"%{x}" for x in "abc"[:count])
+                inputs = halves(count, 87, of)
+                add_case(f"{name} again", f"{name} %d, {operands};", inputs, np.uint16, result, same_halves(of))
+                packed = [x.astype(np.uint32) | np.roll(x, 9).astype(np.uint32) << 16 for x in inputs]
+                add_case(f"{name}x2 again", f"{name}x2 %d, {operands};", packed, np.uint32,
+                         lambda *row, f=result: f(*(x & 0xFFFF for x in row)) | f(*(x >> 16 for x in row)) << 16,
+                         same_packed(of))  # fmt: skip
+        half_approximations(t, of)
+
+
+def half_approximations(t: str, of: Format) -> None:
+    """tanh and ex2: the PTX ISA gives 2^-10.987 for f16, 2^-8 or 2^-7 for bf16."""
+    rng = np.random.default_rng(88)
+    values = np.array([exact.convert(float(x), of) for x in rng.uniform(-9, 9, SIZE)], np.uint16)
+    x = np.array([exact.decode(int(bits), of) for bits in values])
+    relative = 2.0**-9.9 if of is HALF else 2.0**-7
+    decode = np.vectorize(lambda bits: exact.decode(int(bits), of))
+
+    def near(got: Array, want: Array) -> Array:
+        ok: Array = within(relative)(decode(got), want)
+        return ok
+
+    ftz = "" if of is HALF else ".ftz"
+    for op, want in ((f"tanh.approx.{t}", np.tanh(x)), (f"ex2.approx{ftz}.{t}", np.exp2(x))):
+        kinds = {"d": np.dtype("u2")}
+        CASES.append(Case(f"{op} again", f"{op} %d, %a;", {"a": values}, {"d": want}, near, kinds))
+        packed = values.astype(np.uint32) * 0x10001
+        CASES.append(Case(f"{op}x2 again", f"{op}x2 %d, %a;", {"a": packed}, {"d": want},
+                          lambda got, want: near(got >> 16, want) & (got >> 16 == got & 0xFFFF),
+                          {"d": np.dtype("u4")}))  # fmt: skip
