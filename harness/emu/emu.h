@@ -49,7 +49,7 @@ typedef enum emu_status {
     EMU_OK = 0,       /* ran to the end, nothing found */
     EMU_FINDINGS = 1, /* ran to the end; emu_findings() says what is wrong */
     EMU_REFUSED = 2,  /* PTX or launch arguments not accepted; the error says why */
-    EMU_FAULT = 3     /* a CTA could not go on (deadlock, step limit, trap, assert); emu_findings() says why */
+    EMU_FAULT = 3 /* a CTA could not go on (deadlock, livelock, step limit, trap, assert); emu_findings() says why */
 } emu_status;
 
 typedef struct emu_error {
@@ -93,7 +93,7 @@ typedef struct emu_launch {
     size_t param_bytes;      /* must equal that of the entry */
     bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
-    int threads;             /* of the host; 0 for one per core */
+    int threads;             /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
     bool first_finding_only; /* a finding ends the run, like a fault */
     FILE *output;            /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
@@ -111,6 +111,7 @@ typedef enum emu_class {
     EMU_BARRIER_MISUSE,         /* "barrier-misuse" */
     EMU_DIVERGENT_SYNC,         /* "divergent-sync": a .sync instruction without all of its lanes */
     EMU_DEADLOCK,               /* "deadlock" */
+    EMU_LIVELOCK,               /* "livelock": threads poll memory that nothing changes any more */
     EMU_STEP_LIMIT,             /* "step-limit" */
     EMU_OUTPUT_NEVER_WRITTEN,   /* "output-never-written" */
     EMU_OUTPUT_WRITTEN_TWICE,   /* "output-written-twice" */

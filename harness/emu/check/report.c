@@ -17,6 +17,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_BARRIER_MISUSE] = "barrier-misuse",
     [EMU_DIVERGENT_SYNC] = "divergent-sync",
     [EMU_DEADLOCK] = "deadlock",
+    [EMU_LIVELOCK] = "livelock",
     [EMU_STEP_LIMIT] = "step-limit",
     [EMU_OUTPUT_NEVER_WRITTEN] = "output-never-written",
     [EMU_OUTPUT_WRITTEN_TWICE] = "output-written-twice",

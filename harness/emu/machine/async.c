@@ -63,6 +63,7 @@ void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
 
 static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
     uint8_t *to = m->shared + (copy->target - SHARED_BASE);
+    m->changes++;
     if (copy->source_bytes == 16) {
         memcpy(to, copy->source, 16); /* of a size that compilers know */
     } else {

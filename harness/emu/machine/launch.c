@@ -1,4 +1,4 @@
-/* launch.c - launches: CTAs over host threads, and the order of warps. */
+/* launch.c - launches: CTAs over host threads, or in turns on one where they tell each other. */
 #include "launch.h"
 #include "checks.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PATHS = 80, MAX_VAIN_POLLS = 10000 };
+enum { MAX_PATHS = 80, MAX_LOCAL_BYTES = 512 << 10 };
 
 /* ---- machines ---- */
 
@@ -40,6 +40,13 @@ static void *zeroed(size_t bytes) {
     return memory;
 }
 
+/* Pages that nobody touches take no room: a large local memory is a new one for each CTA. */
+static bool create_local(machine *m) {
+    free(m->local);
+    m->local = calloc((size_t)m->warp_count * LANES, m->code->local_bytes + 1);
+    return m->local != NULL;
+}
+
 static bool machine_create(machine *m) {
     const entry *code = m->code;
     m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
@@ -49,9 +56,8 @@ static bool machine_create(machine *m) {
     m->checks = m->launch->checks;
     m->warps = zeroed(m->warp_count * sizeof *m->warps);
     m->shared = zeroed(m->shared_bytes + 16);
-    m->local = zeroed((size_t)m->warp_count * LANES * code->local_bytes + 16);
     m->counts = zeroed((code->instruction_count + 1) * sizeof *m->counts);
-    bool complete = m->warps && m->shared && m->local && m->counts;
+    bool complete = m->warps && m->shared && m->counts && create_local(m);
     for (uint32_t i = 0; complete && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         w->file = zeroed((size_t)code->slot_count * LANES * sizeof *w->file);
@@ -147,6 +153,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
     w->poll_failed = w->poll_answers = false;
+    w->polls = 0;
+    w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
     w->clock = 1;
     w->synced = 0;
     w->copy_count = w->arrive_count = 0;
@@ -157,11 +165,13 @@ static void start_warp(machine *m, uint32_t index) {
     fill_registers(m, w);
 }
 
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
+static void clear_local(machine *m) {
+    enum { LARGE = 1 << 20 };
+    size_t bytes = (size_t)m->warp_count * LANES * m->code->local_bytes;
+    if (bytes <= LARGE)
+        memset(m->local, 0, bytes);
+    else if (!create_local(m))
+        m->out_of_memory = m->faulted = true;
 }
 
 static void start_cta(machine *m, uint64_t index) {
@@ -170,110 +180,21 @@ static void start_cta(machine *m, uint64_t index) {
     m->cta[0] = (uint32_t)(index % grid[0]);
     m->cta[1] = (uint32_t)(index / grid[0] % grid[1]);
     m->cta[2] = (uint32_t)(index / grid[0] / grid[1]);
-    m->random = mix(m->launch->schedule ^ mix(index));
+    m->random = emu_mix(m->launch->schedule ^ emu_mix(index));
     m->faulted = false;
     m->here = 0;
     m->steps = 0;
     m->vain_polls = 0;
+    m->changes = 0;
+    m->last_warp = -1;
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
     memset(m->shared, 0, m->shared_bytes);
-    memset(m->local, 0, (size_t)m->warp_count * LANES * m->code->local_bytes);
+    clear_local(m);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
     if (m->checks) emu_shadow_start_cta(m);
-}
-
-/* ---- order of warps ---- */
-
-static uint64_t next_random(machine *m) {
-    return m->random = mix(m->random);
-}
-
-/* A ready warp, the next one round or with a seed any; -1 when none is. */
-static int choose_warp(machine *m, int last) {
-    uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
-    for (uint32_t k = 0; k < m->warp_count; k++) {
-        uint32_t i = (offset + k) % m->warp_count;
-        if (m->warps[i].state == WARP_READY) return (int)i;
-    }
-    return -1;
-}
-
-static bool land_any_arrive(machine *m) {
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        if (emu_land_next_arrive(m, &m->warps[i])) return true;
-    }
-    return false;
-}
-
-static void report_deadlock(machine *m) {
-    char list[900] = "";
-    bool polling = false;
-    const warp *first = NULL;
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        const warp *w = &m->warps[i];
-        if (w->state == WARP_DONE) continue;
-        polling |= w->state == WARP_POLLING;
-        uint32_t at = m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
-        if (!first) {
-            first = w;
-            m->here = at;
-        }
-        emu_place place = emu_place_of(m->code, at);
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i,
-                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
-    }
-    emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
-               polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
-                       : "Every warp of the CTA that is left waits, and none can free another.",
-               list);
-    m->faulted = true;
-}
-
-/* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
- * index; -1 where none polls. */
-static int let_poll_fail(machine *m, int last) {
-    for (uint32_t k = 1; k <= m->warp_count; k++) {
-        uint32_t i = ((uint32_t)last + k) % m->warp_count;
-        if (m->warps[i].state != WARP_POLLING) continue;
-        m->warps[i].state = WARP_READY;
-        m->warps[i].poll_answers = true;
-        return (int)i;
-    }
-    return -1;
-}
-
-static bool all_done(const machine *m) {
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        if (m->warps[i].state != WARP_DONE) return false;
-    }
-    return true;
-}
-
-static void run_cta(machine *m, uint64_t index) {
-    int last = -1;
-    start_cta(m, index);
-    while (!m->faulted) {
-        int chosen = choose_warp(m, last);
-        if (chosen < 0) {
-            if (all_done(m)) break;
-            if (land_any_arrive(m)) continue;
-            chosen = m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count ? let_poll_fail(m, last) : -1;
-            if (chosen < 0) {
-                report_deadlock(m);
-                break;
-            }
-        }
-        warp *w = &m->warps[chosen];
-        uint64_t budget = m->launch->schedule ? 1 + next_random(m) % 200 : UINT64_MAX;
-        w->poll_failed = false;
-        emu_warp_run(m, w, budget);
-        last = chosen;
-    }
-    m->steps_total += m->steps;
 }
 
 /* ---- threads of the host ---- */
@@ -287,6 +208,44 @@ static void keep_output(crew *c, machine *m) {
     c->outputs[m->cta_index] = text; /* each CTA has its own place */
 }
 
+/* Rounds in which whatever can run polls, and no store changes memory. */
+typedef struct quiet {
+    uint64_t changes, begin, checked; /* changes of memory before, and warp instructions */
+} quiet;
+
+/* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
+ * which a loop ends. */
+static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, machine *const *resident, size_t count) {
+    enum { QUIET_STEPS = 1000000, MAX_QUIET_STEPS = 200000000 };
+    if (q->changes != changes) *q = (quiet){changes, steps, steps};
+    if (steps - q->checked < QUIET_STEPS) return false;
+    q->checked = steps;
+    return steps - q->begin > MAX_QUIET_STEPS || emu_all_run_in_circles(resident, count);
+}
+
+/* A machine for a worker; false when out of memory. */
+static bool hire(crew *c, worker *self) {
+    self->crew = c;
+    self->machine = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
+    self->machine.watches = c->polls;
+    return machine_create(&self->machine);
+}
+
+static void end_cta(crew *c, machine *m) {
+    m->steps_total += m->steps;
+    atomic_fetch_add(&c->device->ctas_done, 1);
+    keep_output(c, m);
+}
+
+static void run_cta(crew *c, machine *m, uint64_t index) {
+    quiet q = {.changes = UINT64_MAX};
+    start_cta(m, index);
+    while (emu_run_turn(m, false) != TURN_ENDED) {
+        if (lasts_too_long(&q, m->changes, m->steps, &m, 1)) emu_report_livelock(&m, 1, m->steps - q.begin, 0);
+    }
+    end_cta(c, m);
+}
+
 static void *work(void *argument) {
     worker *self = argument;
     crew *c = self->crew;
@@ -295,14 +254,107 @@ static void *work(void *argument) {
         uint64_t index = atomic_fetch_add(&c->next_cta, 1);
         /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
         if (index >= c->cta_total || index > atomic_load(&c->first_fault)) return NULL;
-        run_cta(m, index);
-        atomic_fetch_add(&c->device->ctas_done, 1);
-        keep_output(c, m);
+        run_cta(c, m, index);
         uint64_t known = atomic_load(&c->first_fault);
         while (m->faulted && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
         }
         if (m->out_of_memory) return NULL;
     }
+}
+
+/* ---- CTAs that tell each other ---- */
+
+/* Those that are resident, on one thread of the host: so their order does not depend on how many threads there are. */
+typedef struct grid_turns {
+    crew *crew;
+    worker *workers; /* as many as can be resident */
+    int capacity, used, running, last;
+    uint64_t changes, steps, random;
+} grid_turns;
+
+enum { SEEDED_CTAS = 8 }; /* resident ones between which a seed switches, while they can go on */
+
+static bool has_polled(const grid_turns *g, const worker *each) {
+    return each->polled_at == g->changes + 1;
+}
+
+/* The worker that takes up the next CTA; NULL when out of memory. */
+static worker *start_next(grid_turns *g) {
+    worker *self = g->workers;
+    while (self->runs) self++;
+    if (self == g->workers + g->used) {
+        g->used++;
+        if (!hire(g->crew, self)) return NULL;
+    }
+    start_cta(&self->machine, g->crew->next_cta++);
+    self->runs = true;
+    self->polled_at = 0;
+    g->running++;
+    return self;
+}
+
+/* New CTAs first, then those that have not polled since memory changed, in turns; with a seed any of a few. NULL where
+ * all have polled in vain, or there is no memory. */
+static worker *choose_cta(grid_turns *g, bool *complete) {
+    const bool seeded = g->crew->launch->schedule != 0;
+    int ready = 0, skipped = 0;
+    for (int i = 0; i < g->used; i++) ready += g->workers[i].runs && !has_polled(g, &g->workers[i]);
+    while (g->running < g->capacity && g->crew->next_cta < g->crew->cta_total) {
+        if (seeded && ready >= SEEDED_CTAS) break;
+        worker *self = start_next(g);
+        *complete = self != NULL;
+        if (!seeded || !self) return self;
+        ready++;
+    }
+    if (seeded && ready) skipped = (int)((g->random = emu_mix(g->random)) % (uint64_t)ready);
+    for (int k = 1; k <= g->used; k++) {
+        int i = (g->last + k) % g->used;
+        if (g->workers[i].runs && !has_polled(g, &g->workers[i]) && !skipped--) return &g->workers[i];
+    }
+    return NULL;
+}
+
+/* All resident CTAs have polled in vain. */
+static bool ends_in_livelock(grid_turns *g, quiet *q) {
+    machine **all = malloc((size_t)g->running * sizeof(machine *));
+    size_t count = 0;
+    for (int i = 0; all && i < g->used; i++)
+        if (g->workers[i].runs) all[count++] = &g->workers[i].machine;
+    bool ends = count && lasts_too_long(q, g->changes, g->steps, all, count);
+    if (ends) emu_report_livelock(all, count, g->steps - q->begin, g->crew->cta_total - g->crew->next_cta);
+    free(all);
+    return ends;
+}
+
+static bool run_in_turns(crew *c, worker *workers, int capacity) {
+    grid_turns g = {
+        .crew = c, .workers = workers, .capacity = capacity, .last = -1, .random = emu_mix(c->launch->schedule)};
+    quiet q = {.changes = UINT64_MAX};
+    bool complete = true, faulted = false;
+    while (complete && !faulted && (g.running || c->next_cta < c->cta_total)) {
+        worker *self = choose_cta(&g, &complete);
+        if (!complete) break;
+        if (!self) {
+            for (int i = 0; i < g.used; i++) workers[i].polled_at = 0;
+            faulted = ends_in_livelock(&g, &q);
+            continue;
+        }
+        machine *m = &self->machine;
+        const uint64_t changes = m->changes, steps = m->steps;
+        const cta_turn turn = emu_run_turn(m, true);
+        g.last = (int)(self - workers);
+        g.changes += m->changes - changes + (turn == TURN_ENDED);
+        g.steps += m->steps - steps;
+        self->polled_at = turn == TURN_POLLS ? g.changes + 1 : 0;
+        if (turn != TURN_ENDED) continue;
+        self->runs = false;
+        g.running--;
+        end_cta(c, m);
+        faulted = m->faulted;
+        complete = !m->out_of_memory;
+    }
+    if (faulted) atomic_store(&c->first_fault, c->cta_total - 1); /* what the others found counts too */
+    return complete;
 }
 
 /* ---- a launch ---- */
@@ -346,17 +398,78 @@ static emu_status check_launch(const emu_module *module, const emu_launch *l, em
     }
     uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared;
     if (shared > 227 * 1024) return refuse_launch(error, "%" PRIu64 " bytes of shared memory, above 232448", shared);
+    if (code->local_bytes > MAX_LOCAL_BYTES)
+        return refuse_launch(error, "%u bytes of local memory per thread, above %d", code->local_bytes,
+                             MAX_LOCAL_BYTES);
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] > UINT32_MAX - 1)
         return refuse_launch(error, "more than 4294967294 CTAs");
     if (!emu_check_trace(l, error)) return EMU_REFUSED;
     return EMU_OK;
 }
 
-static int worker_count(const emu_launch *l, uint64_t ctas) {
+enum { MAX_THREADS = 256 };
+#define MAX_STATE_BYTES (4ull << 30) /* of the CTAs at work together */
+
+static uint64_t smaller_of(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* What a CTA at work needs, at most: local memory takes only what was touched. */
+static uint64_t state_bytes(const emu_launch *l, const entry *code) {
+    uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
+    uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared, cells = shared / code->granule_bytes + 1;
+    uint64_t bytes = sizeof(machine) + shared + threads * (code->local_bytes + 4ull * code->slot_count);
+    if (l->checks) bytes += cells * sizeof(shadow_cell);
+    if (l->checks && code->needs_clocks)
+        bytes += 4 * threads * (threads + BARRIERS + 2 * MAX_MBARRIERS) + cells * threads / LANES * sizeof(warp_read);
+    return bytes;
+}
+
+static int worker_count(const emu_launch *l, const entry *code, uint64_t ctas) {
     long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
     if (l->trace.file || wanted < 1) wanted = 1;
-    if (wanted > 256) wanted = 256;
-    return (uint64_t)wanted > ctas ? (int)ctas : (int)wanted;
+    uint64_t most = smaller_of(MAX_STATE_BYTES / state_bytes(l, code) + 1, smaller_of(ctas, MAX_THREADS));
+    return (int)smaller_of((uint64_t)wanted, most);
+}
+
+/* CTAs that are resident together, as on an A100, of which a program cannot have more than there is memory for. How
+ * many registers ptxas gives a thread is not known, and limits nothing here. */
+static int resident_ctas(const emu_launch *l, const entry *code, uint64_t ctas) {
+    enum { SMS = 108, SM_THREADS = 2048, SM_CTAS = 32, SM_SHARED = 164 << 10, CTA_RESERVED = 1 << 10 };
+    uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
+    uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared + CTA_RESERVED;
+    uint64_t of_sm = smaller_of(SM_CTAS, smaller_of(SM_THREADS / threads, SM_SHARED / shared));
+    uint64_t most = SMS * (of_sm ? of_sm : 1);
+    return (int)smaller_of(ctas, smaller_of(most, MAX_STATE_BYTES / state_bytes(l, code) + 1));
+}
+
+/* ---- programs whose CTAs tell each other ---- */
+
+/* Integer sums and the like, whose order does not matter where nobody looks at the results. */
+static bool any_order(const entry *code, const op *o, const bool *read) {
+    bool commutes = o->kind == OP_ATOMIC && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
+    const uint16_t *names = code->names[o - code->ops];
+    for (int k = 0; k < o->dests; k++) commutes &= !read[names[k]];
+    return commutes;
+}
+
+/* Whether a program polls memory at all, and whether what a CTA does can depend on what others did before. */
+static bool find_communication(crew *c) {
+    const entry *code = c->code;
+    bool *read = calloc(code->register_count + 1, sizeof *read);
+    if (!read) return false;
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        for (int k = o->dests; k < o->dests + o->sources; k++) read[code->names[i][k]] = true;
+    }
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
+        c->polls |= o->asks;
+        c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(code, o, read);
+    }
+    free(read);
+    return true;
 }
 
 static bool prepare_device(emu_device *device, const entry *code, bool checks) {
@@ -374,11 +487,7 @@ static bool run_workers(crew *c, worker *workers, int count) {
     pthread_t threads[256];
     int started = 0;
     bool complete = true;
-    for (int i = 0; i < count; i++) {
-        workers[i].crew = c;
-        workers[i].machine = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
-        complete &= machine_create(&workers[i].machine);
-    }
+    for (int i = 0; i < count; i++) complete &= hire(c, &workers[i]);
     if (!complete) return false;
     for (int i = 1; i < count; i++) {
         if (pthread_create(&threads[started], NULL, work, &workers[i])) break;
@@ -411,11 +520,13 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
               .launch = launch,
               .cta_total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
     atomic_store(&c.first_fault, UINT64_MAX);
-    int count = worker_count(launch, c.cta_total);
-    worker *workers = zeroed((size_t)count * sizeof *workers);
-    bool complete = workers && prepare_device(device, code, launch->checks);
+    bool complete = find_communication(&c);
+    int count = c.in_turns ? resident_ctas(launch, code, c.cta_total) : worker_count(launch, code, c.cta_total);
+    worker *workers = calloc((size_t)count, sizeof *workers);
+    complete &= workers && prepare_device(device, code, launch->checks);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
-    if (complete) complete = run_workers(&c, workers, count);
+    if (complete) complete = c.in_turns ? run_in_turns(&c, workers, count) : run_workers(&c, workers, count);
+    while (count > 1 && workers && !workers[count - 1].machine.counts) count--; /* those that had no CTA */
     if (complete) {
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);

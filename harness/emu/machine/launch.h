@@ -12,11 +12,14 @@ typedef struct crew {
     uint64_t cta_total;
     _Atomic uint64_t next_cta, first_fault; /* first_fault: smallest CTA that could not go on */
     char **outputs;                         /* of each CTA that printed */
+    bool polls, in_turns;                   /* the program polls memory; its CTAs tell each other, and run in turns */
 } crew;
 
 typedef struct worker {
     crew *crew;
     machine machine;
+    bool runs;          /* a CTA that is resident, where CTAs run in turns */
+    uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can go on */
 } worker;
 
 /* device.c; false when out of memory */

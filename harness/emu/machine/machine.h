@@ -72,10 +72,14 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed;  /* a test_wait just failed: let others go first */
+    bool poll_failed;  /* a test_wait just failed, or memory was polled in vain: let others go first */
     bool poll_answers; /* the next test_wait answers, even if the answer is no */
     uint32_t mbarrier_address;
-    uint32_t clock;  /* time stamp of this warp's accesses */
+    /* of memory that is polled: see order.c */
+    uint32_t polls, poll_instruction;
+    uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + machine.changes when it had polled in vain */
+    uint64_t quiet_steps, quiet_changes;          /* what it ran since memory changed */
+    uint32_t clock;                               /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
     uint32_t commits[LANES];
     async_copy *copies;
@@ -195,6 +199,9 @@ typedef struct machine {
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total, traced;
     uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
+    bool watches;        /* whether a store changes memory: the program polls */
+    uint64_t changes, polls;
+    int last_warp;
     uint64_t random;
     bool faulted, out_of_memory;
     uint32_t here; /* instruction being executed, for messages */
@@ -215,8 +222,33 @@ static inline uint32_t population(uint32_t mask) {
     return mask == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(mask);
 }
 
+enum { POLLS_OF_A_TURN = 32 };
+/* An op that asks what other threads have written: after some in a row without a change others go first. */
+static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address) {
+    if (w->poll_changes != m->changes) w->polls = 0;
+    w->poll_changes = m->changes;
+    w->poll_address = address;
+    w->poll_instruction = o->instruction;
+    m->polls++;
+    if (++w->polls >= POLLS_OF_A_TURN) w->poll_failed = true;
+}
+
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
 void emu_warp_run(machine *m, warp *w, uint64_t budget);
+
+/* order.c: who runs next. */
+typedef enum cta_turn {
+    TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
+    TURN_PAUSED, /* it could go on */
+    TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
+} cta_turn;
+/* Warps run until one of these is the case; may_pause: let other CTAs run between. */
+cta_turn emu_run_turn(machine *m, bool may_pause);
+/* Whether whatever can run in these CTAs runs in loops that change nothing. */
+bool emu_all_run_in_circles(machine *const *resident, size_t count);
+/* The machines of all resident CTAs, whose warps wait or poll; waiting: CTAs that are not resident yet. */
+void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps, uint64_t waiting);
+uint64_t emu_mix(uint64_t x);
 
 /* memory.c */
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask);

@@ -85,6 +85,7 @@ void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     bar->pending -= count;
     if (bar->pending) return;
     bar->phase++;
+    m->changes++;
     m->vain_polls = 0;
     bar->pending = bar->expected;
     if (bar->arriving) {

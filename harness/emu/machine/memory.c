@@ -186,6 +186,7 @@ static void load_element(warp *w, const op *o, const access *a, int k, int lane)
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     resolve(m, w, o, o->dests, mask, "reads", &a);
+    if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
@@ -252,6 +253,7 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) emu_shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
         if (m->checks && space == SPACE_GLOBAL) note_output(m, o, a.addresses[i], a.size);
+        m->changes += !m->watches || memcmp(a.bytes[i], data, a.size);
         memcpy(a.bytes[i], data, a.size);
     }
 }
@@ -380,6 +382,8 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!a.bytes[i]) continue;
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) emu_shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
+        uint8_t before[16];
+        memcpy(before, a.bytes[i], a.size);
         for (int k = 0; k < o->vector; k++) {
             element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};
             if (o->bytes == 2) value.low &= 0xffff;
@@ -387,7 +391,9 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
             element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap);
             put_element(w, o->r[k], i, o->bytes, old);
         }
+        m->changes += memcmp(before, a.bytes[i], a.size) != 0;
     }
+    if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
 }
 
 /* An instruction that names memory without touching it. */
@@ -462,6 +468,7 @@ void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
             if (!rows[lane]) continue;
             if (m->checks) emu_shadow_write(m, w, lane, addresses[lane], 16, words + 4 * row);
             memcpy(rows[lane], words + 4 * row, 16);
+            m->changes++;
         }
     }
     emu_count_ldmatrix(m, o, addresses, o->vector);

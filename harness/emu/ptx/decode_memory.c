@@ -92,6 +92,8 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     o->vector = shape.vector;
     o->flags |= shape.flags;
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
+    o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
+              emu_chose(match, "cv");
     for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
     add_address(dec, o, operand_at(dec, 1), space);
 }
@@ -154,6 +156,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     op *o = emu_emit(dec, OP_ATOMIC);
     o->detail = operation;
     o->target = atomic_numbers(type);
+    o->asks = has_result;
     o->bytes = type->bits / 8;
     o->vector = (uint8_t)count;
     if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");

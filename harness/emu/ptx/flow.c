@@ -282,20 +282,6 @@ static void find_regions(flow *f) {
 
 /* ---- loops that may wait for other threads ---- */
 
-/* A load that sees what others store: by its opcode, which the text begins with behind a guard. */
-static bool watches(const instruction *in) {
-    const char *opcode = in->text[0] == '@' ? strchr(in->text, ' ') : in->text;
-    if (!opcode) return false;
-    opcode += *opcode == ' ';
-    const size_t length = strcspn(opcode, " ");
-    static const char *const orders[] = {".volatile", ".relaxed", ".acquire", ".mmio"};
-    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        const char *at = strstr(opcode, orders[i]);
-        if (at && (size_t)(at - opcode) < length) return true;
-    }
-    return false;
-}
-
 /* Backward branches over an atomic or over a load that watches memory. */
 static void mark_spinning_loops(flow *f) {
     entry *code = f->code;
@@ -306,8 +292,7 @@ static void mark_spinning_loops(flow *f) {
     uint32_t *watching = emu_load_alloc(f->load, (code->op_count + 1) * sizeof *watching); /* ops ahead of each */
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        bool watched = o->kind == OP_ATOMIC || (o->kind == OP_LOAD && watches(&code->instructions[o->instruction]));
-        watching[i + 1] = watching[i] + watched;
+        watching[i + 1] = watching[i] + (o->kind == OP_ATOMIC || o->asks);
     }
     for (size_t i = 0; i < code->op_count; i++) {
         op *o = &code->ops[i];

@@ -289,6 +289,20 @@ DEFECTS = [
         status=3,
     ),
     Defect(
+        "livelock",
+        "a flag that nobody sets",
+        START
+        + LOAD_POINTER
+        + "wait:\n.loc 1 12 0\nld.volatile.global.u32 %x, [%p];\nsetp.eq.u32 %q, %x, 0;\n@%q bra wait;",
+        START
+        + LOAD_POINTER
+        + "wait:\n.loc 1 12 0\nld.volatile.global.u32 %x, [%p];\nsetp.eq.u32 %q, %x, 1;\n@%q bra wait;",
+        ["lesson.cu:12", "warp 0", "warp 1", "polls 0x"],
+        params=POINTER,
+        args=["buf:u32:64"],
+        status=3,
+    ),
+    Defect(
         "step-limit",
         "a loop without an end",
         ".reg .b32 %x;\nmov.u32 %x, 0;\nagain:\nadd.u32 %x, %x, 1;\nbra.uni again;",

@@ -1,0 +1,236 @@
+/* order.c - who runs next: the warps of a CTA in turns, and what is said where none can go on.
+ *
+ * A warp runs until it must wait. One that polls memory, by loads that are volatile, relaxed or acquire or by atomics
+ * whose result is used, lets others go first after POLLS_OF_A_TURN polls between which nothing in memory changed. Where
+ * all warps that could run have done so, the CTA has polled in vain: launch.c lets other CTAs run, whose stores may be
+ * what it waits for.
+ */
+#include "checks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_VAIN_POLLS = 10000,
+    MAX_POLLS = 1 << 20,       /* of a CTA in one turn, though its stores change memory */
+    MAX_SLICE = 1 << 20,       /* ops of a warp in a row, then other warps have a turn */
+    MAX_SPLIT_TURNS = 1 << 16, /* warp instructions after which each path of a split warp had its turns */
+    MAX_LOOP = 4096,           /* warp instructions of a loop that is recognised as endless */
+    SEED_SLICE = 200,          /* the same with a seed */
+    SEED_SLICES_OF_A_CTA = 8   /* on average, with a seed */
+};
+
+uint64_t emu_mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static uint64_t next_random(machine *m) {
+    return m->random = emu_mix(m->random);
+}
+
+/* A ready warp, the next one round or with a seed any; -1 when none is. */
+static int choose_warp(machine *m, int last) {
+    uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
+    for (uint32_t k = 0; k < m->warp_count; k++) {
+        uint32_t i = (offset + k) % m->warp_count;
+        if (m->warps[i].state == WARP_READY) return (int)i;
+    }
+    return -1;
+}
+
+static bool land_any_arrive(machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        if (emu_land_next_arrive(m, &m->warps[i])) return true;
+    }
+    return false;
+}
+
+static void report_deadlock(machine *m) {
+    char list[900] = "";
+    bool polling = false;
+    const warp *first = NULL;
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        if (w->state == WARP_DONE) continue;
+        polling |= w->state == WARP_POLLING;
+        uint32_t at = m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
+        if (!first) {
+            first = w;
+            m->here = at;
+        }
+        emu_place place = emu_place_of(m->code, at);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i,
+                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
+    }
+    emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
+               polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
+                       : "Every warp of the CTA that is left waits, and none can free another.",
+               list);
+    m->faulted = true;
+}
+
+/* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
+ * index; -1 where none polls. */
+static int let_poll_fail(machine *m, int last) {
+    for (uint32_t k = 1; k <= m->warp_count; k++) {
+        uint32_t i = ((uint32_t)last + k) % m->warp_count;
+        if (m->warps[i].state != WARP_POLLING) continue;
+        m->warps[i].state = WARP_READY;
+        m->warps[i].poll_answers = true;
+        return (int)i;
+    }
+    return -1;
+}
+
+static bool all_done(const machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        if (m->warps[i].state != WARP_DONE) return false;
+    }
+    return true;
+}
+
+/* ---- polls ---- */
+
+/* Whether a warp that ran some warp instructions has gone on for long without a change of memory. */
+static bool runs_quietly(const machine *m, warp *w, uint64_t steps) {
+    if (w->quiet_changes != m->changes) w->quiet_steps = 0;
+    w->quiet_changes = m->changes;
+    w->quiet_steps += steps;
+    if (w->quiet_steps < MAX_SLICE / 2) return false;
+    w->quiet_steps = 0;
+    return true;
+}
+
+/* Whether a warp that has run for long is in a loop that leads back to the very same registers: it ends only if
+ * somebody else changes memory. */
+static bool runs_in_a_circle(machine *m, warp *w) {
+    const size_t file = (size_t)m->code->slot_count * LANES * sizeof *w->file;
+    const size_t predicates = (m->code->predicate_count + 1) * sizeof *w->predicates;
+    const warp before = *w;
+    const int least = w->split ? MAX_SPLIT_TURNS : 0; /* let other paths change registers before these are compared */
+    const uint64_t changes = m->changes;
+    uint8_t *kept = malloc(file + predicates);
+    if (!kept) return false;
+    memcpy(kept, w->file, file);
+    memcpy(kept + file, w->predicates, predicates);
+    bool same = false;
+    for (int i = 0; i < 2 * least + MAX_LOOP && !same && !m->faulted && w->state == WARP_READY && m->changes == changes;
+         i++) {
+        emu_warp_run(m, w, 1);
+        same = i >= least && w->pc == before.pc && w->active == before.active && w->exited == before.exited &&
+               w->depth == before.depth && !memcmp(kept, w->file, file) &&
+               !memcmp(kept + file, w->predicates, predicates);
+    }
+    free(kept);
+    if (same && !w->polls && !before.polls)
+        w->poll_instruction = m->code->ops[before.pc].instruction, w->poll_address = 0;
+    return same && m->changes == changes;
+}
+
+bool emu_all_run_in_circles(machine *const *resident, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        machine *m = resident[i];
+        for (uint32_t k = 0; k < m->warp_count; k++)
+            if (m->warps[k].state == WARP_READY && !runs_in_a_circle(m, &m->warps[k])) return false;
+    }
+    return true;
+}
+
+static bool all_poll_in_vain(const machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        if (w->state == WARP_READY && w->vain_at != m->changes + 1) return false;
+    }
+    return true;
+}
+
+cta_turn emu_run_turn(machine *m, bool may_pause) {
+    const bool seeded = m->launch->schedule != 0;
+    for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].vain_at = 0;
+    m->polls = 0;
+    while (!m->faulted) {
+        int chosen = choose_warp(m, m->last_warp);
+        if (chosen < 0) {
+            if (all_done(m)) return TURN_ENDED;
+            if (land_any_arrive(m)) continue;
+            chosen = m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count ? let_poll_fail(m, m->last_warp) : -1;
+            if (chosen < 0) {
+                report_deadlock(m);
+                break;
+            }
+        }
+        warp *w = &m->warps[chosen];
+        const uint64_t begin = m->steps;
+        const uint64_t slice = seeded ? 1 + next_random(m) % SEED_SLICE : MAX_SLICE;
+        w->poll_failed = false;
+        emu_warp_run(m, w, slice);
+        m->last_warp = chosen;
+        bool quiet = w->state == WARP_READY && runs_quietly(m, w, m->steps - begin);
+        if (w->polls >= POLLS_OF_A_TURN || (quiet && runs_in_a_circle(m, w))) {
+            w->polls = 0;
+            w->vain_at = m->changes + 1;
+            if (all_poll_in_vain(m) && !land_any_arrive(m)) {
+                /* a warp that sleeps at an mbarrier may do something else after a poll that fails */
+                if (m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count) let_poll_fail(m, m->last_warp);
+                return TURN_POLLS;
+            }
+        }
+        if (may_pause && (m->polls >= MAX_POLLS || (seeded && next_random(m) % SEED_SLICES_OF_A_CTA == 0)))
+            return TURN_PAUSED;
+    }
+    return TURN_ENDED;
+}
+
+/* ---- livelock ---- */
+
+enum { LISTED_WARPS = 8 };
+
+static size_t list_warps(const machine *m, char *list, size_t bytes, int *listed) {
+    size_t used = 0;
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        if (w->state == WARP_DONE || ++*listed > LISTED_WARPS || used >= bytes) continue;
+        bool polls = w->state == WARP_READY;
+        uint32_t at = polls                         ? w->poll_instruction
+                      : w->state == WARP_AT_BARRIER ? m->code->ops[w->pc - 1].instruction
+                                                    : m->code->ops[w->pc].instruction;
+        emu_place place = emu_place_of(m->code, at);
+        used += (size_t)snprintf(list + used, bytes - used,
+                                 "\nCTA %" PRIu64 ", warp %u: source line %d, PTX line %d: ", m->cta_index, i,
+                                 place.own ? place.own->line : 0, place.ptx_line);
+        if (used < bytes) used += (size_t)snprintf(list + used, bytes - used, "%.60s", place.ptx);
+        if (used < bytes && polls && w->poll_address)
+            used += (size_t)snprintf(list + used, bytes - used, " polls 0x%" PRIx64, w->poll_address);
+    }
+    return used < bytes ? used : bytes - 1;
+}
+
+void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps, uint64_t waiting) {
+    char list[900] = "", more[300] = "";
+    size_t used = 0;
+    int listed = 0;
+    for (size_t i = 0; i < count && used + 1 < sizeof list; i++)
+        used += list_warps(resident[i], list + used, sizeof list - used, &listed);
+    if (listed > LISTED_WARPS || used + 1 == sizeof list)
+        snprintf(list + (used < sizeof list - 16 ? used : sizeof list - 16), 16, "\n…");
+    if (waiting)
+        snprintf(more, sizeof more,
+                 "\n%zu CTAs are resident together; %" PRIu64
+                 " more start only when one of these ends. A CTA must not wait for one that is not resident.",
+                 count, waiting);
+    machine *m = resident[0];
+    const warp *first = NULL;
+    for (uint32_t i = 0; i < m->warp_count && !first; i++)
+        if (m->warps[i].state == WARP_READY) first = &m->warps[i];
+    if (first) m->here = first->poll_instruction;
+    emu_report(m, EMU_LIVELOCK, UINT32_MAX, first, -1, -1, first ? first->poll_address : 0,
+               "Every warp that is left waits or polls, and no store changed memory in the last %" PRIu64
+               " warp instructions.%s%s",
+               steps, more, list);
+    m->faulted = true;
+}
