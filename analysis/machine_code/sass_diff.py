@@ -4,8 +4,9 @@
     print(change.verdict)
 
 Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
-differ, counts are divided by them. The aligned text diff can rename registers away, so that moves of a value to another
-register do not show.
+differ, counts are divided by them. Regions with the same instructions are compared by control code: stall counts,
+yields, scoreboards and reuse flags. The aligned text diff can rename registers away, so that moves of a value to
+another register do not show.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
@@ -26,7 +27,9 @@ from analysis.machine_code.sass import Instruction, Listing
 from analysis.machine_code.subjects import Subject, add_arch_argument, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit
 
-IDENTICAL, RENAMED, REORDERED, DIFFERS = "identical", "other registers", "same counts, other order", "different"
+IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
+RENAMED, REORDERED, DIFFERS = "other registers", "same counts, other order", "different"
+STALLS = "stall cycles"
 REGISTER = re.compile(r"\b(UR|UP|R|P|B)(?:\d+)\b")
 
 
@@ -48,19 +51,43 @@ class Row:
 
 
 @dataclass(frozen=True)
+class ControlChange:
+    """How the control codes of a region differ, of which both sides have the same instructions in the same order."""
+
+    instructions: int  # with another code
+    stalls: int  # with another stall count
+    yields: int
+    scoreboards: int  # which they set, or wait for
+    reuse: int  # reuse flags
+    stall_cycles: int  # sum of the stall counts after, less that before
+
+    def __str__(self) -> str:
+        parts = ((self.stalls, "stall counts"), (self.yields, "yields"), (self.scoreboards, "scoreboards"))
+        counted = [f"{number} {name}" for number, name in (*parts, (self.reuse, "reuse flags")) if number]
+        return f"{self.instructions} control codes differ: {', '.join(counted)}"
+
+
+@dataclass(frozen=True)
 class RegionChange:
     region: str
-    likeness: str  # IDENTICAL, RENAMED, REORDERED or DIFFERS
+    likeness: str  # IDENTICAL, RESCHEDULED, RENAMED, REORDERED or DIFFERS
     rows: tuple[Row, ...]  # totals first, then by |delta|; rows that did not change are last
+    control: ControlChange | None = None  # None: other instructions, or a side without control codes
 
 
 @dataclass(frozen=True)
 class Change:
     normalised: bool
     regions: tuple[RegionChange, ...]
+    controlled: bool = True  # both sides have control codes
 
     def region(self, name: str) -> RegionChange | None:
         return next((each for each in self.regions if each.region == name), None)
+
+    @property
+    def identical(self) -> bool:
+        """Nothing differs, control codes included where both sides have them."""
+        return all(each.likeness == IDENTICAL for each in self.regions)
 
     @property
     def verdict(self) -> str:
@@ -68,12 +95,22 @@ class Change:
         loop = self.region("loop")
         likeness = loop.likeness if loop else DIFFERS
         elsewhere = [each.region for each in self.regions if each.region != "loop" and each.likeness != IDENTICAL]
+        if self.identical:
+            return "identical machine code" if self.controlled else "identical instructions; control codes not compared"
         if likeness == IDENTICAL:
-            if not elsewhere:
-                return "identical machine code"
-            return f"identical loop, elsewhere: {', '.join(elsewhere)}"
+            kinds = {each.likeness for each in self.regions if each.region in elsewhere}
+            what = "elsewhere other control codes" if kinds == {RESCHEDULED} else "elsewhere"
+            return f"identical loop, {what}: {', '.join(elsewhere)}"
+        if likeness == RESCHEDULED and loop and loop.control:
+            rest = [each.region for each in self.regions if each.likeness not in (IDENTICAL, RESCHEDULED)]
+            cycles = (
+                f"{loop.control.stall_cycles:+d} stall cycles" if loop.control.stall_cycles else "other control codes"
+            )
+            return f"same instructions, {cycles} in the loop" + (f"; elsewhere: {', '.join(rest)}" if rest else "")
         if likeness == RENAMED:
-            return "the loop differs in registers only"
+            control = loop.control if loop else None
+            also = f" and control codes, {control.stall_cycles:+d} stall cycles" if control else " only"
+            return f"the loop differs in registers{also}"
         if likeness == REORDERED:
             return "the loop has the same opcode counts in another order"
         total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
@@ -91,7 +128,11 @@ def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bo
         if a or b:
             regions.append(_compare_region(name, a, b, before, after, modifiers, normalised))
     order = sorted(regions, key=lambda each: each.region != "loop")
-    return Change(normalised, tuple(order))
+    return Change(normalised, tuple(order), _controlled(before.listing.body) and _controlled(after.listing.body))
+
+
+def _controlled(code: Sequence[Instruction]) -> bool:
+    return all(at.control is not None for at in code)
 
 
 def _compare_region(
@@ -107,7 +148,46 @@ def _compare_region(
     rows = count_rows(
         counts_a, counts_b, before.matrix_count if normalised else 1, after.matrix_count if normalised else 1
     )
-    return RegionChange(name, likeness(a, b, before.listing, after.listing), rows)
+    found = likeness(a, b, before.listing, after.listing)
+    controlled = _controlled(a) and _controlled(b)
+    if controlled:
+        stalls = [sum(_stall(at) for at in code) for code in (a, b)]
+        divisors = [parts.matrix_count or 1 if normalised else 1 for parts in (before, after)]
+        rows = (
+            *rows[: len(SUMMARY_ROWS)],
+            Row(STALLS, stalls[0] / divisors[0], stalls[1] / divisors[1]),
+            *rows[len(SUMMARY_ROWS) :],
+        )
+    control = control_change(a, b) if controlled and found in (IDENTICAL, RENAMED) else None
+    if control and found == IDENTICAL and control.instructions:
+        found = RESCHEDULED
+    return RegionChange(name, found, rows, control if control and control.instructions else None)
+
+
+def _stall(at: Instruction) -> int:
+    """Cycles until the next instruction of the warp may issue, as loop bounds count them."""
+    return max(1, at.control.stall) if at.control else 0
+
+
+def control_change(a: Sequence[Instruction], b: Sequence[Instruction]) -> ControlChange:
+    """What differs between the control codes of the same instructions. Reuse flags stand in the text."""
+    codes = stalls = yields = scoreboards = reuse = 0
+    for before, after in zip(a, b, strict=True):
+        one, other = before.control, after.control
+        assert one is not None
+        assert other is not None
+        other_boards = (one.write, one.read, one.wait) != (other.write, other.read, other.wait)
+        other_reuse = _reused(before) != _reused(after)
+        codes += other_boards or other_reuse or (one.stall, one.yields) != (other.stall, other.yields)
+        stalls += one.stall != other.stall
+        yields += one.yields != other.yields
+        scoreboards += other_boards
+        reuse += other_reuse
+    return ControlChange(codes, stalls, yields, scoreboards, reuse, sum(map(_stall, b)) - sum(map(_stall, a)))
+
+
+def _reused(at: Instruction) -> list[bool]:
+    return [".reuse" in operand for operand in at.operands.split(",")]
 
 
 def count_rows(a: Counts, b: Counts, divide_a: int = 1, divide_b: int = 1) -> tuple[Row, ...]:
@@ -129,11 +209,14 @@ def likeness(a: Sequence[Instruction], b: Sequence[Instruction], of_a: Listing, 
 
 
 def relative_text(code: Sequence[Instruction], listing: Listing) -> list[str]:
-    """Instructions with branch targets as distances, so that moved code compares equal."""
+    """Instructions with branch targets as distances, so that moved code compares equal.
+
+    Reuse flags belong to the control codes, and are left out where those are there.
+    """
     lines = []
     for at in code:
         target = listing.target(at) if "(" in at.operands or at.base in ("BRA", "CALL", "BSSY") else None
-        text = at.text
+        text = at.text.replace(".reuse", "") if at.control else at.text
         if target is not None:
             inside = code[0].address <= target <= code[-1].address + 16
             where = f"{(target - at.address) // 16:+d}" if inside else "outside"
@@ -147,11 +230,16 @@ def without_registers(text: str) -> str:
 
 
 def text_diff(before: Parts, after: Parts, rename: bool) -> Iterator[str]:
-    """Aligned lines of each region that differs, with ' ', '-' and '+' in front."""
+    """Aligned lines of each region that differs, with ' ', '-' and '+' in front.
+
+    Control codes are shown where nothing else differs.
+    """
     for name in sorted(REGIONS, key=lambda each: each != "loop"):
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
         lines_a, lines_b = relative_text(a, before.listing), relative_text(b, after.listing)
-        if rename:
+        if lines_a == lines_b and _controlled(a) and _controlled(b):
+            lines_a, lines_b = ([f"{at.control} {at.text}" for at in code] for code in (a, b))
+        elif rename:
             lines_a, lines_b = [without_registers(text) for text in lines_a], [without_registers(t) for t in lines_b]
         if lines_a == lines_b:
             continue
@@ -261,8 +349,7 @@ def run_sass_diff(args: argparse.Namespace) -> int:
     before, after = read_sides(a, b)
     change = compare(before.parts, after.parts, args.modifiers, args.per_hmma)
     emit(_report(args, before, after, change, rule), args.output)
-    same = change.verdict == "identical machine code"
-    return DIFFERENT if args.exit_code and not same else DONE
+    return DIFFERENT if args.exit_code and not change.identical else DONE
 
 
 def _report(args: argparse.Namespace, before: Side, after: Side, change: Change, rule: str) -> str:
@@ -280,6 +367,7 @@ def _report(args: argparse.Namespace, before: Side, after: Side, change: Change,
                 {
                     "region": each.region,
                     "likeness": each.likeness,
+                    "control": asdict(each.control) if each.control else None,
                     "rows": [
                         {"instruction": row.name, "before": row.before, "after": row.after, "delta": row.delta}
                         for row in each.rows
@@ -295,6 +383,8 @@ def _report(args: argparse.Namespace, before: Side, after: Side, change: Change,
     for region in change.regions:
         rows = [row[1:] for row in table.rows if row[0] == region.region]
         parts.append(f"{'## ' if args.markdown else ''}{region.region}: {region.likeness}\n")
+        if region.control:
+            parts.append(f"{region.control}\n")
         shown = Table(table.columns[1:], rows)
         if region.likeness != IDENTICAL or args.all:
             parts.append(shown.markdown() if args.markdown else shown.text())

@@ -88,7 +88,7 @@ class Sheet:
     @property
     def expectation(self) -> str:
         loop = self.change.region("loop")
-        if self.change.verdict == "identical machine code":
+        if self.change.identical:
             return "identical"
         if loop is not None and loop.likeness in (IDENTICAL, RENAMED):
             return "elsewhere"

@@ -13,10 +13,20 @@ from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.machine_code import subjects
+from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.regions import Parts, split
-from analysis.machine_code.sass import parse_listing
-from analysis.machine_code.sass_diff import DIFFERS, IDENTICAL, RENAMED, REORDERED, change_table, compare, text_diff
-from analysis.tests.support.compiled import built, cubin
+from analysis.machine_code.sass import parse_listing, select
+from analysis.machine_code.sass_diff import (
+    DIFFERS,
+    IDENTICAL,
+    RENAMED,
+    REORDERED,
+    RESCHEDULED,
+    change_table,
+    compare,
+    text_diff,
+)
+from analysis.tests.support.compiled import built, cubin, listings
 
 LOOP = ("FADD R4, R5, R6", "HMMA.16816.F32 R8, R4, R12, R8", "FMUL R7, R4, R4")
 
@@ -35,7 +45,7 @@ def kernel(*loop: str, before: int = 1, after: str = "STG.E [R2.64], R4") -> Par
 
 def test_identical() -> None:
     change = compare(kernel(*LOOP), kernel(*LOOP))
-    assert change.verdict == "identical machine code"
+    assert change.identical
     assert {region.likeness for region in change.regions} == {IDENTICAL}
 
 
@@ -89,6 +99,73 @@ def test_text_diff() -> None:
     assert "+ FADD R9, R5, R6" in lines
     renamed = list(text_diff(one, other, rename=True))
     assert [line for line in renamed if line[0] in "+-"] == ["+ IADD3 R, R, 0x1, RZ", "- @P BRA <-3>", "+ @P BRA <-4>"]
+
+
+# ---- control codes ---------------------------------------------------------------------------------------------------
+
+CODES = ("B------:R-:W-:-:S02", "B0-----:R-:W1:-:S04", "B------:R-:W-:Y:S05", "B------:R-:W-:-:S05")
+
+
+def coded(*codes: str, loop: tuple[str, ...] = LOOP) -> Parts:
+    lines = ["MOV R1, RZ", *loop, "@P0 BRA `(.L_x_0)", "EXIT"]
+    text = "//--------------------- .text.made --------------------------\n"
+    for place, (line, code) in enumerate(zip(lines, [CODES[0], *codes, CODES[0]], strict=True)):
+        text += ".L_x_0:\n" if place == 1 else ""
+        text += f"        /*{16 * place:04x}*/  {code}  {line} ;\n"
+    return split(parse_listing(text)[0])
+
+
+def test_stall_counts_are_part_of_the_machine_code() -> None:
+    same = compare(coded(*CODES), coded(*CODES))
+    assert (same.identical, same.verdict) == (True, "identical machine code")
+    slower = compare(coded(*CODES), coded("B------:R-:W-:-:S15", *CODES[1:]))
+    assert not slower.identical
+    assert slower.verdict == "same instructions, +13 stall cycles in the loop"
+    assert slower.regions[0].likeness == RESCHEDULED
+    assert str(slower.regions[0].control) == "1 control codes differ: 1 stall counts"
+    (row,) = [row for row in slower.regions[0].rows if row.name == "stall cycles"]
+    assert (row.before, row.after) == (16, 29)
+    lines = list(text_diff(coded(*CODES), coded("B------:R-:W-:-:S15", *CODES[1:]), rename=False))
+    assert "- B------:R-:W-:-:S02 FADD R4, R5, R6" in lines
+    assert "+ B------:R-:W-:-:S15 FADD R4, R5, R6" in lines
+
+
+def test_yields_scoreboards_and_reuse_flags_are_counted() -> None:
+    other = (CODES[0].replace("-:S", "Y:S"), CODES[1].replace("B0", "B-"), CODES[2], CODES[3].replace("W-", "W3"))
+    reusing = (LOOP[0], LOOP[1].replace("R12", "R12.reuse"), LOOP[2])
+    change = compare(coded(*CODES), coded(*other, loop=reusing))
+    assert change.verdict == "same instructions, other control codes in the loop"
+    assert str(change.regions[0].control) == "3 control codes differ: 1 yields, 2 scoreboards, 1 reuse flags"
+    renamed = compare(coded(*CODES), coded(*other, loop=tuple(line.replace("R4", "R40") for line in LOOP)))
+    assert renamed.verdict == "the loop differs in registers and control codes, +0 stall cycles"
+
+
+def test_a_side_without_control_codes_says_so() -> None:
+    change = compare(kernel(*LOOP), kernel(*LOOP))
+    assert (change.identical, change.verdict) == (True, "identical instructions; control codes not compared")
+
+
+def test_changed_stalls_of_a_cubin_are_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bits 105 to 108 of the words of the loop, which no other tool prints."""
+    path = cubin("attention.cu")
+    read = Cubin.read(path)
+    chosen = select(read.entries, None, "f")
+    loop = split(listings(path)[chosen.symbol]).loop
+    data = bytearray(path.read_bytes())
+    at = data.index(chosen.code)
+    added = 0
+    for each in loop:
+        assert each.control is not None
+        if 0 < each.control.stall < 10:  # nvdisasm refuses longer ones of some opcodes
+            word = int.from_bytes(data[at + each.address : at + each.address + 16], "little") + (1 << 105)
+            data[at + each.address : at + each.address + 16] = word.to_bytes(16, "little")
+            added += 1
+    slower = tmp_path / "slower.cubin"
+    slower.write_bytes(data)
+    assert main(["sass-diff", str(path), str(slower), "--exit-code"]) == 1
+    out = capsys.readouterr().out
+    assert f"same instructions, +{added} stall cycles in the loop" in out
+    assert f"{added} control codes differ: {added} stall counts" in out
 
 
 # ---- which config ----------------------------------------------------------------------------------------------------
