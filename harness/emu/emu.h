@@ -96,6 +96,7 @@ typedef struct emu_launch {
     int threads;             /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
     bool first_finding_only; /* a finding ends the run, like a fault */
+    const char *ignore;      /* findings not to report: "race@12,misaligned", CLASS or CLASS@LINE; NULL for none */
     FILE *output;            /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
     emu_trace trace;         /* tracing runs the CTAs in order on one thread */
 } emu_launch;

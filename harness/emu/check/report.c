@@ -83,6 +83,76 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
     return a->class_ == EMU_RACE && emu_same_line(code, a->here, b->other) && emu_same_line(code, a->other, b->here);
 }
 
+/* ---- findings not to report ---- */
+
+/* After the others a CTA cannot go on, or not as a device would. */
+static bool may_ignore(emu_class class_) {
+    return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE;
+}
+
+static bool fail_ignored(emu_error *error, const char *item, size_t length, const char *reason) {
+    size_t used = (size_t)snprintf(error->text, sizeof error->text, "ignore '%.*s': %s",
+                                   (int)(length < 60 ? length : 60), item, reason);
+    for (int i = 0; i < EMU_CLASSES && used < sizeof error->text; i++)
+        if (may_ignore((emu_class)i))
+            used +=
+                (size_t)snprintf(error->text + used, sizeof error->text - used, "%s %s", i ? "," : "", class_names[i]);
+    return false;
+}
+
+static bool parse_item(const char *item, size_t length, ignored *to, emu_error *error) {
+    const char *at = memchr(item, '@', length), *end = item + length;
+    size_t name = at ? (size_t)(at - item) : length;
+    int class_ = 0;
+    while (class_ < EMU_CLASSES && (strlen(class_names[class_]) != name || memcmp(class_names[class_], item, name)))
+        class_++;
+    if (class_ == EMU_CLASSES) return fail_ignored(error, item, length, "no such class of findings; there are");
+    if (!may_ignore((emu_class)class_))
+        return fail_ignored(error, item, length, "a CTA cannot go on after that; what can be ignored is");
+    long line = 0;
+    char *rest = NULL;
+    if (at) line = strtol(at + 1, &rest, 10);
+    if (at && (rest == at + 1 || rest != end || line < 1 || line > INT32_MAX))
+        return fail_ignored(error, item, length, "should be CLASS or CLASS@LINE, with a CLASS of");
+    *to = (ignored){(emu_class)class_, (int)line};
+    return true;
+}
+
+bool emu_parse_ignored(const char *text, ignored_list *list, emu_error *error) {
+    list->count = 0;
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        if (list->count == MAX_IGNORED) {
+            snprintf(error->text, sizeof error->text, "more than %d classes and lines to ignore", MAX_IGNORED);
+            return false;
+        }
+        if (!parse_item(text, length, &list->items[list->count++], error)) return false;
+        text += length + (text[length] == ',');
+    }
+    return true;
+}
+
+static bool is_line(const emu_place *place, int line) {
+    return place->own ? place->own->line == line : place->ptx_line == line;
+}
+
+bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other) {
+    for (size_t i = 0; i < list->count; i++) {
+        const ignored *each = &list->items[i];
+        if (each->class_ == class_ && (!each->line || is_line(here, each->line) || is_line(other, each->line)))
+            return true;
+    }
+    return false;
+}
+
+/* ---- records ---- */
+
+static bool is_ignored(const machine *m, emu_class class_, uint32_t other) {
+    if (!m->ignored->count) return false;
+    emu_place here = emu_place_of(m->code, m->here), there = emu_place_of(m->code, other);
+    return emu_is_ignored(m->ignored, class_, &here, &there);
+}
+
 static finding_record *find_record(machine *m, emu_class class_, uint32_t other) {
     const finding_record wanted = {.class_ = class_, .here = m->here, .other = other};
     for (size_t i = 0; i < m->finding_count; i++) {
@@ -93,6 +163,7 @@ static finding_record *find_record(machine *m, emu_class class_, uint32_t other)
 
 void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane, int other_thread,
                 uint64_t address, const char *format, ...) {
+    if (is_ignored(m, class_, other)) return;
     finding_record *record = find_record(m, class_, other);
     if (record) {
         record->count++;

@@ -17,6 +17,11 @@ __attribute__((format(printf, 8, 9))) void emu_report(machine *m, emu_class clas
                                                       int lane, int other_thread, uint64_t address, const char *format,
                                                       ...);
 
+/* The findings that a text says not to report, as emu_launch.ignore has it; false with what is wrong in *error. */
+bool emu_parse_ignored(const char *text, ignored_list *list, emu_error *error);
+/* Whether a finding at two places, of which the second may be none, is not to be reported. */
+bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other);
+
 /* Whether two findings have one cause: the same class and the same two lines, in a race in either order. */
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b);
 

@@ -197,7 +197,8 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                           const output_record *r) {
     char text[700];
     uint32_t at = r ? atomic_load(&r->instruction) : 0;
-    emu_place place = emu_place_of(c->code, at - 1);
+    emu_place place = emu_place_of(c->code, at - 1), none = emu_place_of(c->code, UINT32_MAX);
+    if (emu_is_ignored(&c->ignored, class_, &place, &none)) return true;
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
     if (place.own)
         used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.own->file, place.own->line);

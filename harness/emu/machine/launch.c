@@ -228,6 +228,7 @@ static bool hire(crew *c, worker *self) {
     self->crew = c;
     self->machine = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
     self->machine.watches = c->polls;
+    self->machine.ignored = &c->ignored;
     return machine_create(&self->machine);
 }
 
@@ -519,6 +520,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
               .code = code,
               .launch = launch,
               .cta_total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
+    if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     bool complete = find_communication(&c);
     int count = c.in_turns ? resident_ctas(launch, code, c.cta_total) : worker_count(launch, code, c.cta_total);

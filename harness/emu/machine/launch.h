@@ -12,7 +12,8 @@ typedef struct crew {
     uint64_t cta_total;
     _Atomic uint64_t next_cta, first_fault; /* first_fault: smallest CTA that could not go on */
     char **outputs;                         /* of each CTA that printed */
-    bool polls, in_turns;                   /* the program polls memory; its CTAs tell each other, and run in turns */
+    ignored_list ignored;
+    bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
 } crew;
 
 typedef struct worker {

@@ -140,6 +140,18 @@ typedef struct warp_read {
 #define WHO_MANY_WARPS 0x80000000u
 #define WHO_ATOMIC 0x40000000u
 
+/* Findings not to report. */
+typedef struct ignored {
+    emu_class class_;
+    int line; /* of the CUDA source, or of the PTX where there is no other; 0 for all */
+} ignored;
+
+enum { MAX_IGNORED = 64 };
+typedef struct ignored_list {
+    ignored items[MAX_IGNORED];
+    size_t count;
+} ignored_list;
+
 typedef struct finding_record {
     emu_class class_;
     uint32_t here, other; /* instruction index, UINT32_MAX for none */
@@ -194,6 +206,7 @@ typedef struct machine {
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
+    const ignored_list *ignored;
     finding_record *findings;
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */

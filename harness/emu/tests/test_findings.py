@@ -478,3 +478,47 @@ def test_a_barrier_that_is_missing_is_a_few_findings(tmp_path: Path) -> None:
         said = re.search(r"^(\d+) findings?: ", launch.run(broken).stderr, re.MULTILINE)
         found += [int(said[1])] if said else []
     assert len(found) >= 3 and max(found) <= 8, f"{found}: docs/emulator.md says one to eight"
+
+
+def unordered(folder: Path, *options: str) -> tuple[int, str]:
+    """A race between the lines 11 and 13, and an output of which one word is written twice at line 15."""
+    race = DEFECTS[0]
+    body = race.bad.replace(START, START + LOAD_POINTER) + "\n.loc 1 15 0\nst.global.u32 [%p], 1;"
+    path = folder / "race.ptx"
+    path.write_text(entry(body, POINTER, directives=f"{FILES}\n{SHARED}"))
+    done = ptxrun(path, "--block", 64, "--arg", "out:u32:1", *options)
+    return done.returncode, " ".join(re.findall(r"^([a-z-]+) at ", done.stderr, re.M)) or done.stderr
+
+
+def test_classes_and_lines_are_ignored(tmp_path: Path) -> None:
+    twice = "output-written-twice: buffer"
+    assert unordered(tmp_path)[0] == 1
+    for options, left in [
+        (("--ignore", "race"), "twice"),
+        (("--ignore", "race@11"), "twice"),
+        (("--ignore", "race@13"), "twice"),
+        (("--ignore", "race@12"), "both"),
+        (("--ignore", "output-written-twice"), "race"),
+        (("--ignore", "output-written-twice@15"), "race"),
+        (("--ignore", "race", "--ignore", "output-written-twice@15"), ""),
+        (("--ignore", "race,output-written-twice"), ""),
+    ]:
+        status, text = unordered(tmp_path, *options)
+        assert status == (1 if left else 0), (options, text)
+        assert ("race" in text) == (left in ("race", "both")), (options, text)
+        assert (twice in text) == (left in ("twice",)) or left == "both", (options, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("races", "no such class of findings; there are race, async-in-flight"),
+        ("race@", "should be CLASS or CLASS@LINE"),
+        ("race@x", "should be CLASS or CLASS@LINE"),
+        ("race@0", "should be CLASS or CLASS@LINE"),
+        ("deadlock", "a CTA cannot go on after that"),
+    ],
+)
+def test_what_cannot_be_ignored_is_refused(text: str, says: str, tmp_path: Path) -> None:
+    status, said = unordered(tmp_path, "--ignore", text)
+    assert status == 2 and says in said, said

@@ -35,6 +35,7 @@ typedef struct options {
     uint32_t grid[3], block[3];
     uint64_t smem, schedule, threads, seed, steps;
     emu_trace trace;
+    char ignore[2048];
     bool checks, counters, first, list, forms, help;
 } options;
 
@@ -105,6 +106,14 @@ static bool set_trace(options *options, const char *text, emu_error *error) {
     return emu_parse_trace(text, &options->trace, &reason) || emu_fail(error, "--trace %s: %s", text, reason.text);
 }
 
+/* The texts of several options in one list. */
+static bool set_ignore(options *options, const char *text, emu_error *error) {
+    size_t used = strlen(options->ignore), room = sizeof options->ignore - used;
+    int length = snprintf(options->ignore + used, room, "%s%s", used ? "," : "", text);
+    return (size_t)length < room ||
+           emu_fail(error, "--ignore %s: too many; a class without a line ignores all of it", text);
+}
+
 static bool set_checks(options *options, const char *text, emu_error *error) {
     options->checks = strcmp(text, "on") == 0;
     return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: should be on or off", text);
@@ -144,6 +153,8 @@ static const option option_table[] = {
      "host threads, 0 for one a core (0); results do not depend on it"},
     {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
     {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "step limit: warp instructions of one CTA, 0 for 4e9 (0)"},
+    {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore,
+     "do not report this class of findings, everywhere or at a line"},
     {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
@@ -356,6 +367,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .output = stdout,
                          .step_limit = options->steps,
                          .first_finding_only = options->first,
+                         .ignore = options->ignore,
                          .trace = options->trace};
     memcpy(launch.grid, options->grid, sizeof launch.grid);
     memcpy(launch.block, options->block, sizeof launch.block);
