@@ -76,6 +76,7 @@ COMMANDS = (
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
     Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
     Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes", "matplotlib"),
+    Command("mutate", "mutation.mutate", "change lines one at a time and see whether a test fails"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 

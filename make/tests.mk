@@ -32,12 +32,15 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 -include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*/*.d)
 
 ##@ Testing
-.PHONY: check check-long fuzz lint format
-check: lint all emu-lib $(TAPS)  ## every test that needs no GPU
+.PHONY: check check-long mutate fuzz lint format
+check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
-check-long: all emu-lib $(TAPS)  ## the tests that take minutes, and those of random inputs with other inputs each time
+check-long: all emu-lib $(TAPS) $(MUTATORS)  ## what takes minutes, other random inputs, and `mutate`
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
+	$(PY) -m analysis mutate --exit-code
+mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## changes lines one at a time, in FILES= or all: does a test fail?
+	$(PY) -m analysis mutate --write $(FILES)
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 

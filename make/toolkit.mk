@@ -3,6 +3,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/ready
+MUTATORS := $(VENV)/mutators/ready
 RUN = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
 TOOLKIT := $(or $(CUDA),$(VENV)/toolkit)
 NVCC := $(TOOLKIT)/bin/nvcc
@@ -23,7 +24,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 
 ##@ Building
 .PHONY: setup
-setup: $(READY)  ## installs the pinned toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY) $(MUTATORS)  ## installs the pinned toolkit and Python packages into .venv, for a machine that will be offline
 
 $(READY): requirements.txt
 	@echo '  SETUP    pinned CUDA toolkit and Python packages into $(VENV): 300 MB to fetch, 900 MB on disk, once'
@@ -36,4 +37,11 @@ $(READY): requirements.txt
 		echo 'make: the packages cannot be reached; run make again to go on, or use an installed toolkit:' \
 			'make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2; exit 1; }
 	@ln -sfn $$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit
+	@touch $@
+
+# Without what these packages require for other uses of them, such as their own user interfaces.
+$(MUTATORS): requirements-mutators.txt | $(READY)
+	$(call say,SETUP,mutators and coverage.py into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
+		--disable-pip-version-check --progress-bar off --no-deps --target $(@D) -r $< || { \
+		echo 'make: the packages of requirements-mutators.txt cannot be reached; run make again to go on' >&2; exit 1; }
 	@touch $@

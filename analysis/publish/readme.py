@@ -1,8 +1,8 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md, docs/configurations.md
-and docs/performance.md hold parts between two markers, docs/architecture.md the module map. Everything in them comes
-from committed files, so that a test can say whether they are stale.
+kernels/README.md, docs/trust.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md,
+docs/configurations.md, docs/testing.md and docs/performance.md hold parts between two markers, docs/architecture.md the
+module map. Everything in them comes from committed files, so that a test can say whether they are stale.
 """
 
 import argparse
@@ -234,13 +234,16 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.measure import profile, schema
-    from analysis.publish import modules, pictures, plot, space, story
+    from analysis.mutation import results
+    from analysis.publish import modules, pictures, plot, space, story, trust
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
     if run := plot.newest_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = plot.svg(plot.draw(picture, run, steps))
+    if (folder / trust.PAGE).exists():
+        made[folder / trust.PAGE] = trust.trust_page(folder)
     parts: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {
             "ladder": lambda: short_table(folder, steps).markdown(),
@@ -252,6 +255,10 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/configurations.md": {
             "ladder": lambda: space.winners_table(folder).markdown(),
             "fields": lambda: fields_table().markdown(),
+        },
+        "docs/testing.md": {
+            "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
+            "equivalents": lambda: results.equivalents_table(folder).markdown(),
         },
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),

@@ -13,7 +13,7 @@ from pathlib import Path
 from analysis.files import root
 from analysis.ladder.headers import kernel_files, read_version
 
-LINKED = ("Makefile", "make", "requirements.txt", "common", "harness", ".venv")
+LINKED = ("Makefile", "make", "requirements.txt", "requirements-mutators.txt", "common", "harness", ".venv")
 
 
 def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:

@@ -1,0 +1,1 @@
+"""Breaks the code in small ways and asks whether a test fails."""

@@ -1,0 +1,298 @@
+"""`make mutate`: changes a sample of lines, one at a time, and runs the tests that reach each.
+
+A mutant that compiles to the machine code of the original is left out; one that does not compile too. A test that
+fails, crashes or runs past its time limit kills it. Results are appended to build/mutate/results.csv as they come, so
+that an interrupted run goes on where it was; logs/mutants.csv holds the last complete ones.
+"""
+
+import argparse
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import Queue, get_context
+from pathlib import Path
+
+from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import read_text, root, write_if_changed
+from analysis.mutation.mutants import Line, digest, lines_of
+from analysis.mutation.pytest_child import TIMED_OUT, preload, run_pytest
+from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
+from analysis.mutation.results import (
+    GROUPS,
+    KILLED,
+    NONE,
+    ONE_LINE_IN,
+    PROMISED,
+    RESULTS,
+    SURVIVED,
+    Group,
+    Result,
+    csv_text,
+    read_results,
+    reviewed,
+    share,
+    shares_table,
+    survivors,
+)
+from analysis.mutation.trees import COVERAGE, SANITIZED, Tree, make_tree
+from analysis.table import add_table_arguments, print_table
+
+TRIES = 12  # mutants of a line that are compiled in search of one that differs
+MOST_SECONDS = 30.0  # of tests for one mutant, as they take without a change
+MUTATORS = ".venv/mutators"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A line, the tests that reach it with their seconds, and what its verdict rests on."""
+
+    line: Line
+    tests: tuple[tuple[str, float], ...]
+
+
+def limit_of(seconds: float) -> float:
+    """When tests that take so long are ended: a mutant may loop for ever."""
+    return 5.0 + 5.0 * seconds
+
+
+def total(tests: Sequence[tuple[str, float]]) -> float:
+    return sum(seconds for _, seconds in tests)
+
+
+class Worker:
+    """One process with its own copies of the checkout."""
+
+    tree: Tree
+
+    def start(self, source: Path, folder: Path, numbers: "Queue[int]") -> None:
+        """A copy of its own, with byte code of all modules."""
+        self.tree = make_tree(source, folder / f"tree.{numbers.get()}")
+        subprocess.run(
+            [sys.executable, "-m", "compileall", "-q", "analysis", "harness"], cwd=self.tree.folder, check=False
+        )
+
+    def judge(self, task: Task) -> tuple[Line, str, str, str]:
+        """The line, its mutant, the verdict and what killed it."""
+        line = task.line
+        for mutant in line.mutants[:TRIES]:
+            with self.tree.changed(line.file, mutant.text), self.compiled(line.file) as differs:
+                if differs:
+                    by = self.first_failure(line.file, task.tests)
+                    return line, mutant.line, KILLED if by else SURVIVED, by or ""
+        return line, "", NONE, ""
+
+    @contextlib.contextmanager
+    def compiled(self, file: str) -> Iterator[bool]:
+        """Whether the file as it is now yields another program; the object of the original is put back afterwards."""
+        if file.endswith(".py"):
+            yield True
+            return
+        objects = [self.tree.object_of(file, sanitized) for sanitized in (False, True)]
+        objects = [path for path in objects if path.exists()]  # harness/main.c is in no program under the sanitizers
+        originals = [path.read_bytes() for path in objects]
+        try:
+            yield self.tree.compile(file) and objects[0].read_bytes() != originals[0] and self.tree.link("bin/v01")
+        finally:
+            for path, original in zip(objects, originals, strict=True):
+                path.write_bytes(original)
+
+    def first_failure(self, file: str, tests: Sequence[tuple[str, float]]) -> str | None:
+        """Which test fails first: C programs, then those of pytest, then the C programs under the sanitizers."""
+        programs = [(test, seconds) for test, seconds in tests if test.startswith("build/")]
+        others = [(test, seconds) for test, seconds in tests if not test.startswith("build/")]
+        for program, seconds in programs:
+            if by := self.run_program(program, seconds):
+                return by
+        if others and (by := run_pytest(self.tree.folder, [test for test, _ in others], limit_of(total(others)))):
+            return by
+        if programs and self.tree.compile(file, sanitized=True):
+            for program, seconds in programs:
+                if by := self.run_program(program.replace("build/tests/", SANITIZED), 10 * seconds):
+                    return by
+        return None
+
+    def run_program(self, program: str, seconds: float) -> str | None:
+        """The program's name if it fails, with more to it if it does not end."""
+        if not self.tree.link(program):
+            return f"{program}: link"
+        status = self.tree.run([f"./{program}"], limit_of(seconds), sanitized=program.startswith(SANITIZED))
+        return f"{program}: {TIMED_OUT}" if status is None else program if status else None
+
+
+WORKER = Worker()
+
+
+def judge(task: Task) -> tuple[Line, str, str, str]:
+    return WORKER.judge(task)
+
+
+def sample(file: str, text: str) -> list[Line]:
+    """The lines of a file that are changed."""
+    lines = lines_of(file, text)
+    return lines[: math.ceil(len(lines) / ONE_LINE_IN)]
+
+
+class State:
+    """What verdicts rest on: a kill on the file and on the test that failed, a survival on all tests of the group."""
+
+    def __init__(self, folder: Path, group: Group) -> None:
+        self.folder = folder
+        files = [path for suite in group.suites for path in [folder / suite, *(folder / suite).rglob("*")]]
+        self.all_tests = digest(*(path.read_bytes() for path in sorted(files) if path.suffix in (".c", ".py")))
+        self.texts: dict[str, str] = {}
+
+    def of(self, file: str, by: str) -> str:
+        """The state for a result with this killer, which is empty for a survivor."""
+        test = by.partition(":")[0]
+        if test.startswith("build/"):
+            found = sorted(self.folder.glob(f"harness/**/{Path(test).name}.c"))
+            test = str(found[0].relative_to(self.folder)) if found else ""
+        rests = self.text(test) if test and (self.folder / test).is_file() else self.all_tests
+        return digest(self.text(file), rests)
+
+    def text(self, file: str) -> str:
+        if file not in self.texts:
+            self.texts[file] = digest(read_text(self.folder / file))
+        return self.texts[file]
+
+
+def reach_of(group: Group, files: Sequence[str], folder: Path) -> Reach:
+    """Which tests reach which line: kept in build/mutate until a file or a test changes."""
+    work = folder / "build/mutate"
+    state = State(folder, group)
+    kept = work / f"reach.{group.name}.{digest(state.all_tests, *(state.text(file) for file in files))}.json"
+    if kept.exists():
+        return read_reach(read_text(kept))
+    print(f"mutate: finding the tests that reach each line of {group.name}", file=sys.stderr, flush=True)
+    tree = make_tree(folder, work / f"reach.{group.name}", COVERAGE)
+    if files[0].endswith(".py"):
+        reach = python_reach(tree, files, group.suites)
+    else:
+        names = sorted(path.stem for suite in group.suites for path in (folder / suite).glob("test_*.c"))
+        suites = [str(path.relative_to(folder)) for s in group.suites for path in (folder / s).glob("test_*.py")]
+        others = [f for f in ("harness/main.c",) if f not in files]
+        reach = c_reach(tree, [*files, *others], [f"build/tests/{name}" for name in names], sorted(suites))
+    kept.write_text(reach.text(), encoding="utf-8")
+    return reach
+
+
+def affordable(reach: Reach, file: str, line: int) -> tuple[tuple[str, float], ...]:
+    """The cheapest tests of a line, up to a limit on their time together."""
+    chosen: list[tuple[str, float]] = []
+    for test in reach.tests(file, line):
+        chosen.append((test, reach.seconds[test]))
+        if total(chosen) > MOST_SECONDS:
+            break
+    return tuple(chosen)
+
+
+def measured(tasks: Sequence[Task], folder: Path) -> Iterator[tuple[Line, str, str, str]]:
+    """Verdicts as they come, from one process for each core."""
+    preload()
+    processes = os.cpu_count() or 1
+    context = get_context("fork")
+    numbers = context.Queue()
+    for number in range(processes):
+        numbers.put(number)
+    arguments = (folder, folder / "build/mutate", numbers)
+    with ProcessPoolExecutor(processes, context, initializer=WORKER.start, initargs=arguments) as pool:
+        futures: list[Future[tuple[Line, str, str, str]]] = [pool.submit(judge, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def progress(done: int, total: int, began: float, survived: int) -> str:
+    left = (time.monotonic() - began) / done * (total - done) if done else 0.0
+    return f"mutate: {done} of {total}, {survived} survived, {left / 60:.0f} min left"
+
+
+def run_group(group: Group, files: Sequence[str], folder: Path, old: Sequence[Result]) -> list[Result]:
+    """The results of some files of a group; those that still hold are taken from the old ones."""
+    state = State(folder, group)
+    known = {result.place: result for result in old}
+    results, open_lines = [], []
+    for file in files:
+        for line in sample(file, read_text(folder / file)):
+            result = known.get((line.file, line.source, line.copy))
+            if result and result.state == state.of(file, result.by):
+                results.append(result)
+            else:
+                open_lines.append(line)
+    if not open_lines:
+        return results
+    reach = reach_of(group, group.matches(folder), folder)
+    tasks = [Task(line, affordable(reach, line.file, line.number)) for line in open_lines]
+    began, survived = time.monotonic(), 0
+    log = folder / "build/mutate/results.csv"
+    for done, (line, mutant, verdict, by) in enumerate(measured(tasks, folder), 1):
+        held = state.of(line.file, by)
+        result = Result(line.file, line.number, line.source, line.copy, mutant, verdict, by, held)
+        with log.open("a", encoding="utf-8") as appended:
+            appended.write(csv_text([result], header=False))
+        results.append(result)
+        survived += verdict == SURVIVED
+        if sys.stderr.isatty() or done % 25 == 0 or done == len(tasks):
+            end = "\r" if sys.stderr.isatty() and done < len(tasks) else "\n"
+            print(progress(done, len(tasks), began, survived), file=sys.stderr, end=end, flush=True)
+    return results
+
+
+def add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="change these files only")
+    parser.add_argument("--write", action="store_true", help=f"keep the results in {RESULTS}")
+    add_table_arguments(parser)
+    parser.add_argument(
+        "--exit-code",
+        action="store_true",
+        help=f"status 1 when less than {100 * PROMISED:.0f} %% of a group are killed",
+    )
+
+
+def run_mutate(args: argparse.Namespace) -> int:
+    folder = root()
+    if not (folder / MUTATORS).exists():
+        raise AnalysisError(f"needs the packages in {MUTATORS}: run `make mutate`, which installs them")
+    sys.path.append(str(folder / MUTATORS))
+    by_group = {group: group.matches(folder) for group in GROUPS}
+    unknown = [file for file in args.files if not any(file in files for files in by_group.values())]
+    if unknown:
+        raise AnalysisError(
+            f"{unknown[0]}: not one of the files that are changed: "
+            + ", ".join(pattern for group in GROUPS for pattern in group.files)
+        )
+    log = folder / "build/mutate/results.csv"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    committed = read_results(folder / RESULTS)
+    if not log.exists():
+        log.write_text(csv_text([]), encoding="utf-8")
+    old = [*committed, *read_results(log)]
+    results = []
+    for group, files in by_group.items():
+        chosen = [file for file in files if not args.files or file in args.files]
+        results += [result for result in committed if result.file in files and result.file not in chosen]
+        results += run_group(group, chosen, folder, old)
+    results.sort(key=lambda result: (result.file, result.line, result.copy))
+    if args.write:
+        write_if_changed(folder / RESULTS, csv_text(results))
+    known = reviewed(folder)
+    for result in survivors(results, known):
+        if not args.files or result.file in args.files:
+            print(f"{result.file}:{result.line}: {result.source}\n    survived as: {result.mutant}", file=sys.stderr)
+    print_table(shares_table(folder, results), args)
+    low = [
+        group.name
+        for group, files in by_group.items()
+        if group.promised and share(results, known, files).value < PROMISED
+    ]
+    for name in low:
+        print(f"mutate: {name}: less than {100 * PROMISED:.0f} % of the mutants are killed", file=sys.stderr)
+    return DIFFERENT if low and args.exit_code else DONE

@@ -1,0 +1,127 @@
+"""Copies of the checkout to break: each worker has its own below build/mutate, and the working tree stays as it is.
+
+tree = make_tree(root(), root() / "build/mutate/tree.0")
+with tree.changed("harness/stats.c", text):
+    tree.compile("harness/stats.c")
+"""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+
+LIBRARIES = ("-pthread", "-ldl", "-lm")
+BUILT = ("build/flags", "build/harness", "build/san", "build/v01", "build/device", "build/regs", "logs/ptxas")
+BUILT_OBJECTS = ("build/tests", "build/tests-san")
+BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", "bin/ptxrun")
+SANITIZED = "build/tests-san/"
+ALONE = {"harness/main.c", "harness/about.c", "harness/emu/tool/ptxrun.c"}
+SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # as in make/tests.mk
+COVERAGE = ("-O0", "--coverage")
+MEMORY = 16 << 30  # bytes of address space for a test: a mutant that allocates without end fails
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One copy and how C is compiled in it."""
+
+    folder: Path
+    compiler: tuple[str, ...]
+    linker: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+    @contextlib.contextmanager
+    def changed(self, file: str, text: str) -> Iterator[None]:
+        """The file holds this text for a while. No byte code of it stays, which a test could take for current."""
+        path = self.folder / file
+        before = path.read_bytes()
+        forget(path)
+        path.write_text(text, encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_bytes(before)
+            forget(path)
+
+    def object_of(self, file: str, sanitized: bool = False) -> Path:
+        """The object of a C file; harness/about.c is compiled for each version."""
+        name = "v01/about.c" if file == "harness/about.c" else f"san/{file}" if sanitized else file
+        return self.folder / "build" / Path(name).with_suffix(".o")
+
+    def compile(self, file: str, sanitized: bool = False) -> bool:
+        """Whether the C file compiles; its object replaces the one that was there."""
+        flags = [*self.compiler, *(SANITIZERS if sanitized else self.flags), "-Werror", "-Ibuild/v01", "-Ibuild"]
+        return self.run([*flags, "-c", "-o", str(self.object_of(file, sanitized)), file]) == 0
+
+    def link(self, program: str) -> bool:
+        """bin/v01, build/tests/test_NAME, or build/tests-san/test_NAME under the sanitizers, from this copy."""
+        sanitized = program.startswith(SANITIZED)
+        own = ["build/v01/code.o", "build/v01/about.o", "build/device/code.o"]
+        own.append("build/harness/main.o" if program == "bin/v01" else f"{program}.o")
+        linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder)]
+        flags = SANITIZERS if sanitized else self.flags
+        return self.run([*self.linker, *flags, "-o", program, *own, *linked, *LIBRARIES]) == 0
+
+    def run(self, command: Sequence[str], seconds: float = 120.0, sanitized: bool = False) -> int | None:
+        """The exit status of a command, whose output is dropped; None when it ran past the limit and was ended."""
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=None if sanitized else limit_resources,
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def limit_resources() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def forget(path: Path) -> None:
+    """Drop the byte code of a Python file."""
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def linked_sources(folder: Path) -> list[str]:
+    """What every program links, as in make/harness.mk: all files but those with a main() or a version's name."""
+    sources = [*folder.glob("harness/*.c"), *folder.glob("harness/emu/[!t]*/*.c"), *folder.glob("harness/emu/tool/*.c")]
+    return sorted({str(path.relative_to(folder)) for path in sources} - ALONE)
+
+
+def make_tree(source: Path, folder: Path, flags: Sequence[str] = ()) -> Tree:
+    """A fresh copy: the files that git knows or does not ignore, and what the tests need of the build."""
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=source, capture_output=True, text=True, check=True
+    )
+    names = [name for name in listed.stdout.split("\0") if name and (source / name).is_file()]
+    names += [str(path.relative_to(source)) for top in BUILT for path in (source / top).rglob("*") if path.is_file()]
+    names += [str(path.relative_to(source)) for top in BUILT_OBJECTS for path in (source / top).glob("*.o")]
+    for name in [*names, *BUILT_FILES]:
+        if not (source / name).exists():
+            raise AnalysisError(f"{source / name} is not built: run `make mutate`, which builds it")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / name, folder / name)
+    if (source / ".venv").exists():
+        (folder / ".venv").symlink_to((source / ".venv").resolve())
+    commands = [(source / f"build/flags/{name}").read_text(encoding="utf-8").split() for name in ("cc", "ld")]
+    return Tree(folder, tuple(commands[0]), tuple(commands[1]), tuple(flags))
