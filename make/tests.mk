@@ -37,9 +37,11 @@ check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu"
 check-long: all emu-lib $(TAPS) $(MUTATORS)  ## what takes minutes, other random inputs, and `mutate`
+	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 	$(PY) -m analysis mutate --exit-code
 mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## changes lines one at a time, in FILES= or all: does a test fail?
+	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<

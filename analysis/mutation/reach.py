@@ -120,8 +120,10 @@ def drop(reach: Reach, failed: set[str]) -> None:
                 found.discard(test)
 
 
-def c_reach(tree: Tree, files: Sequence[str], programs: Sequence[str], suites: Sequence[str]) -> Reach:
-    """Compiles the files with gcov's counters, links the programs and bin/v01, and runs all tests."""
+def c_reach(
+    tree: Tree, files: Sequence[str], programs: Sequence[str], suites: Sequence[str], versions: Sequence[str]
+) -> Reach:
+    """Compiles the files with gcov's counters, links the programs and the versions, and runs all tests."""
     for file in files:
         if not tree.compile(file):
             raise AnalysisError(f"{tree.folder / file} does not compile with {' '.join(tree.flags)}")
@@ -134,8 +136,9 @@ def c_reach(tree: Tree, files: Sequence[str], programs: Sequence[str], suites: S
         if status == 0:
             reach.seconds[program] = time.monotonic() - began
             add_executed(tree, reach, program)
-    if not tree.link("bin/v01"):
-        raise AnalysisError(f"{tree.folder / 'bin/v01'} does not link")
+    for version in versions:
+        if not tree.link(version):
+            raise AnalysisError(f"{tree.folder / version} does not link")
 
     def work() -> str:
         import pytest

@@ -18,9 +18,13 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 
 LIBRARIES = ("-pthread", "-ldl", "-lm")
-BUILT = ("build/flags", "build/harness", "build/san", "build/v01", "build/device", "build/regs", "logs/ptxas")
+DUMPING = "bin/dump/v01"  # writes intermediate values
+BUILT = (
+    *("build/flags", "build/harness", "build/san", "build/v01", "build/device", "build/dump/v01", "build/dump/device"),
+    *("build/regs", "logs/ptxas"),
+)
 BUILT_OBJECTS = ("build/tests", "build/tests-san")
-BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", "bin/ptxrun")
+BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", "bin/ptxrun", DUMPING)
 SANITIZED = "build/tests-san/"
 ALONE = {"harness/main.c", "harness/about.c", "harness/emu/tool/ptxrun.c"}
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # as in make/tests.mk
@@ -61,10 +65,11 @@ class Tree:
         return self.run([*flags, "-c", "-o", str(self.object_of(file, sanitized)), file]) == 0
 
     def link(self, program: str) -> bool:
-        """bin/v01, build/tests/test_NAME, or build/tests-san/test_NAME under the sanitizers, from this copy."""
+        """A version, build/tests/test_NAME, or build/tests-san/test_NAME under the sanitizers, from this copy."""
         sanitized = program.startswith(SANITIZED)
-        own = ["build/v01/code.o", "build/v01/about.o", "build/device/code.o"]
-        own.append("build/harness/main.o" if program == "bin/v01" else f"{program}.o")
+        folder = "build/dump" if program == DUMPING else "build"
+        own = [f"{folder}/v01/code.o", f"{folder}/v01/about.o", f"{folder}/device/code.o"]
+        own.append(f"{program}.o" if program.startswith("build/") else "build/harness/main.o")
         linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder)]
         flags = SANITIZERS if sanitized else self.flags
         return self.run([*self.linker, *flags, "-o", program, *own, *linked, *LIBRARIES]) == 0

@@ -8,6 +8,7 @@
  * there until the host synchronises or copies, and then runs in its order; each operation takes a time that is written
  * below, and nothing else takes any. LD_PRELOAD makes the host read that clock too. FAKE_CUDA holds words separated by
  * commas; a LIST is numbers separated by colons, one for each launch of flash_forward, and then from the first again:
+ *     hidden         there are GPUs, but none that the process may use
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
  *     sms=N          multiprocessors (default 4)         l2=N       bytes of the L2 (default 1 MiB)
@@ -18,6 +19,8 @@
  *     decay          right at first, wrong from the third launch on
  *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
  *     clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P percent
+ *     fails=NAME:N   the call of the driver's function NAME after N others of it fails
+ *     left           what the host did not give back is named on stderr at the end
  *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
  *     serial         launches return when they have ended, as under a profiler
  *     log            what the stream runs is named on stderr, in its order
@@ -77,6 +80,31 @@ static long long setting(const char *word, long long initial) {
     return number;
 }
 
+/* Whether this call is the one that FAKE_CUDA lets fail. */
+static int fails(const char *name) {
+    static long long calls;
+    const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, "fails=") : NULL;
+    const size_t length = strlen(name);
+    if (!at || strncmp(at + strlen("fails="), name, length) != 0 || at[strlen("fails=") + length] != ':') return 0;
+    return calls++ == strtoll(at + strlen("fails=") + length + 1, NULL, 10);
+}
+
+#define TRY(name)                                                                                                      \
+    do {                                                                                                               \
+        if (fails(#name)) return 999;                                                                                  \
+    } while (0)
+
+/* What was made and not yet given back. */
+static struct {
+    int contexts, modules, streams, events, pinned;
+} made;
+
+static void __attribute__((destructor)) say_what_is_left(void) {
+    if (mode("left"))
+        fprintf(stderr, "left: %d contexts, %d modules, %d streams, %d events, %d pinned, %zu bytes\n", made.contexts,
+                made.modules, made.streams, made.events, made.pinned, used_bytes);
+}
+
 /* The number of a LIST for the launch of flash_forward that comes next. */
 static double next_of(const char *word, double initial) {
     const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, word) : NULL;
@@ -122,7 +150,8 @@ FILE *fopen(const char *name, const char *how) {
 /* ---- the device ---- */
 
 CUresult cuInit(unsigned flags) {
-    (void)flags;
+    TRY(cuInit);
+    if (flags) return 1; /* CUDA_ERROR_INVALID_VALUE */
     return mode("no_device") ? 100 : mode("broken") ? 999 : 0;
 }
 
@@ -139,21 +168,26 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 }
 
 CUresult cuDriverGetVersion(int *version) {
+    TRY(cuDriverGetVersion);
     return *version = 13000, 0;
 }
 CUresult cuDeviceGetCount(int *count) {
-    return *count = 1, 0;
+    TRY(cuDeviceGetCount);
+    return *count = mode("hidden") ? 0 : 1, 0;
 }
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    TRY(cuDeviceGet);
     return *device = ordinal, ordinal ? 101 : 0; /* CUDA_ERROR_INVALID_DEVICE */
 }
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+    TRY(cuDeviceGetName);
     (void)device;
     snprintf(name, (size_t)length, "Fake GPU");
     return 0;
 }
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+    TRY(cuDeviceGetAttribute);
     const int capability = (int)setting("cc=", 90);
     (void)device;
     switch (attribute) {
@@ -174,30 +208,40 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     }
 }
 
+static size_t memory_bytes(void) {
+    return (size_t)setting("memory=", 1LL << 32);
+}
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    TRY(cuDeviceTotalMem_v2);
     (void)device;
-    return *bytes = (size_t)setting("memory=", 1LL << 32), 0;
+    return *bytes = memory_bytes(), 0;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    TRY(cuDevicePrimaryCtxRetain);
     (void)device;
-    return *context = (CUcontext)(uintptr_t)1, 0;
+    return made.contexts++, *context = (CUcontext)(uintptr_t)1, 0;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return (void)device, 0;
+    TRY(cuDevicePrimaryCtxRelease_v2);
+    return (void)device, made.contexts--, 0;
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
+    TRY(cuCtxSetCurrent);
     return (void)context, 0;
 }
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    TRY(cuModuleLoadData);
     (void)image;
-    return *module = (CUmodule)(uintptr_t)1, 0;
+    return made.modules++, *module = (CUmodule)(uintptr_t)1, 0;
 }
 CUresult cuModuleUnload(CUmodule module) {
-    return (void)module, 0;
+    TRY(cuModuleUnload);
+    return (void)module, made.modules--, 0;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    TRY(cuModuleGetFunction);
     (void)module;
     *function = calloc(1, sizeof **function);
     snprintf((*function)->name, sizeof(*function)->name, "%s", name);
@@ -205,25 +249,27 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return 0;
 }
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+    TRY(cuFuncGetAttribute);
     (void)attribute, (void)function;
     return *value = 200, 0;
 }
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+    TRY(cuFuncSetAttribute);
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) function->shared_bytes = value;
     return 0;
 }
 
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
-    cuDeviceTotalMem_v2(total, 0);
+    TRY(cuMemGetInfo_v2);
+    *total = memory_bytes();
     *available = *total - used_bytes;
     return 0;
 }
 
 /* Each block is preceded by its size. */
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
-    size_t available, total;
-    cuMemGetInfo_v2(&available, &total);
-    size_t *block = bytes <= available ? calloc(1, bytes + 64) : NULL;
+    TRY(cuMemAlloc_v2);
+    size_t *block = bytes <= memory_bytes() - used_bytes ? calloc(1, bytes + 64) : NULL;
     if (!block) return 2;
     *block = bytes;
     used_bytes += bytes;
@@ -232,6 +278,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 }
 static CUresult run_stream(void);
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    TRY(cuMemFree_v2);
     run_stream();
     size_t *block = (size_t *)(uintptr_t)(address - 64);
     used_bytes -= *block;
@@ -239,13 +286,16 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     return 0;
 }
 CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+    TRY(cuMemHostAlloc);
     (void)flags;
-    return *memory = calloc(1, bytes), 0;
+    return made.pinned++, *memory = calloc(1, bytes), 0;
 }
 CUresult cuMemFreeHost(void *memory) {
-    return free(memory), 0;
+    TRY(cuMemFreeHost);
+    return free(memory), made.pinned--, 0;
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned flags) {
+    TRY(cuMemHostGetDevicePointer_v2);
     (void)flags;
     return *address = (CUdeviceptr)(uintptr_t)memory, 0;
 }
@@ -414,6 +464,7 @@ static CUresult enqueue(struct operation op) {
 
 /* A copy waits for the stream, which is one that the default stream waits for. */
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    TRY(cuMemcpyHtoD_v2);
     const CUresult error = run_stream();
     uploads++;
     cached = 0;
@@ -421,40 +472,49 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     return error;
 }
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+    TRY(cuMemcpyDtoH_v2);
     const CUresult error = run_stream();
     if (!error) memcpy(to, (const void *)(uintptr_t)from, bytes);
     return error;
 }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
+    TRY(cuMemsetD8Async);
     (void)stream;
     return enqueue((struct operation){.kind = MEMSET, .address = address, .value = value, .bytes = count});
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+    TRY(cuStreamCreate);
     if (flags != CU_STREAM_DEFAULT) return 1; /* CUDA_ERROR_INVALID_VALUE: uploads go through the default stream */
-    return *stream = (CUstream)(uintptr_t)1, 0;
+    return made.streams++, *stream = (CUstream)(uintptr_t)1, 0;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) {
-    return (void)stream, 0;
+    TRY(cuStreamDestroy_v2);
+    return (void)stream, made.streams--, 0;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
+    TRY(cuStreamSynchronize);
     (void)stream;
     return run_stream();
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    TRY(cuEventCreate);
     (void)flags;
-    return *event = calloc(1, sizeof **event), 0;
+    return made.events++, *event = calloc(1, sizeof **event), 0;
 }
 CUresult cuEventDestroy_v2(CUevent event) {
-    return free(event), 0;
+    TRY(cuEventDestroy_v2);
+    return free(event), made.events--, 0;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
+    TRY(cuEventRecord);
     (void)stream;
     event->pending = 1;
     return enqueue((struct operation){.kind = RECORD, .event = event});
 }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    TRY(cuEventElapsedTime);
     if (start->pending || end->pending) return 600; /* CUDA_ERROR_NOT_READY */
     *milliseconds = (float)((double)(end->ns - start->ns) / 1e6);
     return 0;
@@ -463,6 +523,7 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters,
                         void **extra) {
+    TRY(cuLaunchKernel);
     struct operation op = {
         .kind = LAUNCH, .function = function, .grid = {grid_x, grid_y, grid_z}, .threads = block_x * block_y * block_z};
     (void)stream, (void)extra;

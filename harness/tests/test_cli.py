@@ -27,6 +27,14 @@ from analysis.measure.schema import fault_of
 pytestmark = NEEDS_V01
 
 
+ATTRIBUTES = ("compute capability", "compute capability", "number of SMs", "size of the L2 cache", "clock rate")
+ATTRIBUTES += ("shared memory of a CTA",)
+HELPERS = ("hold_stream", "stamp_clocks", "mma_peak_fp16", "mma_peak_bf16")
+# In the order of a run with one warm-up and one sample: loading, the check, the peak, two launches with their stamps.
+SAMPLE = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "stamp_clocks")
+LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma_peak", "mma_peak", *SAMPLE, *SAMPLE)
+
+
 # ---- bad usage -------------------------------------------------------------------------------------------------------
 
 
@@ -435,6 +443,7 @@ def test_one_wrong_element_is_found_and_named(driver: str) -> None:
     ("how", "status", "words"),
     [
         ("no_device", 77, ["no GPU"]),
+        ("hidden", 77, ["no GPU it may use"]),
         ("cc=75", 77, ["7.5", "at least 8.0"]),
         ("cc=100", 77, ["10.0", "sm_80", 'make ARCHS="80 90 100" v01']),
         ("smem=1000", 77, ["49152 bytes of shared memory", "Fake GPU has 1000"]),
@@ -448,6 +457,61 @@ def test_what_a_gpu_cannot_do(driver: str, how: str, status: int, words: list[st
     assert done.returncode == status, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+NOTHING_LEFT = "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes\n"
+
+
+@pytest.mark.parametrize("arguments", [("--runs", "2"), ("--profile",), ("--config", "all", "--runs", "1")])
+def test_all_that_the_driver_gave_is_given_back(driver: str, arguments: tuple[str, ...]) -> None:
+    done = on_fake(driver, "left", *arguments)
+    assert done.returncode == 0 and done.stderr.endswith(NOTHING_LEFT)
+
+
+@pytest.mark.parametrize(
+    ("call", "after", "words"),
+    [
+        ("cuInit", 0, "cuInit"),
+        ("cuDriverGetVersion", 0, "cuDriverGetVersion"),
+        ("cuDeviceGetCount", 0, "cuDeviceGetCount"),
+        ("cuDeviceGet", 0, "cuDeviceGet 0"),
+        ("cuDeviceGetName", 0, "cuDeviceGetName"),
+        ("cuDeviceTotalMem_v2", 0, "cuDeviceTotalMem"),
+        *(("cuDeviceGetAttribute", i, f"cuDeviceGetAttribute of the {name}") for i, name in enumerate(ATTRIBUTES)),
+        ("cuDevicePrimaryCtxRetain", 0, "cuDevicePrimaryCtxRetain"),
+        ("cuCtxSetCurrent", 0, "cuCtxSetCurrent"),
+        *(("cuModuleLoadData", i, "cuModuleLoadData of the sm_90 code, made by toolkit") for i in range(2)),
+        *(("cuModuleGetFunction", i, f"cuModuleGetFunction of {name}") for i, name in enumerate(HELPERS)),
+        ("cuModuleGetFunction", 4, "cuModuleGetFunction of _Z13flash_forward"),
+        ("cuFuncSetAttribute", 0, "cuFuncSetAttribute of 49152 bytes of dynamic shared memory for (FP16, 128, 64"),
+        *(("cuMemGetInfo_v2", i, "cuMemGetInfo") for i in range(2)),
+        ("cuMemAlloc_v2", 0, "cuMemAlloc of 16777216 bytes to flush the L2"),
+        *(("cuMemAlloc_v2", i, "cuMemAlloc of 65536 bytes for a tensor") for i in (1, 4)),
+        ("cuMemAlloc_v2", 5, "cuMemAlloc for mma_peak"),
+        ("cuMemHostAlloc", 0, "cuMemHostAlloc of "),
+        ("cuMemHostGetDevicePointer_v2", 0, "cuMemHostGetDevicePointer"),
+        *(("cuMemcpyHtoD_v2", i, "cuMemcpyHtoD of 65536 bytes") for i in (0, 2)),
+        *(("cuMemcpyDtoH_v2", i, "cuMemcpyDtoH of 65536 bytes") for i in (0, 1)),
+        ("cuMemsetD8Async", 0, "cuMemsetD8Async"),
+        *(("cuMemsetD8Async", i, "cuMemsetD8Async of the output") for i in (1, 2)),
+        *(("cuMemsetD8Async", i, "cuMemsetD8Async of the buffer that flushes the L2") for i in (3, 4)),
+        ("cuStreamCreate", 0, "cuStreamCreate"),
+        ("cuStreamSynchronize", 0, "the first launch of the helper kernels"),
+        ("cuStreamSynchronize", 1, "filling the output with NaN"),
+        ("cuStreamSynchronize", 2, "_Z13flash_forward"),
+        *(("cuStreamSynchronize", i, "mma_peak") for i in (3, 4, 5)),
+        ("cuStreamSynchronize", 7, "_Z13flash_forward"),
+        *(("cuEventCreate", i, "cuEventCreate") for i in (0, 1)),
+        *(("cuEventRecord", i, "cuEventRecord") for i in (0, 3, 6, 7, 9)),
+        *(("cuEventElapsedTime", i, "cuEventElapsedTime") for i in (0, 2, 3, 4)),
+        *(("cuLaunchKernel", i, f"cuLaunchKernel of {name}") for i, name in enumerate(LAUNCHES)),
+        ("cuLaunchKernel", 2, "grid 2 x 2 x 1, 128 threads, 49152 bytes of shared memory"),
+    ],
+)
+def test_a_call_of_the_driver_that_fails_is_named(driver: str, call: str, after: int, words: str) -> None:
+    done = on_fake(driver, f"left,fails={call}:{after}", "--runs", "1", "--warmup", "1")
+    assert done.returncode == 3 and f"{words}" in done.stderr, done.stderr
+    assert "CUDA_ERROR_UNKNOWN (999, made up)" in done.stderr and done.stderr.endswith(NOTHING_LEFT)
 
 
 def test_tensors_may_fill_the_memory_of_the_gpu(driver: str) -> None:

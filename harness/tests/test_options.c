@@ -224,7 +224,7 @@ static void table(void) {
         option_argument(row, argument, sizeof argument);
         snprintf(name, sizeof name, "  %s%s%s%s%s", row->name, row->letter ? ", " : "", row->letter ? row->letter : "",
                  argument[0] ? " " : "", argument);
-        ok(strstr(help, name) && strstr(help, row->help), "--help explains %s", row->name);
+        ok(strstr(help, name) && *row->help && strstr(help, row->help), "--help explains %s", row->name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(fl_options[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
         snprintf(line, sizeof line, "%s %s", row->name, !argument[0] ? "" : row->choices ? row->choices->word : "1");

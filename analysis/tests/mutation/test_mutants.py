@@ -10,7 +10,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.mutation.mutants import Line, Mutant, lines_of, without_comments
-from analysis.mutation.mutate import Task, Worker, limit_of
+from analysis.mutation.mutate import Task, Worker, affordable, limit_of
 from analysis.mutation.pytest_child import TIMED_OUT, run_pytest
 from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
 from analysis.mutation.results import (
@@ -76,18 +76,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "v01/code.c": "extern int a;\n",
         "v01/about.c": "extern int a;\n",
         "device/code.c": "extern int a;\n",
+        "dump/v01/code.c": "extern int a;\n",
+        "dump/v01/about.c": "extern int a;\n",
+        "dump/device/code.c": "extern int a;\n",
         "tests/test_toy.c": TEST_C,
     }
     copies = {"harness/toy.c": "san/harness/toy.o", "tests/test_toy.c": "tests-san/test_toy.o"}
     for name, text in made.items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         for place in (str(Path(name).with_suffix(".o")), copies.get(name)):
             if place:
                 (folder / "build" / place).parent.mkdir(parents=True, exist_ok=True)
                 subprocess.run(["cc", "-c", "-O2", "-o", folder / "build" / place, path], check=True)
-    (folder / "bin").mkdir()
+    (folder / "bin/dump").mkdir(parents=True)
     (folder / "toy.py").write_text(TOY_PYTHON)
     (folder / "test_toy.py").write_text(TEST_PYTHON)
     return folder
@@ -162,7 +165,7 @@ def test_a_test_that_never_ends_is_ended(toy: Tree) -> None:
 
 def test_which_tests_reach_a_line_of_c(toy: Tree) -> None:
     counted = Tree(toy.folder, toy.compiler, toy.linker, COVERAGE)
-    reach = read_reach(c_reach(counted, ["harness/toy.c"], [PROGRAM], []).text())
+    reach = read_reach(c_reach(counted, ["harness/toy.c"], [PROGRAM], [], ["bin/v01"]).text())
     assert reach.tests("harness/toy.c", 3) == [PROGRAM]
     assert reach.tests("harness/toy.c", 6) == []
     assert reach.tests("harness/toy.c", 1) == [PROGRAM]  # outside of functions: whatever runs the file
@@ -190,6 +193,12 @@ def test_the_cheapest_test_comes_first() -> None:
     assert reach.tests("a.c", 2) == ["quick", "slow"]
     assert reach.tests("a.c", 9) == ["other"]
     assert reach.tests("a.c", 7) == ["other", "quick", "slow"]
+
+
+def test_all_programs_run_and_pytest_as_long_as_it_may() -> None:
+    reach = Reach(seconds={"build/tests/test_a": 500.0, "a": 50.0, "b": 51.0, "c": 52.0})
+    reach.lines["a.c"] = {1: set(reach.seconds)}
+    assert affordable(reach, "a.c", 1) == (("build/tests/test_a", 500.0), ("a", 50.0), ("b", 51.0))
 
 
 def test_a_sample_stays_when_lines_move() -> None:
