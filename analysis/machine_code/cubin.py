@@ -28,6 +28,9 @@ FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
 ACCELERATED_ABI7, ACCELERATED_ABI8, COMPAT_ACCELERATED = 0x800, 0x8, 9
 # .nv.info attributes with one value for each function symbol, and the per-kernel one-byte attribute of barriers.
 REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
+# Of one kernel: the places of its indirect branches, each with its targets.
+INDIRECT_BRANCH_TARGETS = 0x34
+JUMP_TABLES = ".nv.constant2"
 # Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
 LDL, STL, NOP = 0x983, 0x387, 0x918
 OPCODE_MASK = 0xFFF
@@ -56,6 +59,14 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class IndirectBranch:
+    """A BRX as .nv.info knows it. In cubins of CUDA 11 all targets are 0, as a relocation would fill them in."""
+
+    address: int
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One kernel or device function of a cubin."""
 
@@ -68,6 +79,8 @@ class Kernel:
     stack: int | None  # bytes of frame per thread
     static_smem: int
     barriers: int | None
+    branches: tuple[IndirectBranch, ...] = ()
+    jump_tables: bytes = b""  # constant bank 2: addresses in the code, where the compiler put any
 
     @cached_property
     def words(self) -> tuple[int, ...]:
@@ -195,6 +208,27 @@ class Cubin:
                 values[attribute, -1] = value
         return values
 
+    def _read_branches(self, section_name: str) -> tuple[IndirectBranch, ...]:
+        """Each entry: address of the branch, four bytes unused, number of targets, targets."""
+        found = self.section(section_name)
+        data = found.data if found else b""
+        branches = []
+        at = 0
+        while at + 4 <= len(data):
+            form, attribute, size = struct.unpack_from("<BBH", data, at)
+            at += 4
+            if form != 4:
+                continue
+            inside, end = at, at + size
+            while attribute == INDIRECT_BRANCH_TARGETS and inside + 12 <= end:
+                address, _, count = struct.unpack_from("<III", data, inside)
+                if inside + 12 + 4 * count > end:
+                    raise AnalysisError(f"{section_name}: {count} targets of the branch at {address:04x} do not fit")
+                branches.append(IndirectBranch(address, struct.unpack_from(f"<{count}I", data, inside + 12)))
+                inside += 12 + 4 * count
+            at = end
+        return tuple(branches)
+
     def section(self, name: str) -> Section | None:
         return self._by_name.get(name)
 
@@ -265,6 +299,8 @@ class Cubin:
                     stack=self._attributes.get((FRAME_SIZE, symbol.index)),
                     static_smem=shared.size if shared else 0,
                     barriers=barriers & 0xFF if barriers is not None else section.flags >> 20 & 0x7F,
+                    branches=self._read_branches(".nv.info" + suffix) if entry else (),
+                    jump_tables=b"".join(data for name, data in banks.get(suffix, []) if name.startswith(JUMP_TABLES)),
                 )
             )
         return sorted(found, key=lambda kernel: kernel.index)

@@ -16,13 +16,12 @@ from itertools import pairwise
 
 from analysis.errors import AnalysisError
 from analysis.machine_code.opcodes import MATRIX
-from analysis.machine_code.sass import Instruction, Listing
+from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
 REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line")
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
-_INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
-_BRANCHES = _INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
-_LEAVING = _INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
+_BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
+_LEAVING = INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
 
 
 @dataclass
@@ -93,8 +92,8 @@ class Graph:
             raise AnalysisError(f"{self.listing.label}: the target of {at.text!r} at {at.address:04x} is unknown")
         if at.base in ("BRA", "JMP") or (at.base in ("CALL", "WARPSYNC") and target is not None):
             return [] if target is None or self._is_call(at) else [target]
-        if at.base in _INDIRECT:
-            return [target] if target is not None else []
+        if at.base in INDIRECT:
+            return list(self.listing.targets(at))
         return []
 
     def _is_call(self, at: Instruction) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -84,6 +85,7 @@ class Listing:
     arch: str  # "" where the text does not say
     instructions: tuple[Instruction, ...]
     labels: dict[str, int] = field(default_factory=dict)  # name to address
+    indirect: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of a BRX: its targets, from the cubin
 
     @property
     def label(self) -> str:
@@ -130,12 +132,30 @@ class Listing:
             return int(number[1], 16)
         return None
 
+    def targets(self, at: Instruction) -> tuple[int, ...]:
+        """Where an indirect branch may go: from the cubin, else what nvdisasm says; empty where neither is known."""
+        if at.address in self.indirect:
+            return self.indirect[at.address]
+        named = _BRANCH_TARGETS.search(at.operands)
+        names = named[1].split(",") if named else []
+        return tuple(
+            self.labels[name] for name in dict.fromkeys(names) if name.startswith(".L") and name in self.labels
+        )
 
+    @cached_property
+    def lost(self) -> tuple[Instruction, ...]:
+        """Indirect branches of which no target is known: loops through them are missed."""
+        return tuple(at for at in self.instructions if at.base in INDIRECT and not self.targets(at))
+
+
+INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
 CONTROL = r"B[-0-5]{6}:R[-0-5]:W[-0-5]:[-Y]:S\d\d"
 _INSTRUCTION = re.compile(
     rf"\s*/\*([0-9a-f]{{4,}})\*/\s+(?:({CONTROL})\s+)?(?:(@!?U?P[T0-9]+)\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*(.*)$"
 )
 _LABEL = re.compile(r"([.$\w]+):\s*(?://.*)?$")
+_BRANCH_TARGETS = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
+_TABLE_LOAD = re.compile(r"(U?R\d+), c\[0x2\]\[U?R(?:\d+|Z)(?:\+(0x[0-9a-f]+))?\]")
 _NUMBERED = re.compile(r"\.L_x_\d+")
 _SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ kernel (\S.*?) -+$")
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
@@ -423,7 +443,40 @@ def with_control(listing: Listing, kernel: Kernel) -> Listing:
         raise AnalysisError(
             f"{kernel.symbol}: {len(left)} instructions are not in the listing, the first at {left[0] * WORD_BYTES:04x}"
         )
-    return replace(listing, instructions=tuple(joined))
+    return replace(listing, instructions=tuple(joined), indirect=_indirect(listing, kernel))
+
+
+def _indirect(listing: Listing, kernel: Kernel) -> dict[int, tuple[int, ...]]:
+    """Targets of the indirect branches: from .nv.info, else from the jump table that the code before a branch loads."""
+    known = {branch.address: branch for branch in kernel.branches}
+    found = {}
+    for position, at in enumerate(listing.instructions):
+        if at.base not in INDIRECT:
+            continue
+        branch = known.get(at.address)
+        targets = branch.targets if branch and any(branch.targets) else ()
+        if not targets:
+            targets = _jump_table(listing, position, kernel.jump_tables, len(branch.targets) if branch else None)
+        inside = tuple(dict.fromkeys(target for target in targets if target in listing.index))
+        if inside:
+            found[at.address] = inside
+    return found
+
+
+def _jump_table(listing: Listing, position: int, bank: bytes, count: int | None) -> tuple[int, ...]:
+    """The entries of the table that is loaded into the register of a BRX, up to one that is no place in the code."""
+    at = listing.instructions[position]
+    register, _, displacement = at.operands.partition(" ")
+    offset = re.match(r"-?0x[0-9a-f]+", displacement.strip())
+    base = at.address + WORD_BYTES + (int(offset[0], 16) if offset else 0)
+    for before in reversed(listing.instructions[max(0, position - 64) : position]):
+        load = _TABLE_LOAD.match(before.operands)
+        if load and load[1] == register:
+            start = int(load[2] or "0", 16)
+            words = [int.from_bytes(bank[i : i + 4], "little", signed=True) for i in range(start, len(bank) - 3, 4)]
+            entries = list(takewhile(lambda target: target in listing.index, (base + word for word in words[:count])))
+            return tuple(entries)
+    return ()
 
 
 # ---- printing --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.regions import REGIONS, Parts, split
-from analysis.machine_code.sass import Instruction, Listing
+from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 from analysis.machine_code.subjects import Subject, add_arch_argument, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit
 
@@ -221,6 +221,9 @@ def relative_text(code: Sequence[Instruction], listing: Listing) -> list[str]:
             inside = code[0].address <= target <= code[-1].address + 16
             where = f"{(target - at.address) // 16:+d}" if inside else "outside"
             text = re.sub(r"`\([^)]+\)|0x[0-9a-f]+$", f"<{where}>", text)
+        elif at.base in INDIRECT:  # the number beside the register is the place of the branch itself
+            places = ", ".join(f"{(each - at.address) // 16:+d}" for each in listing.targets(at))
+            text = re.sub(r" -?0x[0-9a-f]+.*", f" <{places}>", text)
         lines.append(text)
     return lines
 

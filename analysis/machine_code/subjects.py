@@ -77,7 +77,10 @@ class Pending:
 
 
 def note_unknown(name: str, listing: Listing) -> None:
-    """Names the opcodes that no table has."""
+    """Names the opcodes that no table has, and the branches that nobody knows the targets of."""
+    if listing.lost:
+        places = ", ".join(f"{at.opcode} at {at.address:04x}" for at in listing.lost)
+        note(f"{name}: {listing.label}: targets not known, loops through them are missed: {places}")
     if listing.unknown:
         named = ", ".join(f"{opcode} ({times})" for opcode, times in sorted(listing.unknown.items()))
         note(f'{name}: {listing.label}: opcodes not known, read as printed and counted as "other": {named}')

@@ -1,13 +1,16 @@
 """The control-flow graph, the loop nest and the regions of a kernel."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from analysis.errors import AnalysisError
+from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.regions import Graph, Loop, Parts, matrix_count, split, to_dot
-from analysis.machine_code.sass import Listing, parse_listing
+from analysis.machine_code.sass import Listing, parse_listing, with_control
+from analysis.machine_code.subjects import note_unknown
 from analysis.tests.support.compiled import ARCHS, cubin, disassembly, listing, listings
 
 OURS = "_Z13flash_forward"
@@ -356,8 +359,16 @@ def unlike_pieces(whole: Listing) -> set[str]:
     return unlike
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("source", ["attention.cu", "plain.cu"])
+SWITCH_ARCHS = ("sm_75", "sm_90", "sm_120")
+
+
+@pytest.mark.parametrize(
+    ("source", "arch"),
+    [
+        *((source, arch) for source in ("attention.cu", "plain.cu") for arch in ARCHS),
+        *(("jumps.cu", arch) for arch in SWITCH_ARCHS),
+    ],
+)
 def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
     """nvdisasm draws the graph too, with a data-flow analysis of its own."""
     path = cubin(source, arch)
@@ -367,6 +378,48 @@ def test_edges_are_those_of_nvdisasm(source: str, arch: str) -> None:
     closing_or_calling = set().union(*(unlike_pieces(whole) for whole in listings(path).values()))
     assert ours == {(a, b) for a, b in theirs if a not in closing_or_calling}
     assert ours
+
+
+def loops_of(whole: Listing) -> set[tuple[int, frozenset[int]]]:
+    return {(loop.header, loop.blocks) for loop in Graph(whole).loops()}
+
+
+@pytest.mark.parametrize("arch", SWITCH_ARCHS)
+def test_a_switch_in_a_loop_is_part_of_it(arch: str) -> None:
+    whole = listing(cubin("jumps.cu", arch))
+    assert any(at.base == "BRX" for at in whole.body)
+    (outer,) = Graph(whole).nest
+    assert len(outer.children) == 1
+    inside = {at.address for at in Graph(whole).instructions(outer.blocks)}
+    assert all(at.address in inside for at in whole.body if at.base == "BRX")
+
+
+def test_targets_of_a_switch_from_each_source() -> None:
+    """From .nv.info; from the jump table where those are 0, as CUDA 11 writes them; of a listing, from its text."""
+    path = cubin("jumps.cu", "sm_90")
+    (kernel,) = Cubin.read(path).entries
+    whole = listing(path)
+    assert kernel.branches
+    zeros = tuple(replace(each, targets=(0,) * len(each.targets)) for each in kernel.branches)
+    text = replace(whole, indirect={})
+    from_table = with_control(text, replace(kernel, branches=zeros))
+    without_counts = with_control(text, replace(kernel, branches=()))
+    lost = with_control(text, replace(kernel, branches=zeros, jump_tables=b""))
+    for at in whole.body:
+        if at.base == "BRX":
+            targets = set(whole.targets(at))
+            assert len(targets) > 1
+            assert targets == set(from_table.targets(at)) == set(text.targets(at))
+            assert targets <= set(without_counts.targets(at))  # up to the end of the bank: no count says where to stop
+            assert lost.indirect == {}
+    assert loops_of(whole) == loops_of(from_table) == loops_of(text)
+
+
+def test_a_switch_without_known_targets_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = code("LDC R4, c[0x2][R3]\nBRX R4 -0x20\nEXIT")
+    assert [at.base for at in whole.lost] == ["BRX"]
+    note_unknown("made", whole)
+    assert "targets not known, loops through them are missed: BRX at 0010" in capsys.readouterr().err
 
 
 def test_dot_names_every_block_and_edge() -> None:
