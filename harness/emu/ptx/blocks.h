@@ -17,8 +17,6 @@ typedef struct block {
 typedef struct loop {
     int header, parent, depth;
     uint32_t latch_instruction;
-    bool *body;
-    int size;
 } loop;
 
 typedef struct flow {

@@ -31,25 +31,57 @@ static void place_dynamic(decoder *dec) {
     }
 }
 
-static const label *find_label(const entry *code, const operand *where) {
-    for (int scope = (int)where->value; scope >= 0; scope = code->body->scope_parents[scope]) {
-        for (size_t i = 0; i < code->body->label_count; i++) {
-            const label *each = &code->body->labels[i];
-            if (each->scope == scope && each->length == where->length &&
-                !memcmp(each->name, where->name, where->length))
-                return each;
-        }
+/* The labels of an entry by name and scope: in each place 1 + an index, or 0. */
+typedef struct label_table {
+    const entry_body *body;
+    uint32_t *places;
+    size_t mask;
+} label_table;
+
+/* The place of a label, or the free one where it belongs. */
+static uint32_t *label_place(const label_table *table, const char *name, uint32_t length, int scope) {
+    uint32_t hash = (uint32_t)scope * 0x9e3779b9u;
+    for (uint32_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)name[i]) * 16777619u;
+    for (size_t at = hash ^ hash >> 15;; at++) {
+        uint32_t *place = &table->places[at & table->mask];
+        const label *known = *place ? &table->body->labels[*place - 1] : NULL;
+        if (!known || (known->scope == scope && known->length == length && !memcmp(known->name, name, length)))
+            return place;
+    }
+}
+
+static label_table index_labels(decoder *dec) {
+    label_table table = {.body = dec->code->body, .mask = 15};
+    while (table.mask < 2 * table.body->label_count) table.mask = 2 * table.mask + 1;
+    table.places = emu_load_alloc(dec->load, (table.mask + 1) * sizeof *table.places);
+    for (size_t i = 0; i < table.body->label_count; i++) {
+        const label *each = &table.body->labels[i];
+        uint32_t *place = label_place(&table, each->name, each->length, each->scope);
+        if (*place)
+            emu_load_fail(dec->load, each->line, "label '%.*s' is defined twice: line %d has it too",
+                          each->length > 60 ? 60 : (int)each->length, each->name, table.body->labels[*place - 1].line);
+        *place = (uint32_t)i + 1;
+    }
+    return table;
+}
+
+/* From the scope of a branch outwards. */
+static const label *find_label(const label_table *table, const operand *where) {
+    for (int scope = (int)where->value; scope >= 0; scope = table->body->scope_parents[scope]) {
+        uint32_t index = *label_place(table, where->name, where->length, scope);
+        if (index) return &table->body->labels[index - 1];
     }
     return NULL;
 }
 
 static void place_branches(decoder *dec) {
     entry *code = dec->code;
+    const label_table labels = index_labels(dec);
     for (size_t i = 0; i < dec->branch_count; i++) {
         const operand *where = &dec->branches[i].label;
         op *o = &code->ops[dec->branches[i].op];
         const instruction *in = &code->instructions[o->instruction];
-        const label *to = find_label(code, where);
+        const label *to = find_label(&labels, where);
         if (!to)
             emu_load_fail(dec->load, in->line, "label '%.*s' is not defined here, in '%.100s'",
                           where->length > 60 ? 60 : (int)where->length, where->name, in->text);

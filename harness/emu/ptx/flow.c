@@ -1,8 +1,8 @@
 /* flow.c - control flow of an entry: where divergent lanes meet again, and which loops there are.
  *
  * Lanes that part at a branch meet at its immediate post-dominator. An early return is no path for that purpose: its
- * lanes are gone, and the others meet as if it did not exist. Dominators follow Cooper, Harvey and Kennedy, "A simple,
- * fast dominance algorithm".
+ * lanes are gone, and the others meet as if it did not exist. Dominators follow Lengauer and Tarjan, "A fast
+ * algorithm for finding dominators in a flowgraph": a body may have tens of thousands of branches.
  */
 #include "flow.h"
 
@@ -77,57 +77,84 @@ static int degree(const graph *g, int node, bool reverse) {
     return reverse ? g->first_edge[node + 1] - g->first_edge[node] : 2;
 }
 
-/* Nodes in post-order of a depth-first walk from the root; the number of them. */
-static int post_order(flow *f, const graph *g, bool reverse, int *order, int *number) {
-    int *stack = emu_load_alloc(f->load, (size_t)(g->count + 1) * sizeof(int));
-    int *tried = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int depth = 0, done = 0;
-    for (int n = 0; n < g->count; n++) number[n] = -1;
-    stack[depth++] = g->root;
-    number[g->root] = -2;
-    while (depth) {
-        int node = stack[depth - 1];
-        if (tried[node] == degree(g, node, reverse)) {
-            number[node] = done;
-            order[done++] = node;
-            depth--;
+/* A depth-first walk of a graph. Nodes have numbers in the order in which it finds them, from the root, 0. */
+typedef struct walk {
+    int count;
+    int *node, *number; /* number -1: not reached */
+    int *parent;        /* what follows is by number */
+    int *above;         /* an ancestor in the part of the tree that was linked, or -1 */
+    int *least;         /* on the way there: the number whose semidominator is least */
+    int *semi;          /* semidominator */
+} walk;
+
+static walk walk_graph(flow *f, const graph *g, bool reverse) {
+    const size_t bytes = (size_t)(g->count + 1) * sizeof(int);
+    walk w = {.count = 0};
+    int **arrays[] = {&w.node, &w.number, &w.parent, &w.above, &w.least, &w.semi};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) *arrays[i] = emu_load_alloc(f->load, bytes);
+    int *tried = emu_load_alloc(f->load, bytes);
+    for (int n = 0; n < g->count; n++) w.number[n] = -1;
+    w.number[g->root] = w.count;
+    w.node[w.count++] = g->root;
+    for (int at = 0; at >= 0;) {
+        if (tried[at] == degree(g, w.node[at], reverse)) {
+            at = at ? w.parent[at] : -1;
             continue;
         }
-        int to = neighbour(g, node, tried[node]++, reverse);
-        if (to >= 0 && number[to] == -1) {
-            number[to] = -2;
-            stack[depth++] = to;
-        }
+        int to = neighbour(g, w.node[at], tried[at]++, reverse);
+        if (to < 0 || w.number[to] >= 0) continue;
+        w.parent[w.count] = at;
+        at = w.number[to] = w.count;
+        w.node[w.count++] = to;
     }
-    return done;
+    for (int i = 0; i < w.count; i++) {
+        w.above[i] = -1;
+        w.least[i] = w.semi[i] = i;
+    }
+    return w;
+}
+
+/* The number of least semidominator on the linked path above. The path is shortened for the next time. */
+static int least_above(walk *w, int at, int *stack) {
+    int depth = 0;
+    if (w->above[at] < 0) return at;
+    for (int i = at; w->above[w->above[i]] >= 0; i = w->above[i]) stack[depth++] = i;
+    while (depth) {
+        int i = stack[--depth], up = w->above[i];
+        if (w->semi[w->least[up]] < w->semi[w->least[i]]) w->least[i] = w->least[up];
+        w->above[i] = w->above[up];
+    }
+    return w->least[at];
 }
 
 /* Immediate dominators, or post-dominators with reverse; -1 for the root and what it does not reach. */
 static int *dominators(flow *f, const graph *g, bool reverse) {
-    int *order = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int *number = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int *dominator = emu_load_alloc(f->load, (size_t)g->count * sizeof(int));
-    int count = post_order(f, g, reverse, order, number);
-    for (int n = 0; n < g->count; n++) dominator[n] = -1;
-    dominator[g->root] = g->root;
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int i = count - 2; i >= 0; i--) {
-            int node = order[i], best = -1;
-            for (int k = 0; k < degree(g, node, !reverse); k++) {
-                int a = neighbour(g, node, k, !reverse);
-                if (a < 0 || dominator[a] < 0) continue;
-                for (int b = best; best >= 0 && a != b;) {
-                    while (number[a] < number[b]) a = dominator[a];
-                    while (number[b] < number[a]) b = dominator[b];
-                }
-                best = a;
-            }
-            changed |= dominator[node] != best;
-            dominator[node] = best;
+    const size_t bytes = (size_t)(g->count + 1) * sizeof(int);
+    walk w = walk_graph(f, g, reverse);
+    int *by_number = emu_load_alloc(f->load, bytes), *dominator = emu_load_alloc(f->load, bytes),
+        *stack = emu_load_alloc(f->load, bytes);
+    int *waiting = emu_load_alloc(f->load, bytes), *next = emu_load_alloc(f->load, bytes); /* lists of 1 + number */
+    for (int i = w.count - 1; i > 0; i--) {
+        for (int k = 0; k < degree(g, w.node[i], !reverse); k++) {
+            int from = neighbour(g, w.node[i], k, !reverse);
+            if (from < 0 || w.number[from] < 0) continue;
+            int least = least_above(&w, w.number[from], stack);
+            if (w.semi[least] < w.semi[i]) w.semi[i] = w.semi[least];
         }
+        next[i] = waiting[w.semi[i]];
+        waiting[w.semi[i]] = i + 1;
+        const int up = w.above[i] = w.parent[i];
+        for (int each = waiting[up] - 1; each >= 0; each = next[each] - 1) {
+            int least = least_above(&w, each, stack);
+            by_number[each] = w.semi[least] < w.semi[each] ? least : up;
+        }
+        waiting[up] = 0;
     }
-    dominator[g->root] = -1;
+    for (int n = 0; n < g->count; n++) dominator[n] = -1;
+    for (int i = 1; i < w.count; i++) {
+        if (by_number[i] != w.semi[i]) by_number[i] = by_number[by_number[i]];
+        dominator[w.node[i]] = w.node[by_number[i]];
+    }
     return dominator;
 }
 
@@ -183,58 +210,97 @@ static void find_joins(flow *f) {
 
 /* ---- loops and regions ---- */
 
-static void add_loop_body(flow *f, const graph *g, loop *l, int latch, int *stack) {
-    int depth = 0;
-    if (!l->body[l->header]) l->size++;
-    l->body[l->header] = true;
-    if (!l->body[latch]) stack[depth++] = latch;
-    l->body[latch] = true;
-    while (depth) {
-        int node = stack[--depth];
-        l->size++;
-        for (int k = g->first_edge[node]; k < g->first_edge[node + 1]; k++) {
-            if (l->body[g->edges[k]]) continue;
-            l->body[g->edges[k]] = true;
-            stack[depth++] = g->edges[k];
+/* A dominator tree in pre-order: a node dominates those from its own number to `last`. */
+typedef struct tree {
+    int *number, *last; /* by node; number -1 for those that the root does not reach */
+} tree;
+
+/* Children of a node are a list through `sibling`; a node is left when its list is at the end. */
+static tree number_tree(flow *f, const graph *g, const int *dominator) {
+    const size_t bytes = (size_t)g->count * sizeof(int);
+    tree t = {.number = emu_load_alloc(f->load, bytes), .last = emu_load_alloc(f->load, bytes)};
+    int *child = emu_load_alloc(f->load, bytes), *sibling = emu_load_alloc(f->load, bytes), next = 0;
+    for (int n = 0; n < g->count; n++) child[n] = sibling[n] = t.number[n] = -1;
+    for (int n = g->count - 1; n >= 0; n--) {
+        if (dominator[n] < 0) continue;
+        sibling[n] = child[dominator[n]];
+        child[dominator[n]] = n;
+    }
+    for (int node = g->root; node >= 0;) {
+        if (t.number[node] < 0) t.number[node] = next++;
+        int down = child[node];
+        if (down >= 0) {
+            child[node] = sibling[down];
+            node = down;
+        } else {
+            t.last[node] = next - 1;
+            node = dominator[node];
         }
     }
-    (void)f;
+    return t;
 }
 
+static bool dominates(const tree *t, int above, int node) {
+    return t->number[node] >= t->number[above] && t->number[node] <= t->last[above];
+}
+
+static int outermost(const flow *f, int l) {
+    while (f->loops[l].parent >= 0) l = f->loops[l].parent;
+    return l;
+}
+
+/* The blocks from which a latch is reached without passing the header. Inner loops are complete: the walk goes on from
+ * their headers. */
+static void add_loop_body(flow *f, const graph *g, const tree *t, int l, int *stack) {
+    int depth = 0;
+    const int header = f->loops[l].header;
+    for (int node = header;;) {
+        for (int k = g->first_edge[node]; k < g->first_edge[node + 1]; k++) {
+            int up = g->edges[k];
+            bool reached = t->number[up] >= 0 && (node != header || dominates(t, header, up));
+            int known = reached ? f->blocks[up].loop : l;
+            if (known >= 0) known = outermost(f, known);
+            if (known == l || up == header) continue;
+            if (known >= 0)
+                f->loops[known].parent = l;
+            else
+                f->blocks[up].loop = l;
+            stack[depth++] = known >= 0 ? f->loops[known].header : up;
+        }
+        if (!depth) break;
+        node = stack[--depth];
+    }
+    if (f->blocks[header].loop < 0) f->blocks[header].loop = l;
+}
+
+/* Natural loops: a back edge goes to a block that dominates where it comes from. */
 static void find_loops(flow *f) {
     graph g = {.count = f->count, .root = 0};
     g.next = emu_load_alloc(f->load, (size_t)g.count * sizeof *g.next);
     for (int b = 0; b < f->count; b++) memcpy(g.next[b], f->blocks[b].next, sizeof g.next[b]);
     link_predecessors(f, &g);
-    int *dominator = dominators(f, &g, false);
+    const tree t = number_tree(f, &g, dominators(f, &g, false));
     int *stack = emu_load_alloc(f->load, (size_t)g.count * sizeof(int));
+    int *headed = emu_load_alloc(f->load, (size_t)g.count * sizeof(int)); /* 1 + loop, by number of the header */
     f->loops = emu_load_alloc(f->load, (size_t)g.count * sizeof *f->loops);
     for (int header = 0; header < f->count; header++) {
-        loop *l = NULL;
         for (int k = g.first_edge[header]; k < g.first_edge[header + 1]; k++) {
-            int up = g.edges[k], latch = up;
-            while (up >= 0 && up != header) up = dominator[up];
-            if (up != header) continue;
-            if (!l) {
-                l = &f->loops[f->loop_count++];
-                *l = (loop){
-                    .header = header, .parent = -1, .depth = 1, .body = emu_load_alloc(f->load, (size_t)f->count)};
+            int latch = g.edges[k];
+            if (t.number[latch] < 0 || !dominates(&t, header, latch)) continue;
+            if (!headed[t.number[header]]) {
+                f->loops[f->loop_count++] = (loop){.header = header, .parent = -1, .depth = 1};
+                headed[t.number[header]] = f->loop_count;
             }
-            l->latch_instruction = f->code->ops[f->blocks[latch].end - 1].instruction;
-            add_loop_body(f, &g, l, latch, stack);
+            f->loops[headed[t.number[header]] - 1].latch_instruction =
+                f->code->ops[f->blocks[latch].end - 1].instruction;
         }
     }
-    for (int i = 0; i < f->loop_count; i++) {
-        for (int j = 0; j < f->loop_count; j++) {
-            loop *inner = &f->loops[i], *outer = &f->loops[j];
-            if (i == j || !outer->body[inner->header] || outer->size <= inner->size) continue;
-            inner->depth++;
-            if (inner->parent < 0 || outer->size < f->loops[inner->parent].size) inner->parent = j;
-        }
-        for (int b = 0; b < f->count; b++) {
-            int known = f->blocks[b].loop;
-            if (f->loops[i].body[b] && (known < 0 || f->loops[i].size < f->loops[known].size)) f->blocks[b].loop = i;
-        }
+    for (int n = g.count - 1; n >= 0; n--) { /* inner loops first */
+        if (headed[n]) add_loop_body(f, &g, &t, headed[n] - 1, stack);
+    }
+    for (int n = 0; n < g.count; n++) { /* outer loops first */
+        loop *l = headed[n] ? &f->loops[headed[n] - 1] : NULL;
+        if (l && l->parent >= 0) l->depth = f->loops[l->parent].depth + 1;
     }
 }
 

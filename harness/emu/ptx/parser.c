@@ -121,7 +121,7 @@ static void add_label(parser *p, const token *name) {
     code->body->labels =
         load_grow(p->load, code->body->labels, code->body->label_count, &p->label_capacity, sizeof *code->body->labels);
     code->body->labels[code->body->label_count++] =
-        (label){name->begin, name->length, p->scope, (uint32_t)code->op_count};
+        (label){name->begin, name->length, p->scope, name->line, (uint32_t)code->op_count};
 }
 
 static void skip_statement(parser *p) {

@@ -74,7 +74,7 @@ typedef struct statement {
 typedef struct label {
     const char *name; /* in the text */
     uint32_t length;
-    int scope;
+    int scope, line;
     uint32_t op;
 } label;
 
