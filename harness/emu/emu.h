@@ -70,6 +70,14 @@ typedef struct emu_entry_info {
     uint32_t instructions;          /* PTX instructions in the body; 0 until emu_decode() */
 } emu_entry_info;
 
+/* One .global or .const variable: __device__ or __constant__ in CUDA. Borrowed from the module. */
+typedef struct emu_variable {
+    const char *name; /* symbol as in the PTX, mangled */
+    const char *type; /* of an element, as in the PTX: "f32"; nvcc writes most arrays and all structs as "b8" */
+    uint64_t address; /* as the program sees it */
+    uint64_t bytes;
+} emu_variable;
+
 /* What a buffer is for. An output is expected to be written exactly once, and a launch with checks reports bytes that
  * were written never or twice. */
 typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
@@ -223,6 +231,9 @@ const emu_entry_info *emu_entry(const emu_module *module, int index);
 /* Index of the entry of this name, as emu_entry_info has it (mangled, for C++); -1 where there is none. */
 int emu_find_entry(const emu_module *module, const char *name);
 
+/* The variables of a module, those of a body once that is decoded. False where index is past the last. */
+bool emu_variable_at(const emu_module *module, size_t index, emu_variable *variable);
+
 /* ---- memory ---- */
 
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
@@ -235,8 +246,12 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
 /* Free one buffer by the address that emu_alloc() gave; false where that is no buffer. An access to it is out of bounds
  * from then on, and later launches report nothing about it. */
 bool emu_free(emu_device *device, uint64_t address);
-/* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed. */
+/* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
+ * variable until the next emu_run(). */
 void *emu_host_bytes(emu_device *device, uint64_t address);
+/* Give the variables of a module their initial values on the device. emu_run() does it where the module is not the one
+ * that ran last; otherwise variables keep what launches and the host wrote, as on a GPU. False when out of memory. */
+bool emu_reset_variables(emu_device *device, const emu_module *module);
 
 /* ---- launches ---- */
 

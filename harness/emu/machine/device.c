@@ -82,6 +82,7 @@ bool emu_free(emu_device *device, uint64_t address) {
 void *emu_host_bytes(emu_device *device, uint64_t address) {
     const buffer *b = emu_find_buffer(device, address);
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    if (!(address >> BUFFER_SHIFT) && offset < device->variable_bytes) return device->variables + offset;
     return b && offset < b->size ? b->bytes + offset : NULL;
 }
 

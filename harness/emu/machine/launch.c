@@ -473,14 +473,10 @@ static bool find_communication(crew *c) {
     return true;
 }
 
-static bool prepare_device(emu_device *device, const entry *code, bool checks) {
-    free(device->variables);
+static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
     free(device->rows);
-    device->variables = calloc(1, code->variable_bytes + 16);
-    device->variable_bytes = code->variable_bytes;
     device->rows = calloc(code->instruction_count + 1, sizeof *device->rows);
-    if (!device->variables || !device->rows) return false;
-    if (code->variable_bytes) memcpy(device->variables, code->variables, code->variable_bytes);
+    if (!device->rows || !emu_keep_variables(device, module, code->variables, code->variable_bytes)) return false;
     return emu_prepare_outputs(device, checks);
 }
 
@@ -525,7 +521,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     bool complete = find_communication(&c);
     int count = c.in_turns ? resident_ctas(launch, code, c.cta_total) : worker_count(launch, code, c.cta_total);
     worker *workers = calloc((size_t)count, sizeof *workers);
-    complete &= workers && prepare_device(device, code, launch->checks);
+    complete &= workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete) complete = c.in_turns ? run_in_turns(&c, workers, count) : run_workers(&c, workers, count);
     while (count > 1 && workers && !workers[count - 1].machine.counts) count--; /* those that had no CTA */

@@ -108,8 +108,9 @@ typedef struct output_record {
 struct emu_device {
     buffer *buffers;
     size_t buffer_count, buffer_capacity;
-    uint8_t *variables; /* .global and .const of the module, address id 0 */
+    uint8_t *variables; /* .global and .const of the module that ran last, address id 0 */
     uint32_t variable_bytes;
+    uint64_t module; /* serial of that module, 0 for none */
     emu_finding *findings;
     size_t finding_count;
     emu_counter *rows;
@@ -322,6 +323,9 @@ void emu_device_printf(machine *m, const char *format, const uint8_t *arguments,
 /* trace.c */
 bool emu_trace_wants(const machine *m, const warp *w, const op *o);
 void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+
+/* variables.c: those of the module at work, and of one more body, at their places; false when out of memory */
+bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes);
 
 /* memory.c: NULL where no buffer was ever */
 buffer *emu_find_buffer(emu_device *device, uint64_t address);

@@ -13,7 +13,22 @@ static uint32_t hash_name(const char *name, uint32_t length) {
     return hash % HASH_SIZE;
 }
 
+/* The declaration of a name in the current scope. */
+static const declaration *in_scope(const parser *p, const char *name, uint32_t length, declared what) {
+    const size_t first = p->scope_depth ? p->scope_marks[p->scope_depth - 1] : 0;
+    for (int i = p->heads[hash_name(name, length)]; i >= (int)first; i = p->declarations[i].next) {
+        const declaration *d = &p->declarations[i];
+        bool same = (d->what == DECLARED_RANGE) == (what == DECLARED_RANGE);
+        if (same && d->length == length && !memcmp(d->name, name, length)) return d;
+    }
+    return NULL;
+}
+
 static declaration *declare(parser *p, const char *name, uint32_t length, declared what) {
+    const declaration *known = in_scope(p, name, length, what);
+    if (known && !known->external)
+        emu_load_fail(p->load, now(p)->line, "'%.*s' is declared twice in one scope", length > 60 ? 60 : (int)length,
+                      name);
     p->declarations =
         load_grow(p->load, p->declarations, p->declaration_count, &p->declaration_capacity, sizeof *p->declarations);
     uint32_t bucket = hash_name(name, length);
@@ -186,6 +201,60 @@ uint32_t emu_align_up(uint32_t value, uint32_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }
 
+uint32_t emu_expect_alignment(parser *p) {
+    int line = now(p)->line;
+    uint32_t alignment = emu_expect_small(p, 1 << 16, "the alignment");
+    if (!alignment || (alignment & (alignment - 1)))
+        emu_load_fail(p->load, line, "the alignment is %" PRIu32 " where a power of two is needed", alignment);
+    return alignment;
+}
+
+/* The address of a variable as an initial value: "name", "name+4", "generic(name)+4". */
+static uint64_t parse_initial_address(parser *p) {
+    bool generic = accept(p, "generic");
+    if (generic) emu_expect(p, "(");
+    token name = emu_expect_name(p, "a variable");
+    int index = emu_lookup_symbol(p, &name);
+    const symbol *which = index >= 0 ? &p->module->symbols[index] : NULL;
+    if (!which || (which->space != SPACE_GLOBAL && which->space != SPACE_CONST))
+        emu_load_fail(p->load, name.line, "'%.*s' is no variable whose address an initial value can be",
+                      shown_length(&name), name.begin);
+    if (generic) emu_expect(p, ")");
+    uint64_t value = emu_symbol_address(which);
+    if (generic && which->space == SPACE_CONST) value += CONST_WINDOW;
+    for (bool minus; (minus = is_mark(now(p), '-')) || is_mark(now(p), '+');) {
+        next(p);
+        uint64_t distance = emu_expect_integer(p);
+        value += minus ? 0 - distance : distance;
+    }
+    return value;
+}
+
+/* One number of an initialiser. "0xff00(name)" is what the mask leaves of an address, at the bottom of the element. */
+static uint64_t parse_initial_value(parser *p, const type_info *type) {
+    bool negative = accept(p, "-");
+    if (!negative && now(p)->kind == TOKEN_NAME) return parse_initial_address(p);
+    const token number = *now(p);
+    if (number.kind != TOKEN_INTEGER && number.kind != TOKEN_FLOAT32 && number.kind != TOKEN_FLOAT64)
+        emu_unexpected(p, "a number or a variable");
+    next(p);
+    if (!negative && number.kind == TOKEN_INTEGER && number.value && accept(p, "(")) {
+        uint64_t address = parse_initial_address(p);
+        emu_expect(p, ")");
+        return (address & number.value) >> __builtin_ctzll(number.value);
+    }
+    if (number.kind == TOKEN_FLOAT32) return number.value ^ (negative ? 0x80000000u : 0);
+    if (number.kind == TOKEN_FLOAT64) {
+        double value;
+        memcpy(&value, &number.value, sizeof value);
+        float narrow = (float)(negative ? -value : value);
+        uint32_t bits;
+        memcpy(&bits, &narrow, sizeof bits);
+        return type->bits == 32 ? bits : number.value ^ (negative ? 1ull << 63 : 0);
+    }
+    return negative ? 0 - number.value : number.value;
+}
+
 /* Initial bytes of a variable: numbers and floats of its type, nested braces flattened. */
 static void parse_initialiser(parser *p, const type_info *type, uint8_t *out, uint64_t bytes) {
     uint64_t at = 0;
@@ -193,13 +262,7 @@ static void parse_initialiser(parser *p, const type_info *type, uint8_t *out, ui
     uint32_t size = type->bits / 8;
     do {
         while (accept(p, "{")) depth++;
-        bool negative = accept(p, "-");
-        uint64_t value = now(p)->value;
-        if (now(p)->kind != TOKEN_INTEGER && now(p)->kind != TOKEN_FLOAT32 && now(p)->kind != TOKEN_FLOAT64) {
-            emu_unexpected(p, "a number (addresses as initial values are not supported)");
-        }
-        if (negative) value = 0 - value;
-        next(p);
+        uint64_t value = parse_initial_value(p, type);
         if (at + size > bytes) emu_load_fail(p->load, now(p)->line, "more initial values than the variable holds");
         if (out) memcpy(out + at, &value, size > 8 ? 8 : size);
         at += size;
@@ -220,7 +283,13 @@ static uint32_t place_variable(parser *p, uint32_t *used, uint32_t alignment, ui
 void emu_parse_variable(parser *p, state_space space, bool external) {
     uint32_t alignment = 0;
     if (accept(p, ".attribute")) emu_load_fail(p->load, now(p)->line, "variable attributes are not supported");
-    if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+    if (accept(p, ".align")) alignment = emu_expect_alignment(p);
+    if (accept(p, ".texref") || accept(p, ".surfref") || accept(p, ".samplerref")) {
+        /* of no use but to instructions on textures, which are refused where they stand */
+        while (now(p)->kind != TOKEN_END && !token_is(now(p), ";")) next(p);
+        emu_expect(p, ";");
+        return;
+    }
     const type_info *type = emu_expect_type(p);
     if (type->bits < 8) emu_load_fail(p->load, now(p)->line, "a variable cannot be of type .pred");
     uint32_t element = type->bits / 8;
@@ -260,7 +329,9 @@ void emu_parse_variable(parser *p, state_space space, bool external) {
             p->variable_capacity = larger;
         }
     }
-    emu_add_symbol(p, &name, space, offset, bytes);
+    uint32_t index = emu_add_symbol(p, &name, space, offset, bytes);
+    module->symbols[index].type = type->name;
+    p->declarations[p->declaration_count - 1].external = external;
     if (accept(p, "=")) {
         if (space != SPACE_GLOBAL && space != SPACE_CONST)
             emu_load_fail(p->load, name.line, "only .global and .const variables have initial values");

@@ -46,7 +46,7 @@ static const struct {
     const char *opcode, *words;
 } name_words[] = {
     {"bar", "cta|warp|sync|arrive|red"},
-    {"barrier", "cta|sync|arrive|red"},
+    {"barrier", "cta|arrive|red"},
     {"cp", "async|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},
@@ -148,10 +148,37 @@ void emu_index_forms(loader *load) {
     }
 }
 
+/* The opcode as it was written. */
+static const char *whole_opcode(const opcode *in, char *out, size_t bytes) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < in->piece_count && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%.40s", i ? "." : "", in->pieces[i]);
+    return out;
+}
+
+void emu_check_opcode(loader *load, const opcode *in, int line) {
+    static const struct {
+        const char *opcode, *subject;
+    } refused[] = {
+        {"tex", "textures"},  {"tld4", "textures"}, {"txq", "textures"},   {"istypep", "textures"},
+        {"suld", "surfaces"}, {"sust", "surfaces"}, {"sured", "surfaces"}, {"suq", "surfaces"},
+    };
+    const char *name = in->pieces[0];
+    char whole[128];
+    for (unsigned at = load->first_form[hash_opcode(name)]; at; at = load->next_form[at - 1])
+        if (!strcmp(form_table[at - 1].row.opcode, name)) return;
+    whole_opcode(in, whole, sizeof whole);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strcmp(refused[i].opcode, name))
+            emu_load_fail(load, line, "%s are not supported: '%s'", refused[i].subject, whole);
+    emu_load_fail(load, line, "opcode '%.40s' of '%s' is not supported", name, whole);
+}
+
 const form *emu_find_form(loader *load, const statement *where, form_match *match) {
     const opcode *in = where->opcode;
     int best = 0;
-    char whole[128] = "";
+    char whole[128];
     for (unsigned at = load->first_form[hash_opcode(in->pieces[0])]; at; at = load->next_form[at - 1]) {
         size_t i = at - 1;
         int reached;
@@ -163,11 +190,7 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
         }
         if (reached > best) best = reached;
     }
-    for (int i = 0; i < in->piece_count; i++) {
-        size_t used = strlen(whole);
-        snprintf(whole + used, sizeof whole - used, "%s%.40s", i ? "." : "", in->pieces[i]);
-    }
-    if (!best) emu_load_fail(load, where->line, "opcode '%.40s' of '%s' is not supported", in->pieces[0], whole);
+    whole_opcode(in, whole, sizeof whole);
     if (best >= in->piece_count)
         emu_load_fail(load, where->line, "'%s' is not supported: a modifier is missing", whole);
     emu_load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best],

@@ -12,6 +12,8 @@ typedef struct form {
 
 /* Rows by opcode, for emu_find_form(). */
 void emu_index_forms(loader *load);
+/* Leaves by emu_load_fail() where no form has the opcode, so that operands of unknown ones need not be read. */
+void emu_check_opcode(loader *load, const opcode *in, int line);
 /* The form of an instruction; leaves by emu_load_fail() with a reason when there is none. */
 const form *emu_find_form(loader *load, const statement *in, form_match *match);
 

@@ -32,10 +32,33 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
         snprintf(error->text, sizeof error->text, "out of memory");
         return NULL;
     }
+    static _Atomic uint64_t modules;
+    load->module.serial = ++modules;
     load->error = error;
     if (read_module(load, ptx, bytes)) return &load->module;
     emu_loader_free(load);
     return NULL;
+}
+
+const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes) {
+    pthread_mutex_lock(&module->load->lock); /* another thread may decode a body that has variables */
+    const uint8_t *initial = module->variables;
+    *bytes = module->variable_bytes;
+    pthread_mutex_unlock(&module->load->lock);
+    return initial;
+}
+
+bool emu_variable_at(const emu_module *module, size_t index, emu_variable *variable) {
+    bool found = false;
+    pthread_mutex_lock(&module->load->lock);
+    for (size_t i = 0; i < module->symbol_count && !found; i++) {
+        const symbol *each = &module->symbols[i];
+        if (each->space != SPACE_GLOBAL && each->space != SPACE_CONST) continue;
+        found = !index--;
+        *variable = (emu_variable){each->name, each->type, BUFFER_START + each->offset, each->bytes};
+    }
+    pthread_mutex_unlock(&module->load->lock);
+    return found;
 }
 
 static bool read_entry(loader *load, entry *code) {

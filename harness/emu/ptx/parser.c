@@ -7,6 +7,7 @@
 
 #include "declarations.h"
 #include "decode.h"
+#include "forms.h"
 #include "locations.h"
 #include "operands.h"
 
@@ -65,6 +66,7 @@ static opcode *intern_opcode(parser *p, const token *head) {
         piece = strchr(piece, '.');
         if (piece) *piece++ = 0;
     }
+    emu_check_opcode(p->load, added, head->line);
     added->text = head->begin;
     added->length = head->length;
     added->next = *chain;
@@ -196,17 +198,17 @@ static void parse_entry_params(parser *p) {
             if (count == MAX_PARAMS) emu_load_fail(p->load, now(p)->line, "more than %d parameters", MAX_PARAMS);
             emu_expect(p, ".param");
             uint32_t alignment = 0;
-            if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+            if (accept(p, ".align")) alignment = emu_expect_alignment(p);
             const type_info *type = emu_expect_type(p);
             if (type->bits < 8) emu_load_fail(p->load, now(p)->line, "a parameter cannot be of type .pred");
             if (accept(p, ".ptr")) {
                 while (now(p)->kind == TOKEN_DIRECTIVE) {
                     bool align = token_is(now(p), ".align");
                     next(p);
-                    if (align) emu_expect_integer(p);
+                    if (align) emu_expect_alignment(p);
                 }
             }
-            if (accept(p, ".align")) alignment = emu_expect_small(p, 1 << 16, "the alignment");
+            if (accept(p, ".align")) alignment = emu_expect_alignment(p);
             token name = emu_expect_name(p, "a parameter name");
             uint32_t bytes = type->bits / 8;
             if (!alignment) alignment = bytes;
@@ -265,6 +267,11 @@ static void parse_tuning(parser *p) {
 static void parse_entry(parser *p) {
     emu_module *module = p->module;
     token name = emu_expect_name(p, "the name of the entry");
+    for (size_t i = 0; i < module->entry_count; i++) {
+        const char *known = module->entries[i].info.name;
+        if (strlen(known) == name.length && !memcmp(known, name.begin, name.length))
+            emu_load_fail(p->load, name.line, "entry '%.*s' is defined twice", shown_length(&name), name.begin);
+    }
     module->entries =
         load_grow(p->load, module->entries, module->entry_count, &p->entry_capacity, sizeof *module->entries);
     p->code = &module->entries[module->entry_count++];
@@ -273,7 +280,9 @@ static void parse_entry(parser *p) {
                        .body = emu_load_alloc(p->load, sizeof *p->code->body)};
     *p->code->body = (entry_body){
         .first_param = module->symbol_count, .visible = visible, .module_shared_bytes = p->module_shared_bytes};
+    p->scope_marks[p->scope_depth++] = visible; /* parameters may hide what the module declares */
     parse_entry_params(p);
+    p->scope_depth--;
     parse_tuning(p);
     emu_undeclare(p, visible);
     if (!token_is(now(p), "{")) emu_unexpected(p, "'{'");

@@ -100,6 +100,7 @@ typedef struct symbol {
     bool entry_param;
     uint32_t offset; /* in its space, of the module or of the entry */
     uint64_t bytes;
+    const char *type; /* of an element; NULL for a parameter */
 } symbol;
 
 /* ---- instructions ---- */
@@ -260,12 +261,15 @@ struct emu_module {
     struct loader *load;
     entry *entries;
     size_t entry_count;
+    uint64_t serial; /* no other module has it */
     symbol *symbols;
     size_t symbol_count;
     uint8_t *variables; /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
 };
 
+/* The initial bytes of the variables that were declared so far. */
+const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes);
 emu_place emu_place_of(const entry *code, uint32_t instruction_index);
 /* Whether both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b);

@@ -32,6 +32,7 @@ typedef struct declaration {
     declared what;
     uint32_t index, count; /* of a symbol; how many registers there are */
     uint8_t bits;          /* of a register */
+    bool external;         /* a definition may follow */
     const char *prefix;    /* a copy of the name of registers */
     uint16_t *registers;   /* in the entry, by number in the range; 0 for those that have not occurred */
     uint32_t bucket;

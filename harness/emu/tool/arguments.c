@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_EXCESS = 1 << 20 /* a file that is too big by less than that is read to say its size */ };
+
 typedef enum number_kind { UNSIGNED, SIGNED, FLOATING } number_kind;
 
 struct number_type {
@@ -129,7 +131,7 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
     uint64_t stream = (uint64_t)(list->buffer_count + 1);
     if (how[0] == '@') {
         size_t size = 0;
-        char *data = emu_read_file(how + 1, &size, error);
+        char *data = emu_read_file(how + 1, bytes + MAX_EXCESS, &size, error);
         bool fits = data && size == bytes;
         if (data && !fits) {
             emu_fail(error, "argument %s: %s has %zu bytes, but %" PRIu64 " x %s takes %zu", buffer->label, how + 1,
@@ -198,7 +200,7 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
 static bool pack_bytes(packed *to, const char *spec, const char *label, emu_error *error) {
     size_t size = 0;
     if (spec[0] != '@') return emu_fail(error, "argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
-    char *data = emu_read_file(spec + 1, &size, error);
+    char *data = emu_read_file(spec + 1, MAX_ARGUMENT_BYTES, &size, error);
     bool done = data && append(to, data, size, 1, label, error);
     free(data);
     return done;
@@ -272,16 +274,106 @@ bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const 
     return true;
 }
 
-const argument_buffer *emu_arguments_find(const argument_list *list, const char *label) {
+/* ---- variables ---- */
+
+/* The variable of a name, whole or in a part that fits one only. */
+static bool find_variable(const emu_module *module, const char *name, size_t length, emu_variable *found) {
+    emu_variable each;
+    int fitting = 0;
+    for (size_t i = 0; emu_variable_at(module, i, &each); i++) {
+        if (strlen(each.name) == length && !memcmp(each.name, name, length)) {
+            *found = each;
+            return true;
+        }
+        if (!memmem(each.name, strlen(each.name), name, length)) continue;
+        *found = each;
+        fitting++;
+    }
+    return fitting == 1;
+}
+
+/* How elements of a PTX type are printed. */
+static const number_type *type_of_ptx(const char *type) {
+    char name[8];
+    snprintf(name, sizeof name, "%s", type);
+    if (*name == 's') *name = 'i';
+    if (*name == 'b' && name[1] != 'f') *name = 'u';
+    const number_type *known = find_type(name, strlen(name));
+    return known ? known : find_type("u8", 2);
+}
+
+/* The place of a variable in the list of buffers. */
+static argument_buffer *add_variable(argument_list *list, const emu_variable *variable, const number_type *type) {
+    argument_buffer *at = NULL;
+    for (int i = 0; i < list->buffer_count; i++)
+        if (list->buffers[i].address == variable->address) at = &list->buffers[i];
+    if (!at && list->buffer_count < MAX_ARGUMENT_BUFFERS) at = &list->buffers[list->buffer_count++];
+    if (!at) return NULL;
+    *at = (argument_buffer){.type = type,
+                            .address = variable->address,
+                            .count = variable->bytes / (uint64_t)type->bytes,
+                            .bytes = variable->bytes};
+    snprintf(at->label, sizeof at->label, "%s", variable->name);
+    return at;
+}
+
+/* TYPE:COUNT:FILL of a variable: as many elements as it has. */
+static bool fill_variable(argument_list *list, const emu_variable *variable, const number_type *type, const char *count,
+                          emu_error *error) {
+    const char *how = strchr(count, ':');
+    const argument_buffer *made = add_variable(list, variable, type);
+    char number[32];
+    uint64_t wanted;
+    snprintf(number, sizeof number, "%.*s", (int)(how - count < 31 ? how - count : 31), count);
+    if (!made) return emu_fail(error, "--data %s: at most %d buffers", variable->name, MAX_ARGUMENT_BUFFERS);
+    if (!emu_parse_unsigned(number, UINT64_MAX, &wanted) || wanted != made->count ||
+        variable->bytes % (uint64_t)type->bytes)
+        return emu_fail(error, "--data %s: '%s' x %s, but the variable has %" PRIu64 " bytes", variable->name, number,
+                        type->name, variable->bytes);
+    unsigned char *bytes = emu_host_bytes(list->device, variable->address);
+    memset(bytes, 0, (size_t)variable->bytes);
+    return fill_buffer(list, made, how + 1, bytes, error);
+}
+
+bool emu_arguments_set(argument_list *list, const emu_module *module, const char *text, emu_error *error) {
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text) return emu_fail(error, "--data %s: should be NAME=SPEC", text);
+    emu_variable variable;
+    if (!find_variable(module, text, (size_t)(equals - text), &variable))
+        return emu_fail(error, "--data %s: %.*s is no variable, or a part of several; --list shows them", text,
+                        (int)(equals - text), text);
+    const char *spec = equals + 1, *colon = strchr(spec, ':');
+    const number_type *type = find_type(spec, colon ? (size_t)(colon - spec) : 0);
+    if (type && strchr(colon + 1, ':')) return fill_variable(list, &variable, type, colon + 1, error);
+    packed value = {.alignment = 1};
+    char label[64];
+    snprintf(label, sizeof label, "%.60s", variable.name);
+    if (!pack(list, &value, spec, label, error)) return false;
+    if (value.size != variable.bytes)
+        return emu_fail(error, "--data %s: '%s' has %zu bytes, but the variable has %" PRIu64, variable.name, spec,
+                        value.size, variable.bytes);
+    memcpy(emu_host_bytes(list->device, variable.address), value.bytes, value.size);
+    if (type && !add_variable(list, &variable, type))
+        return emu_fail(error, "--data %s: at most %d buffers", variable.name, MAX_ARGUMENT_BUFFERS);
+    return true;
+}
+
+const argument_buffer *emu_arguments_find(argument_list *list, const emu_module *module, const char *label) {
     for (int i = 0; i < list->buffer_count; i++)
         if (strcmp(list->buffers[i].label, label) == 0) return &list->buffers[i];
-    return NULL;
+    emu_variable variable;
+    if (!find_variable(module, label, strlen(label), &variable)) return NULL;
+    for (int i = 0; i < list->buffer_count; i++)
+        if (list->buffers[i].address == variable.address) return &list->buffers[i];
+    return add_variable(list, &variable, type_of_ptx(variable.type));
 }
 
 void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count) {
     const unsigned char *bytes = emu_host_bytes(list->device, buffer->address);
     count = count < buffer->count ? count : buffer->count;
-    fprintf(to, "argument %s: %" PRIu64 " x %s\n", buffer->label, buffer->count, buffer->type->name);
+    bool argument = buffer->label[0] >= '0' && buffer->label[0] <= '9';
+    fprintf(to, "%s %s: %" PRIu64 " x %s\n", argument ? "argument" : "variable", buffer->label, buffer->count,
+            buffer->type->name);
     for (uint64_t i = 0; i < count; i++) {
         if (i % 8 == 0) fprintf(to, "%8" PRIu64 ":", i);
         print_number(to, buffer->type, bytes + i * (uint64_t)buffer->type->bytes);

@@ -17,9 +17,11 @@ enum { MAX_ARGUMENT_BUFFERS = 256, MAX_ARGUMENT_BYTES = 4352 };
 
 typedef struct number_type number_type;
 
-/* A buffer made for an argument. */
+enum { LABEL_BYTES = 256 };
+
+/* A buffer made for an argument, or a variable of the module. */
 typedef struct argument_buffer {
-    char label[32]; /* "3", or "3.1" for the second member of a struct */
+    char label[LABEL_BYTES]; /* "3", "3.1" for the second member of a struct, or the name of a variable */
     const number_type *type;
     uint64_t address, count, bytes;
 } argument_buffer;
@@ -35,8 +37,12 @@ typedef struct argument_list {
 /* Fills the parameter block of an entry: param_bytes bytes, at most MAX_ARGUMENT_BYTES. */
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
                         unsigned char *block, emu_error *error);
-/* The buffer of an argument or member; NULL where it has none. */
-const argument_buffer *emu_arguments_find(const argument_list *list, const char *label);
+/* Gives a variable of the module its value: "NAME=f32:2", "NAME=f32:64:ramp" and whatever else an argument may be. NAME
+ * may be a part that fits one variable only. The module's variables must be on the device. */
+bool emu_arguments_set(argument_list *list, const emu_module *module, const char *text, emu_error *error);
+/* The buffer of an argument or member, or the variable; NULL where there is none. The name of a variable may be a part
+ * that fits one only; it is added to the list. */
+const argument_buffer *emu_arguments_find(argument_list *list, const emu_module *module, const char *label);
 /* The first elements of a buffer, eight in a line. */
 void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count);
 

@@ -15,12 +15,13 @@ bool emu_fail(emu_error *error, const char *format, ...) {
     return false;
 }
 
-char *emu_read_file(const char *path, size_t *bytes, emu_error *error) {
+/* What a device or a growing file gives is read up to the limit, whatever its size is said to be. */
+char *emu_read_file(const char *path, size_t limit, size_t *bytes, emu_error *error) {
     FILE *file = fopen(path, "rb");
     char *text = NULL;
     size_t size = 0, room = 0;
     bool right = file != NULL;
-    while (right && !feof(file)) {
+    while (right && size <= limit && !feof(file)) {
         if (room - size < 2) {
             room = room ? room * 2 : 64 * 1024;
             char *larger = realloc(text, room);
@@ -30,11 +31,14 @@ char *emu_read_file(const char *path, size_t *bytes, emu_error *error) {
         size += right ? fread(text + size, 1, room - size - 1, file) : 0;
         right = right && !ferror(file);
     }
-    if (right) {
+    if (right && size <= limit) {
         text[size] = 0;
         *bytes = size;
     } else {
-        emu_fail(error, "cannot read %s: %s", path, strerror(errno));
+        if (right)
+            emu_fail(error, "%s has more than %zu bytes: that is too much to read", path, limit);
+        else
+            emu_fail(error, "cannot read %s: %s", path, strerror(errno));
         free(text);
         text = NULL;
     }

@@ -18,8 +18,8 @@ extern "C" {
 
 /* Fill the error, which is about no line; false, so that a caller can return it on. */
 __attribute__((format(printf, 2, 3))) bool emu_fail(emu_error *error, const char *format, ...);
-/* The bytes of a file, owned, with a zero byte after them. */
-char *emu_read_file(const char *path, size_t *bytes, emu_error *error);
+/* The bytes of a file, owned, with a zero byte after them. A file of more than `limit` is refused. */
+char *emu_read_file(const char *path, size_t limit, size_t *bytes, emu_error *error);
 bool emu_write_file(const char *path, const void *bytes, size_t size, emu_error *error);
 
 #ifdef __cplusplus

@@ -15,21 +15,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 64, MAX_REQUESTS = 64, PRINT_DEFAULT = 64 };
+enum { MAX_ARGS = 64, MAX_REQUESTS = 64, PRINT_DEFAULT = 64, MAX_PTX_BYTES = 1 << 28 };
 
 /* --dump and --print: an argument's buffer, and what to do with it. */
 typedef struct request {
-    char label[32];   /* "3", or "3.1" for the second member of a struct */
-    const char *file; /* NULL for --print */
-    uint64_t count;   /* elements to print */
+    char label[LABEL_BYTES]; /* "3", "3.1" for the second member of a struct, or a variable */
+    const char *file;        /* NULL for --print */
+    uint64_t count;          /* elements to print */
 } request;
 
 typedef struct options {
     const char *file, *entry, *counters_csv;
     const char *ptx_file;          /* the same, or what was made of a CUDA file */
     const char *const *nvcc_flags; /* those after "--", NULL where there is none */
-    const char *args[MAX_ARGS];
-    int arg_count;
+    const char *args[MAX_ARGS], *data[MAX_ARGS];
+    int arg_count, data_count;
     request requests[MAX_REQUESTS];
     int request_count;
     uint32_t grid[3], block[3];
@@ -72,12 +72,19 @@ static bool set_arg(options *options, const char *text, emu_error *error) {
     return true;
 }
 
+static bool set_data(options *options, const char *text, emu_error *error) {
+    if (options->data_count == MAX_ARGS) return emu_fail(error, "--data %s: at most %d variables", text, MAX_ARGS);
+    options->data[options->data_count++] = text;
+    return true;
+}
+
 static bool add_request(options *options, const char *name, const char *text, const char *split, emu_error *error) {
     if (options->request_count == MAX_REQUESTS)
         return emu_fail(error, "%s %s: at most %d requests", name, text, MAX_REQUESTS);
     request *request = &options->requests[options->request_count++];
     size_t length = split ? (size_t)(split - text) : strlen(text);
-    snprintf(request->label, sizeof request->label, "%.*s", (int)(length < 31 ? length : 31), text);
+    snprintf(request->label, sizeof request->label, "%.*s", (int)(length < LABEL_BYTES - 1 ? length : LABEL_BYTES - 1),
+             text);
     request->count = PRINT_DEFAULT;
     return true;
 }
@@ -85,7 +92,8 @@ static bool add_request(options *options, const char *name, const char *text, co
 static bool set_dump(options *options, const char *text, emu_error *error) {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || equals[1] == 0)
-        return emu_fail(error, "--dump %s: should be N=FILE, with N the number of the argument from 0", text);
+        return emu_fail(error, "--dump %s: should be N=FILE, with N the number of the argument from 0, or a variable",
+                        text);
     bool added = add_request(options, "--dump", text, equals, error);
     if (added) options->requests[options->request_count - 1].file = equals + 1;
     return added;
@@ -139,9 +147,10 @@ static const option option_table[] = {
     {"--block", "X[,Y[,Z]]", CALL, 0, 0, set_block, "threads of a CTA (32)"},
     {"--smem", "BYTES", NUMBER, AT(smem), UINT32_MAX, NULL, "dynamic shared memory (0)"},
     {"--arg", "SPEC", CALL, 0, 0, set_arg, "next argument, see below"},
-    {"--dump", "N=FILE", CALL, 0, 0, set_dump, "write the buffer of argument N to a file afterwards"},
+    {"--data", "NAME=SPEC", CALL, 0, 0, set_data, "value of a __device__ or __constant__ variable, see below"},
+    {"--dump", "N=FILE", CALL, 0, 0, set_dump, "write the buffer of argument N, or variable N, to a file afterwards"},
     {"--print", "N[:COUNT]", CALL, 0, 0, set_print,
-     "show the first elements (64) of the buffer of argument N afterwards"},
+     "show the first elements (64) of the buffer of argument N, or of variable N, afterwards"},
     {"--list", NULL, FLAG, AT(list), 0, NULL, "list the entries and their parameters; run nothing"},
     {"--counters", NULL, FLAG, AT(counters), 0, NULL, "show what was executed, by source line, region and group"},
     {"--counters-csv", "FILE", TEXT, AT(counters_csv), 0, NULL, "write the counters of every PTX instruction"},
@@ -178,6 +187,10 @@ static void print_help(void) {
          "  bytes:@FILE              the bytes of a file, for a struct parameter\n"
          "  struct:[SPEC,SPEC,...]   a struct of such members, each at its natural alignment; member M of\n"
          "                           argument N is N.M in --dump and --print\n"
+         "\nVariables, by their name in the PTX or a part that fits one only; those that are not set have their "
+         "initial\n"
+         "values. SPEC is that of an argument, or TYPE:COUNT:FILL:\n"
+         "  --data scale=f32:2 --data table=f32:64:ramp --data table=f32:64:@FILE\n"
          "\nExit status: 0 nothing found, 1 findings, 2 bad usage, PTX that is refused or a result\n"
          "that cannot be written, 3 fault (deadlock, step limit, trap, assert).");
 }
@@ -269,6 +282,9 @@ static bool print_entries(const options *options, const emu_module *module, emu_
                    entry->param_sizes[p], entry->param_offsets[p]);
         }
     }
+    emu_variable variable;
+    for (size_t i = 0; emu_variable_at(module, i, &variable); i++)
+        printf("variable %s: %" PRIu64 " bytes of .%s\n", variable.name, variable.bytes, variable.type);
     return !refused || emu_fail(error, "%s: %d of %d entries are refused", options->ptx_file, refused, count);
 }
 
@@ -302,10 +318,10 @@ static bool flush_stdout(emu_error *error) {
 }
 
 /* Prints or writes what was asked for. */
-static bool answer(const options *options, const argument_list *list, emu_error *error) {
+static bool answer(const options *options, argument_list *list, const emu_module *module, emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
-        const argument_buffer *buffer = emu_arguments_find(list, request->label);
+        const argument_buffer *buffer = emu_arguments_find(list, module, request->label);
         if (!request->file) {
             emu_arguments_print(stdout, list, buffer, request->count);
         } else if (!emu_write_file(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes,
@@ -325,13 +341,17 @@ static bool answer(const options *options, const argument_list *list, emu_error 
 }
 
 /* Every --dump and --print must name an argument with a buffer: said before the launch, not after it. */
-static bool check_requests(const options *options, const argument_list *list, emu_error *error) {
+static bool check_requests(const options *options, argument_list *list, const emu_module *module, emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
-        if (!emu_arguments_find(list, request->label)) {
+        if (!emu_arguments_find(list, module, request->label)) {
+            const char *what = request->file ? "--dump" : "--print";
+            if (request->label[0] < '0' || request->label[0] > '9')
+                return emu_fail(error, "%s %s: no variable, or a part of several; --list shows them", what,
+                                request->label);
             return emu_fail(error,
-                            "%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0",
-                            request->file ? "--dump" : "--print", request->label, request->label);
+                            "%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0", what,
+                            request->label, request->label);
         }
     }
     return true;
@@ -353,10 +373,14 @@ static emu_status run(const options *options, const emu_module *module, argument
                  sizeof params);
         return EMU_REFUSED;
     }
-    if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params, error) ||
-        !check_requests(options, list, error)) {
+    if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params, error)) return EMU_REFUSED;
+    if (!emu_reset_variables(list->device, module)) {
+        emu_fail(error, "no memory for the variables");
         return EMU_REFUSED;
     }
+    for (int i = 0; i < options->data_count; i++)
+        if (!emu_arguments_set(list, module, options->data[i], error)) return EMU_REFUSED;
+    if (!check_requests(options, list, module, error)) return EMU_REFUSED;
     emu_launch launch = {.entry = index,
                          .dynamic_shared = (uint32_t)options->smem,
                          .params = params,
@@ -377,7 +401,7 @@ static emu_status run(const options *options, const emu_module *module, argument
         emu_fail(error, "--trace: no such instruction ran");
         return EMU_REFUSED;
     }
-    bool answered = answer(options, list, error);
+    bool answered = answer(options, list, module, error);
     emu_print_findings(stderr, list->device);
     return answered ? status : EMU_REFUSED;
 }
@@ -411,7 +435,7 @@ static emu_status load_and_run(options *options, emu_error *error) {
     char path[4096];
     options->ptx_file = options->file;
     if (is_cuda(options->file) && !compile(options, path, sizeof path, error)) return EMU_REFUSED;
-    char *text = emu_read_file(options->ptx_file, &bytes, error);
+    char *text = emu_read_file(options->ptx_file, MAX_PTX_BYTES, &bytes, error);
     if (!text) return EMU_REFUSED;
     emu_status status = EMU_REFUSED;
     emu_module *module = emu_load(text, bytes, &reason);

@@ -1,0 +1,244 @@
+"""What modules declare: names given twice, alignments, textures, refused entries beside others, variables, limits."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.emulation import HEADER, entry, ptxrun
+
+FINE = "mov.u32 %r1, 0;"
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    (tmp_path / "k.ptx").write_text(text)
+    done = ptxrun(tmp_path / "k.ptx", "--entry", "test")
+    assert done.returncode == 2
+    return done.stderr.strip()
+
+
+def of_body(body: str, directives: str = "") -> str:
+    return entry(".reg .b32 %r<3>;\n.reg .pred %p;\n" + body, directives=directives)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (of_body("again:\nagain:\n" + FINE), "label 'again' is defined twice: line 9 has it too"),
+        (of_body(FINE) + entry(FINE).removeprefix(HEADER), "entry 'test' is defined twice"),
+        (of_body(FINE, ".global .b32 x;\n.global .f32 x;"), "'x' is declared twice in one scope"),
+        (of_body(".reg .b32 %a;\n.reg .b32 %a;"), "'%a' is declared twice in one scope"),
+        (of_body(".reg .b32 %a<2>;\n.reg .b64 %a<3>;"), "'%a' is declared twice in one scope"),
+        (of_body(".shared .b32 s;\n.local .b32 s;"), "'s' is declared twice in one scope"),
+        (of_body(FINE, ".global .align 0 .b32 x;"), "the alignment is 0 where a power of two is needed"),
+        (of_body(FINE, ".const .align 3 .b32 x;"), "the alignment is 3 where a power of two is needed"),
+        (of_body(".local .align 12 .b32 x;"), "the alignment is 12 where a power of two is needed"),
+        (of_body(FINE, ".global .u64 x = {y};"), "'y' is no variable whose address an initial value can be"),
+        (of_body("tex.2d.v4.f32.f32 {%r1, %r1, %r1, %r1}, [%d1, {%f1, %f2}];"),
+         "textures are not supported: 'tex.2d.v4.f32.f32'"),
+        (of_body("sust.b.1d.b32.trap [%d1, {%r1}], {%r1};"), "surfaces are not supported: 'sust.b.1d.b32.trap'"),
+        (of_body("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1}, p, q, 1;"),
+         "opcode 'wgmma' of 'wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16' is not supported"),
+        (of_body("ld.relaxed.global.u32 %r1, [x];", ".global .b32 x;"),
+         "a scope is missing: .cta, .cluster, .gpu or .sys"),
+        (of_body("ld.gpu.global.u32 %r1, [x];", ".global .b32 x;"), "a scope without an order"),
+        (of_body("mov.u64 %r1, %clock;"), "%clock has 32 bits where 64 are needed"),
+        (of_body("discard.global.L2 [x], 64;", ".global .align 128 .b8 x[128];"), "the size is 128 bytes"),
+    ],
+)  # fmt: skip
+def test_refused_as_by_ptxas(text: str, message: str, tmp_path: Path) -> None:
+    assert message in refusal(tmp_path, text)
+
+
+def test_names_may_be_given_again_in_another_scope(tmp_path: Path) -> None:
+    body = "again:\n{ .reg .b32 %r1;\nagain:\nmov.u32 %r1, 1; }\n.shared .b32 other;\n"
+    text = of_body(body, ".extern .global .b32 x;\n.global .b32 x;\n.global .b32 other;")
+    (tmp_path / "k.ptx").write_text(text.replace("test()", "test(.param .u32 other)"))
+    done = ptxrun(tmp_path / "k.ptx", "--arg", "u32:1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_refused_entry_leaves_the_others(tmp_path: Path) -> None:
+    """--list names it with the reason, and the others run."""
+    bad = ".reg .b32 %r<2>;\nsuq.width.b32 %r1, [s];"
+    text = entry("", name="first") + entry(bad, name="bad").removeprefix(HEADER)
+    text += entry("", ".param .f32 x", name="last").removeprefix(HEADER)
+    (tmp_path / "k.ptx").write_text(text.replace(".address_size 64\n", ".address_size 64\n.global .surfref s;\n", 1))
+    done = ptxrun(tmp_path / "k.ptx", "--list")
+    assert done.returncode == 2 and done.stderr.endswith("k.ptx: 1 of 3 entries are refused\n")
+    line = text.splitlines().index("suq.width.b32 %r1, [s];") + 2
+    assert done.stdout.splitlines() == [
+        "first",
+        "  1 PTX instructions, 0 bytes of static shared memory",
+        "bad",
+        f"  refused: {tmp_path}/k.ptx:{line}: surfaces are not supported: 'suq.width.b32'",
+        "last",
+        "  1 PTX instructions, 0 bytes of static shared memory",
+        "  parameter 0: f32, 4 bytes at 0",
+    ]
+    assert ptxrun(tmp_path / "k.ptx", "--entry", "last", "--arg", "f32:1").returncode == 0
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+VARIABLES = """
+.const .align 4 .f32 factors[4] = {1.0, -2.0, 0f40400000};
+.global .align 4 .s32 counter = -7;
+.global .align 8 .u64 place = {generic(factors)+4};
+.global .align 1 .b8 low[2] = {0xff(counter), 0xff00(counter)};
+.global .align 8 .f64 unset;
+"""
+READS = """
+.reg .b32 %r<4>;
+.reg .f32 %f<4>;
+.reg .b64 %d<4>;
+ld.param.u64 %d1, [out];
+ld.global.u64 %d2, [place];
+ld.f32 %f1, [%d2];
+ld.const.f32 %f2, [factors+8];
+add.f32 %f1, %f1, %f2;
+st.global.f32 [%d1], %f1;
+atom.global.add.s32 %r1, [counter], 1;
+ld.global.u8 %r2, [low];
+mov.u64 %d3, counter;
+cvt.u32.u64 %r3, %d3;
+and.b32 %r3, %r3, 255;
+sub.s32 %r2, %r2, %r3;
+add.s32 %r1, %r1, %r2;
+st.global.s32 [%d1+4], %r1;
+"""
+
+
+def run_variables(tmp_path: Path, *options: object) -> tuple[str, np.ndarray]:  # type: ignore[type-arg]
+    (tmp_path / "k.ptx").write_text(entry(READS, ".param .u64 out", directives=VARIABLES))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u8:8", "--dump", f"0={tmp_path / 'out'}", *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, np.fromfile(tmp_path / "out", np.int32)
+
+
+def test_variables_have_their_initial_values(tmp_path: Path) -> None:
+    shown, out = run_variables(tmp_path, "--print", "counter", "--print", "factors:2", "--print", "unset")
+    assert (out[:1].view(np.float32)[0], out[1]) == (1.0, -7)
+    assert shown == (
+        "variable counter: 1 x i32\n       0: -6\n"
+        "variable factors: 4 x f32\n       0: 1 -2\n   and 2 more; --print factors:COUNT shows more, "
+        "--dump factors=FILE writes all\nvariable unset: 1 x f64\n       0: 0\n"
+    )
+
+
+def test_variables_are_set_by_name(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(np.array([0, 10, 20, 0], np.float32).tobytes())
+    _, out = run_variables(tmp_path, "--data", f"factors=f32:4:@{tmp_path / 'f'}", "--data", "count=i32:41")
+    assert (out[:1].view(np.float32)[0], out[1]) == (30.0, 41)
+    _, out = run_variables(tmp_path, "--data", "factors=f32:4:ramp", "--data", "place=buf:f32:1:poison",
+                           "--dump", f"counter={tmp_path / 'counter'}")  # fmt: skip
+    assert np.isnan(out[:1].view(np.float32)[0])
+    assert np.fromfile(tmp_path / "counter", np.int32) == [-6]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--data", "nothing=f32:1"), "--data nothing=f32:1: nothing is no variable, or a part of several"),
+        (("--data", "t=f32:1"), "t is no variable, or a part of several"),
+        (("--data", "factors=f32:1"), "'f32:1' has 4 bytes, but the variable has 16"),
+        (("--data", "factors=f32:3:ramp"), "'3' x f32, but the variable has 16 bytes"),
+        (("--data", "factors=f32:4:zigzag"), "'zigzag' is no way to fill a buffer"),
+        (("--data", "counter"), "should be NAME=SPEC"),
+        (("--data", "counter=i32:x"), "'x' is no value of type i32"),
+        (("--print", "nothing"), "--print nothing: no variable, or a part of several"),
+    ],
+)
+def test_what_is_wrong_with_a_variable_is_said(option: tuple[str, str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(entry(READS, ".param .u64 out", directives=VARIABLES))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u8:8", *option)
+    assert done.returncode == 2 and message in done.stderr
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_endless_file_is_refused() -> None:
+    done = ptxrun("/dev/zero")
+    assert done.returncode == 2
+    assert done.stderr == "ptxrun: /dev/zero has more than 268435456 bytes: that is too much to read\n"
+
+
+def test_an_endless_argument_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(entry("", ".param .u64 a"))
+    for spec in ("buf:u8:8:@/dev/zero", "bytes:@/dev/zero"):
+        done = ptxrun(tmp_path / "k.ptx", "--arg", spec)
+        assert done.returncode == 2 and "/dev/zero has more than" in done.stderr
+
+
+def seconds(tmp_path: Path, lines: list[str]) -> float:
+    (tmp_path / "k.ptx").write_text(of_body("\n".join(lines)))
+    begin = time.monotonic()
+    done = ptxrun(tmp_path / "k.ptx", "--list")
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "@%p bra L{i};\nadd.u32 %r1, %r1, 1;\nL{i}:",  # one after the other
+        "L{i}:\nadd.u32 %r1, %r1, 1;\n@%p bra L{i};",  # loops
+        "@%p bra out;\nadd.u32 %r1, %r1, 1;",  # early returns
+    ],
+)
+def test_branches_take_linear_time(lines: str, tmp_path: Path) -> None:
+    """With 40,000 branches: quadratic, they took above 15 s."""
+    body = [lines.format(i=i) for i in range(40000)]
+    assert seconds(tmp_path, [*body, "out:"]) < 5
+
+
+def test_loops_are_those_of_the_graph(tmp_path: Path) -> None:
+    """Random graphs: the loop of each instruction, against dominators found by taking blocks out one by one."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        count = rng.randint(3, 9)
+        targets = [rng.randrange(count) if rng.random() < 0.7 else None for _ in range(count)]
+        lines = [f"B{i}:\nadd.u32 %r1, %r1, {i};" + (f"\n@%p bra B{to};" if to is not None else "")
+                 for i, to in enumerate(targets)]  # fmt: skip
+        (tmp_path / "k.ptx").write_text(of_body("setp.ne.u32 %p, 0, 0;\n" + "\n".join(lines)))
+        done = ptxrun(tmp_path / "k.ptx", "--checks", "off", "--counters-csv", tmp_path / "k.csv")
+        assert done.returncode == 0, done.stderr
+        text = (tmp_path / "k.csv").read_text()
+        got = {int(i): region for region, i in re.findall(r",,0,([^,]*),integer,.*add.u32 %r1, %r1, (\d+);", text)}
+        next_of = [[i + 1] + ([] if to is None else [to]) for i, to in enumerate(targets)]
+        assert {i: found.startswith("loop") for i, found in got.items()} == {
+            i: bool(innermost(next_of, i)) for i in range(count)
+        }, seed
+        for i in range(count):
+            for j in range(i):
+                assert (got[i] == got[j]) == (innermost(next_of, i) == innermost(next_of, j)) or not (
+                    innermost(next_of, i) or innermost(next_of, j)
+                ), seed
+
+
+def reached(next_of: list[list[int]], start: int, without: int) -> set[int]:
+    seen, left = set(), [start] if start != without else []
+    while left:
+        at = left.pop()
+        if at in seen or at >= len(next_of):
+            continue
+        seen.add(at)
+        left += [to for to in next_of[at] if to != without]
+    return seen
+
+
+def innermost(next_of: list[list[int]], block: int) -> frozenset[int]:
+    """The smallest natural loop with the block; empty where there is none."""
+    loops: dict[int, set[int]] = {}
+    for latch, following in enumerate(next_of):
+        for header in following:
+            if header < len(next_of) and (header == latch or latch not in reached(next_of, 0, header)):
+                body = {i for i in range(len(next_of)) if latch in reached(next_of, i, header)} | {header, latch}
+                loops.setdefault(header, set()).update(body)
+    holding = [body for body in loops.values() if block in body]
+    return frozenset(min(holding, key=len, default=set()))
