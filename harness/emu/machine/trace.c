@@ -98,7 +98,7 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
     const emu_trace *t = &m->launch->trace;
     if (t->cta >= 0 && (uint64_t)t->cta != m->cta_index) return false;
     if (t->warp >= 0 && t->warp != w->index) return false;
-    if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES) return false;
+    if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES && o->kind != OP_ROUNDED) return false;
     if (!t->line_first && !t->line_last) return true;
     emu_place place = emu_place_of(m->code, o->instruction);
     for (const emu_frame *f = place.frame; f; f = f->caller) {

@@ -372,7 +372,7 @@ static void mark_spinning_loops(flow *f) {
 /* Registers become slots; messages know them by name. */
 static void give_slots(const entry *code, op *o, uint16_t names[MAX_OPERANDS]) {
     memcpy(names, o->r, sizeof o->r);
-    if (o->kind == OP_LANES || o->kind == OP_LANES_4)
+    if (o->kind == OP_LANES || o->kind == OP_LANES_4 || o->kind == OP_ROUNDED)
         o->bytes = (uint8_t)(4 << emu_slot_class(&code->registers[o->r[0]]));
     for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.emulation import ROOT, Batch
+from support.emulation import ROOT, Batch, entry, ptxrun
 from support.forms import missing, read_forms
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -97,3 +97,26 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
         path.write_text(build(make).text()[0])
         done = subprocess.run([ptxas, "-O0", "-arch=sm_90", "-o", "/dev/null", path], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+ROUNDED = """.reg .f32 %f<4>;
+.reg .b32 %r<2>;
+.reg .b64 %rd<3>;
+.reg .pred %p;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd2, %r1, 4;
+add.s64 %rd1, %rd1, %rd2;
+cvt.rn.f32.u32 %f1, %r1;
+mov.f32 %f2, 0f437C0000;
+setp.ge.u32 %p, %r1, 2;
+@%p bra LEFT_OUT;
+fma.rm.f32 %f1, %f1, %f2, %f2;
+LEFT_OUT:
+st.global.f32 [%rd1], %f1;"""
+
+
+def test_a_rounded_instruction_leaves_other_lanes_alone(tmp_path: Path) -> None:
+    (tmp_path / "rounded.ptx").write_text(entry(ROUNDED, ".param .u64 out"))
+    done = ptxrun(tmp_path / "rounded.ptx", "--block", 4, "--arg", "out:f32:4", "--print", 0)
+    assert done.returncode == 0 and done.stdout.splitlines()[1].split() == ["0:", "252", "504", "2", "3"]
