@@ -153,6 +153,23 @@ static bool is_ignored(const machine *m, emu_class class_, uint32_t other) {
     return emu_is_ignored(m->ignored, class_, &here, &there);
 }
 
+/* The functions that the lanes are in, from the inside out, and where each was called. */
+static void append_calls(const machine *m, const warp *w, char *out, size_t bytes) {
+    enum { MAX_SHOWN = 6 };
+    size_t used = strlen(out);
+    int frame = w ? w->frame : -1;
+    for (int shown = 0; frame >= 0 && shown < MAX_SHOWN; shown++) {
+        const call_frame *each = &w->frames[frame];
+        const emu_place place = emu_place_of(m->code, each->instruction);
+        used = append(out, bytes, used, "\n%s function '%.80s', called at ", shown ? "in" : "This is in",
+                      m->code->routines[each->routine].name);
+        if (place.own) used = append(out, bytes, used, "%.120s:%d, ", place.own->file, place.own->line);
+        used = append(out, bytes, used, "PTX line %d", place.ptx_line);
+        frame = each->caller;
+    }
+    if (frame >= 0) append(out, bytes, used, "\nand %d more calls", w->frames[frame].depth);
+}
+
 static finding_record *find_record(machine *m, emu_class class_, uint32_t other) {
     const finding_record wanted = {.class_ = class_, .here = m->here, .other = other};
     for (size_t i = 0; i < m->finding_count; i++) {
@@ -195,11 +212,12 @@ void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int
         record->other_warp = other_thread / LANES;
         record->other_lane = other_thread % LANES;
     }
-    char sentences[1200];
+    char sentences[2400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(sentences, sizeof sentences, format, arguments);
     va_end(arguments);
+    append_calls(m, w, sentences, sizeof sentences);
     record->message = compose(m, record, sentences);
     m->faulted |= m->launch->first_finding_only;
     if (!record->message) m->out_of_memory = m->faulted = true;

@@ -1,6 +1,6 @@
 /* launch.c - launches: CTAs over host threads, or in turns on one where they tell each other. */
 #include "launch.h"
-#include "checks.h"
+#include "calls.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PATHS = 80, MAX_LOCAL_BYTES = 512 << 10 };
+enum { MAX_LOCAL_BYTES = 512 << 10 };
 
 /* ---- machines ---- */
 
@@ -20,6 +20,7 @@ static void machine_free(machine *m) {
         free(w->predicates);
         free(w->written);
         free(w->stack);
+        emu_free_calls(w);
         free(w->copies);
         free(w->arrives);
     }
@@ -64,6 +65,7 @@ static bool machine_create(machine *m) {
         w->predicates = zeroed((code->predicate_count + 1) * sizeof *w->predicates);
         w->written = zeroed((code->tracked_count + 1) * sizeof *w->written);
         w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
+        w->stack_capacity = MAX_PATHS;
         complete = w->file && w->predicates && w->written && w->stack;
     }
     return complete && (!m->checks || emu_shadow_create(m));
@@ -149,6 +151,9 @@ static void start_warp(machine *m, uint32_t index) {
     w->pc = 0;
     w->join = -1;
     w->depth = 0;
+    w->frame = -1;
+    memset(w->frame_base, 0, sizeof w->frame_base);
+    emu_leave_calls(w, ALL_LANES);
     w->split = w->forced = w->held = false;
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;

@@ -25,7 +25,23 @@ typedef struct path {
     uint32_t mask;
     path_state state;
     uint32_t turns, wanted; /* see warp */
+    int32_t frame;
 } path;
+
+/* One call of a function, by the lanes of a path. */
+typedef struct call_frame {
+    int32_t caller; /* frame, -1 in the entry */
+    int32_t return_pc;
+    int depth, routine;
+    const call_site *site;
+    uint32_t instruction;
+    bool apart;           /* the warp was split since: the place behind the call is not on the stack */
+    uint32_t lanes;       /* that have not returned; 0: the frame is free */
+    uint32_t base[LANES]; /* where the frame of the caller begins in the thread's local memory */
+    uint32_t *saved;      /* registers that the function had where it was called before, else NULL */
+} call_frame;
+
+enum { MAX_PATHS = 80 }; /* of the calls within calls each */
 
 typedef enum warp_state {
     WARP_READY,
@@ -61,13 +77,17 @@ typedef struct warp {
     int32_t pc, join;
     uint32_t active, exited, present; /* lanes; present: those the block has */
     path *stack;
-    int depth;
-    bool split;      /* the stack is a list of paths, each of which may run */
-    bool forced;     /* the path at work waits in vain: its next op runs with the lanes that are there */
-    bool held;       /* the last op did not run, as its lanes wait for others */
-    uint32_t spins;  /* turns of loops that may wait for other lanes, since lanes parted last */
-    uint32_t turns;  /* that the path at work had since the warp was split */
-    uint32_t wanted; /* lanes that it has waited for since it came to an instruction with a member mask */
+    int depth, stack_capacity;
+    call_frame *frames;
+    int frame_count, frame_capacity;
+    int32_t frame;              /* of the path at work, -1 in the entry */
+    uint32_t frame_base[LANES]; /* where it begins in the thread's local memory */
+    bool split;                 /* the stack is a list of paths, each of which may run */
+    bool forced;                /* the path at work waits in vain: its next op runs with the lanes that are there */
+    bool held;                  /* the last op did not run, as its lanes wait for others */
+    uint32_t spins;             /* turns of loops that may wait for other lanes, since lanes parted last */
+    uint32_t turns;             /* that the path at work had since the warp was split */
+    uint32_t wanted;            /* lanes that it has waited for since it came to an instruction with a member mask */
     int index;
     warp_state state;
     uint32_t barrier_id;

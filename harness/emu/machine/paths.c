@@ -22,7 +22,8 @@ enum {
 
 /* Every lane is in the topmost entry of the stack that names it; those that reached the mark of their branch are in
  * that of the group. */
-static void split_warp(warp *w) {
+void emu_split_warp(warp *w) {
+    for (int i = 0; i < w->frame_count; i++) w->frames[i].apart = true;
     uint32_t taken = w->active | w->exited;
     int kept = w->depth;
     for (int i = w->depth - 1; i >= 0; i--) {
@@ -48,6 +49,7 @@ static void add_path(warp *w, int32_t pc, uint32_t mask, path_state state) {
                                   .mask = mask,
                                   .state = state,
                                   .turns = w->turns,
+                                  .frame = w->frame,
                                   .wanted = state == PATH_WAITS ? w->wanted : 0};
 }
 
@@ -60,7 +62,7 @@ static void merge_paths(const machine *m, warp *w) {
         if (!each.mask) continue;
         while (m->code->ops[each.pc].kind == OP_JOIN) each.pc++;
         int same = 0;
-        while (same < kept && w->stack[same].pc != each.pc) same++;
+        while (same < kept && (w->stack[same].pc != each.pc || w->stack[same].frame != each.frame)) same++;
         if (same == kept) {
             w->stack[kept++] = each;
             continue;
@@ -76,6 +78,12 @@ static void merge_paths(const machine *m, warp *w) {
 
 /* ---- when every path waits ---- */
 
+static uint32_t lanes_that_name(const uint32_t *members, uint32_t named, uint32_t mask) {
+    uint32_t lanes = 0;
+    for (int i = 0; i < LANES; i++) lanes |= (uint32_t)(members[i] == named) << i;
+    return lanes & mask;
+}
+
 /* The lanes of a path pass the instruction at which they wait. */
 static void pass(machine *m, path *each) {
     op_counts *counts = &m->counts[m->code->ops[each->pc].instruction];
@@ -86,43 +94,91 @@ static void pass(machine *m, path *each) {
     each->state = PATH_RUNS;
 }
 
-/* bar.warp.sync: lanes may wait at different instructions, as long as they name the same lanes. */
-static bool release_warp_barriers(machine *m, warp *w) {
+/* The instructions with a member mask: the operand that holds it, and what runs them. */
+static sync_function *member_op(const op *o, int *source) {
+    switch ((op_kind)o->kind) {
+    case OP_WARP_BARRIER:
+        *source = 0;
+        return emu_exec_warp_barrier;
+    case OP_VOTE:
+        *source = o->dests;
+        return emu_exec_vote;
+    case OP_REDUX:
+        *source = 2;
+        return emu_exec_redux;
+    case OP_MATCH:
+        *source = 2;
+        return emu_exec_match;
+    case OP_SHUFFLE:
+        *source = 4;
+        return emu_exec_shuffle;
+    default:
+        return NULL;
+    }
+}
+
+/* The waiting lanes of all paths that could take part in an op and name these lanes. Calls of a function may have come
+ * to it apart; and bar.warp.sync may be several instructions. */
+static uint32_t lanes_that_wait(const machine *m, const warp *w, const op *o, uint32_t named) {
+    uint32_t lanes = 0;
+    for (int k = 0; k < w->depth; k++) {
+        const op *other = &m->code->ops[w->stack[k].pc];
+        int source;
+        if (other != o && !(o->kind == OP_WARP_BARRIER && other->kind == OP_WARP_BARRIER)) continue;
+        if (member_op(other, &source))
+            lanes |= lanes_that_name(slot32(w, other->r[source]), named, w->stack[k].mask);
+        else if (other->kind == OP_MMA || other->kind == OP_LDMATRIX)
+            lanes |= w->stack[k].mask;
+    }
+    return lanes;
+}
+
+static void pass_lanes(machine *m, warp *w, uint32_t lanes) {
+    for (int k = w->depth - 1; k >= 0; k--) {
+        path *each = &w->stack[k];
+        if (!(each->mask & lanes)) continue;
+        if (each->mask & ~lanes) { /* the others stay */
+            w->stack[w->depth] = *each;
+            w->stack[w->depth++].mask &= ~lanes;
+            each->mask &= lanes;
+        }
+        pass(m, each);
+    }
+}
+
+/* Paths that cannot become one, but whose lanes are complete together. */
+static bool release_together(machine *m, warp *w) {
     for (int i = 0; i < w->depth; i++) {
         const op *o = &m->code->ops[w->stack[i].pc];
-        if (o->kind != OP_WARP_BARRIER) continue;
-        uint32_t named = slot32(w, o->r[0])[first_lane(w->stack[i].mask)], here = 0;
-        for (int k = 0; k < w->depth; k++) {
-            const op *other = &m->code->ops[w->stack[k].pc];
-            if (other->kind != OP_WARP_BARRIER) continue;
-            for (uint32_t rest = w->stack[k].mask; rest; rest &= rest - 1)
-                here |= (uint32_t)(slot32(w, other->r[0])[first_lane(rest)] == named) << first_lane(rest);
-        }
-        if (named & live_lanes(w) & ~here) continue;
-        for (int k = w->depth - 1; k >= 0; k--) {
-            path *each = &w->stack[k];
-            if (!(each->mask & here)) continue;
-            if (each->mask & ~here) { /* the others stay */
-                w->stack[w->depth] = *each;
-                w->stack[w->depth++].mask &= ~here;
-                each->mask &= here;
-            }
-            pass(m, each);
-        }
-        if (m->checks) emu_clock_warp_sync(m, w, here);
+        int source = 0;
+        sync_function *run = member_op(o, &source);
+        const bool matrix = o->kind == OP_MMA || o->kind == OP_LDMATRIX;
+        if (!run && !matrix) continue;
+        uint32_t named = run ? slot32(w, o->r[source])[first_lane(w->stack[i].mask)] : ALL_LANES;
+        uint32_t here = lanes_that_wait(m, w, o, named);
+        if ((run ? named & live_lanes(w) : ALL_LANES) & ~here) continue;
+        m->here = o->instruction;
+        if (run)
+            run(m, w, o, here);
+        else if (o->kind == OP_MMA)
+            emu_exec_mma(w, o, here);
+        else
+            emu_exec_ldmatrix(m, w, o, here);
+        pass_lanes(m, w, here);
         return true;
     }
     return false;
 }
 
-/* barrier.sync without .aligned: lanes may come to it at different instructions. */
+/* barrier.sync without .aligned: lanes may come to it at different instructions. Those with .aligned must be one, but
+ * calls of a function may have come to it apart. */
 static bool release_barrier_apart(machine *m, warp *w) {
     const op *first = &m->code->ops[w->stack[0].pc];
     uint32_t id = slot32(w, first->r[0])[first_lane(w->stack[0].mask)];
     for (int i = 0; i < w->depth; i++) {
         const op *o = &m->code->ops[w->stack[i].pc];
-        if (o->kind != OP_BARRIER || !o->vector || o->detail != BARRIER_SYNC || o->sources != first->sources)
-            return false;
+        if (o->kind != OP_BARRIER || o->detail != BARRIER_SYNC || o->sources != first->sources) return false;
+        if (o != first && !o->vector) return false;
         for (uint32_t rest = w->stack[i].mask; rest; rest &= rest - 1) {
             if (slot32(w, o->r[0])[first_lane(rest)] != id) return false;
         }
@@ -135,10 +191,15 @@ static bool release_barrier_apart(machine *m, warp *w) {
 
 /* ---- choice ---- */
 
-/* Lanes that are behind go first, so that they catch up. */
-static bool goes_first(const path *a, const path *b) {
+static int calls_within(const warp *w, const path *each) {
+    return each->frame < 0 ? 0 : w->frames[each->frame].depth;
+}
+
+/* Lanes in functions go first, then those that are behind, so that they catch up. */
+static bool goes_first(const warp *w, const path *a, const path *b) {
     uint32_t had = a->turns / TURNS, other = b->turns / TURNS;
-    return had != other ? had < other : a->pc < b->pc;
+    int depth = calls_within(w, a), other_depth = calls_within(w, b);
+    return had != other ? had < other : depth != other_depth ? depth > other_depth : a->pc < b->pc;
 }
 
 /* Of those in this state the one to run, -1 for none; with a seed now and then any. */
@@ -147,7 +208,7 @@ static int choose_path(machine *m, const warp *w, path_state state) {
     for (int i = 0; i < w->depth; i++) {
         if (w->stack[i].state != state) continue;
         candidates[count++] = i;
-        if (best < 0 || goes_first(&w->stack[i], &w->stack[best])) best = i;
+        if (best < 0 || goes_first(w, &w->stack[i], &w->stack[best])) best = i;
     }
     if (!m->launch->schedule || count < 2) return best;
     m->random = m->random * 6364136223846793005u + 1442695040888963407u;
@@ -174,6 +235,7 @@ static void run_path(warp *w, int index) {
     w->stack[index] = w->stack[--w->depth];
     w->pc = chosen.pc;
     w->active = chosen.mask;
+    w->frame = chosen.frame;
     w->turns = chosen.turns + 1;
     w->wanted = chosen.wanted;
     if (w->depth) return;
@@ -198,7 +260,7 @@ void emu_next_path(machine *m, warp *w, path_state state) {
             w->state = WARP_AT_MBARRIER;
             return;
         }
-        if (release_warp_barriers(m, w) || release_barrier_apart(m, w)) {
+        if (release_together(m, w) || release_barrier_apart(m, w)) {
             merge_paths(m, w);
             chosen = choose_path(m, w, PATH_RUNS);
         } else {
@@ -212,7 +274,7 @@ void emu_next_path(machine *m, warp *w, path_state state) {
 void emu_take_turns(machine *m, warp *w) {
     if (!w->split) {
         if (++w->spins < MAX_SPINS) return;
-        split_warp(w);
+        emu_split_warp(w);
     }
     emu_next_path(m, w, PATH_RUNS);
 }
@@ -232,7 +294,7 @@ bool emu_hold_lanes(machine *m, warp *w, const op *o, uint32_t mask) {
     w->forced = false;
     if (forced || !(live_lanes(w) & ~mask)) return false;
     take_back(m, o, mask);
-    if (!w->split) split_warp(w);
+    if (!w->split) emu_split_warp(w);
     uint32_t passing = w->active & ~mask; /* its guard lets them pass */
     if (passing) add_path(w, w->pc, passing, PATH_RUNS);
     w->pc--;
@@ -240,12 +302,6 @@ bool emu_hold_lanes(machine *m, warp *w, const op *o, uint32_t mask) {
     w->held = true;
     emu_next_path(m, w, PATH_WAITS);
     return true;
-}
-
-static uint32_t lanes_that_name(const uint32_t *members, uint32_t named, uint32_t mask) {
-    uint32_t lanes = 0;
-    for (int i = 0; i < LANES; i++) lanes |= (uint32_t)(members[i] == named) << i;
-    return lanes & mask;
 }
 
 /* Whether a group must wait for lanes it names; what is wrong with it is reported. */
@@ -290,7 +346,7 @@ static void run_groups(machine *m, warp *w, const op *o, uint32_t mask, const ui
         bool all = waiting == mask;
         const uint32_t passing = w->active & ~waiting;
         if (all) take_back(m, o, mask);
-        if (!w->split) split_warp(w);
+        if (!w->split) emu_split_warp(w);
         w->wanted = wanted;
         if (passing) add_path(w, w->pc, passing, PATH_RUNS);
         w->pc--;
@@ -321,7 +377,7 @@ void emu_run_members(machine *m, warp *w, const op *o, uint32_t mask, unsigned s
 
 void emu_path_sleeps(machine *m, warp *w) {
     if (!w->depth) return;
-    if (!w->split) split_warp(w);
+    if (!w->split) emu_split_warp(w);
     warp_state state = w->state;
     w->state = WARP_READY;
     emu_next_path(m, w, PATH_SLEEPS);

@@ -15,6 +15,8 @@ static inline uint32_t live_lanes(const warp *w) {
     return w->present & ~w->exited;
 }
 
+/* The stack becomes a list of paths. */
+void emu_split_warp(warp *w);
 /* The path at work goes to the list, as one that waits or one that runs; another is chosen. */
 void emu_next_path(machine *m, warp *w, path_state state);
 /* After a branch whose loop may wait for other lanes: others get a turn where it took too many. */

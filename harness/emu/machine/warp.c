@@ -4,7 +4,7 @@
  * the branch, where the whole group goes on together. The stack entry below the two sides holds that group. Lanes that
  * need each other before they come to the mark split the warp: see paths.c.
  */
-#include "paths.h"
+#include "calls.h"
 
 #include <fenv.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static const uint32_t lane_bit[LANES] = {
 /* ---- divergence ---- */
 
 static void push_path(warp *w, int32_t pc, int32_t join, uint32_t mask) {
-    w->stack[w->depth++] = (path){.pc = pc, .join = join, .mask = mask};
+    w->stack[w->depth++] = (path){.pc = pc, .join = join, .mask = mask, .frame = w->frame};
 }
 
 /* The next path on the stack that still has lanes; without one the warp is done. */
@@ -30,6 +30,7 @@ static void pop_path(warp *w) {
         if (!next.mask) continue;
         w->pc = next.pc;
         w->join = next.join;
+        w->frame = next.frame;
         w->active = next.mask;
         return;
     }
@@ -39,7 +40,7 @@ static void pop_path(warp *w) {
 
 /* In a split warp both sides are paths like the others. */
 static void part_split(machine *m, warp *w, const op *o, uint32_t taken) {
-    w->stack[w->depth++] = (path){.pc = o->target, .join = -1, .mask = taken, .turns = w->turns};
+    w->stack[w->depth++] = (path){.pc = o->target, .join = -1, .mask = taken, .turns = w->turns, .frame = w->frame};
     w->active &= ~taken;
     emu_next_path(m, w, PATH_RUNS);
 }
@@ -73,6 +74,7 @@ static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
 static void leave(machine *m, warp *w, uint32_t mask) {
     w->exited |= mask;
     w->active &= ~mask;
+    if (w->frame_count) emu_leave_calls(w, mask);
     for (int i = 0; w->split && i < w->depth; i++) { /* those that waited for these lanes look again */
         if (w->stack[i].state == PATH_WAITS) w->stack[i].state = PATH_RUNS;
     }
@@ -223,29 +225,6 @@ static void check_guard(machine *m, const warp *w, const op *o) {
     if (missing) report_unwritten(m, w, &m->code->registers[m->code->predicate_names[o->guard]], missing);
 }
 
-/* ---- calls ---- */
-
-static void run_call(machine *m, warp *w, const op *o, uint32_t mask) {
-    for (; mask; mask &= mask - 1) {
-        int lane = first_lane(mask);
-        const uint8_t *own = m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes;
-        uint64_t arguments[4] = {0};
-        for (int i = 0; i < 4; i++)
-            memcpy(&arguments[i], own + o->r[8 + i], o->detail == CALL_ASSERT && i == 2 ? 4 : 8);
-        const char *text = emu_device_string(m, arguments[0]);
-        if (o->detail == CALL_PRINTF) {
-            uint64_t offset = arguments[1] - LOCAL_WINDOW;
-            bool own_memory = offset < m->code->local_bytes;
-            emu_device_printf(m, text, own_memory ? own + offset : NULL,
-                              own_memory ? m->code->local_bytes - (size_t)offset : 0);
-            continue;
-        }
-        emu_report(m, EMU_ASSERT, UINT32_MAX, w, lane, -1, 0, "Assertion '%s' failed, at %s:%u.", text,
-                   emu_device_string(m, arguments[1]), (unsigned)arguments[2]);
-        m->faulted = true;
-    }
-}
-
 /* ---- time ---- */
 
 /* Time is the warp instructions that the CTA has run, so that runs repeat exactly: a clock cycle and a nanosecond each.
@@ -277,7 +256,14 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         m->faulted = true;
         break;
     case OP_CALL:
-        run_call(m, w, o, mask);
+        emu_exec_call(m, w, o, mask);
+        break;
+    case OP_RETURN:
+        emu_exec_return(m, w, mask);
+        if (!w->active) pop_path(w);
+        break;
+    case OP_FRAME:
+        emu_exec_frame(w, o, mask);
         break;
     case OP_ATOMIC:
         emu_exec_atomic(m, w, o, mask);

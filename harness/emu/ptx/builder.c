@@ -93,9 +93,91 @@ uint16_t emu_scratch_register(decoder *dec, int bits) {
     return new_register(dec, (virtual_register){.prefix = "(scratch)", .value = UINT64_MAX, .bits = (uint8_t)bits});
 }
 
+/* ---- functions ---- */
+
+enum { MAX_ROUTINES = 2048 };
+
+int emu_need_routine(decoder *dec, int index) {
+    entry *code = dec->code;
+    const function *wanted = &dec->load->module.functions[index];
+    for (size_t i = 1; i < code->routine_count; i++) {
+        if (code->routines[i].function == index) return (int)i;
+    }
+    if (!wanted->defined) emu_refuse(dec, "function '%.100s' has no body in this text", wanted->name);
+    if (code->routine_count == MAX_ROUTINES)
+        emu_load_fail(dec->load, 0, "entry '%.100s' calls more than %d functions", code->info.name, MAX_ROUTINES - 1);
+    passed *formals = emu_load_alloc(dec->load, (size_t)(wanted->formal_count + 1) * sizeof *formals);
+    for (int i = 0; i < wanted->formal_count; i++)
+        formals[i] = (passed){wanted->formals[i].offset, wanted->formals[i].bytes};
+    code->routines =
+        load_grow(dec->load, code->routines, code->routine_count, &code->routine_capacity, sizeof *code->routines);
+    code->routines[code->routine_count] = (routine){.name = wanted->name,
+                                                    .function = index,
+                                                    .formals = formals,
+                                                    .results = wanted->results,
+                                                    .formal_count = wanted->formal_count};
+    return (int)code->routine_count++;
+}
+
+void emu_address_frame(decoder *dec, op *o, uint32_t offset) {
+    o->space = SPACE_LOCAL;
+    o->immediate = offset;
+    if (dec->frame != NO_REGISTER) o->flags |= FLAG_WIDE_ADDRESS;
+    add_source(o, dec->frame == NO_REGISTER ? emu_constant_register(dec, 0, 32) : (uint16_t)dec->frame);
+}
+
+/* Registers are passed in memory of their own width. */
+static op *access_frame(decoder *dec, op_kind kind, uint16_t reg, const passed *where) {
+    op *o = emu_emit(dec, kind);
+    o->bytes = (uint8_t)where->bytes;
+    o->vector = 1;
+    if (kind == OP_LOAD) add_dest(o, reg);
+    emu_address_frame(dec, o, where->offset);
+    if (kind == OP_STORE) add_source(o, reg);
+    return o;
+}
+
+void emu_store_frame(decoder *dec, uint16_t reg, const passed *where) {
+    access_frame(dec, OP_STORE, reg, where);
+}
+
+void emu_load_frame(decoder *dec, uint16_t reg, const passed *where) {
+    const int bits = dec->code->registers[reg].bits;
+    op *o = access_frame(dec, OP_LOAD, reg, where);
+    o->detail = bits == 64 ? 1 : bits == 16 ? 16 : 0;
+}
+
+void emu_return_from_routine(decoder *dec) {
+    const routine *own = &dec->code->routines[dec->routine];
+    const function *from = &dec->load->module.functions[own->function];
+    for (int i = 0; i < own->results; i++) {
+        if (from->formals[i].in_register) emu_store_frame(dec, dec->formal_registers[i], &own->formals[i]);
+    }
+    emu_emit(dec, OP_RETURN);
+}
+
+/* The address of a variable in the frame of a function. */
+static uint16_t frame_register(decoder *dec, const symbol *which, int64_t offset, int bits) {
+    uint16_t distance = emu_constant_register(dec, which->offset + (uint64_t)offset, 64);
+    uint16_t sum = emu_scratch_register(dec, 64);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_add_64;
+    add_dest(o, sum);
+    add_source(o, (uint16_t)dec->frame);
+    add_source(o, distance);
+    if (bits == 64) return sum;
+    uint16_t low = emu_scratch_register(dec, 32);
+    o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_truncate;
+    add_dest(o, low);
+    add_source(o, sum);
+    return low;
+}
+
 /* ---- symbols ---- */
 
 uint64_t emu_symbol_address(const symbol *which) {
+    if (which->space == SPACE_FUNCTION) return FUNCTION_WINDOW + 16ull * which->offset;
     if (which->space == SPACE_SHARED) return SHARED_BASE + (is_dynamic(which) ? 0 : which->offset);
     if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) return BUFFER_START + which->offset;
     return which->offset;
@@ -110,6 +192,9 @@ void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index) {
 /* The address of a variable as a constant. One in dynamic shared memory is no constant yet: it shares the register of
  * the last one that is alike, and no other. */
 static uint16_t symbol_register(decoder *dec, const symbol *which, int64_t offset, int bits) {
+    if (which->space == SPACE_LOCAL && dec->frame != NO_REGISTER) return frame_register(dec, which, offset, bits);
+    if (which->space == SPACE_FUNCTION)
+        dec->code->routines[emu_need_routine(dec, (int)which->offset)].address_taken = true;
     uint64_t value = emu_symbol_address(which) + (uint64_t)offset;
     if (!is_dynamic(which)) return emu_constant_register(dec, value, bits);
     if (bits == 32) value = (uint32_t)value;

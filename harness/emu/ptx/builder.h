@@ -34,6 +34,10 @@ typedef struct decoder {
     lane_function *lanes; /* of the form, for emu_decode_lanes() */
     bool first;           /* no op of the instruction was emitted yet */
     int carry;            /* the predicate that holds the carry of each lane, or -1 */
+    int routine;          /* whose body this is */
+    int frame;            /* register: where its frame begins in local memory; NO_REGISTER in the entry */
+    bool calls_by_address;
+    uint16_t formal_registers[64]; /* of those of the function that are registers */
     branch *branches;
     awaited *awaiting;
     size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
@@ -79,6 +83,15 @@ uint64_t emu_symbol_address(const symbol *which);
 static inline bool is_dynamic(const symbol *which) {
     return which->space == SPACE_SHARED && which->offset == UINT32_MAX;
 }
+/* The routine of the entry for a function of the module. Refused where that has no body. */
+int emu_need_routine(decoder *dec, int function);
+/* An address in the frame of the routine as the base and the offset of an op. */
+void emu_address_frame(decoder *dec, op *o, uint32_t offset);
+/* A return: results that are registers go to the frame first. */
+void emu_return_from_routine(decoder *dec);
+/* Move a register to the frame or from it. */
+void emu_store_frame(decoder *dec, uint16_t reg, const passed *where);
+void emu_load_frame(decoder *dec, uint16_t reg, const passed *where);
 void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
 bool emu_chose(const form_match *match, const char *modifier);
 

@@ -165,6 +165,15 @@ const type_info *emu_expect_type(parser *p) {
     return type;
 }
 
+int emu_declare_register(parser *p, const char *name, uint32_t length, uint8_t bits) {
+    declaration *d = declare(p, name, length, DECLARED_REGISTER);
+    d->count = 1;
+    d->bits = bits < 16 ? 16 : bits;
+    d->prefix = emu_load_text(p->load, name, length);
+    d->registers = emu_load_alloc(p->load, sizeof *d->registers);
+    return use_register(p, d, 0);
+}
+
 void emu_parse_reg(parser *p) {
     const type_info *type = emu_expect_type(p);
     do {
@@ -209,14 +218,16 @@ uint32_t emu_expect_alignment(parser *p) {
     return alignment;
 }
 
-/* The address of a variable as an initial value: "name", "name+4", "generic(name)+4". */
+/* The address of a function or a variable as an initial value: "name", "name+4", "generic(name)+4". */
 static uint64_t parse_initial_address(parser *p) {
     bool generic = accept(p, "generic");
     if (generic) emu_expect(p, "(");
     token name = emu_expect_name(p, "a variable");
     int index = emu_lookup_symbol(p, &name);
     const symbol *which = index >= 0 ? &p->module->symbols[index] : NULL;
-    if (!which || (which->space != SPACE_GLOBAL && which->space != SPACE_CONST))
+    if (which && which->space == SPACE_FUNCTION)
+        p->module->functions[which->offset].in_data = true;
+    else if (!which || (which->space != SPACE_GLOBAL && which->space != SPACE_CONST))
         emu_load_fail(p->load, name.line, "'%.*s' is no variable whose address an initial value can be",
                       shown_length(&name), name.begin);
     if (generic) emu_expect(p, ")");

@@ -17,6 +17,8 @@ uint32_t emu_align_up(uint32_t value, uint32_t alignment);
 uint32_t emu_expect_alignment(parser *p);
 const type_info *emu_expect_type(parser *p);
 uint32_t emu_add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);
+/* The register of its own name that is a parameter of a function. */
+int emu_declare_register(parser *p, const char *name, uint32_t length, uint8_t bits);
 void emu_parse_reg(parser *p);
 void emu_parse_variable(parser *p, state_space space, bool external);
 

@@ -4,7 +4,12 @@
 
 #include "forms.h"
 
-enum { DYNAMIC_SHARED_ALIGNMENT = 128 };
+enum {
+    DYNAMIC_SHARED_ALIGNMENT = 128,
+    FRAME_ALIGNMENT = 16,
+    RECURSION_BYTES = 16 << 10, /* of a thread, for frames of functions that call themselves */
+    MAX_STACK_BYTES = 512 << 20
+};
 
 /* ---- what is known at the end of the entry only ---- */
 
@@ -113,16 +118,55 @@ decoder *emu_decode_begin(loader *load, entry *code) {
     dec->code = code;
     dec->in = &nothing;
     dec->carry = -1;
+    dec->frame = NO_REGISTER;
     code->granule_bytes = 16;
     emu_scratch_register(dec, 32); /* register 0 stands for none in tables of registers */
+    code->routines =
+        load_grow(load, code->routines, code->routine_count, &code->routine_capacity, sizeof *code->routines);
+    code->routines[code->routine_count++] = (routine){.name = code->info.name, .function = -1};
     return dec;
+}
+
+void emu_decode_routine(decoder *dec, int index) {
+    entry *code = dec->code;
+    routine *own = &code->routines[index];
+    dec->routine = index;
+    dec->carry = -1; /* of the routine's own */
+    own->begin = (uint32_t)code->op_count;
+    own->register_begin = (uint32_t)code->register_count;
+    own->predicate_begin = code->predicate_count;
+    dec->frame = emu_scratch_register(dec, 64);
+}
+
+/* These ops belong to the first instruction, which follows. */
+void emu_decode_entrance(decoder *dec) {
+    static const statement nothing = {.text = "", .guard = NO_REGISTER};
+    const routine *own = &dec->code->routines[dec->routine];
+    const function *from = &dec->load->module.functions[own->function];
+    dec->in = &nothing;
+    dec->first = false;
+    dec->index = (uint32_t)dec->code->instruction_count;
+    add_dest(emu_emit(dec, OP_FRAME), (uint16_t)dec->frame);
+    for (int i = own->results; i < own->formal_count; i++) {
+        if (from->formals[i].in_register) emu_load_frame(dec, dec->formal_registers[i], &own->formals[i]);
+    }
+}
+
+/* A body without instructions gets one for its ops. */
+static void expect_instruction(decoder *dec) {
+    entry *code = dec->code;
+    if (dec->index < code->instruction_count) return;
+    code->instructions = load_grow(dec->load, code->instructions, code->instruction_count, &code->instruction_capacity,
+                                   sizeof *code->instructions);
+    code->instructions[code->instruction_count++] =
+        (instruction){.text = "(an empty body)", .group = "", .location = -1};
 }
 
 void emu_decode_statement(decoder *dec, const statement *in) {
     entry *code = dec->code;
     dec->in = in;
-    dec->first = true;
     dec->index = (uint32_t)code->instruction_count - 1;
+    dec->first = true;
     if (!in->opcode->form) in->opcode->form = emu_find_form(dec->load, in, &in->opcode->match);
     const form *form = in->opcode->form;
     dec->lanes = form->lanes;
@@ -131,13 +175,90 @@ void emu_decode_statement(decoder *dec, const statement *in) {
     if (dec->first) emu_emit(dec, OP_NOTHING); /* such as a mov to nowhere */
 }
 
-void emu_decode_end(decoder *dec) {
+void emu_decode_routine_end(decoder *dec) {
     entry *code = dec->code;
-    const statement end = {.text = "(end of the entry)", .guard = NO_REGISTER};
+    static const statement end = {.text = "(end of the body)", .guard = NO_REGISTER};
     dec->in = &end;
     dec->first = false;
-    emu_emit(dec, OP_EXIT); /* falling off the end returns */
+    if (dec->routine) expect_instruction(dec);
+    if (dec->routine) /* falling off the end returns */
+        emu_return_from_routine(dec);
+    else
+        emu_emit(dec, OP_EXIT);
     place_branches(dec);
+    dec->branch_count = 0;
+    routine *own = &code->routines[dec->routine];
+    own->end = (uint32_t)code->op_count;
+    own->frame_bytes = (code->local_bytes + FRAME_ALIGNMENT - 1) / FRAME_ALIGNMENT * FRAME_ALIGNMENT;
+    own->register_end = (uint32_t)code->register_count;
+    own->predicate_end = code->predicate_count;
+}
+
+/* ---- how deep calls go ---- */
+
+/* Whether a call of one routine may be a call of another. */
+static bool may_call(const call_site *site, const routine *all, int callee) {
+    return site->callee == callee || (site->callee < 0 && all[callee].address_taken);
+}
+
+/* A routine recurses when calls lead from it back to it. */
+static bool reaches_itself(const entry *code, int from, bool *reached, int *stack) {
+    int depth = 0;
+    memset(reached, 0, code->routine_count);
+    stack[depth++] = from;
+    while (depth) {
+        const int caller = stack[--depth];
+        for (size_t i = 0; i < code->call_count; i++) {
+            const call_site *site = &code->calls[i];
+            for (int callee = 1; site->caller == caller && callee < (int)code->routine_count; callee++) {
+                if (reached[callee] || !may_call(site, code->routines, callee)) continue;
+                if (callee == from) return true;
+                reached[callee] = true;
+                stack[depth++] = callee;
+            }
+        }
+    }
+    return false;
+}
+
+/* The bytes of the frames from a routine on, without calls that lead back. known: 1 + those of a routine, or 0. */
+static uint64_t stack_bytes(const entry *code, int index, bool *on_way, uint64_t *known) {
+    uint64_t most = 0;
+    if (known[index]) return known[index] - 1;
+    on_way[index] = true;
+    for (size_t i = 0; i < code->call_count; i++) {
+        const call_site *site = &code->calls[i];
+        for (int callee = 1; site->caller == index && callee < (int)code->routine_count; callee++) {
+            if (on_way[callee] || !may_call(site, code->routines, callee)) continue;
+            uint64_t more = stack_bytes(code, callee, on_way, known);
+            if (more > most) most = more;
+        }
+    }
+    on_way[index] = false;
+    known[index] = most + code->routines[index].frame_bytes + 1;
+    return known[index] - 1;
+}
+
+static void size_stack(decoder *dec) {
+    entry *code = dec->code;
+    bool *marks = emu_load_alloc(dec->load, code->routine_count);
+    uint64_t *known = emu_load_alloc(dec->load, code->routine_count * sizeof *known);
+    int *stack = emu_load_alloc(dec->load, code->routine_count * sizeof *stack);
+    bool recursion = false;
+    for (int i = 1; i < (int)code->routine_count; i++)
+        recursion |= code->routines[i].recurses = reaches_itself(code, i, marks, stack);
+    memset(marks, 0, code->routine_count);
+    uint64_t bytes = stack_bytes(code, 0, marks, known) + (recursion ? RECURSION_BYTES : 0);
+    if (bytes > MAX_STACK_BYTES)
+        emu_load_fail(dec->load, 0,
+                      "the frames of entry '%.100s' and its functions take more than %u bytes of a thread",
+                      code->info.name, MAX_STACK_BYTES);
+    code->local_bytes = (uint32_t)bytes;
+}
+
+void emu_decode_end(decoder *dec) {
+    entry *code = dec->code;
+    if (code->routine_count > 1) size_stack(dec);
     place_dynamic(dec);
     for (size_t i = 0; i < code->op_count; i++) note_shared_use(code, &code->ops[i]);
 }

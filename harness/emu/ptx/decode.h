@@ -2,6 +2,8 @@
  *
  *     decoder *dec = emu_decode_begin(load, code);
  *     emu_decode_statement(dec, &in);                // for each
+ *     emu_decode_routine_end(dec);
+ *     emu_decode_routine(dec, 1);                    // and so on with each function that is called
  *     emu_decode_end(dec);
  */
 #ifndef FL_EMU_DECODE_H
@@ -11,6 +13,11 @@
 
 decoder *emu_decode_begin(loader *load, entry *code);
 void emu_decode_statement(decoder *dec, const statement *in);
+/* The statements of a function follow: it is a routine of the entry already. */
+void emu_decode_routine(decoder *dec, int index);
+/* Once its parameters are declared, ahead of its body. */
+void emu_decode_entrance(decoder *dec);
+void emu_decode_routine_end(decoder *dec);
 /* Labels and dynamic shared memory find their places. */
 void emu_decode_end(decoder *dec);
 

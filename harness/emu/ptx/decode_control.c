@@ -17,7 +17,10 @@ void emu_decode_branch(decoder *dec, const form_match *match) {
 void emu_decode_exit(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_EXIT);
+    if (dec->routine && !strcmp(dec->in->opcode->pieces[0], "ret"))
+        emu_return_from_routine(dec);
+    else
+        emu_emit(dec, OP_EXIT);
 }
 
 void emu_decode_trap(decoder *dec, const form_match *match) {
@@ -31,33 +34,130 @@ void emu_decode_nothing(decoder *dec, const form_match *match) {
     emu_emit(dec, OP_NOTHING);
 }
 
-static bool is_named(const operand *which, const char *name) {
-    return which->length == strlen(name) && !memcmp(which->name, name, which->length);
+/* ---- calls ---- */
+
+static const struct built_in {
+    const char *name;
+    int results, parameters;
+    enum call_target target;
+} built_ins[] = {
+    {"vprintf", 1, 2, CALL_PRINTF}, /* its result is never asked for: it may be left out */
+    {"__assertfail", 0, 5, CALL_ASSERT},
+};
+
+static const struct built_in *find_built_in(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof built_ins / sizeof *built_ins; i++) {
+        if (strlen(built_ins[i].name) == length && !memcmp(built_ins[i].name, name, length)) return &built_ins[i];
+    }
+    return NULL;
 }
 
-/* Parameters of a call are variables of the thread's own memory: their offsets are what the built-in reads. */
+/* What a call names: a list of results, what is called, a list of parameters, and for calls by address a prototype. */
+typedef struct call_operands {
+    const operand *results, *target, *parameters;
+    int result_count, parameter_count;
+} call_operands;
+
+static call_operands split_operands(decoder *dec) {
+    call_operands c = {0};
+    int at = 0;
+    if (operand_at(dec, at)->kind == OPERAND_LIST) {
+        c.results = operand_at(dec, at)->items;
+        c.result_count = operand_at(dec, at++)->count;
+    }
+    c.target = operand_at(dec, at++);
+    if (at < dec->in->operand_count && operand_at(dec, at)->kind == OPERAND_LIST) {
+        c.parameters = operand_at(dec, at)->items;
+        c.parameter_count = operand_at(dec, at++)->count;
+    }
+    const bool by_address = c.target->kind == OPERAND_REGISTER;
+    emu_expect_operands(dec, at, at + by_address);
+    return c;
+}
+
+/* A register or a number is passed in memory too: room for it in the frame of the caller. */
+static passed temporary(decoder *dec, uint32_t bytes) {
+    entry *code = dec->code;
+    passed where = {(code->local_bytes + bytes - 1) / bytes * bytes, bytes};
+    code->local_bytes = where.offset + bytes;
+    return where;
+}
+
+static const symbol *local_variable(const decoder *dec, const operand *each) {
+    const symbol *which = each->kind == OPERAND_SYMBOL ? &dec->load->module.symbols[each->symbol] : NULL;
+    return which && which->space == SPACE_LOCAL && !each->value ? which : NULL;
+}
+
+/* Where a parameter or a result is passed, which is memory of the caller. formal: NULL in a call by address. */
+static passed pass(decoder *dec, const operand *each, const formal *as, bool result) {
+    const symbol *variable = local_variable(dec, each);
+    if (variable) {
+        if (as && variable->bytes != as->bytes)
+            emu_refuse(dec, "'%.60s' has %u bytes where the function takes %u", variable->name,
+                       (unsigned)variable->bytes, as->bytes);
+        return (passed){variable->offset, (uint32_t)variable->bytes};
+    }
+    if (!as || as->bytes * 8 != as->bits || as->bits > 64)
+        emu_refuse(dec, "an argument is not a .param variable of this scope");
+    passed where = temporary(dec, as->bytes);
+    if (!result) emu_store_frame(dec, emu_source(dec, each, as->bits < 16 ? 16 : as->bits, WIDER), &where);
+    return where;
+}
+
+static void decode_built_in(decoder *dec, const call_operands *c, const struct built_in *what, call_site *site) {
+    if (c->parameter_count != what->parameters) emu_refuse(dec, "the call needs %d arguments", what->parameters);
+    if (c->result_count > what->results) emu_refuse(dec, "the call gives %d results", what->results);
+    for (int i = 0; i < c->result_count + c->parameter_count; i++) {
+        const operand *each = i < c->result_count ? &c->results[i] : &c->parameters[i - c->result_count];
+        if (!local_variable(dec, each)) emu_refuse(dec, "an argument is not a .param variable of this scope");
+    }
+    site->callee = -2;
+}
+
 void emu_decode_call(decoder *dec, const form_match *match) {
     (void)match;
-    const operand *name = NULL, *arguments = NULL;
-    for (int i = 0; i < dec->in->operand_count; i++) {
-        const operand *each = operand_at(dec, i);
-        if (each->kind == OPERAND_LABEL) name = each;
-        if (each->kind == OPERAND_LIST && name) arguments = each;
+    entry *code = dec->code;
+    const call_operands c = split_operands(dec);
+    const function *called = NULL;
+    const struct built_in *built_in = NULL;
+    call_site site = {.caller = dec->routine,
+                      .callee = -1,
+                      .results = c.result_count,
+                      .actual_count = c.result_count + c.parameter_count};
+    int address = NO_REGISTER;
+    if (c.target->kind == OPERAND_SYMBOL && dec->load->module.symbols[c.target->symbol].space == SPACE_FUNCTION) {
+        const uint32_t index = dec->load->module.symbols[c.target->symbol].offset;
+        called = &dec->load->module.functions[index];
+        if (!called->defined) built_in = find_built_in(called->name, strlen(called->name));
+        if (!built_in) site.callee = emu_need_routine(dec, (int)index);
+    } else if (c.target->kind == OPERAND_REGISTER) {
+        address = emu_source(dec, c.target, 64, EXACT);
+        dec->calls_by_address = true;
+    } else {
+        if (c.target->kind == OPERAND_LABEL) built_in = find_built_in(c.target->name, c.target->length);
+        if (!built_in) emu_refuse(dec, "a call needs a function that is declared before it, or a register");
     }
-    bool print = name && is_named(name, "vprintf"), assertion = name && is_named(name, "__assertfail");
-    if (!print && !assertion) emu_refuse(dec, "calls are supported to vprintf and __assertfail only");
-    int wanted = print ? 2 : 5;
-    if (!arguments || arguments->count != wanted) emu_refuse(dec, "the call needs %d arguments", wanted);
+    if (built_in) {
+        decode_built_in(dec, &c, built_in, &site);
+    } else if (called && (c.result_count != called->results || site.actual_count != called->formal_count)) {
+        emu_refuse(dec, "%d results and %d arguments where '%.60s' has %d and %d", c.result_count, c.parameter_count,
+                   called->name, called->results, called->formal_count - called->results);
+    }
+    passed *actuals = emu_load_alloc(dec->load, (size_t)(site.actual_count + 1) * sizeof *actuals);
+    for (int i = 0; i < site.actual_count; i++) {
+        const bool result = i < c.result_count;
+        const formal *as = called && !built_in ? &called->formals[i] : NULL;
+        actuals[i] = pass(dec, result ? &c.results[i] : &c.parameters[i - c.result_count], as, result);
+    }
+    site.actuals = actuals;
     op *o = emu_emit(dec, OP_CALL);
-    o->detail = print ? CALL_PRINTF : CALL_ASSERT;
-    for (int i = 0; i < 4; i++) {
-        const operand *each = &arguments->items[i < wanted ? i : wanted - 1];
-        if (each->kind != OPERAND_SYMBOL || dec->load->module.symbols[each->symbol].space != SPACE_LOCAL) {
-            emu_refuse(dec, "an argument is not a .param variable of this scope");
-        }
-        /* offsets of the arguments, as constants that are never read through registers */
-        o->r[8 + i] = (uint16_t)(dec->load->module.symbols[each->symbol].offset);
-        if (dec->load->module.symbols[each->symbol].offset > UINT16_MAX)
-            emu_refuse(dec, "too much local memory before a call");
+    o->detail = (uint8_t)(built_in ? built_in->target : CALL_ROUTINE);
+    o->immediate = (int64_t)code->call_count;
+    if (address != NO_REGISTER) add_source(o, (uint16_t)address);
+    code->calls = load_grow(dec->load, code->calls, code->call_count, &code->call_capacity, sizeof *code->calls);
+    code->calls[code->call_count++] = site;
+    for (int i = 0; i < c.result_count; i++) {
+        if (!local_variable(dec, &c.results[i]) && c.results[i].kind != OPERAND_SINK)
+            emu_load_frame(dec, emu_dest(dec, &c.results[i], called->formals[i].bits), &actuals[i]);
     }
 }

@@ -4,7 +4,7 @@
 
 /* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
 static state_space real_space(decoder *dec, const operand *address, state_space stated) {
-    if (address->symbol < 0) return stated;
+    if (address->symbol < 0) return stated == SPACE_PARAM && dec->frame != NO_REGISTER ? SPACE_LOCAL : stated;
     const symbol *which = &dec->load->module.symbols[address->symbol];
     if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
     bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
@@ -20,6 +20,11 @@ static void add_address(decoder *dec, op *o, const operand *address, state_space
     o->immediate = address->value;
     if (address->symbol >= 0) {
         const symbol *which = &dec->load->module.symbols[address->symbol];
+        if (which->space == SPACE_LOCAL) {
+            emu_address_frame(dec, o, which->offset);
+            o->immediate += address->value;
+            return;
+        }
         o->immediate += (int64_t)emu_symbol_address(which);
         if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
     }

@@ -11,13 +11,14 @@
 #include <string.h>
 
 static bool ends_block(const op *o) {
-    return o->kind == OP_BRANCH || (o->kind == OP_EXIT && o->guard == NO_PREDICATE) || o->kind == OP_TRAP;
+    bool ends = o->kind == OP_EXIT || o->kind == OP_RETURN;
+    return o->kind == OP_BRANCH || (ends && o->guard == NO_PREDICATE) || o->kind == OP_TRAP;
 }
 
 static void find_blocks(flow *f) {
     entry *code = f->code;
     bool *leader = emu_load_alloc(f->load, code->op_count + 1);
-    leader[0] = true;
+    for (size_t r = 0; r < code->routine_count; r++) leader[code->routines[r].begin] = true;
     for (size_t i = 0; i < code->op_count; i++) {
         if (code->ops[i].kind == OP_BRANCH) leader[code->ops[i].target] = true;
         if (ends_block(&code->ops[i])) leader[i + 1] = true;
@@ -275,9 +276,15 @@ static void add_loop_body(flow *f, const graph *g, const tree *t, int l, int *st
 
 /* Natural loops: a back edge goes to a block that dominates where it comes from. */
 static void find_loops(flow *f) {
-    graph g = {.count = f->count, .root = 0};
+    /* more than one routine: behind the blocks a chain of nodes leads to the first block of each */
+    const int routines = f->code->routine_count > 1 ? (int)f->code->routine_count : 0;
+    graph g = {.count = f->count + routines, .root = routines ? f->count : 0};
     g.next = emu_load_alloc(f->load, (size_t)g.count * sizeof *g.next);
     for (int b = 0; b < f->count; b++) memcpy(g.next[b], f->blocks[b].next, sizeof g.next[b]);
+    for (int r = 0; r < routines; r++) {
+        g.next[f->count + r][0] = f->block_of[f->code->routines[r].begin];
+        g.next[f->count + r][1] = r + 1 < routines ? f->count + r + 1 : -1;
+    }
     link_predecessors(f, &g);
     const tree t = number_tree(f, &g, dominators(f, &g, false));
     int *stack = emu_load_alloc(f->load, (size_t)g.count * sizeof(int));
@@ -309,12 +316,19 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Regions: every loop, and the code outside of loops cut at the outermost ones. */
+static const char *routine_region(flow *f, const routine *of) {
+    char name[160];
+    snprintf(name, sizeof name, "function %.140s", of->name);
+    return emu_load_text(f->load, name, strlen(name));
+}
+
+/* Regions: every loop, the code of the entry outside of loops cut at the outermost ones, and that of each function. */
 static void find_regions(flow *f) {
     entry *code = f->code;
-    code->regions = emu_load_alloc(f->load, (size_t)(f->loop_count + 3) * sizeof *code->regions);
+    code->regions = emu_load_alloc(f->load, ((size_t)f->loop_count + 3 + code->routine_count) * sizeof *code->regions);
     int first_loop = f->count, last_loop = -1;
-    for (int b = 0; b < f->count; b++) {
+    const uint32_t entry_end = code->routines[0].end;
+    for (int b = 0; b < f->count && f->blocks[b].begin < entry_end; b++) {
         if (f->blocks[b].loop >= 0 && b < first_loop) first_loop = b;
         if (f->blocks[b].loop >= 0) last_loop = b;
     }
@@ -328,11 +342,23 @@ static void find_regions(flow *f) {
         code->regions[i] = (emu_region){emu_load_text(f->load, name, strlen(name)), f->loops[i].depth};
     }
     code->region_count = (size_t)f->loop_count;
-    const char *names[3] = {f->loop_count ? "before the loops" : "straight code", "between the loops",
+    const char *names[3] = {last_loop >= 0 ? "before the loops" : "straight code", "between the loops",
                             "after the loops"};
-    int index[3] = {-1, -1, -1};
+    int index[3] = {-1, -1, -1}, of_routine = -1;
+    size_t r = 0;
     for (int b = 0; b < f->count; b++) {
         int region = f->blocks[b].loop;
+        while (f->blocks[b].begin >= code->routines[r].end) {
+            r++;
+            of_routine = -1;
+        }
+        if (region < 0 && r > 0) {
+            if (of_routine < 0) {
+                of_routine = (int)code->region_count;
+                code->regions[code->region_count++] = (emu_region){routine_region(f, &code->routines[r]), 0};
+            }
+            region = of_routine;
+        }
         if (region < 0) {
             int part = b < first_loop ? 0 : b > last_loop ? 2 : 1;
             if (index[part] < 0) {
@@ -358,7 +384,7 @@ static void mark_spinning_loops(flow *f) {
     uint32_t *watching = emu_load_alloc(f->load, (code->op_count + 1) * sizeof *watching); /* ops ahead of each */
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        watching[i + 1] = watching[i] + (o->kind == OP_ATOMIC || o->asks);
+        watching[i + 1] = watching[i] + (o->kind == OP_ATOMIC || o->kind == OP_CALL || o->asks);
     }
     for (size_t i = 0; i < code->op_count; i++) {
         op *o = &code->ops[i];
@@ -414,6 +440,11 @@ static void place_joins(flow *f) {
                                    .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
                                    .instruction = code->ops[at + 1].instruction};
         }
+    }
+    for (size_t r = 0; r < code->routine_count; r++) {
+        routine *each = &code->routines[r];
+        each->end = (uint32_t)begin[f->block_of[each->end - 1] + 1];
+        each->begin = (uint32_t)begin[f->block_of[each->begin]];
     }
     code->op_count = count;
 }

@@ -431,7 +431,8 @@ ROW("control", "exit", "", "", emu_decode_exit, "")
 ROW("control", "trap", "", "", emu_decode_trap, "")
 ROW("control", "brkpt", "", "", emu_decode_nothing, "does nothing")
 ROW("control", "nanosleep", "u32", "a", emu_decode_nothing, "does nothing")
-ROW("control", "call", "uni?", "(d), function, (a, ...)", emu_decode_call, "vprintf and __assertfail only")
+ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_call,
+    "functions of the text, also by address; built in are vprintf and __assertfail")
 
 #undef COMPARES
 #undef FLOAT_COMPARES

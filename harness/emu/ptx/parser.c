@@ -8,6 +8,7 @@
 #include "declarations.h"
 #include "decode.h"
 #include "forms.h"
+#include "functions.h"
 #include "locations.h"
 #include "operands.h"
 
@@ -154,6 +155,10 @@ static void parse_body_directive(parser *p) {
         emu_parse_variable(p, SPACE_GLOBAL, false);
     else if (token_is(&head, ".const"))
         emu_parse_variable(p, SPACE_CONST, false);
+    else if (token_is(&head, ".callprototype"))
+        skip_statement(p); /* what is passed says as much */
+    else if (token_is(&head, ".calltargets"))
+        emu_parse_call_targets(p);
     else
         emu_load_fail(p->load, head.line, "directive '%.*s' is not supported inside a function", shown_length(&head),
                       head.begin);
@@ -302,6 +307,45 @@ static void reserve_instructions(parser *p) {
     code->registers = emu_load_alloc(p->load, code->register_capacity * sizeof *code->registers);
 }
 
+/* The body of a function, as a routine of the entry. */
+static void parse_routine(parser *p, int index) {
+    entry *code = p->code;
+    const function *from = &p->module->functions[code->routines[index].function];
+    emu_undeclare(p, p->module_declarations);
+    code->body = emu_load_alloc(p->load, sizeof *code->body);
+    code->body->visible = from->visible;
+    p->lex = from->text;
+    p->label_capacity = p->scope_capacity = 0;
+    p->declared_registers = 0;
+    p->scope = -1;
+    p->scope_depth = 0;
+    p->current_location = -1;
+    emu_open_scope(p);
+    emu_decode_routine(p->decoder, index);
+    emu_declare_formals(p, from, p->decoder->formal_registers);
+    code->local_bytes = from->formal_bytes;
+    emu_decode_entrance(p->decoder);
+    parse_body(p);
+    emu_decode_routine_end(p->decoder);
+}
+
+/* Functions that are called, and those that may be called by address, until there are no more. */
+static void parse_routines(parser *p) {
+    entry *code = p->code;
+    bool added_data = false;
+    for (int done = 1; done < (int)code->routine_count || (p->decoder->calls_by_address && !added_data);) {
+        if (done < (int)code->routine_count) {
+            parse_routine(p, done++);
+            continue;
+        }
+        added_data = true;
+        for (size_t i = 0; i < p->module->function_count; i++) {
+            if (p->module->functions[i].in_data && p->module->functions[i].defined)
+                code->routines[emu_need_routine(p->decoder, (int)i)].address_taken = true;
+        }
+    }
+}
+
 /* The parser may have been left in the middle of another body, which was refused. */
 void emu_parse_entry_body(loader *load, entry *code) {
     parser *p = load->parser;
@@ -323,21 +367,16 @@ void emu_parse_entry_body(loader *load, entry *code) {
     reserve_instructions(p);
     p->decoder = emu_decode_begin(load, code);
     parse_body(p);
+    emu_decode_routine_end(p->decoder);
+    entry_body *own = code->body;
+    parse_routines(p);
     emu_decode_end(p->decoder);
+    code->body = own;
     emu_link_locations(p);
     code->info.shared_bytes = code->shared_bytes;
     code->variables = p->module->variables;
     code->variable_bytes = p->module->variable_bytes;
     code->info.instructions = (uint32_t)code->instruction_count;
-}
-
-/* ".extern .func (...) vprintf (...);" is known by name at the call; a body is refused. */
-static void parse_function(parser *p) {
-    int line = now(p)->line;
-    while (now(p)->kind != TOKEN_END && !token_is(now(p), ";") && !token_is(now(p), "{")) next(p);
-    if (token_is(now(p), "{"))
-        emu_load_fail(p->load, line, "functions that are not inlined (.func with a body) are not supported");
-    emu_expect(p, ";");
 }
 
 /* Debug sections hold numbers only: the closing brace is looked for without making tokens of them. */
@@ -365,7 +404,7 @@ static void parse_top(parser *p) {
     if (token_is(&head, ".entry"))
         parse_entry(p);
     else if (token_is(&head, ".func"))
-        parse_function(p);
+        emu_parse_function(p);
     else if (token_is(&head, ".global"))
         emu_parse_variable(p, SPACE_GLOBAL, external);
     else if (token_is(&head, ".const"))

@@ -26,7 +26,8 @@ typedef enum state_space {
     SPACE_SHARED,
     SPACE_LOCAL,
     SPACE_CONST,
-    SPACE_PARAM
+    SPACE_PARAM,
+    SPACE_FUNCTION /* of addresses of functions only */
 } state_space;
 
 /* ---- addresses as a program sees them: see memory.c ---- */
@@ -34,6 +35,7 @@ typedef enum state_space {
 #define BUFFER_SHIFT 36
 #define BUFFER_START 0x10000000ull
 /* Generic addresses outside of global memory. */
+#define FUNCTION_WINDOW (1ull << 58)
 #define CONST_WINDOW (1ull << 59)
 #define SHARED_WINDOW (1ull << 60)
 #define LOCAL_WINDOW (1ull << 61)
@@ -98,7 +100,7 @@ typedef struct symbol {
     const char *name;
     state_space space;
     bool entry_param;
-    uint32_t offset; /* in its space, of the module or of the entry */
+    uint32_t offset; /* in its space, of the module, of the entry or of the frame of a function; of a function: index */
     uint64_t bytes;
     const char *type; /* of an element; NULL for a parameter */
 } symbol;
@@ -137,7 +139,9 @@ typedef enum op_kind {
     OP_JOIN,
     OP_EXIT,
     OP_TRAP,
-    OP_CALL,
+    OP_CALL,   /* immediate: index of the call */
+    OP_RETURN, /* from a function */
+    OP_FRAME,  /* r[0] = where the frame of the function begins in local memory */
     OP_LOAD,
     OP_STORE,
     OP_ATOMIC,
@@ -221,7 +225,34 @@ enum atomic_operation {
 /* What an atomic adds or compares; pairs are two in a register. */
 enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
 enum branch_detail { BRANCH_MAY_SPIN = 1 /* back to where a loop begins that may wait for other threads */ };
-enum call_target { CALL_PRINTF, CALL_ASSERT };
+enum call_target { CALL_ROUTINE, CALL_PRINTF, CALL_ASSERT };
+
+/* ---- functions ---- */
+
+/* A parameter or a result, in the frame of the caller or of the function. */
+typedef struct passed {
+    uint32_t offset, bytes;
+} passed;
+
+/* Code with a frame of its own: the entry, which is number 0, and each function that it may call. */
+typedef struct routine {
+    const char *name;
+    int function;          /* of the module; -1 for the entry */
+    uint32_t begin, end;   /* ops */
+    uint32_t frame_bytes;  /* in local memory: parameters, results and variables */
+    const passed *formals; /* results, then parameters */
+    int results, formal_count;
+    bool recurses;                                                         /* it may be called while it runs */
+    bool address_taken;                                                    /* it may be called by address */
+    uint32_t register_begin, register_end, predicate_begin, predicate_end; /* its own */
+    uint32_t slot_begin, slot_end;
+} routine;
+
+typedef struct call_site {
+    int caller, callee;    /* routines; callee -1: whose address the op reads, -2: none */
+    const passed *actuals; /* as the formals of the callee */
+    int results, actual_count;
+} call_site;
 
 /* ---- entries and modules ---- */
 
@@ -238,8 +269,13 @@ typedef struct entry {
     size_t instruction_count, instruction_capacity;
     virtual_register *registers; /* those that occur in an instruction */
     size_t register_count, register_capacity;
-    uint32_t local_bytes;  /* of one thread */
-    uint32_t shared_bytes; /* static, its own and the module's */
+    uint32_t local_bytes; /* of one thread, the frames of functions included; of a routine while it is decoded */
+    routine *routines;
+    size_t routine_count, routine_capacity;
+    call_site *calls;
+    size_t call_count, call_capacity;
+    int16_t *tracked_routines; /* by tracked register: whose it is */
+    uint32_t shared_bytes;     /* static, its own and the module's */
     location *locations;
     size_t location_count;
     const uint8_t *variables; /* initial bytes of .global and .const variables */
@@ -264,6 +300,8 @@ struct emu_module {
     uint64_t serial; /* no other module has it */
     symbol *symbols;
     size_t symbol_count;
+    struct function *functions; /* see statement.h */
+    size_t function_count;
     uint8_t *variables; /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
 };

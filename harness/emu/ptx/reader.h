@@ -74,8 +74,8 @@ typedef struct parser {
     opcode *opcodes[OPCODE_HASH];
     size_t scope_marks[MAX_SCOPE_DEPTH];
     int scope_depth, scope;
-    size_t entry_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity, variable_capacity,
-        place_capacity;
+    size_t entry_capacity, function_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity,
+        variable_capacity, place_capacity;
     uint32_t declared_registers; /* of the entry */
     const char *files[MAX_FILES];
     source_place *places;

@@ -142,7 +142,8 @@ void emu_find_liveness(flow *f) {
 
 /* What may be unset where a block begins. */
 static void find_unset(flow *f) {
-    memset(f->blocks[0].unset_in, 0xff, f->words * sizeof(uint64_t));
+    for (size_t r = 0; r < f->code->routine_count; r++)
+        memset(f->blocks[f->block_of[f->code->routines[r].begin]].unset_in, 0xff, f->words * sizeof(uint64_t));
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = 0; b < f->count; b++) {
@@ -186,6 +187,21 @@ static void mark_tracked_ops(const flow *f, const bool *tracked) {
     }
 }
 
+/* Whose the tracked registers are: a call makes those of the function unwritten. */
+static void name_tracked_routines(flow *f) {
+    entry *code = f->code;
+    code->tracked_routines = emu_load_alloc(f->load, (code->tracked_count + 1) * sizeof *code->tracked_routines);
+    for (size_t r = 1; r < code->routine_count; r++) {
+        const routine *each = &code->routines[r];
+        for (uint32_t v = each->register_begin; v < each->register_end; v++) {
+            if (code->registers[v].tracked >= 0) code->tracked_routines[code->registers[v].tracked] = (int16_t)r;
+        }
+        for (uint32_t p = each->predicate_begin; p < each->predicate_end; p++) {
+            if (code->predicates_tracked[p] >= 0) code->tracked_routines[code->predicates_tracked[p]] = (int16_t)r;
+        }
+    }
+}
+
 void emu_find_tracked(flow *f) {
     entry *code = f->code;
     bool *tracked = emu_load_alloc(f->load, f->variables * sizeof *tracked);
@@ -208,6 +224,7 @@ void emu_find_tracked(flow *f) {
             code->predicates_tracked[v - code->register_count] = (int16_t)index;
     }
     if (any) mark_tracked_ops(f, tracked);
+    name_tracked_routines(f);
 }
 
 /* ---- slots: linear scan over [first write or entry, last read or exit] in program order ---- */
@@ -308,8 +325,16 @@ void emu_assign_slots(flow *f) {
     size_t free_count[3] = {0, 0, 0};
     for (int c = 0; c < 3; c++) free_slots[c] = emu_load_alloc(f->load, (count + 1) * sizeof **free_slots);
     uint32_t position = 0;
+    size_t r = 0;
+    code->routines[0].slot_begin = next_slot;
     for (size_t i = 0; i < count; i++) {
         const interval *each = &all[sorted[i]];
+        while (each->begin >= 2 * code->routines[r].end) { /* no slot is shared with another routine */
+            code->routines[r++].slot_end = next_slot;
+            code->routines[r].slot_begin = next_slot = (next_slot + 3) / 4 * 4;
+            memset(free_count, 0, sizeof free_count);
+            position = 2 * code->routines[r].begin;
+        }
         for (; position < each->begin; position++) {
             for (uint16_t v = ending[position]; v; v = link[v]) {
                 int freed = emu_slot_class(&code->registers[v]);
@@ -331,5 +356,7 @@ void emu_assign_slots(flow *f) {
         link[sorted[i]] = ending[each->end];
         ending[each->end] = sorted[i];
     }
+    for (code->routines[r].slot_end = next_slot; ++r < code->routine_count;)
+        code->routines[r].slot_begin = code->routines[r].slot_end = next_slot;
     code->slot_count = next_slot + 8; /* a lane function may look past the operands that it has */
 }

@@ -78,6 +78,26 @@ typedef struct label {
     uint32_t op;
 } label;
 
+/* A parameter or a result of a function, in its frame. */
+typedef struct formal {
+    const char *name; /* in the text */
+    uint32_t length, offset, bytes;
+    uint8_t bits;     /* of an element */
+    bool in_register; /* .reg: it is copied from there or to there */
+} formal;
+
+/* A .func of a module. An entry that may call it decodes a copy of its own. */
+typedef struct function {
+    const char *name;
+    formal *formals; /* results, then parameters */
+    int results, formal_count;
+    uint32_t formal_bytes;
+    bool defined;   /* it has a body */
+    bool in_data;   /* its address is an initial value */
+    lexer text;     /* at its first brace */
+    size_t visible; /* declarations of the module ahead of the body */
+} function;
+
 /* A body while it is loaded: what emu_load leaves for emu_decode, and what decoding needs of it. */
 typedef struct entry_body {
     lexer text; /* at its first brace */

@@ -1,0 +1,15 @@
+/* calls.h - calls of functions and returns from them, and the functions that are built in. */
+#ifndef FL_EMU_CALLS_H
+#define FL_EMU_CALLS_H
+
+#include "paths.h"
+
+void emu_exec_call(machine *m, warp *w, const op *o, uint32_t mask);
+/* Lanes return; without any left the path is at its end, unless the warp is split: then another goes on. */
+void emu_exec_return(machine *m, warp *w, uint32_t mask);
+void emu_exec_frame(warp *w, const op *o, uint32_t mask);
+/* Lanes ended in functions. */
+void emu_leave_calls(warp *w, uint32_t mask);
+void emu_free_calls(warp *w);
+
+#endif
