@@ -329,7 +329,7 @@ static void parse_routine(parser *p, int index) {
     emu_decode_routine_end(p->decoder);
 }
 
-/* Functions that are called, and those that may be called by address, until there are no more. */
+/* Functions that are called, and those that may be called by address: each body may name others. */
 static void parse_routines(parser *p) {
     entry *code = p->code;
     bool added_data = false;

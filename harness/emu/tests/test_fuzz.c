@@ -52,6 +52,19 @@ static const char *const seeds[] = {
     "loop:\nsub.s32 %r1, %r1, 1;\nmov.u64 %rd1, stack;\nand.b32 %r2, %r1, 7;\nmad.wide.u32 %rd2, %r2, 4, %rd1;\n"
     "st.local.v2.u32 [%rd1+8], {%r1, %r2};\nld.local.u32 %r3, [%rd2];\nsetp.gt.s32 %p, %r1, 0;\n@%p bra.uni loop;\n"
     "call.uni (_), vprintf, (%rd1, %rd2);\ntrap;\nret;\n}\n",
+    HEAD
+    ".func (.param .b32 r) odd(.param .b32 n);\n.func (.reg .b32 d) even(.reg .b32 n)\n{\n.reg .pred %p;\n"
+    ".local .align 8 .b8 kept[8];\nst.local.u32 [kept+4], n;\nmov.b32 d, n;\nsetp.eq.u32 %p, n, 0;\n@%p ret;\n"
+    "sub.u32 n, n, 1;\n{\n.param .b32 param0;\nst.param.b32 [param0], n;\n.param .b32 retval0;\n"
+    "call.uni (retval0), odd, (param0);\nld.param.b32 d, [retval0+0];\n}\nld.local.u32 n, [kept+4];\n"
+    "add.u32 d, d, n;\nret;\n}\n.func (.param .b32 r) odd(.param .b32 n)\n{\n.reg .b32 %r<4>;\n"
+    "ld.param.b32 %r1, [n];\nshfl.sync.bfly.b32 %r3, %r1, 1, 31, -1;\ncall (%r2), even, (%r1);\n"
+    "st.param.b32 [r], %r2;\n}\n.global .align 8 .u64 table[2] = {0, odd};\n.entry f()\n{\n.reg .b32 %r<4>;\n"
+    ".reg .b64 %rd<3>;\n.reg .pred %p;\nmov.u32 %r1, %tid.x;\nmov.u64 %rd1, table;\nld.global.u64 %rd2, [%rd1+8];\n"
+    "setp.lt.u32 %p, %r1, 7;\n@%p bra few;\nbar.warp.sync -1;\ncall (%r2), even, (%r1);\nbra all;\nfew:\n{\n"
+    ".param .b32 param0;\nst.param.b32 [param0], %r1;\n.param .b32 retval0;\n"
+    "p0 : .callprototype (.param .b32 _) _ (.param .b32 _);\ncall (retval0), %rd2, (param0), p0;\n}\n"
+    "bar.warp.sync -1;\nall:\nt0 : .calltargets odd;\nbar.sync 0;\nret;\n}\n",
 };
 
 static const char *const tokens[] = {
