@@ -12,12 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from analysis.errors import DONE
+from analysis.errors import DONE, AnalysisError
+from analysis.machine_code.library import count_library
 from analysis.machine_code.opcodes import MATRIX, family
 from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split
 from analysis.machine_code.sass import Instruction
-from analysis.machine_code.subjects import add_subject_arguments, start, subject_of, subjects_of
+from analysis.machine_code.subjects import VERSION, add_subject_arguments, start, subject_of, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 WHOLE = "whole"
@@ -93,6 +95,11 @@ def counts_table(columns: Sequence[tuple[str, Counts]], per_matrix: bool) -> Tab
 
 
 def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_arguments(parser)
+    parser.add_argument("--all", action="store_true", help="one row for each kernel of a file: instructions by pipe")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
     parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the region")
@@ -100,12 +107,18 @@ def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_counts(args: argparse.Namespace) -> int:
-    """All regions of one subject, or the whole kernel of several side by side."""
+    """All regions of one subject, the whole kernel of several side by side, or with --all every kernel of a file."""
+    if args.all:
+        names = [*args.subjects, *([args.cubin] if args.cubin else [])]
+        if len(names) != 1 or VERSION.fullmatch(names[0]):
+            raise AnalysisError("--all counts the kernels of one file: an executable, a library or a cubin")
+        print_table(count_library(Path(names[0]), args.arch), args)
+        return DONE
     return _print_counts(args, loop_only=False)
 
 
 def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
-    add_counts_arguments(parser)
+    _add_arguments(parser)
     parser.add_argument("--nest", action="store_true", help="the loop nest by level instead of opcode counts")
 
 

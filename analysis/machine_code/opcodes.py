@@ -37,6 +37,7 @@ _PIPES = {
 PIPE_OF = {opcode: pipe for pipe, opcodes in _PIPES.items() for opcode in opcodes.split()}
 KNOWN = frozenset(PIPE_OF)
 OTHER = "other"  # pipe and family of an opcode that is not known
+PIPES = (*_PIPES, OTHER)
 
 # Instructions that multiply matrices, one for each warp or warp group.
 _MATRIX = "HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA UTCMXQMMA UTCBMMA"

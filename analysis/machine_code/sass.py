@@ -359,12 +359,12 @@ CHUNK_BYTES = 2 << 20  # of code for one run of nvdisasm: its text is ten times 
 
 
 def disassemble_all(
-    cubins: Iterable[tuple[Cubin, Path]], options: Sequence[str] = ()
+    cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]], options: Sequence[str] = ()
 ) -> Iterator[tuple[Cubin, Kernel, Listing | Refused]]:
-    """Every kernel of the cubins at their paths, from a few runs of nvdisasm; one that is not read stops no other."""
+    """These kernels of the cubins at their paths, from a few runs of nvdisasm; one that is not read stops no other."""
     started = deque[tuple[Cubin, Path, list[Kernel], Running]]()
-    for cubin, path in cubins:
-        for kernels in _chunks(cubin.entries):
+    for cubin, path, wanted in cubins:
+        for kernels in _chunks(wanted):
             started.append((cubin, path, kernels, _start_chunk(kernels, path, options)))
             if len(started) > AT_ONCE:  # one more than run at once: the next begins as soon as one ends
                 yield from _read_chunk(options, *started.popleft())

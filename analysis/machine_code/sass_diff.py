@@ -6,15 +6,17 @@
 Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
 differ, counts are divided by them. Regions with the same instructions are compared by control code: stall counts,
 yields, scoreboards and reuse flags. The aligned text diff can rename registers away, so that moves of a value to
-another register do not show.
+another register do not show. Two files of many kernels, as libraries are, are compared kernel by kernel.
 """
 
 import argparse
 import difflib
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
@@ -22,10 +24,11 @@ from analysis.ladder.config import KernelConfig, parse_config
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
-from analysis.machine_code.regions import REGIONS, Parts, split
+from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
+from analysis.machine_code.regions import REGIONS, Graph, Parts, split
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
-from analysis.machine_code.subjects import Subject, add_arch_argument, resolve, start
-from analysis.table import Cell, Table, add_table_arguments, emit
+from analysis.machine_code.subjects import VERSION, Subject, add_arch_argument, resolve, start
+from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
 RENAMED, REORDERED, DIFFERS = "other registers", "same counts, other order", "different"
@@ -347,7 +350,46 @@ def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
 
 
+def verdict_of(before: Listing, after: Listing) -> str:
+    """One sentence on two listings of any kernels, also without loops."""
+    if Graph(before).nest and Graph(after).nest:
+        change = compare(split(before), split(after))
+        return "other constants" if change.identical else change.verdict
+    found = likeness(before.body, after.body, before, after)
+    if found == IDENTICAL:
+        control = control_change(before.body, after.body)
+        if not control.instructions:
+            return "other constants"
+        cycles = f"{control.stall_cycles:+d} stall cycles" if control.stall_cycles else "other control codes"
+        return f"same instructions, {cycles}"
+    return found
+
+
+def _libraries(args: argparse.Namespace) -> tuple[Library, Library] | None:
+    """The two files as libraries, where nothing says which of several kernels is meant."""
+    names = [args.a_cubin or args.a, args.b_cubin or args.b]
+    if args.config or args.a_config or args.b_config or any(not name or VERSION.fullmatch(name) for name in names):
+        return None
+    one, other = (read_foreign_library(Path(name), args.arch) for name in names)
+    if one is None and other is None:
+        return None
+    return one or read_library(Path(names[0]), args.arch), other or read_library(Path(names[1]), args.arch)
+
+
+def _diff_libraries(args: argparse.Namespace, before: Library, after: Library) -> int:
+    found = diff_libraries(before, after, verdict_of)
+    if args.json:
+        emit(found.json(), args.output)
+    else:
+        print_table(found.table(args.all), args)
+        print(found.sentence(), file=sys.stderr if args.csv else sys.stdout)
+    return DIFFERENT if args.exit_code and not found.identical else DONE
+
+
 def run_sass_diff(args: argparse.Namespace) -> int:
+    libraries = _libraries(args)
+    if libraries:
+        return _diff_libraries(args, *libraries)
     a, b, rule = resolve_pair(args)
     before, after = read_sides(a, b)
     change = compare(before.parts, after.parts, args.modifiers, args.per_hmma)

@@ -90,12 +90,14 @@ def listings_of(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, Listing]
     """The listings of all kernels of some cubins, which a few runs of nvdisasm print; notes name those not read."""
     wanted: dict[tuple[Path, int], Subject] = {}
     cubins: dict[Path, Cubin] = {}
+    kernels: dict[Path, list[Kernel]] = {}
     for subject in subjects:
         cubin, kernel = subject.cubin_or_refuse("disassembling all kernels")
         cubins.setdefault(subject.path, cubin)
+        kernels.setdefault(subject.path, []).append(kernel)
         wanted[subject.path, kernel.index] = subject
     paths = {id(cubin): path for path, cubin in cubins.items()}
-    for cubin, kernel, found in disassemble_all((cubin, path) for path, cubin in cubins.items()):
+    for cubin, kernel, found in disassemble_all((cubin, path, kernels[path]) for path, cubin in cubins.items()):
         subject = wanted[paths[id(cubin)], kernel.index]
         if isinstance(found, Refused):
             note(f"skipped: {subject.name}: {kernel.symbol}: {found.reason}")

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from analysis.errors import DONE, REFUSED, AnalysisError
 from analysis.ladder.config import kernel_label
 from analysis.ladder.headers import read_version
 from analysis.machine_code.control import inconsistencies
-from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, survey
 from analysis.machine_code.notes import progress
 from analysis.machine_code.ptx import parse_ptx
@@ -61,7 +61,7 @@ def check_file(path: Path) -> list[Finding]:
     return refused or [Finding("unknown", "", f"none of: {', '.join(kind for kind, _, _ in _TEXTS)}", True)]
 
 
-def _cubins(cubins: Iterable[tuple[Cubin, Path]], total: int, name: str) -> Iterator[Finding]:
+def _cubins(cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]], total: int, name: str) -> Iterator[Finding]:
     """Every kernel of some cubins: disassembled, joined with its bytes, split into regions."""
     for cubin, kernel, listing in progress(disassemble_all(cubins), f"kernels of {name}", total):
         label = kernel_label(kernel.symbol)
@@ -81,7 +81,7 @@ def _cubins(cubins: Iterable[tuple[Cubin, Path]], total: int, name: str) -> Iter
 
 
 def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
-    found = list(_cubins([(cubin, path)], len(cubin.entries), str(path)))
+    found = list(_cubins([(cubin, path, cubin.entries)], len(cubin.entries), str(path)))
     return found or [Finding("cubin", "", "no kernel", True)]
 
 
@@ -92,7 +92,7 @@ def _executable(path: Path) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         cubins = [image for image in images if image.kind == "cubin"]
         opened = ((image.cubin(str(path)), image.as_file(Path(folder))) for image in cubins)
-        found += _cubins(opened, total, str(path))
+        found += _cubins(((cubin, file, cubin.entries) for cubin, file in opened), total, str(path))
     for image in images:
         if image.kind == "ptx":
             text = image.data.decode("utf-8", "replace")

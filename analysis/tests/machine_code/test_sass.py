@@ -197,13 +197,13 @@ def test_all_kernels_come_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
         return toolkit.start(*arguments)
 
     monkeypatch.setattr(sass, "start", counted)
-    together = {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path)])}
+    together = {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path, read.entries)])}
     assert len(runs) == 1
     assert {symbol: content(each) for symbol, each in together.items()} == {
         symbol: content(each) for symbol, each in listings(path).items()
     }
     monkeypatch.setattr(sass, "CHUNK_BYTES", 1)
-    assert {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path)])} == together
+    assert {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path, read.entries)])} == together
     assert len(runs) == 1 + len(read.entries)
 
 

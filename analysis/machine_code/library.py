@@ -1,0 +1,348 @@
+"""All kernels of a library: counted, and paired by symbol with those of another build of it.
+
+    for figures in read_library(Path("libold.so"), None).kernels: print(figures.arch, figures.symbol, figures.registers)
+
+Kernels whose code and constants are the same bytes are identical and not disassembled. The others are, a group at a
+time, so that a library of any size fits in memory.
+"""
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import kernel_label
+from analysis.machine_code.cubin import Cubin, config_of
+from analysis.machine_code.images import ELF_MAGIC, FATBIN_MAGIC, Image, read_images
+from analysis.machine_code.notes import note, progress
+from analysis.machine_code.opcodes import PIPES, pipe_of
+from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, disassemble_all
+from analysis.machine_code.subjects import choose_arch, note_unknown
+from analysis.table import Cell, Table
+
+# What the compiler puts in the names of a file's own functions: hashes of the file, which change from build to build.
+_FILE_HASH = re.compile(r"_[0-9a-f]{8}_\d+(?=[A-Za-z_])|(?<=_)[0-9a-f]{8}(?=_)")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One kernel as its cubin describes it."""
+
+    arch: str
+    symbol: str
+    image: int  # in the library's list
+    index: int  # of its symbol
+    code_hash: str
+    code_bytes: int
+    registers: int | None
+    stack: int | None
+    local: int  # LDL and STL
+    static_smem: int
+
+
+@dataclass(frozen=True)
+class Library:
+    path: Path
+    images: list[Image]  # cubins
+    kernels: list[Figures]
+
+    def open(self, image: int, folder: Path) -> tuple[Cubin, Path]:
+        return self.images[image].cubin(str(self.path)), self.images[image].as_file(folder)
+
+
+def read_library(path: Path, arch: str | None) -> Library:
+    """Every kernel of a file, or those of one architecture."""
+    images = [image for image in read_images(path) if image.kind == "cubin"]
+    if not images:
+        raise AnalysisError(f"{path}: holds PTX but no machine code")
+    if arch is not None:
+        chosen = choose_arch((image.arch for image in images), arch, str(path))
+        images = [image for image in images if image.arch == chosen]
+    kernels = [
+        Figures(
+            image.arch,
+            kernel.symbol,
+            place,
+            kernel.index,
+            kernel.code_hash,
+            len(kernel.code),
+            kernel.registers,
+            kernel.stack,
+            kernel.ldl + kernel.stl,
+            kernel.static_smem,
+        )
+        for place, image in enumerate(images)
+        for kernel in image.cubin(str(path)).entries
+    ]
+    if not kernels:
+        raise AnalysisError(f"{path}: no kernel in this file")
+    return Library(path, images, kernels)
+
+
+def read_foreign_library(path: Path, arch: str | None) -> Library | None:
+    """The library, if the file holds machine code of several kernels and none is ours."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror}") from error
+    if start not in (ELF_MAGIC, FATBIN_MAGIC):
+        return None
+    library = read_library(path, arch)
+    several = len(library.kernels) > 1 and not any(config_of(each.symbol) for each in library.kernels)
+    return library if several else None
+
+
+# ---- two builds ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel of both builds, or of one of them."""
+
+    before: Figures | None
+    after: Figures | None
+    verdict: str = ""  # what sass-diff says of a changed kernel
+    instructions: tuple[int, int] | None = None  # of a changed kernel
+
+    @property
+    def figures(self) -> Figures:
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def status(self) -> str:
+        if self.before is None or self.after is None:
+            return "removed" if self.after is None else "added"
+        return "identical" if self.before.code_hash == self.after.code_hash else "changed"
+
+    @property
+    def grew(self) -> int:
+        """Instructions more than before."""
+        return self.instructions[1] - self.instructions[0] if self.instructions else 0
+
+    @property
+    def more_registers(self) -> int:
+        if self.before is None or self.after is None:
+            return 0
+        return (self.after.registers or 0) - (self.before.registers or 0)
+
+    @property
+    def spilled(self) -> bool:
+        """More local memory, or more instructions that reach it."""
+        if self.before is None or self.after is None:
+            return False
+        return self.after.local > self.before.local or (self.after.stack or 0) > (self.before.stack or 0)
+
+    def record(self) -> dict[str, object]:
+        sides = {"before": self.before, "after": self.after}
+        return {
+            "status": self.status,
+            "arch": self.figures.arch,
+            "kernel": self.figures.symbol,
+            "verdict": self.verdict,
+            "instructions": self.instructions,
+            **{name: asdict(side) if side else None for name, side in sides.items()},
+        }
+
+
+def pair_kernels(before: Sequence[Figures], after: Sequence[Figures]) -> list[Pair]:
+    """By architecture and symbol; what is left, by the symbol without hashes of files, where that names one of each."""
+    left, right = _numbered(before), _numbered(after)
+    pairs = [Pair(each, right.pop(key)) for key, each in list(left.items()) if key in right and left.pop(key)]
+    stable = _by_stable_name(right.values())
+    for key, each in _by_stable_name(left.values()).items():
+        if key in stable:
+            pairs.append(Pair(each, stable[key]))
+    paired = {id(figures) for pair in pairs for figures in (pair.before, pair.after)}
+    pairs += [Pair(each, None) for each in left.values() if id(each) not in paired]
+    return pairs + [Pair(None, each) for each in right.values() if id(each) not in paired]
+
+
+def _numbered(kernels: Iterable[Figures]) -> dict[tuple[str, str, int], Figures]:
+    """By architecture, symbol and the how-manieth of that symbol: each file may hold a copy of a template."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = {}
+    for each in kernels:
+        found[each.arch, each.symbol, seen[each.arch, each.symbol]] = each
+        seen[each.arch, each.symbol] += 1
+    return found
+
+
+def _by_stable_name(kernels: Iterable[Figures]) -> dict[tuple[str, str], Figures]:
+    """By architecture and symbol without hashes of files; names that several kernels share are left out."""
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for each in kernels:
+        found.setdefault((each.arch, _FILE_HASH.sub("", each.symbol)), []).append(each)
+    return {key: group[0] for key, group in found.items() if len(group) == 1}
+
+
+def compare_pairs(
+    before: Library, after: Library, pairs: Sequence[Pair], verdict: Callable[[Listing, Listing], str]
+) -> Iterator[Pair]:
+    """The pairs, those that changed with what `verdict` says of their listings."""
+    groups: dict[tuple[int, int], list[Pair]] = {}
+    for pair in pairs:
+        if pair.status != "changed":
+            yield pair
+            continue
+        assert pair.before is not None
+        assert pair.after is not None
+        groups.setdefault((pair.before.image, pair.after.image), []).append(pair)
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+        (Path(folder) / "before").mkdir()
+        (Path(folder) / "after").mkdir()
+        for (old, new), group in groups.items():
+            one, other = before.open(old, Path(folder) / "before"), after.open(new, Path(folder) / "after")
+            for chunk in _chunks(group):
+                yield from _compare_group(chunk, one, other, verdict)
+
+
+def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Groups of pairs whose listings fit in memory together."""
+    chunk: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        if chunk and size > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(pair)
+        size += pair.figures.code_bytes
+    if chunk:
+        yield chunk
+
+
+def _compare_group(
+    pairs: Sequence[Pair],
+    before: tuple[Cubin, Path],
+    after: tuple[Cubin, Path],
+    verdict: Callable[[Listing, Listing], str],
+) -> Iterator[Pair]:
+    """The pairs of one cubin and one other, all disassembled."""
+    sides = [{pair.before.index for pair in pairs if pair.before}, {pair.after.index for pair in pairs if pair.after}]
+    wanted = [
+        (cubin, path, [kernel for kernel in cubin.entries if kernel.index in indices])
+        for (cubin, path), indices in zip((before, after), sides, strict=True)
+    ]
+    found: list[dict[int, Listing | Refused]] = [{}, {}]
+    for cubin, kernel, listing in disassemble_all(wanted):
+        found[cubin is not before[0]][kernel.index] = listing
+    for pair in pairs:
+        assert pair.before is not None
+        assert pair.after is not None
+        a, b = found[0][pair.before.index], found[1][pair.after.index]
+        refused = next((each for each in (a, b) if isinstance(each, Refused)), None)
+        if refused:
+            note(f"skipped: {pair.figures.symbol}: {refused.reason}")
+            yield replace(pair, verdict="not disassembled")
+            continue
+        assert isinstance(a, Listing)
+        assert isinstance(b, Listing)
+        yield replace(pair, verdict=verdict(a, b), instructions=(len(a.body), len(b.body)))
+
+
+@dataclass(frozen=True)
+class LibraryChange:
+    before: Path
+    after: Path
+    pairs: list[Pair]
+
+    @property
+    def identical(self) -> bool:
+        return all(pair.status == "identical" for pair in self.pairs)
+
+    def summary(self) -> dict[str, int]:
+        both = [pair for pair in self.pairs if pair.before and pair.after]
+        return {
+            **{status: 0 for status in ("identical", "changed", "added", "removed")},
+            **Counter(pair.status for pair in self.pairs),
+            "grew": sum(pair.grew > 0 for pair in both),
+            "shrank": sum(pair.grew < 0 for pair in both),
+            "more registers": sum(pair.more_registers > 0 for pair in both),
+            "fewer registers": sum(pair.more_registers < 0 for pair in both),
+            "more local memory": sum(pair.spilled for pair in both),
+        }
+
+    def sentence(self) -> str:
+        counts = ", ".join(f"{number} {name}" for name, number in self.summary().items() if number)
+        return f"{self.before} -> {self.after}: {len(self.pairs)} kernels: {counts}"
+
+    def table(self, unchanged: bool) -> Table:
+        """One row a kernel, those that spill more first, then by how much they grew."""
+        shown = [pair for pair in self.pairs if unchanged or pair.status != "identical"]
+        shown.sort(key=lambda pair: (not pair.spilled, -pair.grew, -pair.more_registers, pair.figures.symbol))
+        columns = ("status", "arch", "instructions", "delta", "registers", "local", "kernel", "verdict")
+        return Table(columns, [self._row(pair) for pair in shown])
+
+    @staticmethod
+    def _row(pair: Pair) -> list[Cell]:
+        one, other = pair.before, pair.after
+        sides = [side for side in (one, other) if side]
+        return [
+            pair.status,
+            pair.figures.arch,
+            _steps(pair.instructions) if pair.instructions else None,
+            pair.grew if pair.instructions else None,
+            _steps([side.registers for side in sides]),
+            _steps([side.local for side in sides]),
+            kernel_label(pair.figures.symbol),
+            pair.verdict,
+        ]
+
+    def json(self) -> str:
+        record = {
+            "before": str(self.before),
+            "after": str(self.after),
+            "summary": self.summary(),
+            "kernels": [pair.record() for pair in self.pairs],
+        }
+        return json.dumps(record, indent=1) + "\n"
+
+
+def _steps(values: Sequence[int | None]) -> Cell:
+    """One value, or "before -> after" where they differ."""
+    if len(set(values)) == 1:
+        return values[0]
+    return " -> ".join(str(value) for value in values)
+
+
+def diff_libraries(before: Library, after: Library, verdict: Callable[[Listing, Listing], str]) -> LibraryChange:
+    pairs = pair_kernels(before.kernels, after.kernels)
+    compared = compare_pairs(before, after, pairs, verdict)
+    return LibraryChange(before.path, after.path, list(progress(compared, "kernels", len(pairs))))
+
+
+# ---- counts of all kernels -------------------------------------------------------------------------------------------
+
+
+def count_library(path: Path, arch: str | None) -> Table:
+    """One row a kernel: its instructions, whole and by pipe; a kernel that is not read is named in a note."""
+    library = read_library(path, arch)
+    rows: list[list[Cell]] = []
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+        opened = (library.open(image, Path(folder)) for image in range(len(library.images)))
+        wanted = ((cubin, file, cubin.entries) for cubin, file in opened)
+        for cubin, kernel, listing in progress(disassemble_all(wanted), "kernels", len(library.kernels)):
+            if isinstance(listing, Refused):
+                note(f"skipped: {cubin.name}: {kernel.symbol}: {listing.reason}")
+                continue
+            note_unknown(str(path), listing)
+            pipes = Counter(pipe_of(at.base) for at in listing.body)
+            rows.append(
+                [
+                    cubin.arch,
+                    kernel_label(kernel.symbol),
+                    kernel.registers,
+                    kernel.ldl + kernel.stl,
+                    len(listing.body),
+                    *(pipes[pipe] for pipe in PIPES),
+                ]
+            )
+    if not rows:
+        raise AnalysisError(f"{path}: none of {len(library.kernels)} kernels is read, see the notes")
+    return Table(("arch", "kernel", "registers", "local", "instructions", *PIPES), rows)

@@ -1,0 +1,113 @@
+"""All kernels of a library: counted, and paired with those of another build."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.machine_code.library import Figures, pair_kernels
+from analysis.machine_code.opcodes import PIPES
+from analysis.tests.support.compiled import cubin, fatbinary, listings
+
+PLAIN = Path(__file__).parents[1] / "fixtures/code/plain.cu"
+
+
+def later_build() -> Path:
+    """triple needs local memory, sum has another constant, divide is gone and quadruple is new."""
+    text = PLAIN.read_text(encoding="utf-8")
+    for old, new in (
+        (
+            "x[threadIdx.x] *= 3;",
+            "int t[256]; for (int i = 0; i < 256; i++) t[i] = x[i]; x[0] = t[x[300] & 255] + t[x[301] & 255];",
+        ),
+        ("s * x[i] + 1", "s * x[i] + 2"),
+        ("__global__ void divide", "__global__ void quadruple"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    return cubin("later.cu", "sm_80", text=text)
+
+
+def test_two_builds_of_a_library(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = str(cubin("plain.cu")), str(later_build())
+    assert main(["sass-diff", before, after, "--json", "--exit-code"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    status = {each["kernel"]: each["status"] for each in record["kernels"]}
+    assert status == {
+        "_Z6triplePi": "changed",
+        "_Z3sumPfi": "changed",
+        "_Z11local_arrayPii": "identical",
+        "_Z7divergePii": "identical",
+        "_Z6dividePlPKl": "removed",
+        "_Z9quadruplePlPKl": "added",
+    }
+    counted = {name: number for name, number in record["summary"].items() if number}
+    assert counted.pop("more registers", 1) == 1
+    assert counted == {"identical": 2, "changed": 2, "added": 1, "removed": 1, "grew": 1, "more local memory": 1}
+    triple = next(each for each in record["kernels"] if each["kernel"] == "_Z6triplePi")
+    old, new = triple["instructions"]
+    assert old < new
+    assert (triple["before"]["local"], triple["before"]["stack"]) == (0, 0)
+    assert triple["after"]["local"] > 0
+    assert triple["after"]["stack"] == 1024
+    assert main(["sass-diff", before, after]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:4] == ["changed", "sm_80", str(old), "->"]  # what spills comes first
+    assert lines[-1].startswith(f"{before} -> {after}: 6 kernels: 2 identical, 2 changed, 1 added, 1 removed, 1 grew")
+    assert "_Z7divergePii" not in "\n".join(lines)
+    assert main(["sass-diff", before, before, "--exit-code", "--all", "--csv"]) == 0
+    assert capsys.readouterr().out.count("identical,sm_80") == 5
+
+
+def test_every_architecture_of_a_file_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(fatbinary("plain.cu", "fatbin"))
+    assert main(["sass-diff", path, path]) == 0
+    assert "10 kernels: 10 identical" in capsys.readouterr().out
+    assert main(["sass-diff", path, path, "--arch", "90"]) == 0
+    assert "5 kernels: 5 identical" in capsys.readouterr().out
+
+
+def figures(symbol: str, code_hash: str = "0", arch: str = "sm_80") -> Figures:
+    return Figures(arch, symbol, 0, 0, code_hash, 16, 10, 0, 0, 0)
+
+
+def test_kernels_are_paired_by_name() -> None:
+    own, other = "_ZN57_INTERNAL_c9c18139_16_silu_bw_3956{}runE", "_ZN57_INTERNAL_00aa8139_16_silu_bw_77{}runE"
+    before = [figures("a"), figures("a"), figures("a", arch="sm_90"), figures(own.format("")), figures("gone")]
+    after = [figures("a", "1"), figures("a", arch="sm_90"), figures("new"), figures(other.format(""))]
+    found = [
+        (pair.before.symbol if pair.before else "", pair.after.symbol if pair.after else "", pair.status)
+        for pair in pair_kernels(before, after)
+    ]
+    assert found == [
+        ("a", "a", "changed"),
+        ("a", "a", "identical"),
+        ("a", "", "removed"),
+        (own.format(""), "", "removed"),
+        ("gone", "", "removed"),
+        ("", "new", "added"),
+        ("", other.format(""), "added"),
+    ]
+
+
+def test_names_with_the_hash_of_their_file_are_paired() -> None:
+    name = "_ZN2at54_GLOBAL__N__{}_16_silu_bw_fused_cu_{}_395645unrolledEv"
+    (pair,) = pair_kernels(
+        [figures(name.format("c9c18139", "be4c82d4"))], [figures(name.format("01c18139", "0a0b0c0d"))]
+    )
+    assert pair.status == "identical"
+
+
+def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    path = fatbinary("plain.cu", "fatbin")
+    assert main(["counts", str(path), "--all", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["arch"] for row in rows] == ["sm_80"] * 5 + ["sm_90"] * 5
+    by_name = {row["kernel"]: row for row in rows if row["arch"] == "sm_80"}
+    for symbol, whole in listings(cubin("plain.cu")).items():
+        row = by_name[symbol]
+        assert row["instructions"] == len(whole.body) == sum(row[pipe] for pipe in PIPES)
+    assert by_name["_Z11local_arrayPii"]["local"] == 66
+    assert main(["counts", "v01", "--all"]) == 2
+    assert "--all counts the kernels of one file" in capsys.readouterr().err
