@@ -71,19 +71,20 @@ CONVERT_LOOP(f64_odd_s64, uint64_t, uint64_t, odd_f64((int64_t)a < 0 ? 0 - a : a
 CONVERT_LOOP(f64_u64, uint64_t, uint64_t, bits_of_double((double)a))
 CONVERT_LOOP(f64_s64, uint64_t, uint64_t, bits_of_double((double)(int64_t)a))
 
-/* ---- f64 to integers: round, clamp to the range; NaN gives 0 below 64 bits and the top bit alone at 64 ---- */
+/* ---- f64 to integers: round, clamp to the range; NaN gives the top bit alone where either side has 64 bits, else 0
+ * ---- */
 
-static inline uint64_t to_signed(double x, int bits) {
+static inline uint64_t to_signed(double x, int bits, bool nan_is_zero) {
     double limit = bits == 64 ? 0x1p63 : ldexp(1.0, bits - 1);
-    if (x != x) return bits == 64 ? 1ull << 63 : 0;
+    if (x != x) return nan_is_zero ? 0 : UINT64_MAX << (bits - 1);
     if (x >= limit) return (uint64_t)(bits == 64 ? INT64_MAX : (int64_t)(limit - 1));
     if (x < -limit) return (uint64_t)(bits == 64 ? INT64_MIN : (int64_t)-limit);
     return (uint64_t)(int64_t)x;
 }
 
-static inline uint64_t to_unsigned(double x, int bits) {
+static inline uint64_t to_unsigned(double x, int bits, bool nan_is_zero) {
     double limit = ldexp(1.0, bits);
-    if (x != x) return bits == 64 ? 1ull << 63 : 0;
+    if (x != x) return nan_is_zero ? 0 : 1ull << (bits - 1);
     if (x <= 0) return 0;
     return x >= limit ? (bits == 64 ? UINT64_MAX : (uint64_t)(limit - 1)) : (uint64_t)x;
 }
@@ -92,18 +93,22 @@ CONVERT_LOOP(f64_rni, uint64_t, uint64_t, bits_of_double(rint(double_of(a))))
 CONVERT_LOOP(f64_rzi, uint64_t, uint64_t, bits_of_double(trunc(double_of(a))))
 CONVERT_LOOP(f64_rmi, uint64_t, uint64_t, bits_of_double(floor(double_of(a))))
 CONVERT_LOOP(f64_rpi, uint64_t, uint64_t, bits_of_double(ceil(double_of(a))))
-CONVERT_LOOP(u8_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 8))
-CONVERT_LOOP(s8_f64, uint32_t, uint64_t, to_signed(double_of(a), 8) & 0xffffu)
-CONVERT_LOOP(u16_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 16))
-CONVERT_LOOP(s16_f64, uint32_t, uint64_t, to_signed(double_of(a), 16) & 0xffffu)
-CONVERT_LOOP(u32_f64, uint32_t, uint64_t, to_unsigned(double_of(a), 32))
-CONVERT_LOOP(s32_f64, uint32_t, uint64_t, to_signed(double_of(a), 32))
-CONVERT_LOOP(u64_f64, uint64_t, uint64_t, to_unsigned(double_of(a), 64))
-CONVERT_LOOP(s64_f64, uint64_t, uint64_t, to_signed(double_of(a), 64))
+/* name##_wide: from f64; the others are for values that came from narrower types. */
+#define CLAMP_LOOPS(type, D, bits, to, keep)                                                                           \
+    CONVERT_LOOP(type##_f64, D, uint64_t, to(double_of(a), bits, (bits) < 64) & (keep))                                \
+    CONVERT_LOOP(type##_f64_wide, D, uint64_t, to(double_of(a), bits, false) & (keep))
+CLAMP_LOOPS(u8, uint32_t, 8, to_unsigned, 0xffu)
+CLAMP_LOOPS(s8, uint32_t, 8, to_signed, 0xffffu)
+CLAMP_LOOPS(u16, uint32_t, 16, to_unsigned, 0xffffu)
+CLAMP_LOOPS(s16, uint32_t, 16, to_signed, 0xffffu)
+CLAMP_LOOPS(u32, uint32_t, 32, to_unsigned, UINT32_MAX)
+CLAMP_LOOPS(s32, uint32_t, 32, to_signed, UINT32_MAX)
+CLAMP_LOOPS(u64, uint64_t, 64, to_unsigned, UINT64_MAX)
+CLAMP_LOOPS(s64, uint64_t, 64, to_signed, UINT64_MAX)
 
 /* ---- float to float ---- */
 
-CONVERT_LOOP(f32_f32, uint32_t, uint32_t, canonical(float_of(a)))
+CONVERT_LOOP(f32_f32, uint32_t, uint32_t, a)
 CONVERT_LOOP(f32_f32_ftz, uint32_t, uint32_t, flushed(canonical(float_of(a))))
 CONVERT_LOOP(f32_f64, uint32_t, uint64_t, canonical((float)double_of(a)))
 CONVERT_LOOP(f32_f64_ftz, uint32_t, uint64_t, flushed(canonical((float)double_of(a))))
@@ -112,7 +117,7 @@ CONVERT_LOOP(f64_f32_ftz, uint64_t, uint32_t, bits_of_double((double)flushed_val
 CONVERT_LOOP(f64_f16, uint64_t, uint32_t, bits_of_double((double)half_value(a)))
 CONVERT_LOOP(f64_bf16, uint64_t, uint32_t, bits_of_double((double)bfloat_value(a)))
 CONVERT_LOOP(f32_f16, uint32_t, uint32_t, canonical(half_value(a)))
-CONVERT_LOOP(f32_bf16, uint32_t, uint32_t, canonical(bfloat_value(a)))
+CONVERT_LOOP(f32_bf16, uint32_t, uint32_t, a << 16)
 CONVERT_LOOP(f32_bf16_ftz, uint32_t, uint32_t, flushed(canonical(bfloat_value(a))))
 CONVERT_LOOP(f16_f32, uint32_t, uint32_t, half_bits(float_of(a)))
 CONVERT_LOOP(f16_f32_rz, uint32_t, uint32_t, half_bits_rz(float_of(a)))
@@ -293,6 +298,9 @@ static const named_function from_wide[] = {{"u8", low_u8},
                                            {"s64", emu_lanes_mov_64}};
 static const named_function clamps[] = {{"u8", u8_f64},   {"s8", s8_f64},   {"u16", u16_f64}, {"s16", s16_f64},
                                         {"u32", u32_f64}, {"s32", s32_f64}, {"u64", u64_f64}, {"s64", s64_f64}};
+static const named_function clamps_of_f64[] = {{"u8", u8_f64_wide},   {"s8", s8_f64_wide},   {"u16", u16_f64_wide},
+                                               {"s16", s16_f64_wide}, {"u32", u32_f64_wide}, {"s32", s32_f64_wide},
+                                               {"u64", u64_f64_wide}, {"s64", s64_f64_wide}};
 static const named_function roundings[] = {{"rni", f64_rni}, {"rzi", f64_rzi}, {"rmi", f64_rmi}, {"rpi", f64_rpi}};
 /* cvt.sat of integers, by the type that is clamped to. */
 static const named_function from_signed[] = {{"u8", u8_of_s64},   {"s8", s8_of_s64},   {"u16", u16_of_s64},
@@ -415,7 +423,7 @@ static void steps_by_f64(conversion *way, const conversion_request *request) {
         add_step(way, flushes ? f64_f32_ftz : NAMED(to_f64, from->name), 64);
     if (integral) add_step(way, integral, 64);
     if (strchr("us", to->family))
-        add_step(way, NAMED(clamps, to->name), to->bits);
+        add_step(way, from->bits == 64 ? NAMED(clamps_of_f64, to->name) : NAMED(clamps, to->name), to->bits);
     else if (to->family == 'f' && to->bits == 32 && !from_integer)
         add_step(way, request->ftz ? f32_f64_ftz : f32_f64, 32);
     else if (to->family != 'f')
@@ -568,7 +576,7 @@ compare_function *emu_find_test(const char *property, const type_info *type, uin
                       {"infinite", KIND_INFINITE},
                       {"number", KIND_NORMAL | KIND_SUBNORMAL | KIND_ZERO | KIND_INFINITE},
                       {"notanumber", KIND_NAN},
-                      {"normal", KIND_NORMAL},
+                      {"normal", KIND_NORMAL | KIND_ZERO}, /* as the PTX ISA has it */
                       {"subnormal", KIND_SUBNORMAL}};
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         if (!strcmp(properties[i].name, property)) *wanted = properties[i].kinds;

@@ -29,13 +29,13 @@ LANES_32(emu_lanes_max_nan_f32, canonical(float_of(a) != float_of(a)   ? float_o
                                           : float_of(b) != float_of(b) ? float_of(b)
                                                                        : larger(float_of(a), float_of(b))))
 LANES_32(emu_lanes_tanh_f32, canonical((float)tanh((double)float_of(a))))
-LANES_32(emu_lanes_abs_f32, a & 0x7fffffffu)
-LANES_32(emu_lanes_abs_f32_ftz, flushed(a) & 0x7fffffffu)
-LANES_32(emu_lanes_neg_f32, a ^ 0x80000000u)
-LANES_32(emu_lanes_neg_f32_ftz, flushed(a) ^ 0x80000000u)
+LANES_32(emu_lanes_abs_f32, canonical(float_of(a & 0x7fffffffu)))
+LANES_32(emu_lanes_abs_f32_ftz, canonical(float_of(flushed(a) & 0x7fffffffu)))
+LANES_32(emu_lanes_neg_f32, canonical(float_of(a ^ 0x80000000u)))
+LANES_32(emu_lanes_neg_f32_ftz, canonical(float_of(flushed(a) ^ 0x80000000u)))
 LANES_32(emu_lanes_copysign_f32, (b & 0x7fffffffu) | (a & 0x80000000u))
 LANES_64(emu_lanes_copysign_f64, (b & 0x7fffffffffffffffull) | (a & 0x8000000000000000ull))
-LANES_32(emu_lanes_xorsign_f32, (c & 0x7fffffffu) | ((a ^ b) & 0x80000000u))
+LANES_32(emu_lanes_xorsign_f32, (c & 0x7fffffffu) | (c > 0x7f800000u ? 0 : (a ^ b) & 0x80000000u))
 LANES_32(emu_lanes_flush_f32, flushed(a))
 LANES_32(emu_lanes_saturate_f32, bits_of(float_of(a) > 0.0f ? (float_of(a) < 1.0f ? float_of(a) : 1.0f) : 0.0f))
 
@@ -61,18 +61,11 @@ static inline double reciprocal_root(double x) {
     return fma(guess, error - below * guess, guess);
 }
 
-/* rcp and rsqrt .approx.ftz.f64: MUFU.RCP64H and MUFU.RSQ64H see the upper 32 bits of a source and give those of a
- * result. Subnormal numbers count as zero. */
-static inline double high_part(uint64_t bits) {
+/* rsqrt.approx.ftz.f64 sees the upper 32 bits of its source and gives those of a result. Subnormals count as zero. */
+static inline uint64_t high_reciprocal_root(uint64_t bits) {
     bool small = !(bits & 0x7ff0000000000000ull);
-    return double_of(bits & (small ? 0x8000000000000000ull : 0xffffffff00000000ull));
-}
-static inline uint64_t high_of(uint64_t source, double value) {
-    uint64_t bits = bits_of_double(value);
-    (void)source;
-    if (value != value) return 0x7fffffff00000000ull;
-    if (!(bits & 0x7ff0000000000000ull)) return bits & 0x8000000000000000ull;
-    return (bits + 0x80000000ull) & 0xffffffff00000000ull;
+    double x = double_of(bits & (small ? 0x8000000000000000ull : 0xffffffff00000000ull)), value = 1.0 / sqrt(x);
+    return value != value ? 0x7fffffff00000000ull : bits_of_double(value) & 0xffffffff00000000ull;
 }
 
 #define LANES_F64(name, value) LANES_64(name, bits_of_double(value))
@@ -90,7 +83,6 @@ LANES_F64(emu_lanes_rcp_f64, 1.0 / X)
 LANES_F64(emu_lanes_sqrt_f64, sqrt(X))
 LANES_F64(emu_lanes_rsqrt_f64, reciprocal_root(X))
 LANES_F64(emu_lanes_saturate_f64, X > 0.0 ? (X < 1.0 ? X : 1.0) : 0.0)
-LANES_64(emu_lanes_rcp_high_f64, high_of(a, 1.0 / high_part(a)))
-LANES_64(emu_lanes_rsqrt_high_f64, high_of(a, 1.0 / sqrt(high_part(a))))
+LANES_64(emu_lanes_rsqrt_high_f64, high_reciprocal_root(a))
 LANES_64(emu_lanes_abs_f64, a & 0x7fffffffffffffffull)
 LANES_64(emu_lanes_neg_f64, a ^ 0x8000000000000000ull)

@@ -126,23 +126,6 @@ void emu_lanes_ex2_bf16x2(void *d, const void *a, const void *b, const void *c) 
     }
 }
 
-#define BIT_LOOP(name, value)                                                                                          \
-    void name(void *vd, const void *va, const void *vb, const void *vc) {                                              \
-        uint32_t *d = vd;                                                                                              \
-        const uint32_t *a = va;                                                                                        \
-        (void)vb, (void)vc;                                                                                            \
-        for (int i = 0; i < LANES; i++) d[i] = value;                                                                  \
-    }
-
-BIT_LOOP(emu_lanes_neg_f16, a[i] ^ 0x8000u)
-BIT_LOOP(emu_lanes_neg_bf16, a[i] ^ 0x8000u)
-BIT_LOOP(emu_lanes_neg_f16x2, a[i] ^ 0x80008000u)
-BIT_LOOP(emu_lanes_neg_bf16x2, a[i] ^ 0x80008000u)
-BIT_LOOP(emu_lanes_abs_f16, a[i] & 0x7fffu)
-BIT_LOOP(emu_lanes_abs_bf16, a[i] & 0x7fffu)
-BIT_LOOP(emu_lanes_abs_f16x2, a[i] & 0x7fff7fffu)
-BIT_LOOP(emu_lanes_abs_bf16x2, a[i] & 0x7fff7fffu)
-
 /* ---- modifiers, of one value or two ---- */
 
 static uint32_t flush_half(uint32_t half) {
@@ -163,4 +146,32 @@ LANES_32(emu_lanes_flush_f16x2, flush_half(a >> 16) << 16 | flush_half(a & 0xfff
 LANES_32(emu_lanes_saturate_f16x2, saturate_half(a >> 16) << 16 | saturate_half(a & 0xffffu))
 LANES_32(emu_lanes_positive_f16x2, positive_half(a >> 16) << 16 | positive_half(a & 0xffffu))
 LANES_32(emu_lanes_positive_bf16x2, positive_bfloat(a >> 16) << 16 | positive_bfloat(a & 0xffffu))
-LANES_32(emu_lanes_xorsign_16x2, (c & 0x7fff7fffu) | ((a ^ b) & 0x80008000u))
+
+/* A NaN of min or max is the canonical one: it gets no sign. */
+static uint32_t signed_half(uint32_t magnitude, uint32_t signs) {
+    return magnitude == 0x7fffu ? magnitude : (magnitude & 0x7fffu) | (signs & 0x8000u);
+}
+LANES_32(emu_lanes_xorsign_16x2, signed_half(c >> 16, (a ^ b) >> 16) << 16 | signed_half(c & 0xffffu, a ^ b))
+
+/* fma.oob: a product whose factor is 0x7ff7 or 0xfff7, which stands for an element out of bounds, makes the result 0.
+ */
+static uint32_t in_bounds(uint32_t a, uint32_t b, uint32_t result) {
+    return (a & 0x7fffu) == 0x7ff7u || (b & 0x7fffu) == 0x7ff7u ? 0 : result;
+}
+LANES_32(emu_lanes_in_bounds_16x2, in_bounds(a >> 16, b >> 16, c >> 16) << 16 | in_bounds(a, b, c & 0xffffu))
+
+/* ---- signs: a NaN becomes the canonical one ---- */
+
+static uint32_t with_sign(uint32_t half, uint32_t sign, uint32_t infinity) {
+    return (half & 0x7fffu) > infinity ? 0x7fffu : (half & 0x7fffu) | sign;
+}
+#define SIGN_LOOPS(name, infinity, sign_of)                                                                            \
+    LANES_32(emu_lanes_##name, with_sign(a & 0xffffu, sign_of(a), infinity))                                           \
+    LANES_32(emu_lanes_##name##x2,                                                                                     \
+             with_sign(a >> 16, sign_of(a >> 16), infinity) << 16 | with_sign(a & 0xffffu, sign_of(a), infinity))
+#define OPPOSITE_SIGN(half) (~(half) & 0x8000u)
+#define NO_SIGN(half) 0u
+SIGN_LOOPS(neg_f16, 0x7c00u, OPPOSITE_SIGN)
+SIGN_LOOPS(neg_bf16, 0x7f80u, OPPOSITE_SIGN)
+SIGN_LOOPS(abs_f16, 0x7c00u, NO_SIGN)
+SIGN_LOOPS(abs_bf16, 0x7f80u, NO_SIGN)

@@ -94,11 +94,12 @@ static void emit_with_steps(decoder *dec, const form_match *match, uint16_t to, 
     if (flushes) result = after_step(dec, known->flush, result, bits);
     if (emu_chose(match, "sat")) result = after_step(dec, known->saturate, result, bits);
     if (emu_chose(match, "relu")) result = after_step(dec, known->positive, result, bits);
-    if (signs) {
-        uint16_t with_sign = emu_scratch_register(dec, bits);
-        emit_lanes(dec, known->sign, with_sign, plain[0], plain[1], 0);
+    lane_function *last = signs ? known->sign : emu_chose(match, "oob") ? emu_lanes_in_bounds_16x2 : NULL;
+    if (last) {
+        uint16_t combined = emu_scratch_register(dec, bits);
+        emit_lanes(dec, last, combined, plain[0], plain[1], 0);
         add_source(&dec->code->ops[dec->code->op_count - 1], result);
-        result = with_sign;
+        result = combined;
     }
     emit_lanes(dec, bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32, to, result, -1, 0);
 }
@@ -109,7 +110,7 @@ void emu_decode_lanes(decoder *dec, const form_match *match) {
     uint16_t to = emu_dest(dec, operand_at(dec, 0), match->operand_bits[0]);
     bool is_float = strchr("fhgHG", match->types[0]->family) != NULL;
     if (is_float && (match->flushes || emu_chose(match, "xorsign") || emu_chose(match, "relu") ||
-                     (emu_chose(match, "sat") && match->types[0]->family != 'f'))) {
+                     emu_chose(match, "oob") || (emu_chose(match, "sat") && match->types[0]->family != 'f'))) {
         emit_with_steps(dec, match, to, sources, count);
         return;
     }

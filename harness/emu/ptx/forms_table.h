@@ -88,9 +88,8 @@ ROW("integer", "subc", "u16|s16", "d, a, b", emu_decode_carry, "")
 ROW("integer", "subc", "cc? u32|s32|u64|s64", "d, a, b", emu_decode_carry, "")
 ROW("integer", "subc", "sat s32", "d, a, b", emu_decode_carry, "")
 ROW("integer", "mad", "lo|hi cc u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
-ROW("integer", "madc", "lo|hi u16|s16", "d, a, b, c", emu_decode_carry, "")
+ROW("integer", "madc", "lo u16|s16", "d, a, b, c", emu_decode_carry, "")
 ROW("integer", "madc", "lo|hi cc? u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
-ROW("integer", "madc", "hi sat s32", "d, a, b, c", emu_decode_carry, "")
 BY_TYPE("sad", "", "d, a, b, c", emu_lanes_sad)
 BY_TYPE("div", "", "d, a, b", emu_lanes_div)
 BY_TYPE("rem", "", "d, a, b", emu_lanes_rem)
@@ -241,9 +240,10 @@ LANES_ROW("float", "rcp", ROUNDING " ftz? f64", "d, a", "ftz changes nothing, as
           emu_lanes_rcp_f64)
 FLOAT("sqrt", ROUNDING " f64", "d, a", emu_lanes_sqrt_f64)
 SPECIAL("rsqrt", "approx f64", emu_lanes_rsqrt_f64)
-LANES_ROW("special function", "rcp", "approx ftz f64", "d, a", "reads and gives the upper 32 bits, the lower are 0",
+LANES_ROW("special function", "rcp", "approx ftz f64", "d, a", "upper 32 bits in and out, as an H200, bit for bit",
           emu_lanes_rcp_high_f64)
-LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", "likewise", emu_lanes_rsqrt_high_f64)
+LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", "upper 32 bits in and out, the result is cut",
+          emu_lanes_rsqrt_high_f64)
 #define HALVES(type, ftz, sat)                                                                                         \
     FLOAT("add", "rn? " ftz sat #type, "d, a, b", emu_lanes_add_##type)                                                \
     FLOAT("sub", "rn? " ftz sat #type, "d, a, b", emu_lanes_sub_##type)                                                \
@@ -263,10 +263,13 @@ HALVES(f16, "ftz? ", "sat? ")
 HALVES(f16x2, "ftz? ", "sat? ")
 HALVES(bf16, "", "")
 HALVES(bf16x2, "", "")
-FLOAT("fma", "rn ftz? sat|relu? f16", "d, a, b, c", emu_lanes_fma_f16)
-FLOAT("fma", "rn ftz? sat|relu? f16x2", "d, a, b, c", emu_lanes_fma_f16x2)
-FLOAT("fma", "rn relu? bf16", "d, a, b, c", emu_lanes_fma_bf16)
-FLOAT("fma", "rn relu? bf16x2", "d, a, b, c", emu_lanes_fma_bf16x2)
+#define FMA_HALF(modifiers, type, note)                                                                                \
+    LANES_ROW("float", "fma", modifiers " " #type, "d, a, b, c", note, emu_lanes_fma_##type)                           \
+    LANES_ROW("float", "fma", modifiers " " #type "x2", "d, a, b, c", note, emu_lanes_fma_##type##x2)
+FMA_HALF("rn ftz? sat|relu?", f16, "")
+FMA_HALF("rn relu?", bf16, "")
+FMA_HALF("rn sat|relu? oob", f16, "0 where a or b is 0x7ff7 or 0xfff7, as on an H200")
+FMA_HALF("rn relu? oob", bf16, "likewise")
 SPECIAL("ex2", "approx f16", emu_lanes_ex2_f16)
 SPECIAL("ex2", "approx f16x2", emu_lanes_ex2_f16x2)
 SPECIAL("ex2", "approx ftz bf16", emu_lanes_ex2_bf16)
@@ -458,6 +461,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef H200
 #undef ROW
 #undef HALVES
+#undef FMA_HALF
 #undef BY_WIDTH
 #undef BY_TYPE
 #undef PLAIN_AND_FTZ

@@ -20,9 +20,9 @@ lane_function emu_lanes_mov_32, emu_lanes_mov_64, emu_lanes_mov_128, emu_lanes_t
     emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64;
 /* Those of modifiers and of cvt.pack, likewise. */
 lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32, emu_lanes_xorsign_16x2,
-    emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2, emu_lanes_positive_f16x2,
-    emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8, emu_lanes_pack_s8,
-    emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
+    emu_lanes_in_bounds_16x2, emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2,
+    emu_lanes_positive_f16x2, emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8,
+    emu_lanes_pack_s8, emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
 
 /* What a cvt says of itself: rounding such as "rn", "rzi" or "", its types, and modifiers. */
 typedef struct conversion_request {

@@ -302,8 +302,8 @@ def to_integer(a: float, mode: str, to: str, ftz: bool, source: int = 32) -> int
     bits = int(to[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
     if math.isnan(a):
-        # PTX ISA, cvt: NaN becomes 0 for narrow and unsigned 32-bit results, and 2^63 for 64-bit ones.
-        return 1 << 63 if bits == 64 else 0
+        # PTX ISA, cvt: NaN becomes the top bit where either type has 64 bits, else 0.
+        return 1 << (bits - 1) if 64 in (bits, source) else 0
     if math.isinf(a):
         return (high if a > 0 else low) % (1 << bits)
     if ftz and abs(a) < 2.0**-126:

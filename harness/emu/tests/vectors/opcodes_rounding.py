@@ -211,6 +211,22 @@ def half_modifiers() -> None:
                 add_case(f"{name}x2 again", f"{name}x2 %d, {operands};", packed, np.uint32,
                          lambda *row, f=result: f(*(x & 0xFFFF for x in row)) | f(*(x >> 16 for x in row)) << 16,
                          same_packed(of))  # fmt: skip
+        # 0x7ff7 and 0xfff7 stand for elements out of bounds, as factors only
+        inputs = halves(3, 89, of)
+        inputs[0][::5], inputs[1][1::5], inputs[2][2::5] = 0x7FF7, 0xFFF7, 0x7FF7
+        ends = [("", int), (".relu", relu), *([(".sat", saturate)] if of is HALF else [])]
+        for tail, end in ends:
+
+            def bounded(a: int, b: int, c: int, of: Format = of, end: Bits = end) -> int:
+                x, y, z = (exact.decode(value, of) for value in (a, b, c))
+                return 0 if 0x7FF7 in (a & 0x7FFF, b & 0x7FFF) else end(exact.fma(x, y, z, of))
+
+            name = f"fma.rn{tail}.oob.{t}"
+            add_case(name, f"{name} %d, %a, %b, %c;", inputs, np.uint16, bounded, same_halves(of))
+            packed = [x.astype(np.uint32) | np.roll(x, 9).astype(np.uint32) << 16 for x in inputs]
+            add_case(f"{name}x2", f"{name}x2 %d, %a, %b, %c;", packed, np.uint32,
+                     lambda *row, f=bounded: f(*(x & 0xFFFF for x in row)) | f(*(x >> 16 for x in row)) << 16,
+                     same_packed(of))  # fmt: skip
         half_approximations(t, of)
 
 

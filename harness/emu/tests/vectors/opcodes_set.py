@@ -172,7 +172,7 @@ def test_cases() -> None:
             "infinite": math.isinf,
             "number": lambda x: not math.isnan(x),
             "notanumber": math.isnan,
-            "normal": lambda x, tiny=tiny: math.isfinite(x) and abs(x) >= tiny,
+            "normal": lambda x, tiny=tiny: math.isfinite(x) and (x == 0 or abs(x) >= tiny),
             "subnormal": lambda x, tiny=tiny: 0 < abs(x) < tiny,
         }
         for name, test in tests.items():
