@@ -115,6 +115,18 @@ class KernelConfig(_Fields):
         rows = self.B_r + 2 * self.B_c * max(self.stages, 1)
         return rows * row_bytes + 16 * self.stages
 
+    def grid(self, seq: int, heads: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
+        """CTAs of a launch, as config_launch_shape of common/config.h has them."""
+        if not self.split_tail:
+            return seq // self.B_r, heads, batch
+        blocks, KV_blocks = seq // self.B_r * heads * batch, seq // self.B_c
+        left = blocks % multiprocessors
+        waves = -(-left * self.n_warps // multiprocessors)
+        split = waves * (KV_blocks + 3 * self.n_warps) < self.n_warps * KV_blocks
+        if self.persistent:
+            return (multiprocessors if split or blocks > multiprocessors else blocks), 1 + split * waves, 1
+        return blocks + split * left * (self.n_warps - 1), 1, 1
+
 
 SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
 SYMBOL_END = "EEEv12forward_args"

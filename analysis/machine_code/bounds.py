@@ -1,25 +1,31 @@
 """Lower bounds of a loop's time, and what its instructions wait for. None of this is a prediction.
 
-    bound = loop_bound(split(listing))
-    print(bound.binding.pipe, bound.binding.cycles)
+    bound = loop_bound(parts_of(listing))
+    if bound.binding: print(bound.binding.pipe, bound.binding.cycles)
 
 Two bounds: the sum of the stall counts is the least time in which one warp alone can issue the loop once; the work of
 each pipe divided by its width is the least time in which a sub-partition can run the loop for one warp, however many
 warps it holds. Cycles are those of one SM sub-partition.
+
+A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. Where
+that is not recorded (loops.py) it counts nothing in a bound, and whole in `at_most`.
 """
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from analysis.errors import DONE, AnalysisError
+from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
 from analysis.machine_code.opcodes import OTHER, pipe_of
-from analysis.machine_code.regions import Parts, matrix_count, split
+from analysis.machine_code.regions import Parts, matrix_count
 from analysis.machine_code.sass import NO_BARRIER, Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
+UNKNOWN = "not known"
 LANES = 32
 SUB_PARTITIONS = 4
 
@@ -54,8 +60,9 @@ UNIFORM = 64  # taken to be like the ALU; not documented
 @dataclass(frozen=True)
 class PipeLoad:
     pipe: str
-    instructions: int
+    instructions: float  # of a pass, on average
     cycles: float | None  # of one sub-partition, for one warp and one pass; None where the width is not known
+    at_most: float | None  # the same if every pass executed the whole loop
 
 
 @dataclass(frozen=True)
@@ -65,13 +72,20 @@ class Bound:
     pipes: tuple[PipeLoad, ...]  # longest first; "issue" is one instruction a cycle
 
     @property
-    def binding(self) -> PipeLoad:
-        return self.pipes[0]
+    def binding(self) -> PipeLoad | None:
+        """The pipe with the most cycles; None where the width of a pipe is not known, as that one may take more."""
+        return self.pipes[0] if all(load.cycles is not None for load in self.pipes) else None
 
     @property
-    def warps_to_fill(self) -> int:
+    def warps_to_fill(self) -> int | None:
         """Warps that a sub-partition needs before the binding pipe can be the limit, not the stalls of each warp."""
-        return -(-self.issue_cycles // max(1, round(self.binding.cycles or 1)))
+        binding = self.binding
+        return None if binding is None else -(-self.issue_cycles // max(1, round(binding.cycles or 1)))
+
+    @property
+    def issued(self) -> float:
+        """Instructions that a pass issues, on average."""
+        return next(load.instructions for load in self.pipes if load.pipe == "issue")
 
 
 def widths_of(arch: str) -> Widths:
@@ -81,28 +95,68 @@ def widths_of(arch: str) -> Widths:
     return WIDTHS[base]
 
 
+class Share(NamedTuple):
+    """Of the passes, those that issue an instruction, those known to execute it, and those that may."""
+
+    issued: float
+    executed: float
+    at_most: float
+
+
+ALWAYS = Share(1.0, 1.0, 1.0)
+
+
+def shares_in(parts: Parts) -> dict[int, Share]:
+    """The shares of all instructions of the KV loop, by address."""
+    always = {at.address for at in parts.every_pass}
+    found = {}
+    for first in parts.kv.blocks:
+        for at in parts.graph.blocks[first].instructions:
+            if parts.shares is None:
+                issued = float(at.address in always)
+                found[at.address] = Share(issued, 0.0 if at.predicate else issued, 1.0)
+            else:
+                executed = parts.shares.get(at.address, 1.0)
+                found[at.address] = Share(parts.shares.get(first, 1.0), executed, executed)
+    return found
+
+
+def executed(parts: Parts) -> float:
+    """Instructions that a pass executes on average; all of the loop that stands in line where shares are not known."""
+    if parts.shares is None:
+        return float(sum(not at.never for at in parts.loop))
+    shares = shares_in(parts)
+    return sum(shares[at.address].issued for at in parts.graph.instructions(parts.kv.blocks) if not at.never)
+
+
 def loop_bound(parts: Parts) -> Bound:
-    """Bounds of one pass through the KV loop, by the instructions that every pass executes."""
-    return bound_of(parts.every_pass, parts.listing.arch)
+    """Bounds of one pass through the KV loop, with the blocks of it that stand elsewhere."""
+    return bound_of(parts.graph.instructions(parts.kv.blocks), parts.listing.arch, shares_in(parts))
 
 
-def bound_of(code: Sequence[Instruction], arch: str) -> Bound:
+def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share] | None = None) -> Bound:
+    """Bounds of one run through some code. A predicated instruction takes its turn to issue, executed or not."""
     widths = widths_of(arch)
     if any(at.control is None for at in code):
         raise AnalysisError("the bound needs control codes: a cubin, or a listing that holds them")
-    counts: dict[str, int] = {"issue": len(code)}
-    cycles: dict[str, float | None] = {"issue": float(len(code))}
+    loads: dict[str, PipeLoad] = {"issue": PipeLoad("issue", 0.0, 0.0, 0.0)}
+    stalls = 0.0
+
+    def add(pipe: str, cost: float | None, least: float, most: float) -> None:
+        before = loads.get(pipe, PipeLoad(pipe, 0.0, 0.0, 0.0))
+        cycles = None if cost is None or before.cycles is None else before.cycles + least * cost
+        at_most = None if cost is None or before.at_most is None else before.at_most + most * cost
+        loads[pipe] = PipeLoad(pipe, before.instructions + least, cycles, at_most)
+
     for at in code:
+        share = shares[at.address] if shares is not None else ALWAYS
+        add("issue", 1.0, share.issued, max(share.issued, share.at_most))
+        stalls += share.issued * max(1, at.control.stall if at.control else 0)
         pipe = pipe_of(at.base)
-        if pipe == "control" or at.never:
-            continue
-        cost = cost_of(at, pipe, widths)
-        counts[pipe] = counts.get(pipe, 0) + 1
-        so_far = cycles.get(pipe, 0.0)
-        cycles[pipe] = None if cost is None or so_far is None else so_far + cost
-    loads = [PipeLoad(pipe, counts[pipe], cycles[pipe]) for pipe in counts]
-    loads.sort(key=lambda load: (-(load.cycles or 0), load.pipe))
-    return Bound(arch, sum(max(1, at.control.stall) for at in code if at.control), tuple(loads))
+        if pipe != "control" and not at.never:
+            add(pipe, cost_of(at, pipe, widths), share.executed, share.at_most)
+    ordered = sorted(loads.values(), key=lambda load: (-(load.cycles or 0), load.pipe))
+    return Bound(arch, round(stalls), tuple(ordered))
 
 
 def cost_of(at: Instruction, pipe: str, widths: Widths) -> float | None:
@@ -127,8 +181,13 @@ def _matrix_cost(at: Instruction, widths: Widths) -> float | None:
     if group and at.base == "HGMMA":
         m, n, k = map(int, group.groups())
         return m * n * k / SUB_PARTITIONS / widths.wgmma if widths.wgmma else None
-    work = {"HMMA.16816": 16 * 8 * 16, "HMMA.1688": 16 * 8 * 8}.get(".".join(at.opcode.split(".")[:2]))
-    return work / widths.matrix if work and widths.matrix else None
+    shape, *types = at.opcode.split(".")[1:] or [""]
+    work = _HMMA_WORK.get(shape) if at.base == "HMMA" else None
+    halved = 2 if "TF32" in types else 1  # elements of 32 bits: half the multiply-adds a clock
+    return work * halved / widths.matrix if work and widths.matrix else None
+
+
+_HMMA_WORK = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4}  # multiply-adds
 
 
 def _lane_bytes(opcode: str) -> int:
@@ -199,17 +258,22 @@ def sets(at: Instruction, scoreboard: int) -> str:
 def bound_table(bound: Bound) -> Table:
     rows: list[list[Cell]] = []
     for load in bound.pipes:
-        note = "binds" if load is bound.binding else ""
-        cycles = None if load.cycles is None else round(load.cycles, 1)
-        missing = "pipe not known" if load.pipe == OTHER else "width not known"
-        rows.append([load.pipe, load.instructions, cycles, note if cycles is not None else missing])
-    note = f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
-    rows.append(["stalls of one warp", _issued(bound), bound.issue_cycles, note])
-    return Table(("bound", "instructions", "cycles", "note"), rows)
+        unknown = "pipe not known" if load.pipe == OTHER else "width not known"
+        note = unknown if load.cycles is None else "binds" if load is bound.binding else ""
+        rows.append([load.pipe, *(_rounded(x) for x in (load.instructions, load.cycles, load.at_most)), note])
+    rows.append(["stalls of one warp", _rounded(bound.issued), bound.issue_cycles, None, _fill_note(bound)])
+    return Table(("bound", "instructions", "cycles", "at most", "note"), rows)
 
 
-def _issued(bound: Bound) -> int:
-    return next(load.instructions for load in bound.pipes if load.pipe == "issue")
+def _rounded(value: float | None) -> Cell:
+    return None if value is None else int(value) if value == int(value) else round(value, 1)
+
+
+def _fill_note(bound: Bound) -> str:
+    if bound.binding is None:
+        unknown = ", ".join(load.pipe for load in bound.pipes if load.cycles is None)
+        return f"which pipe binds is not known: the width of {unknown} is not"
+    return f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
 
 
 def scoreboard_table(parts: Parts) -> Table:
@@ -240,19 +304,23 @@ def summary_table(names: Sequence[str], bounds: Sequence[Bound]) -> Table:
         cycles = {load.pipe: load.cycles for load in bound.pipes}
         tensor = cycles.get("tensor")
         binding = bound.binding
-        rows.append([name, bound.arch, binding.pipe, binding.cycles, tensor, bound.issue_cycles, bound.warps_to_fill])
+        pipe, most = (binding.pipe, _rounded(binding.cycles)) if binding else (UNKNOWN, None)
+        rows.append([name, bound.arch, pipe, most, _rounded(tensor), bound.issue_cycles, bound.warps_to_fill])
     return Table(("subject", "arch", "binding pipe", "cycles", "tensor", "one warp alone", "warps to fill"), rows)
 
 
 def add_bound_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
+    add_loop_argument(parser)
     parser.add_argument("--scoreboard", action="store_true", help="each wait of the loop and what it waits for")
     add_table_arguments(parser)
 
 
 def run_bound(args: argparse.Namespace) -> int:
     pending = [start(subject) for subject in subjects_of(args)]
-    parts = [split(each.listing()) for each in pending]
+    parts = [parts_of(each.listing(), args.loop) for each in pending]
+    for each, one in zip(pending, parts, strict=True):
+        print_note(each.subject.name, one)
     if args.scoreboard:
         if len(parts) > 1:
             raise AnalysisError("--scoreboard shows one version or file at a time")

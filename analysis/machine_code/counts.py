@@ -1,6 +1,6 @@
 """Opcode counts of a kernel and of its regions, whole and for each matrix instruction.
 
-    table = count(split(disassemble(cubin)))
+    table = count(parts_of(disassemble(cubin)))
     print(format_counts(table))
 
 Predicated instructions count like all others. Dummies predicated with a constant false are counted in rows of their own
@@ -16,8 +16,9 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.machine_code.library import count_library
+from analysis.machine_code.loops import add_loop_argument, nest_table, parts_of, print_note
 from analysis.machine_code.opcodes import MATRIX, family
-from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split
+from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Instruction
 from analysis.machine_code.subjects import VERSION, add_subject_arguments, start, subject_of, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -101,6 +102,7 @@ def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
+    add_loop_argument(parser)
     parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
     parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the region")
     add_table_arguments(parser)
@@ -136,41 +138,16 @@ def _print_counts(args: argparse.Namespace, loop_only: bool) -> int:
     columns: list[tuple[str, Counts]] = []
     for subject, pending in zip(subjects, [start(subject) for subject in subjects], strict=True):
         listing = pending.listing()
-        graph = Graph(listing)
-        if loop_only:
-            title = f"{subject.name} loop" if len(subjects) > 1 else "loop"
-            columns.append((title, count_instructions("loop", split(listing).loop, args.modifiers)))
-        elif len(subjects) > 1 or not graph.nest:
+        if not loop_only and (len(subjects) > 1 or not Graph(listing).nest):
             columns.append((subject.name, count_instructions(WHOLE, listing.body, args.modifiers)))
         else:
-            columns += [(counts.region, counts) for counts in count(split(listing), args.modifiers)]
+            parts = parts_of(listing, args.loop)
+            print_note(subject.name, parts)
+            title = f"{subject.name} loop" if len(subjects) > 1 else "loop"
+            loop = count_instructions("loop", parts.loop, args.modifiers)
+            regions = [(counts.region, counts) for counts in count(parts, args.modifiers)]
+            columns += [(title, loop)] if loop_only else regions
         if not (args.json or args.csv):
             print(f"{subject.name}: {listing.label} {listing.arch}", file=sys.stderr)
     print_table(counts_table(columns, args.per_hmma), args)
     return DONE
-
-
-def nest_table(graph: Graph) -> Table:
-    """One row a loop, an outer one before the loops inside it, with the instructions of its own."""
-    rows: list[list[Cell]] = []
-    kv = find_kv_loop(graph)
-
-    def add(loops: Iterable[Loop], level: int) -> None:
-        for loop in loops:
-            own = graph.instructions(loop.own_blocks())
-            everything = graph.instructions(loop.blocks)
-            rows.append(
-                [
-                    level,
-                    f"{loop.header:04x}",
-                    f"{everything[-1].address:04x}",
-                    len(everything),
-                    len(own),
-                    matrix_count(own),
-                    "KV loop" if loop is kv else "",
-                ]
-            )
-            add(loop.children, level + 1)
-
-    add(graph.nest, 1)
-    return Table(("level", "first", "last", "instructions", "own", "matrix", "is"), rows)

@@ -6,7 +6,9 @@
 regs/registers.csv and sass/ hold the figures and the code, as `make regs sass` wrote them: a stale or missing one is a
 difference, reported figure by figure as worse, better or changed. regs/baseline.csv holds no figure: it says by their
 hash which have been accepted and why, so that a figure that nobody accepted is a difference whether or not it was
-recorded. A new advisory of ptxas is one too. A baseline of another toolkit is skipped, never passed.
+recorded. regs/loops.csv holds the accepted figures of every KV loop and of the rest of the kernel: what grew since is
+named, also once the listings are made again. A new advisory of ptxas is a difference too. A baseline of another toolkit
+is skipped, never passed.
 """
 
 import argparse
@@ -23,10 +25,21 @@ from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_chosen
 from analysis.machine_code.cubin import code_summary
+from analysis.machine_code.loops import (
+    PART_FIGURES,
+    REST,
+    Part,
+    loops_path,
+    loops_text,
+    measure_loops,
+    parts_with_figures,
+    read_loops,
+)
 from analysis.machine_code.ptxas_log import read_log
-from analysis.machine_code.regions import split
+from analysis.machine_code.regions import Graph
 from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows_of
-from analysis.machine_code.sass import Listing, disassemble, format_listing, parse_listing
+from analysis.machine_code.sass import Listing, disassemble, format_listing
+from analysis.machine_code.subjects import subject_of_cubin
 from analysis.machine_code.toolkit import run as run_tool
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
@@ -34,17 +47,8 @@ DEFAULT_ARCHS = "80 90"
 Key = tuple[str, str, str]  # version, architecture, config
 WORSE_WHEN_MORE = (
     *("registers", "stack", "spill_stores", "spill_loads", "static_smem", "ldl", "stl"),
-    *("loop", "loop_ldl", "loop_stl"),  # of the listing
+    *(name for name in PART_FIGURES if name != "matrix"),
 )
-
-
-@dataclass(frozen=True)
-class Loop:
-    """What the gate compares of the KV loop of a version's own config."""
-
-    loop: int  # instructions
-    loop_ldl: int
-    loop_stl: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Fresh:
     version: str
     arch: str
     rows: list[Row]
-    loop: Loop
+    listing: Listing  # of the version's own config
     advisories: str  # codes joined by "+", "" for none
     sass_text: str  # what the committed listing should hold
 
@@ -96,9 +100,13 @@ COLUMNS = tuple(field.name for field in fields(Accepted))
 # ---- fresh figures ---------------------------------------------------------------------------------------------------
 
 
+def cubin_of(folder: Path, version: Version, arch: str) -> Path:
+    return folder / "build" / version.version / f"{arch}.cubin"
+
+
 def measure(folder: Path, version: Version, arch: str) -> Fresh:
     """Read the build of a version below `folder`: its ptxas log, its cubin and the listing of its own config."""
-    cubin = folder / "build" / version.version / f"{arch}.cubin"
+    cubin = cubin_of(folder, version, arch)
     log_path = folder / "logs/ptxas" / f"{version.version}.{arch}.log"
     for path in (cubin, log_path):
         if not path.exists():
@@ -107,12 +115,7 @@ def measure(folder: Path, version: Version, arch: str) -> Fresh:
     listing = disassemble(cubin, version.header.config)
     advisories = "+".join(sorted({note.code for note in log.notes if note.code}))
     rows = rows_of(log, code_summary(cubin))
-    return Fresh(version.version, arch, rows, loop_of(listing), advisories, format_listing(listing))
-
-
-def loop_of(listing: Listing) -> Loop:
-    loop = split(listing).loop
-    return Loop(len(loop), sum(at.base == "LDL" for at in loop), sum(at.base == "STL" for at in loop))
+    return Fresh(version.version, arch, rows, listing, advisories, format_listing(listing))
 
 
 def figures_hash(row: Row) -> str:
@@ -210,26 +213,41 @@ def change(figure: str, before: Cell, after: Cell) -> str:
 
 
 def compare_listings(folder: Path, fresh: Fresh) -> list[Finding]:
-    """What differs between a fresh listing and the committed one: the file, and the figures of its KV loop."""
+    """Whether the committed listing is the fresh one."""
     name = f"sass/{fresh.version}.{fresh.arch}.sass"
     path = folder / name
     text = read_text(path) if path.exists() else None
     if text == fresh.sass_text:
         return []
+    there = "missing" if text is None else "stale"
+    return [Finding(fresh.version, fresh.arch, "", name, there, "fresh", f"run `make sass VER={fresh.version}`")]
 
-    def finding(figure: str, before: str | int, after: str | int, note: str) -> Finding:
-        return Finding(fresh.version, fresh.arch, "", figure, before, after, note)
 
-    remedy = f"run `make sass VER={fresh.version}`"
-    found = [finding(name, "missing" if text is None else "stale", "fresh", remedy)]
-    if text is not None:
-        before, after = asdict(loop_of(parse_listing(text, str(path))[0])), asdict(fresh.loop)
-        found += [
-            finding(figure, before[figure], after[figure], note)
-            for figure in before
-            if (note := change(figure, before[figure], after[figure]))
+def compare_loops(fresh: Fresh, accepted: Sequence[Part]) -> list[Finding]:
+    """What differs between the figures of the fresh KV loops, and of the rest of the kernel, and the accepted ones."""
+
+    def finding(figure: str, before: str | int | None, after: str | int | None, note: str) -> Finding:
+        return Finding(fresh.version, fresh.arch, str(fresh.listing.config or ""), figure, before, after, note)
+
+    found = parts_with_figures(Graph(fresh.listing))
+    if not accepted:
+        return [finding("regs/loops.csv", "absent", f"{len(found) - 1} KV loops", "not accepted yet")]
+    old = [part for part in accepted if part.part != REST]
+    if len(old) != len(found) - 1:
+        return [finding("KV loops", len(old), len(found) - 1, "changed")]
+    ordered = [*old, *(part for part in accepted if part.part == REST)]
+    findings = []
+    for part, (loop, figures) in zip(ordered, found, strict=True):
+        before, after = asdict(part.figures), asdict(figures)
+        findings += [
+            finding(f"{part.name}: {name}", before[name], after[name], note)
+            for name in PART_FIGURES
+            if (note := change(name, before[name], after[name]))
         ]
-    return found
+        first = f"{loop.header:04x}" if loop else part.first
+        if first != part.first:
+            findings.append(finding(f"{part.name}: first", part.first, first, "changed"))
+    return findings
 
 
 def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source: str) -> list[Finding]:
@@ -249,11 +267,17 @@ def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source
 
 
 def judge_version(
-    folder: Path, version: Version, fresh: Fresh, recorded: Sequence[Row], baseline: dict[Key, Accepted]
+    folder: Path,
+    version: Version,
+    fresh: Fresh,
+    recorded: Sequence[Row],
+    baseline: dict[Key, Accepted],
+    loops: Sequence[Part],
 ) -> list[Finding]:
-    """All findings on one version and architecture: its committed figures, its listing, its baseline lines."""
+    """All findings on one version and architecture: its committed figures, its listing, its loops, its baseline."""
     recorded = [row for row in recorded if row.arch == fresh.arch]
     found = compare_rows(version.version, fresh.rows, recorded) + compare_listings(folder, fresh)
+    found += compare_loops(fresh, loops)
     source = source_hash(version)
     built = set()
     for row in fresh.rows:
@@ -280,8 +304,9 @@ def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
     ]
     rows = sorted(read_registers(folder).keys() - known)
     found += [gone(version, "regs/registers.csv", "run `make regs`") for version in rows]
-    lines = sorted({key[0] for key in read_baseline(folder)} - known)
-    return found + [gone(version, "baseline", "remove its lines") for version in lines]
+    for name, keys in (("baseline", read_baseline(folder)), ("regs/loops.csv", read_loops(folder))):
+        found += [gone(version, name, "remove its lines") for version in sorted({key[0] for key in keys} - known)]
+    return found
 
 
 def skip_reason(folder: Path, baseline: dict[Key, Accepted]) -> str | None:
@@ -293,12 +318,14 @@ def skip_reason(folder: Path, baseline: dict[Key, Accepted]) -> str | None:
 
 def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[Finding]:
     """Every finding on the versions. The caller asks skip_reason() first."""
-    baseline, recorded = read_baseline(folder), read_registers(folder)
+    baseline, recorded, loops = read_baseline(folder), read_registers(folder), read_loops(folder)
     found = []
     for name, version in versions.items():
         for arch in archs:
             fresh = measure(folder, version, arch)
-            found += judge_version(folder, version, fresh, recorded.get(name, []), baseline)
+            found += judge_version(
+                folder, version, fresh, recorded.get(name, []), baseline, loops.get((name, arch), [])
+            )
     return found
 
 
@@ -308,7 +335,10 @@ def accept_line(versions: Iterable[str]) -> str:
 
 
 def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: str) -> int:
-    """Note in the baseline that the figures of these versions are accepted; the number of lines that changed."""
+    """Note in the baseline that the figures of these versions are accepted; the number of its lines that changed.
+
+    The figures of their loops go to regs/loops.csv, with what the emulator counts in each.
+    """
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
         raise AnalysisError(f"this build is of toolkit {toolkit}; a baseline is of the pinned one, {pinned}")
@@ -318,9 +348,12 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
             raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
     before = read_baseline(folder)
     after = {key: line for key, line in before.items() if not (key[0] in versions and key[1] in archs)}
+    loops = read_loops(folder)
     for version in versions.values():
         for arch in archs:
             fresh = measure(folder, version, arch)
+            own = subject_of_cubin(cubin_of(folder, version, arch), version.header.config)
+            loops[version.version, arch] = measure_loops(own, version.version)
             for row in fresh.rows:
                 line = Accepted(version.version, arch, row.config, figures_hash(row), fresh.advisories,
                                 source_hash(version), toolkit, why)  # fmt: skip
@@ -328,6 +361,7 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
                 # a line whose figures stay keeps the reason that it was accepted for
                 after[line.key] = old if old and replace(line, why=old.why) == old else line
     write_if_changed(baseline_path(folder), baseline_text(after.values()))
+    write_if_changed(loops_path(folder), loops_text(part for parts in loops.values() for part in parts))
     return sum(before.get(key) != after.get(key) for key in before.keys() | after.keys())
 
 

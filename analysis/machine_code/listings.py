@@ -11,13 +11,14 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, write_atomically
+from analysis.machine_code.loops import add_loop_argument, parts_of
 from analysis.machine_code.notes import progress
-from analysis.machine_code.regions import Graph, to_dot
+from analysis.machine_code.regions import Graph, Parts, to_dot
 from analysis.machine_code.sass import Listing, bare, format_listing, parse_listing
 from analysis.machine_code.subjects import Subject, add_subject_arguments, listings_of, start, subject_of, subjects_of
 from analysis.table import Table, add_output_arguments, emit, print_table
@@ -28,6 +29,7 @@ def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
     parser.add_argument("--bare", action="store_true", help="no addresses and no control codes, for diff(1)")
     parser.add_argument("--in-place", action="store_true", help="with --bare and a listing: rewrite the file itself")
+    add_loop_argument(parser)
     parser.add_argument("--all", action="store_true", help="every kernel of the file, one file each in --out")
     parser.add_argument("--list", action="store_true", help="list the kernels instead of disassembling one")
     parser.add_argument("--out", type=Path, metavar="DIR", help="one file per subject, named NAME.ARCH.sass")
@@ -78,8 +80,16 @@ def _texts(args: argparse.Namespace, subjects: list[Subject], options: list[str]
     else:
         listings = ((subject, pending.listing()) for subject, pending in [(each, start(each)) for each in subjects])
     for subject, listing in listings:
-        text = _json(listing) if args.json else format_listing(listing)
+        shown = only(listing, parts_of(listing, args.loop)) if args.loop else listing
+        text = _json(shown) if args.json else format_listing(shown)
         yield subject, bare(text) if args.bare else text
+
+
+def only(listing: Listing, parts: Parts) -> Listing:
+    """The listing of a KV loop alone."""
+    inside = {at.address for at in parts.graph.instructions(parts.kv.blocks)}
+    labels = {name: address for name, address in listing.labels.items() if address in inside}
+    return replace(listing, instructions=tuple(at for at in listing.code if at.address in inside), labels=labels)
 
 
 def _any_kernel(args: argparse.Namespace) -> list[Subject]:
@@ -131,12 +141,14 @@ def _json(listing: Listing) -> str:
 
 def add_cfg_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser)
+    add_loop_argument(parser)
     add_output_arguments(parser)
     parser.add_argument("--svg", action="store_true", help="SVG instead of DOT; needs dot of Graphviz")
 
 
 def run_cfg(args: argparse.Namespace) -> int:
-    graph = Graph(start(subject_of(args)).listing())
+    listing = start(subject_of(args)).listing()
+    graph = Graph(listing)
     if args.json:
         blocks = [
             {"first": first, "instructions": len(block.instructions), "successors": block.successors}
@@ -144,7 +156,7 @@ def run_cfg(args: argparse.Namespace) -> int:
         ]
         emit(json.dumps(blocks, indent=1) + "\n", args.output)
         return DONE
-    text = to_dot(graph)
+    text = to_dot(graph, parts_of(listing, args.loop).kv.blocks if graph.nest else frozenset())
     if args.svg:
         text = _svg(text)
     emit(text, args.output)

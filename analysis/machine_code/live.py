@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
-from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
+from analysis.machine_code.regions import Parts
 from analysis.machine_code.sass import parse_listing, with_control
 from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
@@ -126,15 +127,15 @@ class LiveLoop:
         return {"at_entry": entry, "most": most, "at": f"{-at:04x}", "allocated": self.registers}
 
 
-def read_live(pending: Pending) -> LiveLoop:
-    """The KV loop of a subject that was started with LIVE_OPTIONS."""
+def read_live(pending: Pending, wanted: str | None = None) -> LiveLoop:
+    """A KV loop, as parts_of() chooses it, of a subject that was started with LIVE_OPTIONS."""
     subject = pending.subject
     cubin, kernel = subject.cubin_or_refuse("live registers")
     assert pending.job is not None
     text = pending.job.text()
     name = f"nvdisasm of {subject.name}"
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
-    parts = split(with_control(replace(listing, arch=cubin.arch), kernel))
+    parts = parts_of(with_control(replace(listing, arch=cubin.arch), kernel), wanted)
     return LiveLoop(parts, kernel.registers, live_registers(text, name))
 
 
@@ -187,6 +188,7 @@ def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Tab
 
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
+    add_loop_argument(parser)
     parser.add_argument("--every", action="store_true", help="every instruction of the loop")
     add_table_arguments(parser)
 
@@ -195,7 +197,9 @@ def run_live(args: argparse.Namespace) -> int:
     subjects = subjects_of(args)
     for subject in subjects:
         subject.cubin_or_refuse("live registers")
-    loops = [read_live(pending) for pending in [start(subject, LIVE_OPTIONS) for subject in subjects]]
+    loops = [read_live(pending, args.loop) for pending in [start(subject, LIVE_OPTIONS) for subject in subjects]]
+    for subject, one in zip(subjects, loops, strict=True):
+        print_note(subject.name, one.parts)
     if len(subjects) > 1:
         print_table(summary_table(subjects, loops), args)
         return DONE

@@ -3,13 +3,15 @@
     parts = split(listing)
     print(parts.kv.first, len(parts.regions["loop"]))
 
-The KV loop is the innermost loop with the most matrix instructions. What stands before it is prologue, and peeled
-block from the barrier before the first matrix instruction on; what follows it is remainder block up to the last matrix
-instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out of line".
+A kernel may hold several KV loops, copies of one for different problems: the innermost loops with matrix instructions.
+Which one runs is known to loops.py; split() takes that with the most matrix instructions. What stands before it is
+prologue, and peeled block from the barrier before the first matrix instruction on; what follows it is remainder block
+up to the last matrix instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out
+of line". What leads to or follows another KV loop only is "other copies".
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,10 +20,13 @@ from analysis.errors import AnalysisError
 from analysis.machine_code.opcodes import MATRIX
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
-REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line")
+OTHER_COPIES = "other copies"
+REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line", OTHER_COPIES)
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
 _BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
 _LEAVING = INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
+_POLLED = frozenset({"LDS", "LDG", "LD", "ATOM", "ATOMS", "ATOMG", "SYNCS"})
+_ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG"})
 
 
 @dataclass
@@ -55,11 +60,20 @@ class Loop:
 class Parts:
     """A kernel split into regions. The instructions of a region stand in address order."""
 
-    listing: Listing
-    nest: tuple[Loop, ...]  # outermost loops with their children
+    graph: "Graph"
     kv: Loop
     regions: dict[str, tuple[Instruction, ...]]  # those of REGIONS that exist, in that order
     every_pass: tuple[Instruction, ...]  # of the KV loop: what no pass with its matrix instructions leaves out
+    shares: Mapping[int, float] | None = None  # of the passes, by address, where less than 1; None: not known
+
+    @property
+    def listing(self) -> Listing:
+        return self.graph.listing
+
+    @property
+    def nest(self) -> tuple[Loop, ...]:
+        """The outermost loops with their children."""
+        return self.graph.nest
 
     @property
     def loop(self) -> tuple[Instruction, ...]:
@@ -281,22 +295,39 @@ def in_line(graph: Graph, loop: Loop) -> list[int]:
     return sorted(found)
 
 
-def find_kv_loop(graph: Graph) -> Loop:
-    """The innermost loop with matrix instructions, that with the most; without any, the longest innermost loop.
+def kv_loops(graph: Graph) -> list[Loop]:
+    """The innermost loops with matrix instructions, in address order.
 
-    A spin on a barrier inside it holds no matrix instructions, so it does not hide the loop around it.
+    A spin on a barrier inside one holds no matrix instructions, so it does not hide the loop around it.
     """
-    loops = graph.loops()
-    if not loops:
-        raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
 
     def matrix(loop: Loop) -> int:
         return matrix_count(graph.instructions(loop.blocks))
 
-    inner = [loop for loop in loops if matrix(loop) and not any(matrix(child) for child in loop.children)]
+    inner = [loop for loop in graph.loops() if matrix(loop) and not any(matrix(child) for child in loop.children)]
+    return sorted(inner, key=lambda loop: loop.header)
+
+
+def find_kv_loop(graph: Graph) -> Loop:
+    """The KV loop with the most matrix instructions, the first of several; without any, the longest innermost loop.
+
+    Which loop runs does not show in the code alone: loops.py knows it for the versions.
+    """
+    inner = kv_loops(graph)
     if inner:
-        return max(inner, key=lambda loop: (matrix(loop), -loop.header))
+        return max(inner, key=lambda loop: matrix_count(graph.instructions(loop.blocks)))
+    loops = graph.loops()
+    if not loops:
+        raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
     return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
+
+
+def what_it_is(code: Iterable[Instruction]) -> str:
+    """What a loop without matrix instructions does inside a KV loop."""
+    bases = {at.base for at in code if not at.never}
+    if bases & _POLLED and not bases & _ACTING:
+        return "waits"
+    return "repeats for other lanes" if "R2UR" in bases else "repeats"
 
 
 def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
@@ -317,14 +348,42 @@ def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
     return [block for block in near if graph.dominates(block, heart) or not leads_back(block)]
 
 
+def _reached(start: int, edges: Callable[[int], Iterable[int]]) -> set[int]:
+    """The blocks that one leads to along edges, itself included."""
+    found, work = {start}, [start]
+    while work:
+        new = [block for block in edges(work.pop()) if block not in found]
+        found.update(new)
+        work += new
+    return found
+
+
+def other_copies(graph: Graph, kv: Loop) -> set[int]:
+    """The blocks before or after another KV loop that are neither before nor after this one, and that loop's own."""
+
+    def around(loop: Loop) -> set[int]:
+        after = _reached(loop.header, lambda block: graph.blocks[block].successors)
+        return after | _reached(loop.header, lambda block: graph.predecessors[block])
+
+    mine = around(kv)
+    others = (around(loop) for loop in kv_loops(graph) if loop.header != kv.header)
+    return set().union(*others) - mine
+
+
 def split(listing: Listing) -> Parts:
-    """The regions of a kernel; AnalysisError when it has no loop."""
+    """The regions of a kernel around find_kv_loop(); AnalysisError when it has no loop."""
     graph = Graph(listing)
-    kv = find_kv_loop(graph)
+    return split_at(graph, find_kv_loop(graph))
+
+
+def split_at(graph: Graph, kv: Loop, shares: Mapping[int, float] | None = None) -> Parts:
+    """The regions of a kernel around one of its loops."""
     near = in_line(graph, kv)
     loop = graph.instructions(near)
     first, last = loop[0].address, loop[-1].address
-    body = listing.body
+    apart = graph.instructions(other_copies(graph, kv))
+    elsewhere = {at.address for at in apart}
+    body = [at for at in graph.listing.body if at.address not in elsewhere]
     before = [at for at in body if at.address < first]
     main_end = next((at.address for at in body if at.address > last and _ends(at)), body[-1].address)
     after = [at for at in body if last < at.address <= main_end]
@@ -340,13 +399,14 @@ def split(listing: Listing) -> Parts:
                 after[:rest],
                 after[rest:],
                 [at for at in body if at.address > main_end],
+                apart,
             ),
             strict=True,
         )
     )
     always = every_pass(graph, kv, near)
     regions = {name: tuple(part) for name, part in parts.items() if part}
-    return Parts(listing, graph.nest, kv, regions, tuple(graph.instructions(always)))
+    return Parts(graph, kv, regions, tuple(graph.instructions(always)), shares)
 
 
 def _ends(at: Instruction) -> bool:
@@ -368,10 +428,9 @@ def _start_of_peeled_block(before: list[Instruction]) -> int:
     return cut
 
 
-def to_dot(graph: Graph) -> str:
-    """The control-flow graph in the language of Graphviz; loop headers are drawn bold."""
+def to_dot(graph: Graph, kv: frozenset[int]) -> str:
+    """The control-flow graph in the language of Graphviz; loop headers are drawn bold, the blocks `kv` are filled."""
     headers = {loop.header for loop in graph.loops()}
-    kv = find_kv_loop(graph).blocks if headers else frozenset()
     lines = [
         "digraph kernel {",
         f"    label = {_quoted(graph.listing.label)};",

@@ -1,6 +1,6 @@
 """What changed in the machine code between two kernels, loop first: `python3 -m analysis sass-diff v10 v11`.
 
-    change = compare(split(before), split(after))
+    change = compare(parts_of(before), parts_of(after))
     print(change.verdict)
 
 Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
@@ -25,7 +25,8 @@ from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
-from analysis.machine_code.regions import REGIONS, Graph, Parts, split
+from analysis.machine_code.loops import add_loop_argument, parts_in, parts_of, print_note
+from analysis.machine_code.regions import REGIONS, Graph, Parts
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 from analysis.machine_code.subjects import VERSION, Subject, add_arch_argument, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
@@ -302,10 +303,10 @@ class Side:
         }
 
 
-def read_sides(a: Subject, b: Subject) -> tuple[Side, Side]:
-    """Both sides, disassembled side by side."""
+def read_sides(a: Subject, b: Subject, wanted: str | None = None) -> tuple[Side, Side]:
+    """Both sides, disassembled side by side, each at the KV loop that parts_of() chooses."""
     pending = [start(a), start(b)]
-    one, other = (Side(each.subject, split(each.listing())) for each in pending)
+    one, other = (Side(each.subject, parts_of(each.listing(), wanted)) for each in pending)
     return one, other
 
 
@@ -341,6 +342,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
     add_pair_arguments(parser)
+    add_loop_argument(parser)
     parser.add_argument("--text", action="store_true", help="also the aligned text diff")
     parser.add_argument("--rename", action="store_true", help="with --text: rename registers away")
     parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
@@ -352,8 +354,10 @@ def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 def verdict_of(before: Listing, after: Listing) -> str:
     """One sentence on two listings of any kernels, also without loops."""
-    if Graph(before).nest and Graph(after).nest:
-        change = compare(split(before), split(after))
+    graphs = Graph(before), Graph(after)
+    if all(graph.nest for graph in graphs):
+        one, other = (parts_in(graph) for graph in graphs)
+        change = compare(one, other)
         return "other constants" if change.identical else change.verdict
     found = likeness(before.body, after.body, before, after)
     if found == IDENTICAL:
@@ -391,7 +395,9 @@ def run_sass_diff(args: argparse.Namespace) -> int:
     if libraries:
         return _diff_libraries(args, *libraries)
     a, b, rule = resolve_pair(args)
-    before, after = read_sides(a, b)
+    before, after = read_sides(a, b, args.loop)
+    for side in (before, after):
+        print_note(side.subject.name, side.parts)
     change = compare(before.parts, after.parts, args.modifiers, args.per_hmma)
     emit(_report(args, before, after, change, rule), args.output)
     return DIFFERENT if args.exit_code and not change.identical else DONE

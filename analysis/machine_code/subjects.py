@@ -159,6 +159,10 @@ def _of_version(name: str, arch: str, choice: KernelConfig | str | None) -> Subj
     return _of_cubin(name, paths[0], Cubin.read(paths[0]), wanted)
 
 
+def subject_of_cubin(path: Path, choice: KernelConfig | str | None) -> Subject:
+    return _of_cubin(str(path), path, Cubin.read(path), choice)
+
+
 def _of_cubin(name: str, path: Path, cubin: Cubin, choice: KernelConfig | str | None) -> Subject:
     return Subject(name, path, cubin.arch, select(cubin.entries, choice, name), cubin, None)
 

@@ -19,10 +19,11 @@ from analysis.ladder.headers import read_version
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, survey
+from analysis.machine_code.loops import parts_in
 from analysis.machine_code.notes import progress
 from analysis.machine_code.ptx import parse_ptx
 from analysis.machine_code.ptxas_log import parse_log
-from analysis.machine_code.regions import Graph, split
+from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Listing, Refused, disassemble_all, parse_listing
 from analysis.measure.records import parse as parse_record
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -70,7 +71,7 @@ def _cubins(cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]], total: int, 
                 raise AnalysisError(listing.reason)
             graph = Graph(listing)
             nest = f"{len(graph.loops())} loops" if graph.nest else "no loop"
-            loop = f", KV loop of {len(split(listing).loop)}" if graph.nest else ""
+            loop = f", KV loop of {len(parts_in(graph).loop)}" if graph.nest else ""
             detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}{_unknown(listing)}"
             yield Finding(f"kernel {cubin.arch}", label, detail)
             strange = inconsistencies(graph)

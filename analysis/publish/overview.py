@@ -14,7 +14,9 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.config import Dtype
 from analysis.ladder.headers import Version, changed_lines, load_all
-from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.bounds import executed
+from analysis.machine_code.loops import parts_of
+from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.executables import standard_batch
@@ -71,6 +73,11 @@ class Step:
         parts = self.parts.get(arch)
         return len(parts.loop) / parts.matrix_count if parts else None
 
+    def executed_per_matrix(self, arch: str) -> float | None:
+        """Instructions that a pass of the KV loop executes, on average, for each matrix instruction."""
+        parts = self.parts.get(arch)
+        return executed(parts) / parts.matrix_count if parts else None
+
     def registers(self, arch: str) -> int | None:
         return self.rows[arch].registers if arch in self.rows else None
 
@@ -121,7 +128,7 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
     for arch in ARCHS:
         path = folder / f"sass/{version.version}.{arch}.sass"
         if path.exists():
-            found[arch] = split(parse_listing(read_text(path), str(path))[0])
+            found[arch] = parts_of(parse_listing(read_text(path), str(path))[0])
     return found
 
 

@@ -251,7 +251,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
         return _nothing(f"no listing for {arch} in sass/ yet")
     figure, axes = _figure(WIDE, 3.4)
     bottom = [0] * len(there)
-    for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY), strict=True):
+    for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY, YELLOW), strict=True):
         heights = [len(step.parts[arch].regions.get(name, ())) for step in there]
         if any(heights):
             axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color, label=name)

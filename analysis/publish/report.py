@@ -17,7 +17,7 @@ from typing import Any
 from analysis.emulate.traffic import MODELLED
 from analysis.errors import DONE
 from analysis.files import root, write_if_changed
-from analysis.machine_code.bounds import loop_bound
+from analysis.machine_code.bounds import UNKNOWN, loop_bound
 from analysis.machine_code.counts import count_instructions, counts_table
 from analysis.machine_code.gate import read_baseline
 from analysis.machine_code.live import occupancy_of
@@ -190,9 +190,9 @@ def bounds_section(steps: Sequence[Step]) -> Section:
     for step in steps:
         for arch, parts in step.parts.items():
             bound = loop_bound(parts)
-            cycles = bound.binding.cycles or 0
-            rows.append([step.name, arch, bound.issue_cycles, bound.binding.pipe, round(cycles, 1)])
-            rows[-1].append(shown(cycles / parts.matrix_count, 2))
+            pipe, cycles = (bound.binding.pipe, bound.binding.cycles or 0) if bound.binding else (UNKNOWN, None)
+            rows.append([step.name, arch, bound.issue_cycles, pipe, None if cycles is None else round(cycles, 1)])
+            rows[-1].append(MISSING if cycles is None else shown(cycles / parts.matrix_count, 2))
     text = (
         "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, "
         "in cycles of one pass through the loop by one warp."

@@ -18,9 +18,9 @@ from analysis.files import root
 from analysis.ladder.config import parse_config
 from analysis.ladder.headers import Version, changed_lines, load
 from analysis.ladder.pairs import Pair, pair_configs
-from analysis.machine_code.bounds import Bound, loop_bound
-from analysis.machine_code.counts import count_instructions
+from analysis.machine_code.bounds import UNKNOWN, Bound, executed, loop_bound
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
+from analysis.machine_code.loops import add_loop_argument, print_note
 from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
 from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, resolve, start
 from analysis.measure import records
@@ -67,9 +67,8 @@ class Side:
     traffic: dict[str, int] | None  # totals of the emulator's counters
 
     def work(self) -> float:
-        """Executed instructions of the loop for each matrix instruction; dummies are not executed."""
-        counts = count_instructions("loop", self.loop.parts.loop)
-        return (counts.total - counts.never) / max(1, counts.matrix)
+        """Executed instructions of a pass for each matrix instruction; dummies are not executed."""
+        return executed(self.loop.parts) / max(1, self.loop.parts.matrix_count)
 
     def local_memory(self) -> int:
         return sum(at.base in ("LDL", "STL") for at in self.loop.parts.loop)
@@ -110,21 +109,24 @@ class Sheet:
         return VERDICTS[self.expectation, self.outcome]
 
 
-def read_sheet(a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True) -> Sheet:
+def read_sheet(
+    a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True, wanted: str | None = None
+) -> Sheet:
     a, b = load(root(), a_name), load(root(), b_name)
     pair = pair_configs(a, b, parse_config(config) if config else None)
     found, measured_arch = _measured(a_name, b_name, pair)
     subjects = [resolve(name, arch, choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
-    sides = [_side(version, each, emulate) for version, each in zip((a, b), pending, strict=True)]
+    sides = [_side(version, each, emulate, wanted) for version, each in zip((a, b), pending, strict=True)]
     change = compare(sides[0].loop.parts, sides[1].loop.parts)
     return Sheet(sides[0], sides[1], pair, changed_lines(a, b), change, found, measured_arch)
 
 
-def _side(version: Version, pending: Pending, emulate: bool) -> Side:
+def _side(version: Version, pending: Pending, emulate: bool, wanted: str | None) -> Side:
     subject = pending.subject
     cubin, kernel = subject.cubin_or_refuse("why")
-    loop = read_live(pending)
+    loop = read_live(pending, wanted)
+    print_note(subject.name, loop.parts)
     config = subject.config
     resident = occupancy_of(cubin.arch, kernel.registers, config) if config and kernel.registers else None
     traffic = modelled_traffic(subject) if emulate else None
@@ -189,8 +191,9 @@ def figures_table(sheet: Sheet) -> Table:
     add("CTAs per SM", [side.occupancy.ctas if side.occupancy else None for side in sides])
     add("limited by", [side.occupancy.limit if side.occupancy else None for side in sides])
     add("bound: one warp alone, cycles", [side.bound.issue_cycles for side in sides])
-    add("bound: pipe cycles", [round(side.bound.binding.cycles or 0, 1) for side in sides])
-    add("binding pipe", [side.bound.binding.pipe for side in sides])
+    bindings = [side.bound.binding for side in sides]
+    add("bound: pipe cycles", [round(each.cycles, 1) if each and each.cycles else None for each in bindings])
+    add("binding pipe", [each.pipe if each else UNKNOWN for each in bindings])
     for name, title in zip(TRAFFIC, _TRAFFIC_TITLES, strict=True):
         if all(side.traffic for side in sides):
             add(f"modelled {title}", [(side.traffic or {}).get(name) for side in sides])
@@ -268,6 +271,7 @@ def add_why_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="B", help="the later version")
     add_arch_argument(parser)
     parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
+    add_loop_argument(parser)
     parser.add_argument("--no-emulator", action="store_true", help="leave the modelled memory traffic out")
     add_output_arguments(parser)
 
@@ -276,6 +280,6 @@ def run_why(args: argparse.Namespace) -> int:
     for name in (args.a, args.b):
         if Path(name).suffix:
             raise AnalysisError(f"{name}: why compares versions, such as v07; sass-diff compares files too")
-    sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator)
+    sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator, args.loop)
     emit(json.dumps(sheet_record(sheet), indent=1) + "\n" if args.json else format_sheet(sheet), args.output)
     return DONE

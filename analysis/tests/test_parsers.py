@@ -16,7 +16,8 @@ from analysis.files import root
 from analysis.ladder.checks import parse_checks
 from analysis.ladder.config import parse_config
 from analysis.ladder.headers import parse_header
-from analysis.machine_code.gate import loop_of, parse_baseline
+from analysis.machine_code.gate import parse_baseline
+from analysis.machine_code.loops import parse_loops, parts_of
 from analysis.machine_code.ptxas_log import demangle, parse_log
 from analysis.machine_code.regs import parse_csv, rows_of, to_csv
 from analysis.machine_code.sass import parse_listing
@@ -66,9 +67,10 @@ PARSERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
         text("analysis/tests/fixtures/ncu_*.csv"),
         lambda table: [columns(one, 9) for one in parse(table, "f")],
     ),
-    "listing": ([LISTING], lambda listing: [loop_of(each) for each in parse_listing(listing, "f")]),
+    "listing": ([LISTING], lambda listing: [parts_of(each) for each in parse_listing(listing, "f")]),
     "register csv": ([to_csv(rows_of(parse_log(log, "f"), None)) for log in LOGS], lambda table: parse_csv(table, "f")),
     "baseline": (["\n".join(text("regs/baseline.csv")[0].splitlines()[:20])], lambda table: parse_baseline(table, "f")),
+    "loops": (["\n".join(text("regs/loops.csv")[0].splitlines()[:20])], lambda table: parse_loops(table, "f")),
     "record": ([text("logs/bench/*.jsonl")[0].split("\n")[0]], lambda line: parse_record(load_line(line, "f"), "f")),
     "configuration": ([FORM, "KernelConfig{5, 128, 64, 64, 4, 1, 1, 1, 2, 2, 2, 0, 0}"], parse_config),
 }

@@ -6,9 +6,18 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.machine_code.bounds import WIDTHS, bound_of, cost_of, loop_bound, waits_of, widths_of
+from analysis.machine_code.bounds import (
+    WIDTHS,
+    bound_of,
+    bound_table,
+    cost_of,
+    loop_bound,
+    summary_table,
+    waits_of,
+    widths_of,
+)
 from analysis.machine_code.opcodes import PIPE_OF
-from analysis.machine_code.regions import Parts, split
+from analysis.machine_code.regions import Graph, Parts, kv_loops, split, split_at
 from analysis.machine_code.sass import Instruction, parse_listing
 from analysis.tests.support.compiled import cubin, listing
 
@@ -41,7 +50,7 @@ def test_stalls_and_pipes_add_up() -> None:
     assert bound.issue_cycles == 4 + 2 + 1 + 1 + 1 + 5
     loads = {load.pipe: (load.instructions, load.cycles) for load in bound.pipes}
     assert loads == {"issue": (6, 6.0), "fma": (1, 2.0), "tensor": (1, 8.0), "alu": (1, 2.0), "xu": (1, 8.0)}
-    assert bound.binding.pipe == "tensor"
+    assert bound.binding and bound.binding.pipe == "tensor"
     assert bound.warps_to_fill == 2
 
 
@@ -78,6 +87,10 @@ def test_costs_are_those_of_the_published_throughput(arch: str) -> None:
         ("MUFU.EX2", "sm_90", 8.0),
         ("HMMA.16816.F32", "sm_80", 8.0),
         ("HMMA.1688.F32", "sm_80", 4.0),
+        ("HMMA.1688.F32.TF32", "sm_80", 8.0),
+        ("HMMA.1684.F32.TF32", "sm_80", 4.0),
+        ("HMMA.1688.F32.TF32", "sm_90", 6.0),
+        ("IMMA.16832.S8.S8", "sm_80", None),
         ("HMMA.16816.F32.BF16", "sm_90", 6.0),
         ("HMMA.16816.F32", "sm_100a", None),
         ("HGMMA.64x128x16.F32", "sm_90a", 64.0),
@@ -104,6 +117,48 @@ def test_unknown_width_is_said_and_not_guessed(capsys: pytest.CaptureFixture[str
     assert main(["bound", str(cubin("attention.cu", "sm_100a"))]) == 0
     tensor = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tensor"))
     assert "width not known" in tensor
+
+
+def test_no_pipe_binds_where_the_width_of_one_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    code = [f"{PLAIN}:S02 IMMA.16832.S8.S8 R8, R4, R12, R8", *[f"{PLAIN}:S01 FADD R4, R5, R6"] * 20]
+    bound = loop_bound(loop_of(*code))
+    assert {load.pipe: load.cycles for load in bound.pipes if load.pipe in ("tensor", "fma")} == {
+        "tensor": None,
+        "fma": 40.0,
+    }
+    assert bound.binding is None and bound.warps_to_fill is None
+    rows = {row["bound"]: row for row in json.loads(bound_table(bound).json())}
+    assert not any(row["note"] == "binds" for row in rows.values())
+    assert rows["stalls of one warp"]["note"] == "which pipe binds is not known: the width of tensor is not"
+    (row,) = json.loads(summary_table(["v"], [bound]).json())
+    assert (row["binding pipe"], row["cycles"], row["warps to fill"]) == ("not known", None, None)
+
+
+SKIPPED = """
+        /*0000*/  B------:R-:W-:-:S01 @P1 BRA `(.L_x_1) ;
+        /*0010*/  B------:R-:W-:-:S04 LDGSTS.E.128 [R2], desc[UR4][R6.64] ;
+.L_x_1:
+        /*0020*/  B------:R-:W-:-:S02 HMMA.16816.F32 R4, R8, R12, R4 ;
+        /*0030*/  B------:R-:W-:-:S03 @P2 STS.128 [R2], R4 ;
+        /*0040*/  B------:R-:W-:-:S05 @P0 BRA `(.L_x_0) ;
+        /*0050*/  B------:R-:W-:-:S05 EXIT ;
+"""
+
+
+def test_what_a_pass_may_skip_counts_by_the_passes_that_execute_it() -> None:
+    (listing,) = parse_listing(f"\t.target\tsm_80\n//------ .text.made -----\n.L_x_0:{SKIPPED}")
+    graph = Graph(listing)
+    (kv,) = kv_loops(graph)
+
+    def bound(shares: dict[int, float] | None) -> tuple[float, float | None, float | None, float, int]:
+        found = loop_bound(split_at(graph, kv, shares))
+        lsu = next(load for load in found.pipes if load.pipe == "lsu")
+        return lsu.instructions, lsu.cycles, lsu.at_most, found.issued, found.issue_cycles
+
+    assert bound(None) == (0, 0, 32, 4, 11)  # not known: nothing in the bound, all of it at most
+    assert bound({}) == (2, 32, 32, 5, 15)
+    assert bound({0x10: 0.75}) == (1.75, 28, 28, 4.75, 14)
+    assert bound({0x30: 0.5}) == (1.5, 24, 24, 5, 15)  # a predicated instruction is issued in any case
 
 
 def test_bounds_need_control_codes() -> None:

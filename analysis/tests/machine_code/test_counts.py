@@ -130,7 +130,7 @@ def test_nest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["loop", str(cubin("attention.cu", "sm_80", "-DPERSISTENT")), "--nest", "--json"]) == 0
     outer, inner = json.loads(capsys.readouterr().out)
     assert (outer["level"], outer["matrix"], outer["is"]) == (1, 0, "")
-    assert (inner["level"], inner["matrix"], inner["is"]) == (2, 3, "KV loop")
+    assert (inner["level"], inner["matrix"], inner["is"]) == (2, 3, "KV loop 1")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +22,20 @@ from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load, load_all
 from analysis.ladder.instances import about_text, instances_text
-from analysis.machine_code import gate
+from analysis.machine_code import gate, loops
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.gate import Accepted
+from analysis.machine_code.loops import figures_of, parts_of, read_loops
 from analysis.machine_code.regs import FIGURES, Row, merge_registers, read_registers, registers_path
-from analysis.machine_code.sass import Listing, parse_listing, select, with_control
+from analysis.machine_code.sass import (
+    Control,
+    Instruction,
+    Listing,
+    format_listing,
+    parse_listing,
+    select,
+    with_control,
+)
 from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.compiled import disassembly
 
@@ -92,39 +101,102 @@ def test_a_kernel_without_a_baseline_fails() -> None:
     assert judge(accepted=None) == ["baseline: not accepted yet"]
 
 
-LOOP = """//--------------------- .text.made --------------------------
-        /*0000*/  LDL R1, [R2] ;
-.L_x_0:
-        /*0010*/  HMMA.16816.F32 R4, R8, R12, R4 ;
-        /*0020*/  LDL R1, [R2] ;
-        /*0030*/  LDL.64 R2, [R2+0x8] ;
-        /*0040*/  STL [R2], R1 ;
-        /*0050*/  @P0 BRA `(.L_x_0) ;
-        /*0060*/  STL [R2], R1 ;
-        /*0070*/  EXIT ;
-"""
+# ---- figures of the loops and of the rest ----------------------------------------------------------------------------
+
+FENCE = Instruction(0, "", "MEMBAR.SC.GPU", "", Control.of_word(5 << 105 | 7 << 110 | 7 << 113))
 
 
-def test_local_memory_is_counted_inside_the_loop() -> None:
-    assert gate.loop_of(parse_listing(LOOP)[0]) == gate.Loop(loop=5, loop_ldl=2, loop_stl=1)
+def with_more(listing: Listing, more: Callable[[Instruction], list[Instruction]]) -> Listing:
+    """The code with further instructions behind some; what follows moves on, and labels with it."""
+    placed: list[Instruction] = []
+    moved = {}
+    for at in listing.instructions:
+        moved[at.address] = 16 * len(placed)
+        placed += [at, *more(at)]
+    code = tuple(replace(at, address=16 * place) for place, at in enumerate(placed))
+    return replace(listing, instructions=code, labels={name: moved[at] for name, at in listing.labels.items()})
 
 
-def test_a_listing_with_more_or_less_local_memory_in_its_loop_is_named(tmp_path: Path) -> None:
-    (tmp_path / "sass").mkdir()
-    path = tmp_path / "sass/v09.sm_80.sass"
-    path.write_text(LOOP)
+@pytest.fixture(scope="module")
+def static_stride() -> Listing:
+    path = root() / "sass/v16.sm_80.sass"
+    return parse_listing(path.read_text(), str(path))[0]
 
-    def against(loop: gate.Loop, text: str = "fresh") -> dict[str, str]:
-        fresh = gate.Fresh("v09", "sm_80", [ROW], loop, "", text)
-        return {finding.figure: finding.note for finding in gate.compare_listings(tmp_path, fresh)}
 
-    stale = {"sass/v09.sm_80.sass": "run `make sass VER=v09`"}
-    assert against(gate.Loop(5, 2, 1), LOOP) == {}
-    assert against(gate.Loop(5, 2, 1)) == stale
-    assert against(gate.Loop(6, 2, 1)) == stale | {"loop": "worse"}
-    assert against(gate.Loop(5, 3, 1)) == stale | {"loop_ldl": "worse"}
-    assert against(gate.Loop(5, 2, 2)) == stale | {"loop_stl": "worse"}
-    assert against(gate.Loop(5, 1, 0)) == stale | {"loop_ldl": "better", "loop_stl": "better"}
+def against_accepted(listing: Listing) -> dict[str, tuple[object, object, str]]:
+    """What the gate says of v16 with other machine code, once the listing of that code is committed."""
+    fresh = gate.Fresh("v16", "sm_80", [], listing, "", format_listing(listing))
+    found = gate.compare_loops(fresh, read_loops(root())["v16", "sm_80"])
+    assert {one.version for one in found} <= {"v16"}
+    return {one.figure: (one.before, one.after, one.note) for one in found if not one.figure.endswith(": first")}
+
+
+def test_the_committed_code_has_the_accepted_figures(static_stride: Listing) -> None:
+    assert against_accepted(static_stride) == {}
+
+
+@pytest.mark.parametrize("role", ["16 heads", "any stride"])
+def test_fences_in_a_loop_are_named_with_that_loop(role: str, static_stride: Listing) -> None:
+    """Also in the loop that runs, which is not the longest, and in the one that does not."""
+    parts = parts_of(static_stride, role)
+    size, last = len(parts.loop), parts.loop[100].address
+    found = against_accepted(with_more(static_stride, lambda at: [FENCE] * 205 if at.address == last else []))
+    number = {"any stride": 1, "16 heads": 2}[role]
+    name = f"loop {number} ({role})"
+    accepted = figures_of(parts.loop)
+    assert found == {
+        f"{name}: instructions": (size, size + 205, "worse"),
+        f"{name}: synchronisation": (accepted.synchronisation, accepted.synchronisation + 205, "worse"),
+        f"{name}: stalls": (accepted.stalls, accepted.stalls + 5 * 205, "worse"),
+    }
+    if role == "16 heads":
+        assert size == 850
+
+
+def test_stores_of_the_epilogue_are_named(static_stride: Listing) -> None:
+    epilogue = parts_of(static_stride).regions["epilogue"]
+    stores = {at.address for at in epilogue if at.base == "STG"}
+    assert len(stores) == 16
+    found = against_accepted(with_more(static_stride, lambda at: [at] * 3 if at.address in stores else []))
+    assert found.keys() == {f"the rest of the kernel: {name}" for name in ("instructions", "global_stores", "stalls")}
+    before, after, note = found["the rest of the kernel: global_stores"]
+    assert (before, after, note) == (32, 32 + 48, "worse")
+
+
+def test_stalls_alone_are_worse_and_fewer_are_better(static_stride: Listing) -> None:
+    first = parts_of(static_stride).loop[0]
+    assert first.control is not None
+    longer = replace(first, control=replace(first.control, stall=first.control.stall + 6))
+    shorter = replace(first, control=replace(first.control, stall=1))
+
+    def with_first(other: Instruction) -> Listing:
+        code = tuple(other if at.address == first.address else at for at in static_stride.instructions)
+        return replace(static_stride, instructions=code)
+
+    ((figure, (before, after, note)),) = against_accepted(with_first(longer)).items()
+    assert (figure, note) == ("loop 2 (16 heads): stalls", "worse")
+    assert isinstance(before, int) and after == before + 6
+    if first.control.stall > 1:
+        assert [note for _, _, note in against_accepted(with_first(shorter)).values()] == ["better"]
+
+
+def test_local_memory_in_a_loop_is_worse(static_stride: Listing) -> None:
+    loop = parts_of(static_stride).loop
+    load = replace(FENCE, opcode="LDL", operands="R1, [R1]")
+    found = against_accepted(with_more(static_stride, lambda at: [load] if at.address == loop[7].address else []))
+    assert found["loop 2 (16 heads): local_loads"] == (0, 1, "worse")
+
+
+def test_a_loop_more_or_less_is_a_finding(static_stride: Listing) -> None:
+    fresh = gate.Fresh("v16", "sm_80", [], static_stride, "", "")
+    first, *others = read_loops(root())["v16", "sm_80"]
+    (finding,) = gate.compare_loops(fresh, others)
+    assert (finding.figure, finding.before, finding.after) == ("KV loops", 1, 2)
+    (finding,) = gate.compare_loops(fresh, [])
+    assert (finding.figure, finding.note) == ("regs/loops.csv", "not accepted yet")
+    other = replace(first, first="0010")
+    (finding,) = gate.compare_loops(fresh, [other, *others])
+    assert (finding.figure, finding.before, finding.after) == ("loop 1 (any stride): first", "0010", first.first)
 
 
 def test_the_source_is_what_stands_below_the_header_block() -> None:
@@ -143,12 +215,14 @@ def test_the_source_is_what_stands_below_the_header_block() -> None:
 def test_a_line_of_a_kernel_that_is_not_built_any_more_is_stale(tmp_path: Path) -> None:
     """Of this version and architecture alone: others are judged with their own build."""
     version = load(root(), "v01")
-    fresh = gate.Fresh("v01", "sm_80", [ROW], gate.Loop(5, 2, 1), "", LOOP)
+    path = root() / "sass/v01.sm_80.sass"
+    fresh = gate.Fresh("v01", "sm_80", [ROW], parse_listing(path.read_text(), str(path))[0], "", path.read_text())
     (tmp_path / "sass").mkdir()
-    (tmp_path / "sass/v01.sm_80.sass").write_text(LOOP)
+    shutil.copy(path, tmp_path / "sass")
+    loops = read_loops(root())["v01", "sm_80"]
     keys = [("v01", "sm_80", ROW.config), ("v01", "sm_80", "(gone)"), ("v01", "sm_90", "(x)"), ("v02", "sm_80", "(x)")]
     baseline = {key: replace(ACCEPTED, version=key[0], arch=key[1], config=key[2]) for key in keys}
-    (finding,) = gate.judge_version(tmp_path, version, fresh, [ROW], baseline)
+    (finding,) = gate.judge_version(tmp_path, version, fresh, [ROW], baseline, loops)
     assert (finding.version, finding.arch, finding.config) == ("v01", "sm_80", "(gone)")
     assert (finding.figure, finding.before, finding.after) == ("baseline", "accepted", "not built")
 
@@ -233,6 +307,14 @@ def record(folder: Path) -> None:
     (folder / "sass/v01.sm_80.sass").write_text(fresh.sass_text)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_problems() -> Iterator[None]:
+    """What `accept` emulates is short here: these tests do not look at how often a loop runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "PROBLEMS", tuple(replace(problem, seq=128) for problem in loops.PROBLEMS))
+        yield
+
+
 @pytest.fixture(scope="module")
 def accepted_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CUDA"):
@@ -279,7 +361,9 @@ def test_edits_that_change_no_code_are_green(checkout: Path, capsys: pytest.Capt
 def test_spills_fail(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(checkout, few_registers=True)
     found = failing(capsys)
-    assert {"stack", "spill_stores", "spill_loads", "ldl", "stl", "loop", "loop_ldl", "code_hash"} <= found.keys()
+    assert {"stack", "spill_stores", "spill_loads", "ldl", "stl", "code_hash"} <= found.keys()
+    loop = "loop 1 (every problem)"
+    assert {f"{loop}: instructions", f"{loop}: local_loads"} <= found.keys()
     assert int(found["stack"][1]) > int(found["stack"][0]) and int(found["registers"][1]) < int(found["registers"][0])
 
 
@@ -292,9 +376,11 @@ def test_an_extra_register_fails(checkout: Path, capsys: pytest.CaptureFixture[s
 
 def test_recording_figures_does_not_accept_them(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(checkout, sed=("__syncthreads();", "__syncthreads();\n    __syncthreads();"))
-    assert failing(capsys).keys() >= {"loop", "code_hash", "baseline"}
+    longer = {f"loop 1 (every problem): {name}" for name in ("instructions", "synchronisation", "stalls")}
+    assert failing(capsys).keys() >= {*longer, "code_hash", "baseline"}
     record(checkout)
-    assert failing(capsys).keys() == {"baseline"}
+    found = failing(capsys)
+    assert found.keys() >= {*longer, "baseline"} and "code_hash" not in found
 
 
 def test_without_exit_code_differences_are_only_printed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +391,7 @@ def test_without_exit_code_differences_are_only_printed(checkout: Path, capsys: 
 
 def test_a_longer_loop_fails(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(checkout, sed=("__syncthreads();", "__syncthreads();\n    __syncthreads();"))
-    before, after = failing(capsys)["loop"]
+    before, after = failing(capsys)["loop 1 (every problem): instructions"]
     assert int(after) > int(before)
 
 
@@ -319,12 +405,14 @@ def test_stale_and_missing_files_fail(checkout: Path, capsys: pytest.CaptureFixt
 
 
 def test_leftovers_of_removed_versions_fail(checkout: Path) -> None:
-    for name in ("regs/registers.csv", "regs/baseline.csv"):
+    for name in ("regs/registers.csv", "regs/baseline.csv", "regs/loops.csv"):
         path = checkout / name
         path.write_text(path.read_text() + path.read_text().splitlines()[1].replace("v01", "v99", 1) + "\n")
     shutil.copy(checkout / "sass/v01.sm_80.sass", checkout / "sass/v99.sm_80.sass")
     found = gate.leftover_files(checkout, ["v01"])
-    assert [finding.figure for finding in found] == ["sass/v99.sm_80.sass", "regs/registers.csv", "baseline"]
+    assert [finding.figure for finding in found] == [
+        *("sass/v99.sm_80.sass", "regs/registers.csv", "baseline", "regs/loops.csv")
+    ]
     assert {finding.version for finding in found} == {"v99"}
 
 

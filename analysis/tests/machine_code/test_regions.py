@@ -425,7 +425,7 @@ def test_a_switch_without_known_targets_is_named(capsys: pytest.CaptureFixture[s
 def test_dot_names_every_block_and_edge() -> None:
     whole = listing(cubin("attention.cu"), OURS)
     graph = Graph(whole)
-    text = to_dot(graph)
+    text = to_dot(graph, split(whole).kv.blocks)
     assert text.startswith("digraph kernel {")
     assert len(re.findall(r"^    b[0-9a-f]+ \[label=", text, re.MULTILINE)) == len(graph.blocks)
     edges = re.findall(r"^    b([0-9a-f]+) -> b([0-9a-f]+);$", text, re.MULTILINE)

@@ -1,0 +1,453 @@
+"""The KV loops of a kernel and which of them runs: regs/loops.csv, from the emulator's counts.
+
+    parts = parts_of(listing)               # split at the loop that runs
+    parts = parts_of(listing, "tail slice") # at another one: by role, number or address
+
+A kernel may hold several copies of its KV loop, each for some problems. The emulator runs every version on the problem
+BENCHMARK, and on two more that tell what the other copies are for; it counts by PTX line, and the line table of the
+cubin says which instructions come from a line. `make accept` records that with the figures of each loop, and of the
+rest of the kernel, which the gate compares (gate.py).
+"""
+
+import argparse
+import csv
+import io
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import cache, lru_cache
+from pathlib import Path
+from statistics import median
+
+from analysis.errors import AnalysisError
+from analysis.files import read_text, root
+from analysis.ladder.config import Dtype, KernelConfig
+from analysis.machine_code.maps import source_map
+from analysis.machine_code.notes import note
+from analysis.machine_code.opcodes import MATRIX, pipe_of
+from analysis.machine_code.ptx import embedded_ptx
+from analysis.machine_code.regions import (
+    Graph,
+    Loop,
+    Parts,
+    every_pass,
+    find_kv_loop,
+    kv_loops,
+    matrix_count,
+    split_at,
+    what_it_is,
+)
+from analysis.machine_code.sass import Instruction, Listing
+from analysis.machine_code.subjects import Subject
+from analysis.table import Cell, Table, read_columns
+
+REST = "rest"  # of the kernel, in the column `part`
+TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One head of a tensor with `heads`, as a GPU with so many multiprocessors would compute it."""
+
+    heads: int
+    seq: int
+    multiprocessors: int
+
+
+# The path through a kernel depends on the heads of the tensors, which are the stride between rows, on the number of KV
+# blocks, and on whether Q blocks are left over for a last wave, which CTAs then compute in slices. The benchmark has 16
+# heads and seq 4096; on the 132 multiprocessors of an H200, 4 of the 4096 Q blocks of 256 rows are left over. Here they
+# are 1 of 16 on 3 multiprocessors. The other problems have nothing left over, and other heads.
+BENCHMARK = Problem(16, 4096, 3)
+NOTHING_LEFT = Problem(16, 1024, 1)
+OTHER_HEADS = Problem(2, 1024, 1)
+PROBLEMS = (BENCHMARK, NOTHING_LEFT, OTHER_HEADS)
+# What a loop is for, by the problems of PROBLEMS in which it runs.
+ROLES = {
+    (True, True, True): "every problem",
+    (True, True, False): f"{BENCHMARK.heads} heads",
+    (False, False, True): "any stride",
+    (True, False, False): "tail slice",
+}
+NEVER = "not seen to run"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the gate compares of a part of a kernel."""
+
+    instructions: int
+    matrix: int
+    local_loads: int
+    local_stores: int
+    global_loads: int
+    global_stores: int
+    shared: int  # loads and stores of shared memory, matrices too
+    synchronisation: int  # barriers, fences and waits for copies
+    stalls: int  # the stall counts added up
+
+
+_COUNTED = {
+    "local_loads": {"LDL"},
+    "local_stores": {"STL"},
+    "global_loads": {"LDG", "LDGSTS", "LD"},
+    "global_stores": {"STG", "ST", "RED", "REDG", "ATOMG", "ATOM"},
+    "shared": {"LDS", "LDSM", "STS", "STSM", "ATOMS", "REDS"},
+    "synchronisation": {
+        *("BAR", "MEMBAR", "ERRBAR", "FENCE", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "SYNCS", "ARRIVES", "CCTL"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row of regs/loops.csv: a KV loop of a version's own config, or the rest of the kernel."""
+
+    version: str
+    arch: str
+    config: str
+    part: str  # the number of the loop in address order, from 1, or REST
+    role: str  # of ROLES; "" for the rest
+    first: str  # address of the loop's header
+    passes: int  # of warps through the loop in BENCHMARK
+    shares: str  # "0d320=0.984": of the passes, of blocks and predicated instructions that not every pass executes
+    figures: Figures
+
+    @property
+    def name(self) -> str:
+        return f"loop {self.part} ({self.role})" if self.part != REST else "the rest of the kernel"
+
+    def cells(self) -> list[Cell]:
+        return [*(getattr(self, name) for name in _OWN), *astuple(self.figures)]
+
+
+_OWN = tuple(field.name for field in fields(Part) if field.name != "figures")
+COLUMNS = (*_OWN, *(field.name for field in fields(Figures)))
+PART_FIGURES = tuple(field.name for field in fields(Figures))
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def figures_of(code: Sequence[Instruction]) -> Figures:
+    bases = Counter(at.base for at in code if not at.never)
+    counted = {name: sum(bases[base] for base in opcodes) for name, opcodes in _COUNTED.items()}
+    stalls = sum(max(1, at.control.stall) for at in code if at.control)
+    return Figures(instructions=len(code), matrix=matrix_count(code), **counted, stalls=stalls)
+
+
+def parts_with_figures(graph: Graph) -> list[tuple[Loop | None, Figures]]:
+    """Each KV loop, whole, with what is inside it; then None with what lies outside all of them."""
+    loops = kv_loops(graph)
+    inside: set[int] = set().union(*(loop.blocks for loop in loops))
+    rest = graph.instructions(graph.blocks.keys() - inside)
+    return [*((loop, figures_of(graph.instructions(loop.blocks))) for loop in loops), (None, figures_of(rest))]
+
+
+# ---- the record ------------------------------------------------------------------------------------------------------
+
+
+def loops_path(folder: Path) -> Path:
+    return folder / "regs/loops.csv"
+
+
+def loops_text(parts: Iterable[Part]) -> str:
+    """The text of loops.csv, sorted."""
+    ordered = sorted(parts, key=lambda part: (part.version, part.arch, part.part))
+    return Table(COLUMNS, [part.cells() for part in ordered]).csv()
+
+
+def parse_loops(text: str, name: str) -> dict[tuple[str, str], list[Part]]:
+    """Version and architecture to the parts of that kernel."""
+    found: dict[tuple[str, str], list[Part]] = {}
+    for where, row in read_columns(text, COLUMNS, name):
+        for column in ("passes", *PART_FIGURES):
+            if not re.fullmatch("[0-9]{1,18}", row[column]):
+                raise AnalysisError(f"{where}: {column} = {row[column]!r}: not a number")
+        own = {column: row[column] for column in _OWN if column != "passes"}
+        figures = Figures(*(int(row[column]) for column in PART_FIGURES))
+        part = Part(**own, passes=int(row["passes"]), figures=figures)
+        if not re.fullmatch("([0-9a-f]{4,8})?", part.first) or not re.fullmatch(_SHARES, part.shares):
+            raise AnalysisError(f"{where}: first = {part.first!r}, shares = {part.shares!r}: not understood")
+        found.setdefault((part.version, part.arch), []).append(part)
+    return found
+
+
+_SHARES = r"([0-9a-f]{4,8}=[01](\.[0-9]{1,6})?( (?=.))?)*"
+
+
+def read_shares(text: str) -> dict[int, float]:
+    """Address to share of the passes."""
+    return {int(at, 16): float(share) for at, _, share in (word.partition("=") for word in text.split())}
+
+
+def read_loops(folder: Path) -> dict[tuple[str, str], list[Part]]:
+    """The committed record below `folder`; empty when there is none."""
+    path = loops_path(folder)
+    return parse_loops(read_text(path), str(path)) if path.exists() else {}
+
+
+# ---- counting on the emulator ----------------------------------------------------------------------------------------
+
+
+def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:
+    """PTX line to the number of times that warps executed it."""
+    ptxrun = root() / "bin/ptxrun"
+    if not ptxrun.exists():
+        raise AnalysisError("bin/ptxrun is missing, which counts what a kernel executes: run `make bin/ptxrun`")
+    heads, seq, d = problem.heads, problem.seq, config.d_head
+    tensor = f"buf:f16:{seq * heads * d}"
+    strides = f"i64:{seq * heads * d},i64:{heads * d},i64:{d}"
+    arguments = f"struct:[{tensor}:rand,{tensor}:rand,{tensor}:rand,{tensor},u64:0,{strides},i32:{seq},i32:1,i32:1]"
+    grid = config.grid(seq, 1, 1, problem.multiprocessors)
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+        text, counters = Path(folder) / "kernel.ptx", Path(folder) / "counters.csv"
+        text.write_text(ptx, encoding="utf-8")
+        command = [str(ptxrun), str(text), "--entry", symbol, "--grid", ",".join(map(str, grid))]
+        command += ["--block", str(config.threads()), "--smem", str(config.smem_bytes()), "--arg", arguments]
+        command += ["--checks", "off", "--counters-csv", str(counters)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+        if done.returncode or not counters.exists():
+            raise AnalysisError(f"ptxrun: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-400:]}")
+        executed: Counter[int] = Counter()
+        for row in csv.DictReader(io.StringIO(read_text(counters))):
+            executed[int(row["ptx_line"])] += int(row["executed"])
+    return dict(executed)
+
+
+@cache
+def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Problem, ...]) -> list[dict[int, int]]:
+    """What the emulator counts in each problem; cubins of one version for several architectures share it."""
+    return [executed_by_line(ptx, symbol, config, problem) for problem in problems]
+
+
+def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
+    """How often warps went through a loop: each of its matrix instructions was executed so often."""
+    counts = {executed.get(lines.get(at.address) or 0, 0) for at in loop if at.base in MATRIX}
+    if len(counts) != 1:
+        raise AnalysisError(f"the matrix instructions of the loop at {loop[0].address:04x} ran {sorted(counts)} times")
+    return counts.pop()
+
+
+def measure_loops(subject: Subject, version: str) -> list[Part]:
+    """The parts of a version's kernel, from its cubin and the emulator."""
+    cubin, kernel = subject.cubin_or_refuse("counting loops")
+    config = subject.config
+    if config is None:
+        raise AnalysisError(f"{subject.name}: {kernel.symbol} is not one of our kernels: which loop runs is not known")
+    listing, rows = source_map(subject)
+    lines = {row.instruction.address: row.ptx_line for row in rows}
+    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS)
+    graph = Graph(listing)
+    found = []
+    for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):
+        if loop is None:
+            found.append(Part(version, subject.arch, str(config), REST, "", "", 0, "", figures))
+            continue
+        code = graph.instructions(loop.blocks)
+        passes = [passes_of(code, lines, executed) for executed in by_problem]
+        role = ROLES.get((passes[0] > 0, passes[1] > 0, passes[2] > 0), NEVER)
+        shares = shares_of(graph, loop, lines, by_problem[0], passes[0]) if passes[0] else {}
+        text = " ".join(f"{at:04x}={share:.4f}" for at, share in sorted(shares.items()))
+        first = f"{loop.header:04x}"
+        found.append(Part(version, subject.arch, str(config), str(number), role, first, passes[0], text, figures))
+    return found
+
+
+def shares_of(
+    graph: Graph, loop: Loop, lines: Mapping[int, int | None], executed: Mapping[int, int], passes: int
+) -> dict[int, float]:
+    """Of the passes, the share that executes each block that a pass may skip, and each predicated instruction.
+
+    A block has the share of most of its instructions, as the compiler moves some between blocks. How often an inner
+    loop goes round depends on who waits for whom: it has the share of the block before it.
+    """
+    always = set(every_pass(graph, loop, sorted(loop.blocks)))
+    inner = {first: child for child in loop.children for first in child.blocks}
+    repeated = {lines.get(at.address) for first in inner for at in graph.blocks[first].instructions}
+
+    def share(at: Instruction) -> float | None:
+        line = lines.get(at.address)
+        return None if line is None or line in repeated or line not in executed else min(1.0, executed[line] / passes)
+
+    found: dict[int, float] = {}
+    for first in loop.blocks - inner.keys():
+        code = [at for at in graph.blocks[first].instructions if at.base != "NOP" and not at.never]
+        known = [each for at in code if not at.predicate and (each := share(at)) is not None]
+        of_block = 1.0 if first in always or not known else median(known)
+        if of_block < 1:
+            found[first] = of_block
+        for at in code:
+            own = share(at) if at.predicate and pipe_of(at.base) != "control" else None
+            if own is not None and own < of_block and at.address != first:
+                found[at.address] = own
+    for first, child in inner.items():
+        before = [each for each in graph.predecessors[child.header] if each not in child.blocks]
+        of_block = max((found.get(each, 1.0) for each in before), default=1.0)
+        if of_block < 1:
+            found[first] = of_block
+    return found
+
+
+# ---- choosing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KvLoop:
+    """A KV loop of a kernel, and what is recorded of it."""
+
+    number: int
+    loop: Loop
+    recorded: Part | None
+
+    @property
+    def name(self) -> str:
+        return f"loop {self.number}" + (f" ({self.recorded.role})" if self.recorded else "")
+
+    def shares(self, graph: Graph) -> dict[int, float] | None:
+        """Of the passes, the share that executes an instruction, by address, where that is less than 1."""
+        if self.recorded is None or not self.recorded.passes:
+            return None
+        recorded = read_shares(self.recorded.shares)
+        found = {}
+        for first in self.loop.blocks & recorded.keys():
+            found.update({at.address: recorded[first] for at in graph.blocks[first].instructions})
+        return found | recorded
+
+    def rare_blocks(self, graph: Graph) -> Iterator[tuple[list[Instruction], float]]:
+        """The blocks that a pass may skip, inside no inner loop, with their share of the passes."""
+        shares = read_shares(self.recorded.shares) if self.recorded else {}
+        for first in sorted(self.loop.own_blocks() & shares.keys()):
+            code = graph.instructions([first])
+            if code:
+                yield code, shares[first]
+
+
+def recorded_loops(graph: Graph, folder: Path) -> list[Part]:
+    """The record of a kernel's loops, found by architecture, config and the loops; empty where there is none.
+
+    The two types have one record, as they differ in the opcodes of a few instructions.
+    """
+    listing = graph.listing
+    if listing.config is None:
+        return []
+    config = str(listing.config.replace(dtype=Dtype.FP16))
+    there = [(f"{loop.header:04x}", len(graph.instructions(loop.blocks))) for loop in kv_loops(graph)]
+    for (_, arch), parts in _read_once(loops_path(folder)).items():
+        loops = [part for part in parts if part.part != REST]
+        recorded = [(part.first, part.figures.instructions) for part in loops]
+        if (arch, recorded) == (listing.arch, there) and config in (part.config for part in loops):
+            return loops
+    return []
+
+
+def _read_once(path: Path) -> dict[tuple[str, str], list[Part]]:
+    return _read_version(path, path.stat().st_mtime_ns) if path.exists() else {}
+
+
+@lru_cache(maxsize=4)
+def _read_version(path: Path, _: int) -> dict[tuple[str, str], list[Part]]:
+    return parse_loops(read_text(path), str(path))
+
+
+def loops_of(graph: Graph) -> list[KvLoop]:
+    """The KV loops of a kernel in address order, with what is recorded of each."""
+    loops, recorded = kv_loops(graph), recorded_loops(graph, root())
+    known: Sequence[Part | None] = recorded or [None] * len(loops)
+    return [KvLoop(n, loop, part) for n, (loop, part) in enumerate(zip(loops, known, strict=True), start=1)]
+
+
+def running(loops: Sequence[KvLoop]) -> KvLoop | None:
+    """Of several loops the one that warps go through most often in BENCHMARK; None where that is not recorded."""
+    counted = [each for each in loops if each.recorded is not None]
+    return max(counted, key=lambda each: each.recorded.passes if each.recorded else 0, default=None)
+
+
+def parts_of(listing: Listing, wanted: str | None = None) -> Parts:
+    """A kernel split at the loop that `wanted` names, else at the one that runs, else as split() chooses it."""
+    return parts_in(Graph(listing), wanted)
+
+
+def parts_in(graph: Graph, wanted: str | None = None) -> Parts:
+    """The same, where its control flow has been read."""
+    loops = loops_of(graph)
+    chosen = find(loops, wanted, graph.listing.label) if wanted else running(loops)
+    if chosen is None:
+        return split_at(graph, find_kv_loop(graph))
+    return split_at(graph, chosen.loop, chosen.shares(graph))
+
+
+def find(loops: Sequence[KvLoop], wanted: str, label: str) -> KvLoop:
+    """The loop that a text names: its number, its role, or an address in it."""
+    number = int(wanted, 16) if re.fullmatch(r"(0x)?[0-9a-f]{4,}", wanted) else None
+    for each in loops:
+        role = each.recorded.role if each.recorded else None
+        if wanted in (str(each.number), role) or (number is not None and number == each.loop.header):
+            return each
+    there = ", ".join(f"{each.name} at {each.loop.header:04x}" for each in loops)
+    raise AnalysisError(f"--loop {wanted}: {label} has no such KV loop; it has {there or 'none'}")
+
+
+def note_on(parts: Parts) -> str | None:
+    """Which of several KV loops was taken and why; None where there is one alone."""
+    loops = loops_of(parts.graph)
+    if len(loops) < 2:
+        return None
+    mine = next((each for each in loops if each.loop.header == parts.kv.header), None)
+    if mine is None:
+        return None
+    others = ", ".join(each.name for each in loops if each is not mine)
+    if mine.recorded is None:
+        why = "which of them runs is not recorded"
+    elif mine is running(loops):
+        why = "the one that runs in the benchmark"
+    else:
+        why = f"not the one that runs in the benchmark, {getattr(running(loops), 'name', '')}"
+    return f"{mine.name} of {len(loops)} at {mine.loop.header:04x}: {why}; --loop takes another: {others}"
+
+
+def add_loop_argument(parser: argparse.ArgumentParser) -> None:
+    """--loop of every command that shows a KV loop."""
+    parser.add_argument("--loop", metavar="LOOP", help="another KV loop than the one that runs in the benchmark: its "
+                        "number, its role such as 'tail slice', or its address; `loop --nest` lists them")  # fmt: skip
+
+
+def print_note(name: str, parts: Parts) -> None:
+    """Say which loop was taken where a kernel has several."""
+    text = note_on(parts)
+    if text:
+        note(f"{name}: {text}")
+
+
+# ---- the loops by level ----------------------------------------------------------------------------------------------
+
+
+def nest_table(graph: Graph) -> Table:
+    """One row a loop, an outer one before the loops and the rare blocks inside it, with what each is."""
+    by_header = {each.loop.header: each for each in loops_of(graph)}
+    runs = running(list(by_header.values()))
+    rows: list[list[Cell]] = []
+
+    def row(level: int, code: Sequence[Instruction], own: Sequence[Instruction], passes: Cell, what: str) -> None:
+        first, last = f"{code[0].address:04x}", f"{code[-1].address:04x}"
+        rows.append([level, first, last, len(code), len(own), matrix_count(own), passes, what])
+
+    def add(loops: Iterable[Loop], level: int, around: KvLoop | None) -> None:
+        for loop in loops:
+            kv = by_header.get(loop.header)
+            code = graph.instructions(loop.blocks)
+            what = what_it_is(code) if around else ""
+            passes = kv.recorded.passes if kv and kv.recorded else None
+            if kv:
+                what = "KV " + kv.name + (", runs" if kv is runs else "")
+            row(level, code, graph.instructions(loop.own_blocks()), passes, what)
+            add(loop.children, level + 1, kv or around)
+            if kv:
+                for block, share in kv.rare_blocks(graph):
+                    row(level + 1, block, block, None, f"block in {100 * share:.3g} % of the passes")
+
+    add(graph.nest, 1, None)
+    return Table(("level", "first", "last", "instructions", "own", "matrix", "passes", "is"), rows)

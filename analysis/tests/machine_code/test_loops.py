@@ -1,0 +1,219 @@
+"""Which KV loop of a kernel runs: the record, the choice, and what the emulator counts."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import KernelConfig, parse_config
+from analysis.ladder.headers import Version, load, load_all
+from analysis.machine_code import loops
+from analysis.machine_code.loops import BENCHMARK, REST, Part, Problem, find, loops_of, parts_of, read_loops
+from analysis.machine_code.regions import OTHER_COPIES, Graph, split
+from analysis.machine_code.sass import Listing, parse_listing
+from analysis.machine_code.subjects import resolve
+from analysis.publish.overview import HEADLINE
+
+
+def committed(version: str, arch: str = "sm_80") -> Listing:
+    path = root() / f"sass/{version}.{arch}.sass"
+    return parse_listing(path.read_text(), str(path))[0]
+
+
+@pytest.fixture(scope="module")
+def static_stride() -> Listing:
+    return committed("v16")
+
+
+def recorded(version: str, arch: str = "sm_80") -> dict[str, Part]:
+    return {part.role: part for part in read_loops(root())[version, arch]}
+
+
+def test_the_loop_that_runs_is_taken_and_not_the_first_of_the_largest(static_stride: Listing) -> None:
+    """Both loops of v16 hold 256 matrix instructions; the one for any stride stands first."""
+    running, first = parts_of(static_stride), split(static_stride)
+    assert f"{running.kv.header:04x}" == recorded("v16")["16 heads"].first
+    assert f"{first.kv.header:04x}" == recorded("v16")["any stride"].first
+    assert running.matrix_count == first.matrix_count == 256
+    assert len(running.loop) == recorded("v16")["16 heads"].figures.instructions < len(first.loop)
+
+
+def test_the_other_copy_is_a_region_of_its_own(static_stride: Listing) -> None:
+    """Each copy comes with its own first block and its own stores, so a region has as many in either view."""
+    running, other = parts_of(static_stride), parts_of(static_stride, "any stride")
+    for parts in (running, other):
+        assert sum(len(code) for code in parts.regions.values()) == len(static_stride.body)
+        assert sum(at.base == "STG" for at in parts.regions["epilogue"]) == 16
+        assert sum(at.base == "STG" for at in parts.regions[OTHER_COPIES]) == 16
+    inside = {at.address for at in running.regions[OTHER_COPIES]}
+    assert {at.address for at in other.loop} < inside
+
+
+def test_a_loop_is_chosen_by_number_role_and_address(static_stride: Listing) -> None:
+    graph = Graph(static_stride)
+    any_stride, heads = loops_of(graph)
+    for wanted, expected in (
+        ("1", any_stride),
+        ("any stride", any_stride),
+        (f"{any_stride.loop.header:04x}", any_stride),
+        ("2", heads),
+        ("16 heads", heads),
+        (f"0x{heads.loop.header:x}", heads),
+    ):
+        assert find(loops_of(graph), wanted, "v16") == expected
+    with pytest.raises(AnalysisError, match=r"--loop 3: v16 has no such KV loop; it has loop 1 \(any stride\) at "):
+        find(loops_of(graph), "3", "v16")
+
+
+def test_a_kernel_of_other_code_has_no_record(static_stride: Listing) -> None:
+    """One instruction more in a loop, another architecture or another config: none of them is the recorded kernel."""
+    assert all(each.recorded for each in loops_of(Graph(static_stride)))
+    for other in (
+        replace(static_stride, arch="sm_90"),
+        replace(static_stride, symbol=str(load(root(), "v07").header.config)),
+        replace(static_stride, instructions=static_stride.instructions[1:]),
+    ):
+        parts = parts_of(other)
+        if other.instructions == static_stride.instructions:
+            assert not any(each.recorded for each in loops_of(Graph(other)))
+            assert parts.kv.header == split(other).kv.header
+            assert "which of them runs is not recorded" in (loops.note_on(parts) or "")
+
+
+def test_commands_show_the_loop_that_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(root() / "sass/v16.sm_80.sass")
+    roles = recorded("v16")
+    assert main(["loop", path, "--csv"]) == 0
+    said = capsys.readouterr()
+    assert f"TOTAL,{roles['16 heads'].figures.instructions}\n" in said.out
+    assert f"loop 2 (16 heads) of 2 at {roles['16 heads'].first}: the one that runs" in said.err
+    assert main(["sass", path, "--loop", "any stride"]) == 0
+    assert capsys.readouterr().out.count(";") == roles["any stride"].figures.instructions
+    assert main(["bound", path, "--loop", "tail slice"]) == 2
+    assert "it has loop 1 (any stride)" in capsys.readouterr().err
+
+
+def test_the_nest_names_roles_waits_and_rare_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loop", str(root() / "sass/v25.sm_80.sass"), "--nest", "--csv"]) == 0
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    kv = {row[-2] if "runs" in row[-1] else row[-1]: row for row in rows if "KV loop" in "".join(row[7:])}
+    assert any("16 heads" in name for name in kv) and any("tail slice" in name for name in kv)
+    inner = [row[-1] for row in rows]
+    assert "waits" in inner and "repeats for other lanes" in inner
+    assert any(word.startswith("block in ") and word.endswith(" % of the passes") for word in inner)
+
+
+# ---- the record ------------------------------------------------------------------------------------------------------
+
+
+def test_every_version_has_a_record_of_both_architectures() -> None:
+    parts = read_loops(root())
+    assert parts.keys() == {(version, arch) for version in load_all(root()) for arch in ("sm_80", "sm_90")}
+    for version, arch in parts:
+        kernel = parts[version, arch]
+        assert {part.config for part in kernel} == {str(load(root(), version).header.config)}
+        assert [part.part for part in kernel] == [*map(str, range(1, len(kernel))), REST]
+        assert loops.NEVER not in {part.role for part in kernel}
+        running = max(kernel, key=lambda part: part.passes)
+        assert running.role == ("16 heads" if version >= "v16" else "every problem")
+
+
+def test_the_record_reads_back_equal() -> None:
+    parts = [part for kernel in read_loops(root()).values() for part in kernel]
+    text = loops.loops_text(parts)
+    assert text == loops.loops_path(root()).read_text()
+    for damage, word in ((",16 heads,c", ",16 heads,x"), ("=0.9844", "=2.9844"), (",256,0,", ",-256,0,")):
+        assert damage in text
+        with pytest.raises(AnalysisError, match=r"loops:[0-9]+: "):
+            loops.parse_loops(text.replace(damage, word), "loops")
+
+
+# ---- the problems that are emulated ----------------------------------------------------------------------------------
+
+H200 = 132  # multiprocessors, of the benchmark's GPU
+
+
+def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
+    """Whether Q blocks are left over for slices."""
+    ctas = grid[0] * grid[1] * grid[2]
+    return ctas > (multiprocessors if config.persistent else blocks)
+
+
+@pytest.mark.parametrize("version", load_all(root()).values(), ids=lambda version: version.version)
+def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> None:
+    """As many heads and KV blocks, slices in both or in neither, and several Q blocks for a persistent CTA."""
+    config = version.header.config
+    assert (HEADLINE.heads, HEADLINE.seq) == (BENCHMARK.heads, BENCHMARK.seq)
+    whole = config.grid(HEADLINE.seq, HEADLINE.heads, HEADLINE.batch, H200)
+    small = config.grid(BENCHMARK.seq, 1, 1, BENCHMARK.multiprocessors)
+    blocks = HEADLINE.seq // config.B_r * HEADLINE.heads * HEADLINE.batch
+    few = BENCHMARK.seq // config.B_r
+    assert tail(config, blocks, whole, H200) == tail(config, few, small, BENCHMARK.multiprocessors) == config.split_tail
+    if config.persistent:
+        assert blocks // H200 > 1 and few // BENCHMARK.multiprocessors > 1
+    for problem in (loops.NOTHING_LEFT, loops.OTHER_HEADS):
+        few = problem.seq // config.B_r
+        assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
+
+
+PROGRAM = """
+#include "common/config.h"
+#include <stdio.h>
+int main(void) {
+    KernelConfig config = {.B_r = 256, .B_c = 64, .n_warps = 8};
+    for (int kind = 0; kind < 3; kind++) {
+        config.split_tail = kind > 0, config.persistent = kind > 1;
+        for (int blocks = 1; blocks < 70; blocks++)
+            for (int multiprocessors = 1; multiprocessors < 20; multiprocessors += 3) {
+                const launch_shape s = config_launch_shape(&config, 256 * blocks, 2, 3, multiprocessors);
+                printf("%u %u %u\\n", s.grid_x, s.grid_y, s.grid_z);
+            }
+    }
+}
+"""
+
+
+def test_the_grid_is_that_of_the_harness(tmp_path: Path) -> None:
+    (tmp_path / "grid.c").write_text(PROGRAM)
+    subprocess.run(["cc", f"-I{root()}", "-o", "grid", "grid.c"], cwd=tmp_path, check=True)
+    printed = subprocess.run([tmp_path / "grid"], capture_output=True, text=True, check=True).stdout
+    found = [tuple(int(word) for word in line.split()) for line in printed.splitlines()]
+    form = "(FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded"
+    configs = [parse_config(form + more) for more in ("", "+split_tail", "+split_tail+persistent")]
+    assert found == [
+        config.grid(256 * blocks, 2, 3, multiprocessors)
+        for config in configs
+        for blocks in range(1, 70)
+        for multiprocessors in range(1, 20, 3)
+    ]
+
+
+# ---- what the emulator counts ----------------------------------------------------------------------------------------
+
+
+def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On shorter sequences than the record's: the same roles and addresses, and as many passes as there must be."""
+    short = (Problem(16, 256, 1), Problem(16, 128, 1), Problem(2, 128, 1))
+    monkeypatch.setattr(loops, "PROBLEMS", short)
+    config = load(root(), "v16").header.config
+    found = loops.measure_loops(resolve("v16", "sm_80"), "v16")
+    passes = 256 // config.B_r * (256 // config.B_c - 1) * config.n_warps  # the first block is peeled
+    assert [(part.role, part.first, part.passes) for part in found] == [
+        ("any stride", recorded("v16")["any stride"].first, 0),
+        ("16 heads", recorded("v16")["16 heads"].first, passes),
+        ("", "", 0),
+    ]
+    # K of the next block is copied in all passes but the last.
+    (share,) = loops.read_shares(found[1].shares).values()
+    assert share == pytest.approx(1 - 1 / (256 // config.B_c - 1), abs=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", load_all(root()))
+def test_the_record_is_what_the_emulator_counts(version: str) -> None:
+    for arch in ("sm_80", "sm_90"):
+        assert loops.measure_loops(resolve(version, arch), version) == read_loops(root())[version, arch]
