@@ -113,8 +113,8 @@ typedef struct emu_launch {
 typedef enum emu_class {
     EMU_RACE,                   /* "race": two threads, one writes, no order between them */
     EMU_ASYNC_IN_FLIGHT,        /* "async-in-flight": a cp.async may still be writing there */
-    EMU_UNINITIALISED_SHARED,   /* "uninitialised-shared" */
-    EMU_UNINITIALISED_REGISTER, /* "uninitialised-register" */
+    EMU_UNINITIALISED_SHARED,   /* "uninitialised-shared": a value from there matters; dropped ones do not */
+    EMU_UNINITIALISED_REGISTER, /* "uninitialised-register": likewise */
     EMU_OUT_OF_BOUNDS,          /* "out-of-bounds"; the load gives 0, the store is dropped */
     EMU_MISALIGNED,             /* "misaligned"; likewise */
     EMU_BARRIER_MISUSE,         /* "barrier-misuse" */

@@ -64,7 +64,8 @@ void emu_shadow_free(machine *m) {
 
 void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
-    m->base = 0;
+    m->base = m->settled = 0;
+    m->undefined_cells = false;
     m->now = 1;
     if (!m->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
@@ -92,6 +93,7 @@ uint32_t emu_clock_tick(machine *m, warp *w) {
 
 void emu_clock_full_barrier(machine *m) {
     m->base = m->now++;
+    if (!m->undefined_cells) m->settled = m->base;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
 }
 
@@ -159,22 +161,31 @@ static void report_in_flight(machine *m, const warp *w, int lane, uint32_t addre
 
 static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
     emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
-               "This thread reads shared memory at 0x%x, which nothing has written in this CTA.\n"
+               "This thread updates shared memory at 0x%x, which nothing has written in this CTA.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
                address);
 }
 
 /* ---- reads ---- */
 
-static void slow_read(machine *m, const warp *w, int lane, uint32_t address, shadow_cell *cell) {
-    if (cell->write_time == TIME_NEVER) {
-        report_never(m, w, lane, address);
-        cell->write_time = 0; /* once is enough */
-    } else if (cell->write_time == TIME_IN_FLIGHT) {
-        report_in_flight(m, w, lane, address, cell->write_who, "reads");
-    } else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time)) {
-        report_race(m, w, lane, address, cell->write_who, false, "reads", "wrote");
+/* The bytes of an access that lie in a cell, by bit. */
+static uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
+    uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
+    return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
+}
+
+/* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
+static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
+    const shadow_cell *cell = &m->cells[index];
+    const uint32_t at = (index << m->cell_shift) + SHARED_BASE;
+    if (cell->write_time == TIME_NEVER) return bytes_in_cell(m, address, bytes, at);
+    if (cell->write_time == TIME_IN_FLIGHT) {
+        report_in_flight(m, w, lane, at, cell->write_who, "reads");
+        return 0;
     }
+    if (cell->write_time > m->base && !ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
+        report_race(m, w, lane, at, cell->write_who, false, "reads", "wrote");
+    return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
 static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
@@ -199,13 +210,13 @@ static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell
     cell->read_time = w->clock;
 }
 
-void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
-    uint32_t who = pack_who(m, w, lane);
+    uint32_t who = pack_who(m, w, lane), undefined = 0;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
-        if (cell->write_time > m->base) slow_read(m, w, lane, (i << m->cell_shift) + SHARED_BASE, cell);
+        if (cell->write_time > m->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
         if (cell->read_time <= m->base && !m->warp_reads) {
             cell->read_time = w->clock;
             cell->read_who = who;
@@ -213,6 +224,15 @@ void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint
             note_read(m, w, who, cell, i);
         }
     }
+    return undefined;
+}
+
+void emu_shadow_undefined(machine *m, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    for (uint32_t i = first; i <= last; i++) m->cells[i].write_who |= WHO_UNDEFINED;
+    m->undefined_cells = true;
+    m->settled = 0;
 }
 
 /* ---- writes ---- */
@@ -309,8 +329,10 @@ void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, ui
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
-        if (m->cells[i].write_time == TIME_NEVER)
-            slow_read(m, w, lane, (i << m->cell_shift) + SHARED_BASE, &m->cells[i]);
+        if (m->cells[i].write_time == TIME_NEVER) {
+            report_never(m, w, lane, (i << m->cell_shift) + SHARED_BASE);
+            m->cells[i].write_time = 0; /* once is enough */
+        }
     }
     write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
 }

@@ -17,19 +17,19 @@ static uint8_t *frame_of(const machine *m, const warp *w, int lane) {
 
 /* ---- registers of functions that call themselves ---- */
 
-static size_t saved_words(const entry *code, const routine *of) {
-    return (size_t)(of->slot_end - of->slot_begin) * LANES + (of->predicate_end - of->predicate_begin) +
-           code->tracked_count;
+static size_t saved_words(const routine *of) {
+    return (size_t)(of->slot_end - of->slot_begin) * (LANES + 1) +
+           2 * (size_t)(of->predicate_end - of->predicate_begin);
 }
 
 static uint32_t *save_registers(const entry *code, const warp *w, const routine *of) {
     const size_t slots = (size_t)(of->slot_end - of->slot_begin) * LANES;
     const size_t predicates = of->predicate_end - of->predicate_begin;
-    uint32_t *saved = malloc((saved_words(code, of) + 1) * sizeof *saved);
+    uint32_t *saved = malloc((saved_words(of) + 1) * sizeof *saved);
     if (!saved) return NULL;
     memcpy(saved, slot32(w, of->slot_begin), slots * sizeof *saved);
     memcpy(saved + slots, w->predicates + of->predicate_begin, predicates * sizeof *saved);
-    memcpy(saved + slots + predicates, w->written, code->tracked_count * sizeof *saved);
+    emu_save_undefined(code, w, of, saved + slots + predicates);
     return saved;
 }
 
@@ -55,11 +55,7 @@ static void restore_registers(const entry *code, warp *w, const routine *of, con
         uint32_t *own = &w->predicates[p];
         *own = (*own & ~mask) | (predicates[p - of->predicate_begin] & mask);
     }
-    const uint32_t *written = predicates + (of->predicate_end - of->predicate_begin);
-    for (uint32_t t = 0; t < code->tracked_count; t++) {
-        if (&code->routines[code->tracked_routines[t]] == of)
-            w->written[t] = (w->written[t] & ~mask) | (written[t] & mask);
-    }
+    emu_restore_undefined(code, w, of, predicates + (of->predicate_end - of->predicate_begin), mask);
 }
 
 /* ---- frames ---- */
@@ -164,9 +160,7 @@ static int enter(machine *m, warp *w, const call_site *site, int callee, uint32_
         for (int i = site->results; i < site->actual_count; i++)
             memcpy(own + to->formals[i].offset, from + site->actuals[i].offset, site->actuals[i].bytes);
     }
-    for (uint32_t t = 0; t < code->tracked_count; t++) {
-        if (code->tracked_routines[t] == callee) w->written[t] &= ~mask;
-    }
+    if (m->checks) emu_enter_undefined(code, w, to, mask);
     return index;
 }
 

@@ -29,7 +29,21 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
 bool emu_shadow_create(machine *m);
 void emu_shadow_start_cta(machine *m);
 void emu_shadow_free(machine *m);
-void emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* The bytes that are undefined, by bit, where there are any. */
+enum { STORED_UNDEFINED = 1 << 16 }; /* some of them were stored so */
+uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* After a write: its value was one that nothing gave. */
+void emu_shadow_undefined(machine *m, uint32_t address, uint32_t bytes);
+/* undefined.c */
+void emu_start_undefined(machine *m, warp *w);
+/* Lanes enter a function: registers that it may read before it writes them are undefined. */
+void emu_enter_undefined(const entry *code, warp *w, const routine *to, uint32_t mask);
+/* What is undefined in the registers of a function that calls itself: a word for each slot and each predicate. */
+void emu_save_undefined(const entry *code, const warp *w, const routine *of, uint32_t *saved);
+void emu_restore_undefined(const entry *code, warp *w, const routine *of, const uint32_t *saved, uint32_t mask);
+void emu_note_undefined(machine *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored);
+/* Before an op runs, of a warp with undefined values; mask may be 0. */
+void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask);
 /* data: the bytes to be written, to excuse lanes that write the same; NULL for a write that excuses nothing */
 void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
 void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);

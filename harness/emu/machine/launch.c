@@ -18,7 +18,7 @@ static void machine_free(machine *m) {
         warp *w = &m->warps[i];
         free(w->file);
         free(w->predicates);
-        free(w->written);
+        free(w->undefined);
         free(w->stack);
         emu_free_calls(w);
         free(w->copies);
@@ -63,10 +63,10 @@ static bool machine_create(machine *m) {
         warp *w = &m->warps[i];
         w->file = zeroed((size_t)code->slot_count * LANES * sizeof *w->file);
         w->predicates = zeroed((code->predicate_count + 1) * sizeof *w->predicates);
-        w->written = zeroed((code->tracked_count + 1) * sizeof *w->written);
+        w->undefined = zeroed((code->slot_count + code->predicate_count + 1) * sizeof *w->undefined);
         w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
         w->stack_capacity = MAX_PATHS;
-        complete = w->file && w->predicates && w->written && w->stack;
+        complete = w->file && w->predicates && w->undefined && w->stack;
     }
     return complete && (!m->checks || emu_shadow_create(m));
 }
@@ -166,7 +166,7 @@ static void start_warp(machine *m, uint32_t index) {
     w->copy_serial = 0;
     memset(w->commits, 0, sizeof w->commits);
     memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
-    memset(w->written, 0, (m->code->tracked_count + 1) * sizeof *w->written);
+    if (m->checks) emu_start_undefined(m, w);
     fill_registers(m, w);
 }
 

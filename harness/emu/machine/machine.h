@@ -72,8 +72,8 @@ typedef struct async_arrive {
 typedef struct warp {
     uint32_t *file; /* slots, LANES words each */
     uint32_t *predicates;
-    uint32_t *written;            /* tracked registers: lanes that were written */
-    uint32_t *predicates_written; /* likewise, by predicate */
+    struct undefined *undefined;                /* by slot, then by predicate: see check/undefined.c */
+    uint32_t undefined_count, undefined_stores; /* how many have such lanes; lanes of the store at work */
     int32_t pc, join;
     uint32_t active, exited, present; /* lanes; present: those the block has */
     path *stack;
@@ -141,6 +141,11 @@ struct emu_device {
 
 /* ---- checks ---- */
 
+/* Lanes of a register that hold a value that nothing gave, and where it comes from. */
+typedef struct undefined {
+    uint32_t lanes, origin, address;
+} undefined;
+
 typedef struct shadow_cell {
     uint32_t write_time; /* stamp, or one of the marks below */
     uint32_t write_who;
@@ -160,6 +165,7 @@ typedef struct warp_read {
 #define WHO_MANY_LANES 0x40000000u
 #define WHO_MANY_WARPS 0x80000000u
 #define WHO_ATOMIC 0x40000000u
+#define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
 
 /* Findings not to report. */
 typedef struct ignored {
@@ -222,6 +228,8 @@ typedef struct machine {
     shadow_cell *cells;
     uint32_t cell_shift, cell_count;
     uint32_t now, base;    /* time; accesses stamped up to base are ordered for all */
+    uint32_t settled;      /* base, or 0 where an undefined value was stored: writes up to it need no look */
+    bool undefined_cells;  /* an undefined value was stored */
     uint32_t *clocks;      /* [threads][threads] where the entry needs them, else NULL */
     warp_read *warp_reads; /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];

@@ -183,17 +183,36 @@ static void load_element(warp *w, const op *o, const access *a, int k, int lane)
         slot32(w, o->r[k])[lane] = o->detail >> (k + 4) & 1 ? (uint16_t)value[0] : (uint32_t)value[0];
 }
 
+/* Of each lane the undefined bytes of what it loads. */
+static void note_undefined_loads(machine *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
+    const uint32_t element = (1u << o->bytes) - 1;
+    for (int k = 0; k < o->vector; k++) {
+        uint32_t lanes = 0, address = 0;
+        bool stored = false;
+        for (int i = LANES - 1; i >= 0; i--) {
+            if (!(undefined[i] >> (k * o->bytes) & element)) continue;
+            lanes |= 1u << i;
+            address = (uint32_t)a->addresses[i];
+            stored = undefined[i] & STORED_UNDEFINED;
+        }
+        emu_note_undefined(m, w, o->r[k], lanes, address, stored);
+    }
+}
+
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     resolve(m, w, o, o->dests, mask, "reads", &a);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
+    uint32_t undefined[LANES] = {0}, any = 0;
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
-                emu_shadow_read(m, w, i, (uint32_t)a.addresses[i], a.size);
+                undefined[i] = emu_shadow_read(m, w, i, (uint32_t)a.addresses[i], a.size);
+                any |= undefined[i];
             }
         }
     }
+    if (any) note_undefined_loads(m, w, o, &a, undefined);
     if (o->bytes == 4 && !o->detail) {
         load_words(w, o, &a, mask);
         return;
@@ -252,10 +271,13 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) emu_shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
+        if (w->undefined_stores >> i & 1 && space == SPACE_SHARED)
+            emu_shadow_undefined(m, (uint32_t)a.addresses[i], a.size);
         if (m->checks && space == SPACE_GLOBAL) note_output(m, o, a.addresses[i], a.size);
         m->changes += !m->watches || memcmp(a.bytes[i], data, a.size);
         memcpy(a.bytes[i], data, a.size);
     }
+    w->undefined_stores = 0;
 }
 
 /* ---- atomics ---- */
@@ -433,18 +455,41 @@ static void matrix_rows(machine *m, warp *w, const op *o, const char *verb, uint
     }
 }
 
+/* Of each row the undefined bytes: a lane gets four bytes of a row, transposed two of each of two rows. */
+static void note_undefined_rows(machine *m, warp *w, const op *o, const uint32_t *addresses,
+                                const uint32_t *undefined) {
+    for (int k = 0; k < o->vector; k++) {
+        uint32_t lanes = 0, address = 0;
+        bool stored = false;
+        for (int row = 7; row >= 0; row--) {
+            uint32_t bytes = undefined[8 * k + row];
+            if (!bytes) continue;
+            address = addresses[8 * k + row];
+            stored = bytes & STORED_UNDEFINED;
+            for (int part = 0; part < 8; part++) {
+                bool part_undefined = bytes >> (2 * part) & 3;
+                int lane = o->flags & FLAG_TRANSPOSE ? 4 * part + row / 2 : 4 * row + part / 2;
+                lanes |= (uint32_t)part_undefined << lane;
+            }
+        }
+        emu_note_undefined(m, w, o->r[k], lanes, address, stored);
+    }
+}
+
 void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
     static const uint8_t zeros[16];
     uint32_t addresses[LANES];
     uint8_t *found[LANES];
     const uint8_t *rows[LANES];
     int count = o->vector * 8;
+    uint32_t undefined[LANES] = {0}, any = 0;
     emu_check_all_lanes(m, w, mask);
     matrix_rows(m, w, o, "reads", addresses, found);
     for (int i = 0; i < count; i++) rows[i] = found[i] ? found[i] : zeros;
     for (int i = 0; i < count && m->checks; i++) {
-        if (found[i]) emu_shadow_read(m, w, i, addresses[i], 16);
+        if (found[i]) any |= undefined[i] = emu_shadow_read(m, w, i, addresses[i], 16);
     }
+    if (any) note_undefined_rows(m, w, o, addresses, undefined);
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
     emu_count_ldmatrix(m, o, addresses, o->vector);
 }

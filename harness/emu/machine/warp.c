@@ -167,64 +167,6 @@ static void run_predicate(warp *w, const op *o, uint32_t mask) {
     set_predicate(w, o->p[0], value, mask);
 }
 
-/* ---- registers that may be read before they are written ---- */
-
-static uint32_t written_lanes(const machine *m, const warp *w, int reg) {
-    int tracked = m->code->registers[reg].tracked;
-    return tracked < 0 ? ALL_LANES : w->written[tracked];
-}
-
-static uint32_t written_predicate(const machine *m, const warp *w, unsigned p) {
-    int tracked = p == NO_PREDICATE ? -1 : m->code->predicates_tracked[p];
-    return tracked < 0 ? ALL_LANES : w->written[tracked];
-}
-
-static void report_unwritten(machine *m, const warp *w, const virtual_register *reg, uint32_t missing) {
-    char name[64];
-    emu_register_name(reg, name, sizeof name);
-    emu_report(m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(missing), -1, 0,
-               "Register %s is read here, but %u lane%s of the warp never wrote it.\n"
-               "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
-               name, population(missing), population(missing) == 1 ? "" : "s");
-}
-
-static void note_written(const machine *m, warp *w, int tracked, uint32_t mask, uint32_t lanes) {
-    (void)m;
-    if (tracked >= 0) w->written[tracked] = (w->written[tracked] & ~mask) | (lanes & mask);
-}
-
-static void track_registers(machine *m, warp *w, const op *o, uint32_t mask) {
-    const uint16_t *names = m->code->names[o - m->code->ops];
-    const virtual_register *registers = m->code->registers;
-    uint32_t passed = ALL_LANES;
-    bool copies = o->flags & FLAG_COPY || o->kind == OP_SELECT;
-    for (int i = 0; i < o->sources; i++) {
-        int reg = names[o->dests + i];
-        uint32_t written = written_lanes(m, w, reg);
-        if (o->kind == OP_SELECT) written |= i == 0 ? ~w->predicates[o->p[2]] : w->predicates[o->p[2]];
-        passed &= written;
-        if (!copies && mask & ~written) {
-            report_unwritten(m, w, &registers[reg], mask & ~written);
-            w->written[registers[reg].tracked] |= mask; /* once is enough */
-        }
-    }
-    unsigned read[2] = {o->p[2], o->kind == OP_COMPARE ? NO_PREDICATE : o->p[1]};
-    for (int i = 0; i < 2; i++) {
-        uint32_t missing = mask & ~written_predicate(m, w, read[i]);
-        if (missing) report_unwritten(m, w, &registers[m->code->predicate_names[read[i]]], missing);
-    }
-    for (int i = 0; i < o->dests; i++)
-        note_written(m, w, registers[names[i]].tracked, mask, copies ? passed : ALL_LANES);
-    if (o->p[0] != NO_PREDICATE) note_written(m, w, m->code->predicates_tracked[o->p[0]], mask, ALL_LANES);
-    if (o->kind == OP_COMPARE && o->p[1] != NO_PREDICATE)
-        note_written(m, w, m->code->predicates_tracked[o->p[1]], mask, ALL_LANES);
-}
-
-static void check_guard(machine *m, const warp *w, const op *o) {
-    uint32_t missing = w->active & ~written_predicate(m, w, o->guard);
-    if (missing) report_unwritten(m, w, &m->code->registers[m->code->predicate_names[o->guard]], missing);
-}
-
 /* ---- time ---- */
 
 /* Time is the warp instructions that the CTA has run, so that runs repeat exactly: a clock cycle and a nanosecond each.
@@ -375,9 +317,8 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Lanes on for an op: active and, where there is a guard, allowed by it. */
-static uint32_t lanes_on(machine *m, const warp *w, const op *o) {
+static uint32_t lanes_on(const warp *w, const op *o) {
     if (o->guard == NO_PREDICATE) return w->active;
-    if (o->flags & FLAG_TRACKED && m->checks) check_guard(m, w, o);
     uint32_t guard = w->predicates[o->guard];
     return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
 }
@@ -395,7 +336,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
                 pop_path(w);
             continue;
         }
-        uint32_t mask = lanes_on(m, w, o);
+        uint32_t mask = lanes_on(w, o);
         m->here = o->instruction;
         if (o->flags & FLAG_FIRST) {
             m->steps++;
@@ -411,8 +352,8 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
                 return;
             }
         }
+        if (w->undefined_count) emu_follow_undefined(m, w, o, mask);
         if (!mask) continue;
-        if (o->flags & FLAG_TRACKED && m->checks) track_registers(m, w, o, mask);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
         bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && !w->held; /* else it is tried again */

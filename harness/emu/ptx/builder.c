@@ -56,7 +56,6 @@ uint16_t emu_add_register(loader *load, entry *code, int line, virtual_register 
         emu_load_fail(load, line, "the entry needs more than 65535 registers and constants");
     code->registers =
         load_grow(load, code->registers, code->register_count, &code->register_capacity, sizeof *code->registers);
-    reg.tracked = -1;
     code->registers[code->register_count] = reg;
     return (uint16_t)code->register_count++;
 }
@@ -316,7 +315,6 @@ uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *
     uint16_t low = emu_scratch_register(dec, 32);
     op *o = emu_emit(dec, OP_LANES);
     o->run.lanes = emu_lanes_truncate;
-    o->flags |= FLAG_COPY;
     add_dest(o, low);
     add_source(o, (uint16_t)from->reg);
     return low;

@@ -17,6 +17,7 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
 static void add_address(decoder *dec, op *o, const operand *address, state_space space) {
     if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     o->space = (uint8_t)real_space(dec, address, space);
+    if (space == SPACE_PARAM && o->space == SPACE_LOCAL) o->flags |= FLAG_PASSES;
     o->immediate = address->value;
     if (address->symbol >= 0) {
         const symbol *which = &dec->load->module.symbols[address->symbol];

@@ -3,10 +3,9 @@
 #include "decode_rules.h"
 
 /* An op of one lane function. b: -1 where there is one source only. */
-static void emit_lanes(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, int b, uint8_t flags) {
+static void emit_lanes(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, int b) {
     op *o = emu_emit(dec, OP_LANES);
     o->run.lanes = lanes;
-    o->flags |= flags;
     add_dest(o, to);
     add_source(o, a);
     if (b >= 0) add_source(o, (uint16_t)b);
@@ -50,7 +49,7 @@ static const steps *steps_of(const type_info *type) {
 /* A source after a step, in a register of its own. */
 static uint16_t after_step(decoder *dec, lane_function *step, uint16_t from, int bits) {
     uint16_t result = emu_scratch_register(dec, bits);
-    emit_lanes(dec, step, result, from, -1, 0);
+    emit_lanes(dec, step, result, from, -1);
     return result;
 }
 
@@ -97,11 +96,11 @@ static void emit_with_steps(decoder *dec, const form_match *match, uint16_t to, 
     lane_function *last = signs ? known->sign : emu_chose(match, "oob") ? emu_lanes_in_bounds_16x2 : NULL;
     if (last) {
         uint16_t combined = emu_scratch_register(dec, bits);
-        emit_lanes(dec, last, combined, plain[0], plain[1], 0);
+        emit_lanes(dec, last, combined, plain[0], plain[1]);
         add_source(&dec->code->ops[dec->code->op_count - 1], result);
         result = combined;
     }
-    emit_lanes(dec, bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32, to, result, -1, 0);
+    emit_lanes(dec, bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32, to, result, -1);
 }
 
 void emu_decode_lanes(decoder *dec, const form_match *match) {
@@ -115,7 +114,7 @@ void emu_decode_lanes(decoder *dec, const form_match *match) {
         return;
     }
     emit_function(dec, match, to, sources, count);
-    if (is_float && emu_chose(match, "sat")) emit_lanes(dec, emu_lanes_saturate_f32, to, to, -1, 0);
+    if (is_float && emu_chose(match, "sat")) emit_lanes(dec, emu_lanes_saturate_f32, to, to, -1);
 }
 
 /* add.cc, addc, sub.cc, subc, mad.cc, madc: the carry of each lane is a predicate without a name. */
@@ -166,7 +165,7 @@ void emu_decode_lop3(decoder *dec, const form_match *match) {
     o->detail = emu_chose(match, "and") ? COMBINE_AND : COMBINE_OR;
     add_source(o, result);
     add_source(o, zero);
-    emit_lanes(dec, emu_lanes_mov_32, target, result, -1, 0);
+    emit_lanes(dec, emu_lanes_mov_32, target, result, -1);
 }
 
 /* ---- comparisons ---- */
@@ -289,7 +288,7 @@ void emu_decode_set(decoder *dec, const form_match *match) {
         halves[i] = emu_scratch_register(dec, 32);
         emit_select(dec, 32, halves[i], i ? q : p, holds, zero);
     }
-    emit_lanes(dec, emu_lanes_pack_16, target, halves[0], halves[1], 0);
+    emit_lanes(dec, emu_lanes_pack_16, target, halves[0], halves[1]);
 }
 
 void emu_decode_test(decoder *dec, const form_match *match) {
@@ -353,13 +352,13 @@ static void decode_pack(decoder *dec, const operand *to, const operand *from, in
     uint16_t parts[4], target = emu_dest(dec, to, bits);
     for (int i = 0; i < from->count; i++) parts[i] = emu_source(dec, &from->items[i], part, EXACT);
     if (from->count == 2) {
-        emit_lanes(dec, halves, target, parts[0], parts[1], FLAG_COPY);
+        emit_lanes(dec, halves, target, parts[0], parts[1]);
         return;
     }
     uint16_t low = emu_scratch_register(dec, 2 * part), high = emu_scratch_register(dec, 2 * part);
-    emit_lanes(dec, halves, low, parts[0], parts[1], FLAG_COPY);
-    emit_lanes(dec, halves, high, parts[2], parts[3], FLAG_COPY);
-    emit_lanes(dec, part == 16 ? emu_lanes_pack_32 : emu_lanes_pack_64, target, low, high, FLAG_COPY);
+    emit_lanes(dec, halves, low, parts[0], parts[1]);
+    emit_lanes(dec, halves, high, parts[2], parts[3]);
+    emit_lanes(dec, part == 16 ? emu_lanes_pack_32 : emu_lanes_pack_64, target, low, high);
 }
 
 static void unpack_two(decoder *dec, const operand *to, uint16_t from, int part) {
@@ -369,14 +368,14 @@ static void unpack_two(decoder *dec, const operand *to, uint16_t from, int part)
                    part == 16   ? emu_lanes_low_16
                    : part == 32 ? emu_lanes_low_32
                                 : emu_lanes_low_64,
-                   emu_dest(dec, &to[0], part), from, -1, FLAG_COPY);
+                   emu_dest(dec, &to[0], part), from, -1);
     }
     if (to[1].kind != OPERAND_SINK) {
         emit_lanes(dec,
                    part == 16   ? emu_lanes_high_16
                    : part == 32 ? emu_lanes_high_32
                                 : emu_lanes_high_64,
-                   emu_dest(dec, &to[1], part), from, -1, FLAG_COPY);
+                   emu_dest(dec, &to[1], part), from, -1);
     }
 }
 
@@ -390,8 +389,8 @@ static void decode_unpack(decoder *dec, const operand *to, const operand *from, 
         return;
     }
     uint16_t low = emu_scratch_register(dec, 2 * part), high = emu_scratch_register(dec, 2 * part);
-    emit_lanes(dec, part == 16 ? emu_lanes_low_32 : emu_lanes_low_64, low, whole, -1, FLAG_COPY);
-    emit_lanes(dec, part == 16 ? emu_lanes_high_32 : emu_lanes_high_64, high, whole, -1, FLAG_COPY);
+    emit_lanes(dec, part == 16 ? emu_lanes_low_32 : emu_lanes_low_64, low, whole, -1);
+    emit_lanes(dec, part == 16 ? emu_lanes_high_32 : emu_lanes_high_64, high, whole, -1);
     unpack_two(dec, to->items, low, part);
     unpack_two(dec, to->items + 2, high, part);
 }
@@ -412,7 +411,7 @@ void emu_decode_move(decoder *dec, const form_match *match) {
                    bits == 128  ? emu_lanes_mov_128
                    : bits == 64 ? emu_lanes_mov_64
                                 : emu_lanes_mov_32,
-                   emu_dest(dec, to, bits), value, -1, FLAG_COPY);
+                   emu_dest(dec, to, bits), value, -1);
     }
 }
 
@@ -429,7 +428,7 @@ void emu_decode_address_convert(decoder *dec, const form_match *match) {
     uint64_t window = window_of(match->space);
     uint16_t value = emu_source(dec, operand_at(dec, 1), 64, EXACT);
     int distance = emu_constant_register(dec, match->chosen[0] ? 0 - window : window, 64);
-    emit_lanes(dec, emu_lanes_add_64, emu_dest(dec, operand_at(dec, 0), 64), value, distance, 0);
+    emit_lanes(dec, emu_lanes_add_64, emu_dest(dec, operand_at(dec, 0), 64), value, distance);
 }
 
 /* The window of a generic address is its top bits: shift them down and compare. */
@@ -437,7 +436,7 @@ void emu_decode_is_space(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     uint64_t window = window_of(match->space) >> 59;
     uint16_t value = emu_source(dec, operand_at(dec, 1), 64, EXACT), top = emu_scratch_register(dec, 64);
-    emit_lanes(dec, emu_lanes_shr_u64, top, value, emu_constant_register(dec, 59, 32), 0);
+    emit_lanes(dec, emu_lanes_shr_u64, top, value, emu_constant_register(dec, 59, 32));
     op *o = emu_emit(dec, OP_COMPARE);
     uint8_t wanted;
     o->run.compare = emu_find_compare("eq", emu_find_type("u64"), false, &wanted);
@@ -470,7 +469,7 @@ static void emit_conversion(decoder *dec, const conversion *way, uint16_t to, ui
     for (int i = 0; i < way->count; i++) {
         bool last = i + 1 == way->count;
         uint16_t result = last ? to : emu_scratch_register(dec, way->bits[i]);
-        emit_lanes(dec, way->steps[i], result, a, i ? -1 : b, 0);
+        emit_lanes(dec, way->steps[i], result, a, i ? -1 : b);
         op *o = &dec->code->ops[dec->code->op_count - 1];
         if (way->rounding) o->kind = OP_ROUNDED;
         o->detail = way->rounding;
@@ -536,6 +535,6 @@ void emu_decode_pack(decoder *dec, const form_match *match) {
     uint16_t sources[3];
     emu_expect_operands(dec, count, count);
     for (int i = 1; i < count; i++) sources[i - 1] = emu_source_of_type(dec, operand_at(dec, i), from, EXACT);
-    emit_lanes(dec, packs[which].lanes, emu_dest(dec, operand_at(dec, 0), 32), sources[0], sources[1], 0);
+    emit_lanes(dec, packs[which].lanes, emu_dest(dec, operand_at(dec, 0), 32), sources[0], sources[1]);
     if (count == 4) add_source(&dec->code->ops[dec->code->op_count - 1], sources[2]);
 }

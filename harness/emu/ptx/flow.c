@@ -468,7 +468,7 @@ void emu_analyse_flow(loader *load, entry *code) {
     find_regions(&f);
     emu_find_exposed(&f);
     emu_find_liveness(&f);
-    emu_find_tracked(&f);
+    emu_find_unset(&f);
     emu_assign_slots(&f);
     name_predicates(code, load);
     place_joins(&f);

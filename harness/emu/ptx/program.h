@@ -93,7 +93,6 @@ typedef struct virtual_register {
     uint64_t value; /* number in its name, bits of a constant, or special_register */
     uint16_t slot;
     uint8_t kind, bits;
-    int16_t tracked; /* index of the word that knows its written lanes; -1: always written before it is read */
 } virtual_register;
 
 typedef struct symbol {
@@ -177,9 +176,8 @@ enum op_flags {
     FLAG_WIDE_ADDRESS = 4, /* the address register has 64 bits */
     FLAG_SIGNED = 8,
     FLAG_TRANSPOSE = 16,
-    FLAG_TRACKED = 32, /* reads or writes a register whose written lanes are known at run time only */
-    FLAG_PREDICATE_NEGATED = 64,
-    FLAG_COPY = 128 /* moves a value without looking at it: not-written lanes pass through */
+    FLAG_PASSES = 32, /* a parameter or result of a function */
+    FLAG_PREDICATE_NEGATED = 64
 };
 
 typedef struct op {
@@ -274,8 +272,7 @@ typedef struct entry {
     size_t routine_count, routine_capacity;
     call_site *calls;
     size_t call_count, call_capacity;
-    int16_t *tracked_routines; /* by tracked register: whose it is */
-    uint32_t shared_bytes;     /* static, its own and the module's */
+    uint32_t shared_bytes; /* static, its own and the module's */
     location *locations;
     size_t location_count;
     const uint8_t *variables; /* initial bytes of .global and .const variables */
@@ -283,10 +280,10 @@ typedef struct entry {
     /* decoded */
     op *ops;
     size_t op_count, op_capacity;
-    uint16_t (*names)[16];       /* virtual registers of each op, for messages: ops hold slots */
-    uint16_t *predicate_names;   /* virtual register of each predicate */
-    int16_t *predicates_tracked; /* like virtual_register.tracked */
-    uint32_t slot_count, constant_slots, predicate_count, tracked_count, special_slots[SPECIAL_COUNT];
+    uint16_t (*names)[16];     /* virtual registers of each op, for messages: ops hold slots */
+    uint16_t *predicate_names; /* virtual register of each predicate */
+    uint32_t *unset; /* registers that may be read before they are written; predicates behind them, by number */
+    uint32_t slot_count, constant_slots, predicate_count, unset_count, special_slots[SPECIAL_COUNT];
     uint32_t granule_bytes; /* narrowest access to shared memory: unit of the shadow */
     bool needs_clocks;      /* has barriers of a part of the CTA: threads need their own clocks */
     emu_region *regions;

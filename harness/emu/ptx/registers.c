@@ -161,70 +161,21 @@ static void find_unset(flow *f) {
     }
 }
 
-/* A copy of a tracked register is tracked too: what was not written passes through until it matters. */
-static void spread_tracking(const flow *f, bool *tracked) {
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (size_t i = 0; i < f->code->op_count; i++) {
-            const op *o = &f->code->ops[i];
-            if (!(o->flags & FLAG_COPY) && o->kind != OP_SELECT) continue;
-            bool any = false;
-            for (int k = 0; k < o->sources; k++) any |= tracked[o->r[o->dests + k]];
-            changed |= any && !tracked[o->r[0]];
-            tracked[o->r[0]] |= any;
-        }
-    }
-}
-
-static void mark_tracked_ops(const flow *f, const bool *tracked) {
-    for (size_t i = 0; i < f->code->op_count; i++) {
-        uses u;
-        list_uses(f, &f->code->ops[i], &u);
-        bool any = false;
-        for (int k = 0; k < u.read_count; k++) any |= tracked[u.reads[k]];
-        for (int k = 0; k < u.write_count; k++) any |= tracked[u.writes[k]];
-        if (any) f->code->ops[i].flags |= FLAG_TRACKED;
-    }
-}
-
-/* Whose the tracked registers are: a call makes those of the function unwritten. */
-static void name_tracked_routines(flow *f) {
+void emu_find_unset(flow *f) {
     entry *code = f->code;
-    code->tracked_routines = emu_load_alloc(f->load, (code->tracked_count + 1) * sizeof *code->tracked_routines);
-    for (size_t r = 1; r < code->routine_count; r++) {
-        const routine *each = &code->routines[r];
-        for (uint32_t v = each->register_begin; v < each->register_end; v++) {
-            if (code->registers[v].tracked >= 0) code->tracked_routines[code->registers[v].tracked] = (int16_t)r;
-        }
-        for (uint32_t p = each->predicate_begin; p < each->predicate_end; p++) {
-            if (code->predicates_tracked[p] >= 0) code->tracked_routines[code->predicates_tracked[p]] = (int16_t)r;
-        }
-    }
-}
-
-void emu_find_tracked(flow *f) {
-    entry *code = f->code;
-    bool *tracked = emu_load_alloc(f->load, f->variables * sizeof *tracked);
+    uint64_t *unset = emu_load_alloc(f->load, (f->words + 1) * sizeof *unset);
     find_unset(f);
-    bool any = false;
     for (int b = 0; b < f->count; b++) {
-        for (size_t word = 0; word < f->words; word++) {
-            uint64_t rest = f->blocks[b].unset_in[word] & f->blocks[b].reads[word];
-            any |= rest != 0;
-            for (; rest; rest &= rest - 1) tracked[f->exposed[64 * word + (size_t)__builtin_ctzll(rest)]] = true;
-        }
+        for (size_t word = 0; word < f->words; word++)
+            unset[word] |= f->blocks[b].unset_in[word] & f->blocks[b].reads[word];
     }
-    if (any) spread_tracking(f, tracked);
-    code->predicates_tracked = emu_load_alloc(f->load, (code->predicate_count + 1) * sizeof *code->predicates_tracked);
-    for (size_t v = 0; v < f->variables; v++) {
-        int index = tracked[v] && code->tracked_count < INT16_MAX ? (int)code->tracked_count++ : -1;
-        if (v < code->register_count)
-            code->registers[v].tracked = (int16_t)index;
-        else
-            code->predicates_tracked[v - code->register_count] = (int16_t)index;
+    for (size_t word = 0; word < f->words; word++) code->unset_count += (uint32_t)__builtin_popcountll(unset[word]);
+    code->unset = emu_load_alloc(f->load, (code->unset_count + 1) * sizeof *code->unset);
+    uint32_t count = 0;
+    for (size_t word = 0; word < f->words; word++) {
+        for (uint64_t rest = unset[word]; rest; rest &= rest - 1)
+            code->unset[count++] = f->exposed[64 * word + (size_t)__builtin_ctzll(rest)];
     }
-    if (any) mark_tracked_ops(f, tracked);
-    name_tracked_routines(f);
 }
 
 /* ---- slots: linear scan over [first write or entry, last read or exit] in program order ---- */

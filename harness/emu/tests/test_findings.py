@@ -41,6 +41,8 @@ mov.u32 %s, smem;
 mad.lo.s32 %s, %t, 4, %s;
 """
 LOAD_POINTER = "ld.param.u64 %p, [data];\n"
+# What HERE gives in %y is the result.
+KEEP = START + LOAD_POINTER + "HERE\n.loc 1 14 0\nmad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;"
 ASYNC = START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 20 0\ncp.async.ca.shared.global [%s], [%p], 4;\n"
 MBARRIER = """.reg .b32 %s, %t;
 .reg .b64 %state;
@@ -184,23 +186,32 @@ DEFECTS = [
     Defect(
         "uninitialised-shared",
         "a load before any store",
-        START + ".loc 1 12 0\nld.shared.u32 %y, [%s];",
-        START + "st.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.u32 %y, [%s];",
-        ["lesson.cu:12", "lane 0"],
+        KEEP.replace("HERE", ".loc 1 12 0\nld.shared.u32 %y, [%s];"),
+        KEEP.replace("HERE", "st.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.u32 %y, [%s];"),
+        ["lesson.cu:12", "lesson.cu:14", "lane 0"],
+        params=POINTER,
+        args=["buf:u32:64"],
     ),
     Defect(
         "uninitialised-shared",
         "half of a load was stored",
-        START + "mad.lo.s32 %s, %t, 4, %s;\nst.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.v2.u32 {%x, %y}, [%s];",
-        START
-        + "mad.lo.s32 %s, %t, 4, %s;\nst.shared.v2.u32 [%s], {%t, %t};\n.loc 1 12 0\nld.shared.v2.u32 {%x, %y}, [%s];",
+        KEEP.replace(
+            "HERE",
+            "mad.lo.s32 %s, %t, 4, %s;\nst.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.v2.u32 {%x, %y}, [%s];",
+        ),
+        KEEP.replace(
+            "HERE",
+            "mad.lo.s32 %s, %t, 4, %s;\nst.shared.u32 [%s], %t;\n.loc 1 12 0\nld.shared.v2.u32 {%y, %x}, [%s];",
+        ),
         ["lesson.cu:12"],
+        params=POINTER,
+        args=["buf:u32:64"],
     ),
     Defect(
         "uninitialised-register",
         "a register that only some lanes set",
-        START + LOAD_POINTER + "setp.lt.u32 %q, %t, 5;\n@%q mov.u32 %x, 1;\n.loc 1 12 0\nadd.u32 %y, %x, 1;\n"
-        "mad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;",
+        START + LOAD_POINTER + "setp.lt.u32 %q, %t, 5;\n@%q mov.u32 %x, 1;\nadd.u32 %y, %x, 1;\n"
+        "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 12 0\nst.global.u32 [%p], %y;",
         START
         + LOAD_POINTER
         + "setp.lt.u32 %q, %t, 5;\nmov.u32 %x, 0;\n@%q mov.u32 %x, 1;\n.loc 1 12 0\nadd.u32 %y, %x, 1;\n"
@@ -426,10 +437,10 @@ def test_checks_off_finds_no_race(tmp_path: Path) -> None:
 
 
 def test_run_ends_at_the_first_finding(tmp_path: Path) -> None:
-    """Two loads from shared memory that nothing has written, in each of two warps."""
+    """Two loads past the end of shared memory, in each of two warps."""
     path = tmp_path / "twice.ptx"
     path.write_text(
-        entry(START + "ld.shared.u32 %x, [%s];\n.loc 1 11 0\nld.shared.u32 %y, [%s+256];", directives=SHARED)
+        entry(START + "ld.shared.u32 %x, [%s+4096];\n.loc 1 11 0\nld.shared.u32 %y, [%s+8192];", directives=SHARED)
     )
     whole, first = ptxrun(path, "--block", 64), ptxrun(path, "--block", 64, "--first")
     assert (whole.returncode, whole.stderr.count("PTX line")) == (1, 2), whole.stderr

@@ -1,0 +1,273 @@
+/* undefined.c - values that nothing gave: followed from where they come to where they matter.
+ *
+ * A register that its lane never wrote, or that was loaded from shared memory that nothing had written, holds an
+ * undefined value in that lane. Reading it is harmless, as in the last tile of a matrix, whose surplus elements are
+ * computed and dropped. So a mask of lanes goes with the register from instruction to instruction, and it is a finding
+ * where an undefined value becomes an address, decides a branch or whether an instruction has an effect, goes to global
+ * memory or to another lane. Through shared memory and mma it is followed, by cell and by row and column.
+ *
+ * A warp counts the registers with such a mask: as long as there are none, nothing is done.
+ */
+#include "../machine/checks.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { FROM_REGISTER = 1u << 30, FROM_STORE = 1u << 29, WHAT = FROM_STORE - 1 };
+
+static undefined *of_predicate(const machine *m, const warp *w, unsigned p) {
+    return &w->undefined[m->code->slot_count + p];
+}
+
+/* Some lanes of a register, or none; where there are any, from tells where they come from. */
+static void set_lanes(warp *w, undefined *to, uint32_t lanes, const undefined *from) {
+    w->undefined_count += (lanes != 0) - (to->lanes != 0);
+    if (lanes && from != to) to->origin = from->origin, to->address = from->address;
+    to->lanes = lanes;
+}
+
+/* The lanes of a mask get what from has of them. */
+static void put_lanes(warp *w, undefined *to, uint32_t mask, uint32_t lanes, const undefined *from) {
+    uint32_t whole = (to->lanes & ~mask) | (lanes & mask);
+    if (whole | to->lanes) set_lanes(w, to, whole, lanes & mask ? from : to);
+}
+
+void emu_enter_undefined(const entry *code, warp *w, const routine *to, uint32_t mask) {
+    for (uint32_t i = 0; i < code->unset_count; i++) {
+        const uint32_t v = code->unset[i];
+        const bool predicate = v >= code->register_count;
+        const uint32_t p = predicate ? v - (uint32_t)code->register_count : 0;
+        const uint32_t first = predicate ? to->predicate_begin : to->register_begin;
+        const uint32_t end = predicate ? to->predicate_end : to->register_end, own = predicate ? p : v;
+        if (own < first || own >= end) continue;
+        const undefined from = {.origin = FROM_REGISTER | (predicate ? code->predicate_names[p] : v)};
+        undefined *value = &w->undefined[predicate ? code->slot_count + p : code->registers[v].slot];
+        set_lanes(w, value, value->lanes | mask, &from);
+    }
+}
+
+void emu_start_undefined(machine *m, warp *w) {
+    w->undefined_count = w->undefined_stores = 0;
+    memset(w->undefined, 0, (m->code->slot_count + m->code->predicate_count + 1) * sizeof *w->undefined);
+    emu_enter_undefined(m->code, w, &m->code->routines[0], w->present);
+}
+
+void emu_save_undefined(const entry *code, const warp *w, const routine *of, uint32_t *saved) {
+    for (uint32_t slot = of->slot_begin; slot < of->slot_end; slot++) *saved++ = w->undefined[slot].lanes;
+    for (uint32_t p = of->predicate_begin; p < of->predicate_end; p++)
+        *saved++ = w->undefined[code->slot_count + p].lanes;
+}
+
+void emu_restore_undefined(const entry *code, warp *w, const routine *of, const uint32_t *saved, uint32_t mask) {
+    const uint32_t slots = of->slot_end - of->slot_begin, predicates = of->predicate_end - of->predicate_begin;
+    for (uint32_t i = 0; i < slots + predicates; i++) {
+        undefined *value =
+            &w->undefined[i < slots ? of->slot_begin + i : code->slot_count + of->predicate_begin + i - slots];
+        put_lanes(w, value, mask, saved[i], value);
+    }
+}
+
+void emu_note_undefined(machine *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
+    const undefined from = {.origin = m->here | (stored ? FROM_STORE : 0), .address = address};
+    if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, &from);
+}
+
+/* ---- where a value matters ---- */
+
+static void report_use(machine *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
+    const uint32_t what = value->origin & WHAT;
+    const int lane = first_lane(lanes);
+    if (value->origin & FROM_REGISTER) {
+        char name[64];
+        emu_register_name(&m->code->registers[what], name, sizeof name);
+        emu_report(
+            m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, lane, -1, 0,
+            "This instruction uses %s a value that comes from register %s, but %u lane%s of the warp never wrote "
+            "it.\n"
+            "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
+            use, name, population(lanes), population(lanes) == 1 ? "" : "s");
+    } else {
+        emu_report(m, EMU_UNINITIALISED_SHARED, what, w, lane, -1, value->address,
+                   "This instruction uses %s a value that was read from shared memory at 0x%x, %s.\n"
+                   "Shared memory starts with whatever an earlier CTA left there.",
+                   use, value->address,
+                   value->origin & FROM_STORE ? "where a value was stored that nothing gave"
+                                              : "which nothing has written in this CTA");
+    }
+    set_lanes(w, value, value->lanes & ~lanes, value); /* once is enough */
+}
+
+static void use_source(machine *m, warp *w, const op *o, int source, uint32_t mask, const char *use) {
+    undefined *value = &w->undefined[o->r[o->dests + source]];
+    if (value->lanes & mask) report_use(m, w, value, value->lanes & mask, use);
+}
+
+static void use_sources(machine *m, warp *w, const op *o, int first, uint32_t mask, const char *use) {
+    for (int i = first; i < o->sources; i++) use_source(m, w, o, i, mask, use);
+}
+
+static void use_predicates(machine *m, warp *w, const op *o, uint32_t mask, const char *use) {
+    const unsigned read[2] = {o->p[1], o->p[2]};
+    for (int i = 0; i < 2; i++) {
+        if (read[i] == NO_PREDICATE || (i == 0 && o->kind != OP_PREDICATE)) continue;
+        undefined *value = of_predicate(m, w, read[i]);
+        if (value->lanes & mask) report_use(m, w, value, value->lanes & mask, use);
+    }
+}
+
+/* ---- what passes a value on ---- */
+
+static void set_results(machine *m, warp *w, const op *o, uint32_t mask, uint32_t lanes, const undefined *from) {
+    for (int i = 0; i < o->dests; i++) put_lanes(w, &w->undefined[o->r[i]], mask, lanes, from);
+    if (o->p[0] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[0]), mask, lanes, from);
+    if (o->kind == OP_COMPARE && o->p[1] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[1]), mask, lanes, from);
+}
+
+/* Lanes in which a predicate has this value and a defined one; none where there is no predicate. */
+static uint32_t known_lanes(const machine *m, const warp *w, unsigned p, bool negated, bool value) {
+    if (p == NO_PREDICATE) return 0;
+    uint32_t is = w->predicates[p] ^ (negated ? ALL_LANES : 0);
+    return (value ? is : ~is) & ~of_predicate(m, w, p)->lanes;
+}
+
+/* Lanes whose result is defined though a source is not: false and x, true or x. */
+static uint32_t decided_lanes(const machine *m, const warp *w, const op *o) {
+    bool negated = o->flags & FLAG_PREDICATE_NEGATED;
+    if (o->kind == OP_COMPARE && o->detail == COMBINE_AND) return known_lanes(m, w, o->p[2], negated, false);
+    if (o->kind == OP_COMPARE && o->detail == COMBINE_OR) return known_lanes(m, w, o->p[2], negated, true);
+    if (o->kind != OP_PREDICATE || (o->detail != PREDICATE_AND && o->detail != PREDICATE_OR)) return 0;
+    bool value = o->detail == PREDICATE_OR;
+    return known_lanes(m, w, o->p[1], false, value) | known_lanes(m, w, o->p[2], false, value);
+}
+
+static void pass_on(machine *m, warp *w, const op *o, uint32_t mask) {
+    uint32_t lanes = 0;
+    const undefined *from = NULL;
+    for (int i = 0; i < o->sources; i++) {
+        const undefined *value = &w->undefined[o->r[o->dests + i]];
+        uint32_t taken = value->lanes;
+        if (o->kind == OP_SELECT) taken &= i == 0 ? w->predicates[o->p[2]] : ~w->predicates[o->p[2]];
+        if (taken & mask) lanes |= taken, from = value;
+    }
+    for (int i = 1; i < 3; i++) {
+        if (o->p[i] == NO_PREDICATE || (i == 1 && o->kind == OP_COMPARE)) continue;
+        const undefined *value = of_predicate(m, w, o->p[i]);
+        if (value->lanes & mask) lanes |= value->lanes, from = value;
+    }
+    lanes &= ~decided_lanes(m, w, o);
+    const undefined origin = from ? *from : (undefined){0}; /* a destination may be the very source */
+    set_results(m, w, o, mask, lanes, &origin);
+}
+
+/* An element of the result is undefined where one of its row of A, its column of B or its own summand is. */
+static void follow_mma(warp *w, const op *o) {
+    const int others = o->sources - o->dests, count_a = others == 2 ? 1 : others * 2 / 3;
+    const undefined *from = NULL;
+    uint32_t rows = 0, columns = 0, results[MAX_OPERANDS];
+    for (int i = 0; i < others; i++) {
+        const undefined *value = &w->undefined[o->r[o->dests + i]];
+        if (value->lanes) from = value;
+        for (uint32_t rest = value->lanes; rest; rest &= rest - 1) {
+            int group = first_lane(rest) / 4;
+            if (i < count_a)
+                rows |= 1u << (group + 8 * (i & 1));
+            else
+                columns |= 1u << group;
+        }
+    }
+    for (int i = 0; i < o->dests; i++) {
+        const undefined *sum = &w->undefined[o->r[o->dests + others + i]];
+        if (sum->lanes) from = sum;
+        results[i] = sum->lanes;
+        for (int lane = 0; lane < LANES; lane++) {
+            uint32_t row = 1u << (lane / 4 + (o->dests == 4 ? 8 * (i / 2) : 0));
+            uint32_t column = o->dests == 4 ? 1u << (lane % 4 * 2 + i % 2) : 3u << lane % 4 * 2;
+            if (o->dests != 4) row |= row << 8;
+            if (rows & row || columns & column) results[i] |= 1u << lane;
+        }
+    }
+    const undefined origin = from ? *from : (undefined){0};
+    for (int i = 0; i < o->dests; i++) put_lanes(w, &w->undefined[o->r[i]], ALL_LANES, results[i], &origin);
+}
+
+static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
+    use_source(m, w, o, 0, mask, "as an address");
+    if (o->flags & FLAG_PASSES) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
+    if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC) {
+        use_sources(m, w, o, 1, mask, "in a store to global memory");
+        return;
+    }
+    for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++)
+        w->undefined_stores |= w->undefined[o->r[o->dests + i]].lanes & mask;
+}
+
+typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, TELLS_LANES, USES } role;
+
+static role role_of(op_kind kind) {
+    switch (kind) {
+    case OP_LANES:
+    case OP_LANES_4:
+    case OP_ROUNDED:
+    case OP_CARRY:
+    case OP_COMPARE:
+    case OP_SELECT:
+    case OP_PREDICATE:
+        return PASSES;
+    case OP_LOAD:
+    case OP_LDMATRIX:
+        return ADDRESS_FIRST;
+    case OP_COPY_ASYNC:
+    case OP_ADDRESS:
+        return ADDRESSES;
+    case OP_STORE:
+        return STORES;
+    case OP_MMA:
+        return MULTIPLIES;
+    case OP_SHUFFLE:
+    case OP_VOTE:
+    case OP_REDUX:
+    case OP_MATCH:
+    case OP_MOVMATRIX:
+    case OP_STMATRIX:
+        return TELLS_LANES;
+    default:
+        return USES;
+    }
+}
+
+static bool touches_undefined(const machine *m, const warp *w, const op *o) {
+    uint32_t any = 0;
+    for (int i = 0; i < o->dests + o->sources; i++) any |= w->undefined[o->r[i]].lanes;
+    for (int i = 0; i < 3; i++) any |= o->p[i] == NO_PREDICATE ? 0 : of_predicate(m, w, o->p[i])->lanes;
+    return any || (o->guard != NO_PREDICATE && of_predicate(m, w, o->guard)->lanes);
+}
+
+void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (!touches_undefined(m, w, o)) return;
+    const role role = role_of((op_kind)o->kind);
+    undefined *guard = o->guard == NO_PREDICATE ? NULL : of_predicate(m, w, o->guard);
+    uint32_t guarded = guard ? guard->lanes & w->active : 0;
+    const undefined doubt = guard ? *guard : (undefined){0};
+    bool passes = role == PASSES || role == ADDRESS_FIRST || role == MULTIPLIES;
+    if (guarded && !passes)
+        report_use(m, w, guard, guarded,
+                   o->kind == OP_BRANCH || o->kind == OP_EXIT ? "to choose a branch" : "as a guard");
+    if (mask) {
+        if (role == PASSES) {
+            pass_on(m, w, o, mask);
+        } else if (role == MULTIPLIES) {
+            follow_mma(w, o);
+        } else if (role == STORES) {
+            follow_store(m, w, o, mask);
+        } else {
+            bool addresses = role == ADDRESS_FIRST || role == ADDRESSES;
+            use_sources(m, w, o, 0, mask,
+                        addresses             ? "as an address"
+                        : role == TELLS_LANES ? "for other lanes"
+                                              : "here");
+            use_predicates(m, w, o, mask, role == TELLS_LANES ? "for other lanes" : "here");
+            set_results(m, w, o, mask, 0, &doubt);
+        }
+    }
+    if (guarded && passes) set_results(m, w, o, guarded, ALL_LANES, &doubt);
+}

@@ -1,0 +1,132 @@
+"""Values that nothing gave are followed: silent where they are dropped, and a finding where they matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.emulation import entry, ptxrun
+
+START = """.reg .b32 %t, %s, %x, %y, %z, %a<4>, %b<2>;
+.reg .f32 %c<4>, %d<4>;
+.reg .b64 %p, %w;
+.reg .pred %q, %r, %v;
+.loc 1 10 0
+ld.param.u64 %p, [data];
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+mad.lo.u32 %s, %t, 16, %s;
+mad.wide.u32 %p, %t, 4, %p;
+"""
+# %x comes from shared memory that nobody has written, but in the first 16 threads.
+TAIL = (
+    START + "setp.lt.u32 %q, %t, 16;\n@%q st.shared.u32 [%s], 7;\n.loc 1 11 0\nld.shared.u32 %x, [%s];\n.loc 1 12 0\n"
+)
+# %x is a register that only the first 16 threads have written.
+SOME = START + "setp.lt.u32 %q, %t, 16;\n@%q mov.u32 %x, 7;\n.loc 1 12 0\n"
+
+DROPPED = {
+    "unused": "add.u32 %y, %x, 1;",
+    "guarded store": "add.u32 %y, %x, 1;\n@%q st.global.u32 [%p], %y;",
+    "select": "add.u32 %y, %x, 1;\nselp.b32 %y, %y, 0, %q;\nst.global.u32 [%p], %y;",
+    "and": "setp.gt.u32 %v, %x, 3;\nand.pred %v, %v, %q;\n@%v st.global.u32 [%p], %t;",
+    "compare and": "setp.gt.and.u32 %v, %x, 3, %q;\n@%v bra end;\nst.global.u32 [%p], %t;",
+    "or": "not.pred %r, %q;\nsetp.gt.u32 %v, %x, 3;\nor.pred %v, %v, %r;\n@%v st.global.u32 [%p], %t;",
+    "overwritten": "add.u32 %y, %x, 1;\nmov.u32 %y, 3;\nst.global.u32 [%p], %y;",
+    "dropped in shared memory": "st.shared.u32 [%s+4], %x;\nld.shared.u32 %y, [%s+4];\n@%q st.global.u32 [%p], %y;",
+    "overwritten in shared memory": "st.shared.u32 [%s+4], %x;\nst.shared.u32 [%s+4], 1;\nld.shared.u32 %y, [%s+4];\n"
+    "st.global.u32 [%p], %y;",
+    "guarded address": "mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\n@%q ld.global.u32 %y, [%w];",
+}
+MATTERS = {
+    "store": ("add.u32 %y, %x, 1;\nst.global.u32 [%p], %y;", "in a store to global memory"),
+    "wide store": ("mul.wide.u32 %w, %x, 3;\nst.global.u32 [%p], %w;", "in a store to global memory"),
+    "address": ("mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\nld.global.u32 %y, [%w];", "as an address"),
+    "branch": ("setp.gt.u32 %v, %x, 3;\n@%v bra end;", "to choose a branch"),
+    "guard of a store": ("setp.gt.u32 %v, %x, 3;\n@%v st.global.u32 [%p], %t;", "as a guard"),
+    "guard of a value": ("setp.gt.u32 %v, %x, 3;\nmov.u32 %y, 1;\n@%v mov.u32 %y, 2;\nst.global.u32 [%p], %y;",
+                         "in a store to global memory"),
+    "another lane": ("shfl.sync.bfly.b32 %y, %x, 1, 31, -1;", "for other lanes"),
+    "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "for other lanes"),
+    "select": ("not.pred %r, %q;\nselp.b32 %y, %x, 0, %r;\nst.global.u32 [%p], %y;", "in a store to global memory"),
+    "and": ("not.pred %r, %q;\nsetp.gt.u32 %v, %x, 3;\nand.pred %v, %v, %r;\n@%v st.global.u32 [%p], %t;",
+            "as a guard"),
+    "shared memory": ("st.shared.u32 [%s+4], %x;\nbar.sync 0;\nld.shared.u32 %y, [%s+4];\nst.global.u32 [%p], %y;",
+                      "where a value was stored that nothing gave"),
+    "atomic": ("atom.global.add.u32 %y, [%p], %x;", "here"),
+}  # fmt: skip
+
+
+def run(body: str, folder: Path) -> tuple[int, str]:
+    path = folder / "undefined.ptx"
+    path.write_text(
+        entry(body + "\nend:", ".param .u64 data", directives='.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[1024];')
+    )
+    done = ptxrun(path, "--block", 32, "--arg", "buf:u32:64")
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("source", [TAIL, SOME], ids=["shared", "register"])
+@pytest.mark.parametrize("kind", DROPPED)
+def test_dropped_values_are_silent(kind: str, source: str, tmp_path: Path) -> None:
+    assert run(source + DROPPED[kind], tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize("source", [TAIL, SOME], ids=["shared", "register"])
+@pytest.mark.parametrize("kind", MATTERS)
+def test_values_that_matter_are_reported(kind: str, source: str, tmp_path: Path) -> None:
+    code, says = MATTERS[kind]
+    status, text = run(source + code, tmp_path)
+    shared = source is TAIL or kind == "shared memory"
+    assert status == 1 and text.startswith(f"uninitialised-{'shared' if shared else 'register'} at lesson.cu:12"), text
+    assert says in text and "warp 0, lane" in text
+    if kind not in ("another lane", "vote"):
+        assert "lane 16" in text
+    if source is TAIL and kind != "shared memory":
+        assert "The other instruction is at lesson.cu:11" in text and "read from shared memory at 0x" in text
+    if not shared:
+        assert "comes from register %x, but 16 lanes of the warp never wrote it" in text
+
+
+# One matrix of B, whose row 5 (of eight columns of the product) nobody has written.
+MATRICES = (
+    START
+    + """setp.ne.u32 %q, %t, 5;
+@%q st.shared.v4.u32 [%s], {%t, %t, %t, %t};
+bar.sync 0;
+.loc 1 11 0
+ldmatrix.sync.aligned.m8n8.x1TRANS.shared.b16 {%b0}, [%s];
+mov.u32 %a0, 0;
+mov.f32 %c0, 0f00000000;
+mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%d0, %d1, %d2, %d3}, {%a0, %a0}, {%b0}, {%c0, %c0, %c0, %c0};
+and.b32 %x, %t, 3;
+setp.LANES.u32 %v, %x, 2;
+.loc 1 12 0
+@%v st.global.f32 [%p], %dRESULT;"""
+)
+
+
+@pytest.mark.parametrize(
+    ("transposed", "lanes", "result", "found"),
+    [
+        ("", "ne", 0, False),  # columns 0, 2, 6
+        ("", "ne", 1, False),
+        ("", "eq", 0, False),  # column 4
+        ("", "eq", 1, True),  # column 5
+        ("", "eq", 3, True),
+        (".trans", "ne", 0, True),  # a row of k is in all columns
+    ],
+)
+def test_mma_passes_a_column_on(transposed: str, lanes: str, result: int, found: bool, tmp_path: Path) -> None:
+    body = MATRICES.replace("TRANS", transposed).replace("LANES", lanes).replace("RESULT", str(result))
+    status, text = run(body, tmp_path)
+    assert status == found, text
+    assert not found or ("lesson.cu:12" in text and "lesson.cu:11" in text)
+
+
+def test_local_memory_is_not_followed(tmp_path: Path) -> None:
+    """It starts with zeros here, and what is stored there counts as defined: docs/emulator.md says so."""
+    body = (
+        SOME + ".local .align 4 .b8 own[4];\nst.local.u32 [own], %x;\nld.local.u32 %y, [own];\nst.global.u32 [%p], %y;"
+    )
+    assert run(body, tmp_path) == (0, "")
