@@ -241,7 +241,7 @@ emu_device *emu_device_new(void);
 void emu_device_free(emu_device *device);
 
 /* A buffer of zeros, 256-byte aligned, with unmapped guards on both sides. Returns its device address, 0 when out of
- * memory or bytes is 0. The name (copied) is used in messages. At most 4096 buffers of up to 16 GiB a device. */
+ * memory or bytes is 0. The name (copied) is used in messages. At most 65536 buffers of up to 16 GiB a device. */
 uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind);
 /* Free one buffer by the address that emu_alloc() gave; false where that is no buffer. An access to it is out of bounds
  * from then on, and later launches report nothing about it. */

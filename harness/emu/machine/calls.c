@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 1024 };
+enum { MAX_DEPTH = 1024, HEAP_BYTES = 8 << 20 /* the default of cudaLimitMallocHeapSize */ };
 
 static uint8_t *frame_of(const machine *m, const warp *w, int lane) {
     return m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes + w->frame_base[lane];
@@ -283,6 +283,43 @@ static void fail_assertion(machine *m, const warp *w, const call_site *site, int
     m->faulted = true;
 }
 
+/* A buffer of its own, so that its bounds are checked. It is not zeros, as on a device. */
+static void allocate(machine *m, const warp *w, const call_site *site, int lane) {
+    emu_device *device = m->device;
+    uint8_t *frame = frame_of(m, w, lane);
+    const uint64_t bytes = argument(site, frame, 0);
+    uint64_t address = 0;
+    if (bytes && bytes <= HEAP_BYTES && device->heap_bytes + bytes <= HEAP_BYTES) {
+        char name[64];
+        snprintf(name, sizeof name, "malloc at PTX line %d", emu_place_of(m->code, m->here).ptx_line);
+        address = emu_alloc(device, name, bytes, EMU_BUFFER);
+    }
+    if (address) {
+        buffer *made = emu_find_buffer(device, address);
+        made->in_heap = true;
+        memset(made->bytes, 0xcd, (size_t)bytes);
+        device->heap_bytes += bytes;
+    }
+    if (site->results) memcpy(frame + site->actuals[0].offset, &address, sizeof address);
+}
+
+static void release(machine *m, const warp *w, const call_site *site, int lane) {
+    const uint64_t address = argument(site, frame_of(m, w, lane), 0);
+    const buffer *which = emu_find_buffer(m->device, address);
+    if (!address) return;
+    if (which && which->in_heap && which->bytes) {
+        const uint64_t bytes = which->size;
+        if (emu_free(m->device, address)) {
+            m->device->heap_bytes -= bytes;
+            return;
+        }
+    }
+    emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
+               "This call frees 0x%" PRIx64 ", %s.\nOnly what malloc() on the device gave may be freed, and once.",
+               address,
+               which && which->in_heap && !which->bytes ? "which was freed before" : "which malloc() did not give");
+}
+
 void emu_exec_call(machine *m, warp *w, const op *o, uint32_t mask) {
     const call_site *site = &m->code->calls[o->immediate];
     if (o->detail == CALL_ROUTINE) {
@@ -294,5 +331,9 @@ void emu_exec_call(machine *m, warp *w, const op *o, uint32_t mask) {
             print(m, w, site, first_lane(mask));
         else if (o->detail == CALL_ASSERT)
             fail_assertion(m, w, site, first_lane(mask));
+        else if (o->detail == CALL_MALLOC)
+            allocate(m, w, site, first_lane(mask));
+        else
+            release(m, w, site, first_lane(mask));
     }
 }

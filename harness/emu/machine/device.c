@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BUFFERS = 4096 };
+enum { MAX_BUFFERS = 65536 };
 
 emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));

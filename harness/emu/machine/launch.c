@@ -472,6 +472,7 @@ static bool find_communication(crew *c) {
         const op *o = &code->ops[i];
         bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
         c->polls |= o->asks;
+        c->in_turns |= o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE);
         c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(code, o, read);
     }
     free(read);

@@ -114,6 +114,7 @@ typedef struct buffer {
     uint8_t *bytes; /* NULL once it is freed */
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
+    bool in_heap; /* of malloc() on the device */
     struct output_record *output; /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
 } buffer;
 
@@ -126,6 +127,7 @@ typedef struct output_record {
 } output_record;
 
 struct emu_device {
+    uint64_t heap_bytes; /* of the buffers that malloc() on the device made */
     buffer *buffers;
     size_t buffer_count, buffer_capacity;
     uint8_t *variables; /* .global and .const of the module that ran last, address id 0 */

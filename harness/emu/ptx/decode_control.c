@@ -43,6 +43,8 @@ static const struct built_in {
 } built_ins[] = {
     {"vprintf", 1, 2, CALL_PRINTF}, /* its result is never asked for: it may be left out */
     {"__assertfail", 0, 5, CALL_ASSERT},
+    {"malloc", 1, 1, CALL_MALLOC},
+    {"free", 0, 1, CALL_FREE},
 };
 
 static const struct built_in *find_built_in(const char *name, size_t length) {

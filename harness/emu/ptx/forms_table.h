@@ -435,7 +435,7 @@ ROW("control", "trap", "", "", emu_decode_trap, "")
 ROW("control", "brkpt", "", "", emu_decode_nothing, "does nothing")
 ROW("control", "nanosleep", "u32", "a", emu_decode_nothing, "does nothing")
 ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_call,
-    "functions of the text, also by address; built in are vprintf and __assertfail")
+    "functions of the text, also by address; built in are vprintf, __assertfail, malloc and free")
 
 #undef COMPARES
 #undef FLOAT_COMPARES

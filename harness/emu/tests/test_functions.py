@@ -86,6 +86,23 @@ LOCK = function(
 )
 
 
+HEAP = (
+    ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 p);\n"
+    ".global .align 8 .u64 made[64];\n"
+)
+
+
+def malloc(size: str, result: str) -> str:
+    return (
+        f"{{\n.param .b64 param0;\nst.param.b64 [param0+0], {size};\n.param .b64 retval0;\n"
+        f"call.uni (retval0), malloc, (param0);\nld.param.b64 {result}, [retval0+0];\n}}\n"
+    )
+
+
+def free(address: str) -> str:
+    return f"{{\n.param .b64 param0;\nst.param.b64 [param0+0], {address};\ncall.uni free, (param0);\n}}\n"
+
+
 @dataclass(frozen=True)
 class Right:
     label: str
@@ -135,6 +152,12 @@ RIGHT = [
           np.where(T < 4, 3, 9)),
     Right("a function that nobody calls", ".func bad()\n{\nno.such.opcode %r1;\nret;\n}\n" + SQUARE,
           call("square"), T * T),
+    Right("malloc and free, by another thread", HEAP, malloc("8", "%f") + "st.u32 [%f+4], %t;\nmov.u64 %wide, made;\n"
+          "mad.wide.u32 %in, %t, 8, %wide;\nst.global.u64 [%in], %f;\nbar.sync 0;\nxor.b32 %y, %t, 1;\n"
+          "mad.wide.u32 %in, %y, 8, %wide;\nld.global.u64 %f, [%in];\nld.u32 %x, [%f+4];\n" + free("%f"), T ^ 1),
+    Right("malloc without memory left", HEAP, "cvt.u64.u32 %wide, %t;\nsetp.eq.u32 %p, %t, 9;\n"
+          "@%p mov.u64 %wide, 9000000;\n" + malloc("%wide", "%f") + "setp.ne.u64 %p, %f, 0;\nselp.u32 %x, 1, 0, %p;\n",
+          (T != 0) & (T != 9)),
     Right("an empty function", ".func nothing()\n{\n}\n", "call nothing;\nmov.u32 %x, %t;\n", T),
 ]  # fmt: skip
 
@@ -177,6 +200,11 @@ WRONG = [
      "mov.u64 %f, wide;\n" + PROTOTYPE + call("%f", more=", p0"), ["Function 'wide' takes other parameters"], 3),
     ("a register that a function does not write", function("f", "add.u32 %d, %e, %n;"), call("f") + call("f"),
      ["uninitialised-register", "%e", "(2 times)"], 1),
+    ("a second free", HEAP, malloc("8", "%f") + free("%f") + free("%f"), ["which was freed before", "(32 times)"], 1),
+    ("free of a buffer", HEAP, free("%in"), ["which malloc() did not give"], 1),
+    ("past what malloc gave", HEAP, malloc("8", "%f") + "ld.u32 %x, [%f+8];\n",
+     ["byte 8 of buffer 'malloc at PTX line", "which has 8"], 1),
+    ("after free", HEAP, malloc("8", "%f") + free("%f") + "ld.u32 %x, [%f];\n", ["which was freed"], 1),
     ("lanes that wait in a function for those outside", WARP_SUM, "setp.lt.u32 %p, %t, 5;\n@%p bra end;\n"
      + call("warp_sum") + "end:\nbar.warp.sync -1;\n", ["divergent-sync", "function 'warp_sum'"], 1),
 ]  # fmt: skip
