@@ -97,14 +97,17 @@ def python_changes(text: str) -> Iterator[str]:
 
 
 def difference(before: list[str], after: list[str]) -> tuple[int, str]:
-    """The index of the first row that differs, and what stands there afterwards, in one line."""
-    first = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(map(len, (before, after)))
-    )
+    """The index of the first row that differs, and what stands there afterwards, in one line.
+
+    A row that is added belongs to the one before it.
+    """
+    shorter = min(len(before), len(after))
+    first = next((i for i in range(shorter) if before[i] != after[i]), shorter)
     last = 0
-    while last < min(len(before), len(after)) - first and before[-1 - last] == after[-1 - last]:
+    while last < shorter - first and before[-1 - last] == after[-1 - last]:
         last += 1
-    return min(first, len(before) - 1), " ".join(" ".join(after[first : len(after) - last]).split())
+    first -= first > 0 and first + last == len(before)
+    return first, " ".join(" ".join(after[first : len(after) - last]).split())
 
 
 def lines_of(file: str, text: str) -> list[Line]:

@@ -113,7 +113,11 @@ def test_info_agrees_with_the_cubins() -> None:
     """Registers and code hashes that the executable finds in itself are those that the analysis finds in the files."""
     info = json.loads(run("--info").stdout)
     assert info["schema"] == 1 and info["version"] == "v01" and info["config"] == OWN
-    assert info["instances"][0]["smem_bytes"] == 49152
+    assert info["instances"][0]["smem_bytes"] == 49152 and info["instances"][0]["threads"] == 128
+    files = {file.stem: file.stat().st_size for file in (ROOT / "build/v01").glob("*.cubin")}
+    files["ptx"] = (ROOT / "build/v01/v01.ptx").stat().st_size
+    images = {image["kind"]: image["bytes"] for image in info["images"]}
+    assert len(images) > 1 and images.items() <= files.items()
     for instance in info["instances"]:
         assert instance["code"], "machine code of at least one architecture"
         for code in instance["code"]:
@@ -324,6 +328,19 @@ def test_counters_and_trace() -> None:
     assert "cta 0" not in traced.stdout and "warp 1" not in traced.stdout
 
 
+def test_the_tables_of_counters_add_up_to_the_totals() -> None:
+    (record,) = records(run("--backend", "emu", *SMALL, "--counters", "--no-check", "--quiet", "--json", "-"))
+    counters, source = record["counters"], (ROOT / "kernels/v01_base.cu").read_text().splitlines()
+    for table in ("lines", "regions", "groups"):
+        rows = counters[table]
+        assert len(rows) > 2
+        for name in ("executed", "wavefronts", "ideal", "sectors"):
+            assert sum(row[name] for row in rows) == counters["total"][name], (table, name)
+    own = [row["line"] for row in counters["lines"] if row["file"].endswith("v01_base.cu")]
+    assert [row["depth"] for row in counters["regions"]] == [0, 1, 0]
+    assert len(set(own)) == len(own) > 10 and all(1 <= line <= len(source) and source[line - 1].strip() for line in own)
+
+
 def test_a_trace_of_nothing_is_an_error() -> None:
     done = run("--backend", "emu", *SMALL, "--trace", "cta=0,lines=9000-9100")
     assert done.returncode == 2 and "lines=9000-9100': no such instruction ran" in done.stderr
@@ -431,10 +448,21 @@ def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.parametrize(("how", "said"), [("package", "570.86.15, CUDA 13.0"), ("no_package", "CUDA 13.0")])
+def test_the_driver_is_named_by_its_package_where_that_is_known(driver: str, how: str, said: str) -> None:
+    (record,) = records(on_fake(driver, how, "--runs", "1", "--json", "-"))
+    assert record["device"]["driver"] == said
+
+
 def test_one_wrong_element_is_found_and_named(driver: str) -> None:
     done = on_fake(driver, "off", "--check", "all", "--diff")
     assert done.returncode == 1
     assert "1 of 32768 compared elements differ (0.003 %)" in done.stdout
+    summary = (
+        r"largest error 0\.00\d+, ([\d.]+) times the tolerance\n  first wrong: .*: (\S+), expected (\S+) \+- (\S+)\n"
+    )
+    (times, got, expected, bound) = map(float, re.findall(summary, done.stdout)[0])
+    assert times == pytest.approx((got - expected) / bound, rel=2e-3)
     assert "first wrong: batch 0, row 0, head 0, column 5" in done.stdout
     assert "TFLOP" not in done.stdout, "a wrong kernel is not timed"
 

@@ -66,6 +66,8 @@ static void bad_lines(void) {
     } cases[] = {
         {"--nope", "--nope"},
         {"--sequence 5", "did you mean --seq?"},
+        {"--w", "did you mean --warmup?"},
+        {"--x", "did you mean --help?"},
         {"512", "'512': not an option"},
         {"-x", "-x: no such option"},
         {"-h=1", "--help '1': takes no value"},

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.mutation.mutants import Line, Mutant, lines_of, without_comments
+from analysis.mutation.mutants import Line, Mutant, difference, lines_of, without_comments
 from analysis.mutation.mutate import Task, Worker, affordable, limit_of
 from analysis.mutation.pytest_child import TIMED_OUT, run_pytest
 from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
@@ -216,6 +216,21 @@ def test_changes_of_c_leave_comments_alone() -> None:
     lines = {line.source: line for line in lines_of("toy.c", TOY_C)}
     assert "return a < b ? a : b;" in lines
     assert "return a <= b ? a : b;" in [mutant.line for mutant in lines["return a < b ? a : b;"].mutants]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (["a", "b + 1", "c"], (1, "b + 1")),
+        (["a", "c"], (1, "")),
+        (["a", "b", "continue;", "c"], (1, "b continue;")),
+        (["a", "b", "c", "d"], (2, "c d")),
+        (["z", "a", "b", "c"], (0, "z")),
+        (["a", "x", "y", "c"], (1, "x y")),
+    ],
+)
+def test_where_a_change_is(after: list[str], expected: tuple[int, str]) -> None:
+    assert difference(["a", "b", "c"], after) == expected
 
 
 ROW = Result("harness/a.c", 3, "a < b", 0, "a > b", KILLED, "build/tests/test_a", "0")
