@@ -1,0 +1,180 @@
+"""The worker that runs the peers, with NumPy in the place of PyTorch: inputs, checks, times and answers."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.measure import inputs, peers_worker
+from analysis.tests.support.numpy_torch import NumpyTorch
+
+PROBLEM: dict[str, Any] = {
+    **{"kind": "attention", "dtype": "fp16", "batch": 2, "heads": 3, "seq": 32},
+    **{"d_head": 16, "dist": "normal"},
+}
+MATMUL = PROBLEM | {"kind": "matmul", "seq": 48, "batch": 1, "heads": 1}
+RULE = {"warmup": 2, "min_samples": 5, "max_noise": 0.5, "min_time": 0.0, "timeout": 5.0}
+
+
+def request(peer: str = "fa2", problem: dict[str, Any] = PROBLEM, **changed: Any) -> dict[str, Any]:
+    return {"peer": peer, "problem": problem, "seed": 3, "timing": RULE, "check_rows": 40} | changed
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> NumpyTorch:
+    made = NumpyTorch()
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention", made.attention_module)
+    monkeypatch.setattr(peers_worker, "FLUSH_BYTES", 1 << 10)
+    monkeypatch.setattr(peers_worker, "CHUNK", 1 << 8)
+    return made
+
+
+@pytest.fixture
+def worker(torch: NumpyTorch) -> peers_worker.Worker:
+    return peers_worker.Worker()
+
+
+def test_what_is_here(worker: peers_worker.Worker) -> None:
+    device = {"name": "NumPy", "cc": "9.1", "sms": 132, "l2_bytes": 4096, "driver": worker.driver}
+    missing = {"fa2": "", "cudnn": "", "efficient": "", "cublas": ""}
+    missing["fa3"] = "the module flash_attn_interface is not installed"
+    assert worker.hello() == {"library": "PyTorch 0.1", "device": device, "peers": missing}
+    assert worker.flush.numel() == 2 * 4096, "the buffer is larger than the L2"
+
+
+def test_no_gpu_is_said(torch: NumpyTorch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.cuda.is_available = lambda: False
+    assert peers_worker.main() == 0
+    assert json.loads(capsys.readouterr().out) == {"error": "PyTorch finds no GPU", "no_gpu": True}
+
+
+def test_no_driver_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", missing)
+    assert peers_worker.driver_version() == ""
+
+
+@pytest.mark.parametrize(("status", "version"), [((0, 0), "570.1"), ((1, 0), ""), ((0, 1), "")])
+def test_the_driver_names_its_version(monkeypatch: pytest.MonkeyPatch, status: tuple[int, int], version: str) -> None:
+    def ask(text: Any, size: int) -> int:
+        text.value = b"570.1"
+        assert size == 96
+        return status[1]
+
+    library = SimpleNamespace(nvmlInit_v2=lambda: status[0], nvmlSystemGetDriverVersion=ask)
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    assert peers_worker.driver_version() == version
+
+
+def test_inputs_are_those_of_the_executables(worker: peers_worker.Worker) -> None:
+    """Of several chunks, and kept for the next request with the same problem."""
+    tensors = worker.tensors(PROBLEM, 3)
+    for which, made in enumerate(tensors):
+        expected = inputs.elements(np, "normal", 3, which, 0, made.size).astype(np.float32).astype(np.float16)
+        assert made.shape == (2, 32, 3, 16) and made.size > peers_worker.CHUNK
+        assert np.array_equal(made.reshape(-1), expected)
+    assert worker.tensors(dict(PROBLEM), 3)[0] is tensors[0]
+    assert not np.array_equal(worker.tensors(PROBLEM, 4)[0], tensors[0])
+    assert worker.tensors(PROBLEM | {"dtype": "bf16"}, 3)[0].dtype == np.float32
+    assert worker.tensors(MATMUL, 3)[1].shape == (48, 48)
+
+
+@pytest.mark.parametrize(
+    ("peer", "problem", "backends", "ns", "flop"),
+    [
+        ("fa2", PROBLEM, ["FLASH_ATTENTION"], 2e6, 4 * 2 * 3 * 32**2 * 16),
+        ("cudnn", PROBLEM, ["CUDNN_ATTENTION"], 2e6, 4 * 2 * 3 * 32**2 * 16),
+        ("cublas", MATMUL, [], 3e6, 2 * 48**3),
+    ],
+)
+def test_a_record(
+    worker: peers_worker.Worker, peer: str, problem: dict[str, Any], backends: list[str], ns: float, flop: int
+) -> None:
+    record = worker.measure(request(peer, problem))
+    assert record["peer"] == peer and record["schema"] == 1 and record["problem"] == problem | {"seed": 3}
+    assert record["device"] == worker.device() and record["library"] == "PyTorch 0.1"
+    check = record["check"]
+    assert check["rows"] == 40 and check["pass"] and not check["nan"] and 0 < check["max_error_over_bound"] <= 1
+    timing = record["timing"]
+    assert timing["samples_ns"] == pytest.approx([ns] * 5), "without the buffer that is overwritten"
+    assert timing["mode"] == "cold" and timing["discarded"] == 0 and timing["sm_clock_hz"] == []
+    assert all(timing[name] == pytest.approx(ns) for name in ("median", "q1", "q3", "min"))
+    assert record["derived"]["tflops"] == pytest.approx(flop / ns / 1e3)
+    assert worker.torch.backends == backends
+
+
+def test_warm_up_launches_are_not_samples(worker: peers_worker.Worker) -> None:
+    worker.measure(request(check_rows=0))
+    assert worker.torch.launches == 1 + 2 + 5
+    assert worker.measure(request(check_rows=0))["check"] is None
+
+
+def test_quartiles_and_least(worker: peers_worker.Worker) -> None:
+    times = iter([1.0, 5.0, 4.0, 3.0, 2.0])
+
+    def launch() -> None:
+        type(worker.flush).clock += next(times)
+
+    timing = worker.time(launch, RULE | {"warmup": 0, "max_noise": 1e9})
+    assert [timing[name] / 1e6 for name in ("min", "q1", "median", "q3")] == pytest.approx([1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(("peer", "problem"), [("fa2", PROBLEM), ("cublas", MATMUL)])
+@pytest.mark.parametrize(("error", "right"), [(0.0, True), (4.0, False)])
+def test_an_error_of_a_few_roundings_is_wrong(
+    worker: peers_worker.Worker, peer: str, problem: dict[str, Any], error: float, right: bool
+) -> None:
+    """Values near 1, whose rounding is 2^-11: the bound is twice that of what is summed."""
+    worker.torch.spoil = lambda out: out + np.float16(error * np.abs(out).max() * 2**-9)
+    ones = problem | {"dist": "uniform"}
+    check = worker.measure(request(peer, ones))["check"]
+    assert check["pass"] is right and (check["max_error_over_bound"] > 1) is not right
+
+
+def test_nan_is_wrong_and_said(worker: peers_worker.Worker) -> None:
+    worker.torch.spoil = lambda out: out * np.float16(np.nan)
+    check = worker.measure(request())["check"]
+    assert check == {"rows": 40, "max_error_over_bound": 0.0, "nan": True, "pass": False}
+
+
+def test_one_wrong_row_among_all_is_found(worker: peers_worker.Worker) -> None:
+    """Every index of an output is drawn: batch, row and head."""
+
+    def spoil(out: Any) -> Any:
+        out[1, 2, 31] = 9
+        return out
+
+    worker.torch.spoil = spoil
+    assert worker.measure(request(check_rows=800))["check"]["pass"] is False
+
+
+def test_flash_attention_3_where_it_is_installed(worker: peers_worker.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        out = worker.torch.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)))
+        return out.transpose(1, 2), "statistics"
+
+    assert peers_worker.answer(worker, request("fa3")) == {"error": "the module flash_attn_interface is not installed"}
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", SimpleNamespace(flash_attn_func=attend))
+    assert worker.hello()["peers"]["fa3"] == ""
+    assert worker.measure(request("fa3"))["check"]["pass"]
+
+
+def test_requests_are_answered_line_by_line(
+    torch: NumpyTorch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*tensors: Any) -> Any:
+        raise RuntimeError("\nno kernel for this\nand more")
+
+    lines = [request(), request("cublas", MATMUL)]
+    torch.nn.functional.scaled_dot_product_attention = refuse
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps(line) + "\n" for line in lines)))
+    assert peers_worker.main() == 0
+    hello, first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert hello["peers"]["fa2"] == "" and first == {"error": "no kernel for this"} and second["check"]["pass"]
