@@ -330,7 +330,9 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="launches to average (1)")
     parser.add_argument("--most", type=int, default=5, metavar="N", help="pipes and stalls shown (5)")
     parser.add_argument("--transpose", action="store_true", help="one column per kernel")
-    parser.add_argument("--folder", type=Path, default=root() / "logs" / "profile", help="where ncu's output is kept")
+    parser.add_argument(
+        "--folder", type=Path, default=root() / "logs" / "profile", metavar="FOLDER", help="where ncu's output is kept"
+    )
     add_table_arguments(parser)
 
 

@@ -145,6 +145,9 @@ def test_a_wrong_result_never_wins(
     table = rows(capsys.readouterr().out)
     assert table[0]["config"] == SHAPES[0]
     assert table[1]["remark"] == "WRONG RESULT"
+    fake({SHAPES[0]: 1000.0}, wrong=[SHAPES[0]])
+    assert tune(tmp_path / "other") == 2
+    assert "nothing could be measured on fp16 batch 16 heads 16 seq 512" in capsys.readouterr().err
 
 
 def test_a_search_that_was_killed_goes_on(
@@ -243,7 +246,29 @@ def test_without_a_gpu_it_is_a_dry_run(
     table = rows(captured.out)
     assert [row["config"] for row in table] == [SHAPES[1], SHAPES[0]]
     assert "TFLOP/s" not in table[0]
+    assert {(row["PTX instructions"], row["modelled wavefronts"], row["global sectors"]) for row in table} == {
+        ("250", "7", "3"),
+        ("275", "7", "3"),
+    }
     assert sum("--backend emu" in call for call in made.calls()) == 2
+
+
+def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
+    made = fake({SHAPES[0]: 1000.0})
+    assert tune(tmp_path, "--check", "17") == 0
+    calls = made.calls()
+    assert any("--check 17" in call for call in calls) and not any("--check 0" in call for call in calls)
+    assert all(("--check" in call) != ("--no-check" in call) for call in calls)
+
+
+def test_progress_tells_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 of 4 took 10 s: two more of this round, and four in each of two others."""
+    problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
+    search = autotune.Search("v16", problem, [], Path("x"), {}, {}, None, False)
+    stage = autotune.Stage(number=1, rounds=3, min_samples=5, min_time=0.1, timeout=1.0)
+    monkeypatch.setattr(autotune.time, "monotonic", lambda: 110.0)  # type: ignore[attr-defined]
+    search.tell(stage, 1, 2, 4, 100.0)
+    assert "stage 1 round 1/3 · 2 of 4 · 0:50 left" in capsys.readouterr().err
 
 
 def test_halving_keeps_what_is_within_reach() -> None:

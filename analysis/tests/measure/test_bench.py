@@ -1,6 +1,7 @@
 """Bench: rounds, order, records, budget, resumption and what happens when a version refuses or is wrong."""
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -89,6 +90,19 @@ def test_launch_stands_in_front(fake: FakeBin, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("LAUNCH", f'env LAUNCHED=1 sh -c \'echo $LAUNCHED > "{tmp_path}/launched"; exec "$@"\' sh')
     assert run(tmp_path, "--versions", "v01", "--rounds", "1") == 0
     assert (tmp_path / "launched").read_text() == "1\n"
+
+
+def test_a_record_that_is_none_is_refused_with_its_subject(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v02", device=7)
+    assert run(tmp_path, "--versions", "v02", "--rounds", "1", "--seqs", "512") == 2
+    assert re.search(r"analysis bench: v02.*: .*device", capsys.readouterr().err)
+
+
+def test_no_rounds_are_refused(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--rounds", "0") == 2
+    assert "--rounds 0: must be at least 1" in capsys.readouterr().err
 
 
 def test_no_gpu_is_77(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

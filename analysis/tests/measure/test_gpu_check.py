@@ -34,6 +34,8 @@ def test_everything_that_was_promised_is_run_and_passes(fake: FakeBin, capsys: p
     assert main(["gpu-check"]) == 0
     captured = capsys.readouterr()
     assert "0 not run" in captured.err
+    told = re.findall(r"^[0-9]+:[0-9]{2} ([0-9]+)/([0-9]+) v01 (?:fp16|bf16|.*?): ok", captured.err, re.MULTILINE)
+    assert [int(number) for number, _ in told] == list(range(1, len(told) + 1)) and int(told[-1][1]) == len(told) > 20
     header, line = (row.split() for row in captured.out.splitlines())
     cells = dict(zip(header, line, strict=True))
     assert cells["sanitizers"] == "8/8" and cells["statuses"] == "6/6" and cells["emulator"] == "2/2"
@@ -56,6 +58,13 @@ def test_one_kv_block_is_the_smallest_length() -> None:
     config = parse_short_form("(FP16, 128, 128, 64, 4): async+load_2_2_2_tiles")
     names = [check.name for check in gpu_check.shapes("v10", config, quick=True)]
     assert names[0].startswith("fp16 seq 128,256,")
+
+
+def test_every_check_has_a_name_of_its_own(fake: FakeBin) -> None:
+    config = parse_short_form(OWN)
+    checks = [*gpu_check.shapes("v01", config, quick=False), *gpu_check.big("v01"), *gpu_check.instances("v01")]
+    assert len({check.name for check in checks}) == len(checks)
+    assert [check.name[:4] for check in gpu_check.big("v01")] == ["fp16", "bf16"]
 
 
 def test_a_wrong_result_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,10 +143,10 @@ def test_outputs_may_differ_by_one_step() -> None:
 
 def test_two_steps_are_wrong_and_their_rows_are_counted() -> None:
     row = 32 * struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
-    two = struct.pack("<e", 1.0 + 2 * 2**-10) + row[2:]
+    two = 2 * (struct.pack("<e", 1.0 + 2 * 2**-10) + row[2:8]) + row[16:]
     wrong, note = gpu_check.compare_outputs(200 * row, two + 199 * row, "fp16")
     assert "2.00 rounding steps" in wrong
-    assert "1 by more than one in 1 of 200 rows" in note
+    assert "2 by more than one in 1 of 200 rows" in note
 
 
 def test_outputs_must_be_alike_and_finite() -> None:

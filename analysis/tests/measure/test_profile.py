@@ -93,6 +93,7 @@ def test_launches_are_averaged() -> None:
     first, second = profile.parse(RAW.read_text(), "h200")
     assert profile.mean([first, first]).figures == first.figures
     both = profile.mean([first, second])
+    assert both.kernel == first.kernel != second.kernel
     assert both.figures["registers"] == (217 + 196) / 2
     assert both.stalls["wait"] == pytest.approx((first.stalls["wait"] + second.stalls["wait"]) / 2)
 
@@ -112,16 +113,66 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
     return fake_tool("ncu", tmp_path, monkeypatch)
 
 
+def test_the_table_shows_each_figure_in_its_place() -> None:
+    one = profile.Profile(
+        "v02",
+        "k",
+        (4, 2, 1),
+        {
+            **{"duration_ns": 12340.0, "cycles": 1.0, "registers": 2.0, "occupancy": 3.04, "l2_hit": 4.06},
+            **{"instructions": 5.0, "wavefronts": 6.0, "conflicts": 7.0, "dram_bytes": 8.04e6, "shared_pipe": 9.06},
+        },
+        {"lsu": 10.0, "tensor": 20.0, "fma": 5.0},
+        {"wait": 0.125, "barrier": 0.5},
+        problem=(1, 2, 256),
+    )
+    expected = {
+        **{"from": "v02", "kernel": "k", "seq": 256, "us": 12.3, "TFLOP/s": None, "cycles": 1, "registers": 2},
+        **{"occupancy %": 3.0, "L2 hit %": 4.1, "DRAM MB": 8.0, "instructions": 5, "shared wavefronts": 6},
+        **{"bank conflicts": 7, "L1 data pipe %": 9.1, "pipe tensor %": 20.0, "pipe lsu %": 10.0},
+        **{"stall barrier": 0.5, "stall wait": 0.12},
+    }
+    assert profile.columns(one, 2) == expected
+    shown = profile.table([one], 1, transpose=False)
+    assert list(shown.columns) == [*list(expected)[:14], "pipe tensor %", "stall barrier"]
+    assert [row[0] for row in profile.table([one], 1, transpose=True).rows] == list(shown.columns)[1:]
+    assert profile.columns(replace(one, figures={"duration_ns": 1234.5e3}), 2)["us"] == 1234
+    attention = profile.columns(profile.parse(RAW.read_text(), "h200")[1], 0)
+    assert attention["TFLOP/s"] == pytest.approx(330.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("unit", "ns"),
+    [
+        *(("s", 1.5e9), ("second", 1.5e9), ("ms", 1.5e6), ("msecond", 1.5e6), ("us", 1.5e3), ("usecond", 1.5e3)),
+        *(("ns", 1.5), ("nsecond", 1.5)),
+    ],
+)
+def test_units_of_time(unit: str, ns: float) -> None:
+    text = DETAILS.replace('"us","25.50"', f'"{unit}","1.5"')
+    assert profile.parse(text, "d")[0].figures["duration_ns"] == pytest.approx(ns)
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("byte", 1.0), ("Kbyte", 1e3), ("Mbyte", 1e6), ("Gbyte", 1e9), ("Tbyte", 1e12)]
+)
+def test_units_of_memory(unit: str, factor: float) -> None:
+    text = DETAILS.replace('"L2 Hit Rate","%","91.25"', f'"dram__bytes.sum","{unit}","3"')
+    assert profile.parse(text, "d")[0].figures["dram_bytes"] == pytest.approx(3 * factor)
+
+
 def test_ncu_is_run_and_its_output_kept(
     fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.set("v02")
+    fake.set("v03")
     monkeypatch.setenv("FAKE_TOOL", "0 " + DETAILS)
     folder = tmp_path / "kept"
     assert main(["profile", "--versions", "v02", "--seqs", "512", "--runs", "2", "--folder", str(folder), "--csv"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["v02.fp16.512.1.csv", "v02.fp16.512.2.csv"]
     assert capsys.readouterr().out.splitlines()[1].startswith('v02,"(BF16, 128, 128, 64, 4)')
     (call, _) = fake.calls()
+    assert "v03" not in "".join(fake.calls())
     assert "--profile --dtype fp16 --batch 16 --heads 16 --seq 512" in call
 
 

@@ -51,7 +51,9 @@ def test_a_record_is_taken_apart() -> None:
     assert (record.subject, record.is_peer, record.round) == ("v07", False, 1)
     assert record.problem.flop() == 4 * 16 * 16 * 512 * 512 * 128
     assert record.samples_ns == (1000.0, 1010.0, 990.0)
-    assert record.passed is True
+    assert record.passed is True and record.error_over_bound == 0.5 and record.discarded == 0
+    assert records.parse(raw(timing={"samples_ns": [1.0], "discarded": 3})).discarded == 3
+    assert records.parse(raw(timing=None)).discarded == 0
 
 
 def test_one_of_everything_is_a_problem() -> None:
@@ -121,6 +123,27 @@ def test_gpu_names_become_file_names() -> None:
     assert records.gpu_slug("NVIDIA GeForce RTX 3090") == "rtx-3090"
 
 
+def test_a_record_file_is_found_by_part_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "root", lambda: tmp_path)
+    folder = tmp_path / "logs/bench"
+    with pytest.raises(RecordError, match="there are none"):
+        records.for_gpu("h200")
+    folder.mkdir(parents=True)
+    for name in ("h200", "a100", "h200-nvl"):
+        (folder / f"{name}.jsonl").touch()
+    assert records.for_gpu("h200") == folder / "h200.jsonl"
+    assert records.for_gpu("NVL") == folder / "h200-nvl.jsonl"
+    assert records.for_gpu("some/where.jsonl") == Path("some/where.jsonl")
+    for name in ("00", "b200"):
+        with pytest.raises(RecordError, match=f"no one record file for '{name}' in .*: there are a100, h200, h200-nvl"):
+            records.for_gpu(name)
+
+
+def test_no_records_are_of_no_device() -> None:
+    with pytest.raises(RecordError, match="no records"):
+        records.one_device([])
+
+
 def test_append_and_read(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "h200.jsonl"
     records.append(path, [raw()])
@@ -180,6 +203,13 @@ def paths_of(value: dict[str, Any], prefix: str = "") -> set[str]:
     for name, inner in value.items():
         found |= {prefix + name} | (paths_of(inner, f"{prefix}{name}.") if isinstance(inner, dict) else set())
     return found
+
+
+def test_every_field_says_what_it_means() -> None:
+    for cells in schema.table().rows:
+        assert len(cells) == 3 and all(isinstance(cell, str) and len(cell) > 2 for cell in cells), cells
+    meanings = [field.meaning for field in schema.FIELDS]
+    assert len(set(meanings)) == len(meanings) == len({field.path for field in schema.FIELDS})
 
 
 def test_every_field_of_the_committed_records_is_in_the_schema() -> None:

@@ -44,6 +44,21 @@ def test_quantiles() -> None:
         stats.median([])
 
 
+def student_within(t: float, freedom: int) -> float:
+    """The share of Student's t within ±t, by Simpson's rule over its density."""
+    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+    steps = 2000
+    width = t / steps
+    heights = [scale * (1 + (i * width) ** 2 / freedom) ** (-(freedom + 1) / 2) for i in range(steps + 1)]
+    return 2 * width / 3 * (heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]))
+
+
+def test_the_quantiles_of_student_hold_95_percent() -> None:
+    """To the three digits that are kept."""
+    for freedom, t in enumerate(stats.STUDENT_T, start=1):
+        assert student_within(t - 0.0006, freedom) < 0.95 < student_within(t + 0.0006, freedom), freedom
+
+
 def test_noise_is_the_standard_error_of_the_median() -> None:
     draw = random.Random(5)
     medians = [stats.median([draw.gauss(100, 2) for _ in range(40)]) for _ in range(500)]

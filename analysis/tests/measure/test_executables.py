@@ -1,0 +1,98 @@
+"""Running executables: ranges of numbers, what a failed run says, and runs that are left before their end."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.measure import executables
+from analysis.measure.executables import Outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("512", [512]),
+        ("512, 1024", [512, 1024]),
+        ("512:2048:*2", [512, 1024, 2048]),
+        ("512:2047:*2", [512, 1024]),
+        ("1:4:+1", [1, 2, 3, 4]),
+        ("128:512:+128,7", [128, 256, 384, 512, 7]),
+        ("4:3:+1", []),
+    ],
+)
+def test_lists_and_ranges(text: str, values: list[int]) -> None:
+    assert executables.numbers(text, "--seqs") == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1:8:*1", "never ends"),
+        ("1:8:+0", "never ends"),
+        ("0:8:*2", "never ends"),
+        ("0", "expected positive numbers"),
+        ("x", "expected positive numbers"),
+        ("1:8", "expected positive numbers"),
+        ("", "expected positive numbers"),
+    ],
+)
+def test_what_is_no_list_is_refused(text: str, said: str) -> None:
+    with pytest.raises(AnalysisError, match=rf"--seqs '{text.replace('*', '.').replace('+', '.')}': .*{said}"):
+        executables.numbers(text, "--seqs")
+
+
+@pytest.mark.parametrize(
+    ("status", "stdout", "stderr", "said"),
+    [
+        (0, "out", "err", ""),
+        (1, "the result\n", "", "exit 1, wrong result: the result"),
+        (2, "out", "first\n last \n\n", "exit 2, usage refused: last"),
+        (3, 'why\n{"schema": 1}\n\n', " \n", "exit 3, CUDA, emulator or system error: why"),
+        (9, "", "", "exit 9, not a status of the harness"),
+        (-9, "", "", "killed by SIGKILL"),
+        (executables.TIMED_OUT, "", "err", "stopped after 7 s"),
+    ],
+)
+def test_a_failed_run_says_why(status: int, stdout: str, stderr: str, said: str) -> None:
+    assert Outcome(("bin/v01",), status, stdout, stderr, 7.3).problem() == said
+
+
+def program(folder: Path, script: str) -> Path:
+    path = folder / "v01"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_a_stream_that_is_left_ends_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAUNCH", raising=False)
+    records = executables.stream(program(tmp_path, 'echo "{\\"pid\\": $$}"; sleep 60; echo'), [], 60.0)
+    pid = next(records)["pid"]
+    assert is_running(pid)
+    records.close()  # type: ignore[attr-defined]
+    assert not is_running(pid)
+
+
+def test_the_time_limit_ends_a_program_with_what_it_started(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    outcome = executables.run_command([str(program(tmp_path, "sleep 60 & echo $!; wait"))], 0.2)
+    assert outcome.status == executables.TIMED_OUT and time.monotonic() - begin < 30
+    assert not is_running(int(outcome.stdout))
+
+
+def test_short_runs_stop_by_the_rule_of_the_executables() -> None:
+    """Warm-up, least samples and noise are the defaults of bin/vNN (harness/options.c); only the times are shorter."""
+    timing = executables.Timing()
+    assert (timing.warmup, timing.min_samples, timing.max_noise) == (3, 10, 0.5)
+    assert timing.min_time < 0.5 < timing.timeout < 15
