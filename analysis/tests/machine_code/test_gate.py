@@ -424,6 +424,33 @@ def test_another_toolkit_is_skipped_and_never_accepted(checkout: Path, capsys: p
     assert "the pinned one, 13.5.37" in capsys.readouterr().err
 
 
+def test_the_toolkit_without_a_stamp_is_that_of_ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "ptxas: NVIDIA (R) Ptx optimizing assembler\nCuda compilation tools, release 13.5, V13.5.37\n"
+    monkeypatch.setattr(gate, "run_tool", lambda tool, options: f"{tool} {options}\n{said}")
+    assert gate.toolkit_version(tmp_path) == "13.5.37"
+    monkeypatch.setattr(gate, "run_tool", lambda tool, options: "nothing")
+    with pytest.raises(AnalysisError, match="ptxas --version prints no version"):
+        gate.toolkit_version(tmp_path)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/toolkit.h").write_text("nothing\n")
+    with pytest.raises(AnalysisError, match=r"toolkit.h: holds no FL_TOOLKIT"):
+        gate.toolkit_version(tmp_path)
+
+
+def test_a_header_block_that_is_not_filled_in_is_not_accepted(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source,) = (checkout / "kernels").glob("v01_*.cu")
+    source.write_text(re.sub(r"(\* (idea|predict) +).*", r"\1FILL IN: a sentence", source.read_text()))
+    assert main(["accept", "--version", "v01", "--why", "x"]) == 2
+    assert re.search(r"v01_base.cu: its header block still says 'FILL IN:' for idea\b", capsys.readouterr().err)
+
+
+def test_no_architecture_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gate", "--archs", " "]) == 2
+    assert "--archs names no architecture" in capsys.readouterr().err
+
+
 def test_accept_records_the_reason_and_makes_the_gate_green(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(checkout, few_registers=True)
     record(checkout)

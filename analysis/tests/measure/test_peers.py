@@ -53,7 +53,7 @@ def test_versions_and_peers_share_rounds(fake: FakeBin, tmp_path: Path, capsys: 
     table = {row["subject"]: row for row in json.loads(captured.out)}
     assert table["v02"]["ratio to fa2"] == pytest.approx(2000 / 1600, rel=0.01)
     assert table["v02"]["low"] <= 1.25 * 1.01
-    assert "efficient" not in table
+    assert "efficient" not in table and "cublas matmul" in table
     assert "no kernel for this problem" in captured.err
     assert "fa3 is left out: not installed" in captured.err
     matmul = [record for record in records.read(out).records if record.subject == "cublas"]

@@ -50,6 +50,17 @@ def test_a_tool_that_did_not_run_to_its_summary_is_not_clean(status: int) -> Non
     assert verdict("", status)
 
 
+def test_the_table_has_a_row_for_each_check() -> None:
+    found = [
+        sanitize.Finding("v01", "fp16", "memcheck", "", 1.26),
+        sanitize.Finding("v02", "bf16", "racecheck", "1 found: x", 12.0),
+    ]
+    assert [tuple(row) for row in sanitize.table(found).rows] == [
+        ("v01", "fp16", "memcheck", "clean", 1.3),
+        ("v02", "bf16", "racecheck", "1 found: x", 12.0),
+    ]
+
+
 def test_a_failing_program_is_not_clean() -> None:
     assert "exit 3" in verdict(CLEAN, 3)
 

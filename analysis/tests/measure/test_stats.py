@@ -50,7 +50,8 @@ def student_within(t: float, freedom: int) -> float:
     steps = 2000
     width = t / steps
     heights = [scale * (1 + (i * width) ** 2 / freedom) ** (-(freedom + 1) / 2) for i in range(steps + 1)]
-    return 2 * width / 3 * (heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]))
+    total: float = heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2])
+    return 2 * width / 3 * total
 
 
 def test_the_quantiles_of_student_hold_95_percent() -> None:
