@@ -40,10 +40,9 @@ from analysis.mutation.results import (
     shares_table,
     survivors,
 )
-from analysis.mutation.trees import COVERAGE, DUMPING, SANITIZED, Tree, make_tree
+from analysis.mutation.trees import COVERAGE, SANITIZED, Tree, make_tree
 from analysis.table import add_table_arguments, print_table
 
-VERSIONS = ("bin/v01", DUMPING)
 TRIES = 12  # mutants of a line that are compiled in search of one that differs
 MOST_SECONDS = 60.0  # of pytest's tests for one mutant, as they take without a change
 MUTATORS = ".venv/mutators"
@@ -51,10 +50,11 @@ MUTATORS = ".venv/mutators"
 
 @dataclass(frozen=True)
 class Task:
-    """A line, the tests that reach it with their seconds, and what its verdict rests on."""
+    """A line, the tests that reach it with their seconds, and the programs that those run."""
 
     line: Line
     tests: tuple[tuple[str, float], ...]
+    programs: tuple[str, ...] = ()
 
 
 def limit_of(seconds: float) -> float:
@@ -82,14 +82,14 @@ class Worker:
         """The line, its mutant, the verdict and what killed it."""
         line = task.line
         for mutant in line.mutants[:TRIES]:
-            with self.tree.changed(line.file, mutant.text), self.compiled(line.file) as differs:
+            with self.tree.changed(line.file, mutant.text), self.compiled(line.file, task.programs) as differs:
                 if differs:
                     by = self.first_failure(line.file, task.tests)
                     return line, mutant.line, KILLED if by else SURVIVED, by or ""
         return line, "", NONE, ""
 
     @contextlib.contextmanager
-    def compiled(self, file: str) -> Iterator[bool]:
+    def compiled(self, file: str, programs: Sequence[str]) -> Iterator[bool]:
         """Whether the file as it is now yields another program; the object of the original is put back afterwards."""
         if file.endswith(".py"):
             yield True
@@ -99,7 +99,7 @@ class Worker:
         originals = [path.read_bytes() for path in objects]
         try:
             differs = self.tree.compile(file) and objects[0].read_bytes() != originals[0]
-            yield differs and all(self.tree.link(program) for program in VERSIONS)
+            yield differs and all(self.tree.link(program) for program in programs)
         finally:
             for path, original in zip(objects, originals, strict=True):
                 path.write_bytes(original)
@@ -176,10 +176,10 @@ def reach_of(group: Group, files: Sequence[str], folder: Path) -> Reach:
     if files[0].endswith(".py"):
         reach = python_reach(tree, files, group.suites)
     else:
-        names = sorted(path.stem for suite in group.suites for path in (folder / suite).glob("test_*.c"))
-        suites = [str(path.relative_to(folder)) for s in group.suites for path in (folder / s).glob("test_*.py")]
-        others = [f for f in ("harness/main.c",) if f not in files]
-        reach = c_reach(tree, [*files, *others], [f"build/tests/{name}" for name in names], sorted(suites), VERSIONS)
+        found = [path for suite in group.suites for path in [folder / suite, *(folder / suite).glob("test_*")]]
+        names = sorted(path.stem for path in found if path.suffix == ".c")
+        suites = [str(path.relative_to(folder)) for path in found if path.suffix == ".py"]
+        reach = c_reach(tree, files, [f"build/tests/{name}" for name in names], sorted(suites), group.programs)
     kept.write_text(reach.text(), encoding="utf-8")
     return reach
 
@@ -234,7 +234,7 @@ def run_group(group: Group, files: Sequence[str], folder: Path, old: Sequence[Re
     if not open_lines:
         return results
     reach = reach_of(group, group.matches(folder), folder)
-    tasks = [Task(line, affordable(reach, line.file, line.number)) for line in open_lines]
+    tasks = [Task(line, affordable(reach, line.file, line.number), group.programs) for line in open_lines]
     began, survived = time.monotonic(), 0
     log = folder / "build/mutate/results.csv"
     for done, (line, mutant, verdict, by) in enumerate(measured(tasks, folder), 1):

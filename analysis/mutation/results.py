@@ -22,11 +22,15 @@ ONE_LINE_IN = 8  # of the lines that can be changed, so many are
 
 @dataclass(frozen=True)
 class Group:
-    """Files, and the tests that hold them. `promised` says whether the share of killed mutants is held."""
+    """Files, and the tests that hold them: files or folders of tests, and the programs that those run.
+
+    `promised` says whether the share of killed mutants is held.
+    """
 
     name: str
     files: tuple[str, ...]
     suites: tuple[str, ...]
+    programs: tuple[str, ...] = ()
     promised: bool = True
 
     def matches(self, folder: Path) -> list[str]:
@@ -35,12 +39,20 @@ class Group:
         return sorted(name for name in found if not name.endswith("__init__.py"))
 
 
+SHADOW = "harness/emu/check/shadow.c"
 GROUPS = (
-    Group("harness", ("harness/*.c",), ("harness/tests",)),
+    Group("harness", ("harness/*.c",), ("harness/tests",), ("bin/v01", "bin/dump/v01")),
     Group(
         "analysis",
         ("analysis/measure/*.py", "analysis/machine_code/gate.py"),
         ("analysis/tests/measure", "analysis/tests/machine_code/test_gate.py", "analysis/tests/test_parsers.py"),
+    ),
+    Group(
+        "emulator",
+        (*(f"harness/emu/machine/{name}.c" for name in ("alu", "mbarrier", "memory", "sync")), SHADOW),
+        tuple(f"harness/emu/tests/{name}" for name in ("test_emu.c", "test_opcodes.py", "test_findings.py")),
+        ("bin/ptxrun",),
+        promised=False,
     ),
 )
 

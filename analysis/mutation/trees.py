@@ -18,13 +18,14 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 
 LIBRARIES = ("-pthread", "-ldl", "-lm")
+PTXRUN = "bin/ptxrun"
 DUMPING = "bin/dump/v01"  # writes intermediate values
 BUILT = (
     *("build/flags", "build/harness", "build/san", "build/v01", "build/device", "build/dump/v01", "build/dump/device"),
     *("build/regs", "logs/ptxas"),
 )
 BUILT_OBJECTS = ("build/tests", "build/tests-san")
-BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", "bin/ptxrun", DUMPING)
+BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", PTXRUN, DUMPING)
 SANITIZED = "build/tests-san/"
 ALONE = {"harness/main.c", "harness/about.c", "harness/emu/tool/ptxrun.c"}
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # as in make/tests.mk
@@ -65,12 +66,15 @@ class Tree:
         return self.run([*flags, "-c", "-o", str(self.object_of(file, sanitized)), file]) == 0
 
     def link(self, program: str) -> bool:
-        """A version, build/tests/test_NAME, or build/tests-san/test_NAME under the sanitizers, from this copy."""
+        """A version, ptxrun, or a C program of the tests, plain or under the sanitizers, from this copy."""
         sanitized = program.startswith(SANITIZED)
         folder = "build/dump" if program == DUMPING else "build"
         own = [f"{folder}/v01/code.o", f"{folder}/v01/about.o", f"{folder}/device/code.o"]
-        own.append(f"{program}.o" if program.startswith("build/") else "build/harness/main.o")
-        linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder)]
+        if program == PTXRUN:
+            own = ["build/harness/emu/tool/ptxrun.o"]
+        else:
+            own.append(f"{program}.o" if program.startswith("build/") else "build/harness/main.o")
+        linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder, program)]
         flags = SANITIZERS if sanitized else self.flags
         return self.run([*self.linker, *flags, "-o", program, *own, *linked, *LIBRARIES]) == 0
 
@@ -106,9 +110,10 @@ def forget(path: Path) -> None:
         compiled.unlink()
 
 
-def linked_sources(folder: Path) -> list[str]:
-    """What every program links, as in make/harness.mk: all files but those with a main() or a version's name."""
-    sources = [*folder.glob("harness/*.c"), *folder.glob("harness/emu/[!t]*/*.c"), *folder.glob("harness/emu/tool/*.c")]
+def linked_sources(folder: Path, program: str) -> list[str]:
+    """What a program links, as in make/harness.mk: all files but those with a main() or a version's name."""
+    own = folder.glob("harness/*.c") if program != PTXRUN else ()
+    sources = [*own, *folder.glob("harness/emu/[!t]*/*.c"), *folder.glob("harness/emu/tool/*.c")]
     return sorted({str(path.relative_to(folder)) for path in sources} - ALONE)
 
 

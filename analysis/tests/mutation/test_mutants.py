@@ -109,7 +109,7 @@ def judged(tree: Tree, file: str, source: str, changed: str, tests: tuple[tuple[
     worker = Worker()
     worker.tree = tree
     line = Line(file, 1, source, 0, (Mutant(changed, text.replace(source, changed)),))
-    _, mutant, verdict, by = worker.judge(Task(line, tests))
+    _, mutant, verdict, by = worker.judge(Task(line, tests, ("bin/v01",)))
     assert (tree.folder / file).read_text() == text
     assert mutant == ("" if verdict == NONE else changed)
     return verdict, by
