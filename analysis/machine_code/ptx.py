@@ -84,6 +84,8 @@ _NO_RESULT = re.compile(
 _READS_RESULT = re.compile(r"wgmma\.mma_async")
 _BRANCH = re.compile(r"bra(\.|$)")
 _NAME = re.compile(r"[%$A-Za-z_][\w$]*")
+_BRACE = re.compile(r"[{}]")
+_INNER_LABEL = re.compile(r"[;{\n]\s*([%$A-Za-z_][\w$]*)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+(?:\.\w+\s*)+\s*(.*)", re.DOTALL)
 _LINE_DIRECTIVES = re.compile(r"\.(loc|file|version|target|address_size)\b")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
@@ -202,6 +204,8 @@ class _Parser:
                 number += 1
                 scopes.append({})
                 self._move(self.at + 1)
+                if len(scopes) > 1:
+                    self._forward_labels(scopes[-1], number)
                 continue
             if mark == "}":
                 scopes.pop()
@@ -222,17 +226,18 @@ class _Parser:
             if chunk.startswith("."):
                 self._directive(chunk, scopes, number)
             elif chunk:
-                self._forward_labels(scopes, number)
                 yield self._instruction(chunk, line, tuple(labels), scopes)
                 labels = []
 
-    def _forward_labels(self, scopes: list[dict[str, str]], number: int) -> None:
-        """Labels that stand later in an inner scope, so that a branch forward to them resolves."""
-        if len(scopes) < 2:
-            return
-        end = self.text.find("}", self.at)
-        for found in re.finditer(r"(?:^|[;{\n])\s*([%$A-Za-z_][\w$]*)\s*:(?!:)", self.text[self.at : end]):
-            scopes[-1].setdefault(found[1], f"{found[1]}#{number}")
+    def _forward_labels(self, scope: dict[str, str], number: int) -> None:
+        """The labels of an inner scope, which begins here, so that a branch forward to them resolves."""
+        depth = 1
+        for brace in _BRACE.finditer(self.text, self.at):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                for found in _INNER_LABEL.finditer(self.text, self.at - 1, brace.start()):
+                    scope.setdefault(found[1], f"{found[1]}#{number}")
+                return
 
     def _directive(self, chunk: str, scopes: list[dict[str, str]], number: int) -> None:
         registers = _REG.match(chunk)
