@@ -43,6 +43,12 @@ check-long: all emu-lib $(TAPS) $(MUTATORS)  ## what takes minutes, other random
 mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## changes lines one at a time, in FILES= or all: does a test fail?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
+# ptxas of CUDA 12, whose cubins the tools read too; where it cannot be fetched its tests are skipped.
+CUDA12 := nvidia-cuda-nvcc-cu12==12.4.131
+build/cuda12/ready: make/tests.mk
+	$(call say,SETUP,$(CUDA12))$(PYTHON) -m venv build/cuda12 && build/cuda12/bin/python -m pip install -q \
+		--disable-pip-version-check --no-deps $(CUDA12) || echo 'make: no $(CUDA12): its tests are skipped' >&2
+	@touch $@
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 

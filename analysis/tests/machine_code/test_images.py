@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,24 @@ def test_files_without_device_code(tmp_path: Path, executable: Path, capsys: pyt
     cut.write_bytes(b"")
     with pytest.raises(AnalysisError, match=r"cut: no device code: .* in 0 bytes"):
         read_images(cut)
+
+
+def test_long_runs_of_space_are_passed_once(tmp_path: Path) -> None:
+    file = tmp_path / "spaces"
+    file.write_bytes(b"\n" * 300_000)
+    start = time.process_time()
+    with pytest.raises(AnalysisError, match="no device code"):
+        read_images(file)
+    assert time.process_time() - start < 1.0
+
+
+def test_comments_before_the_version_belong_to_a_ptx(tmp_path: Path) -> None:
+    text = b"// made by hand\n//\n\n.version 8.0\n.target sm_80\n.visible .entry f() { ret; }\n"
+    file = tmp_path / "file"
+    for before in (b"", b"\0", b"\n\n", b"x\n", b"text without an end\0\n"):
+        file.write_bytes(before + text + b"\0after")
+        (image,) = read_images(file)
+        assert (image.arch, image.data) == ("sm_80", text)
 
 
 def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

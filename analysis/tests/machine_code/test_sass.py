@@ -90,6 +90,17 @@ def test_control_codes_of_warp_group_instructions() -> None:
     check_control(cubin("warp_group.cu", "sm_90a"))
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_instructions_that_attention_kernels_do_not_have(arch: str) -> None:
+    """Every opcode is known, also CGAERRBAR, which a fence of sm_90 brings along."""
+    path = cubin("pipes.cu", arch)
+    assert {opcode for each in listings(path).values() for opcode in each.unknown} == set()
+    bases = {at.base for each in listings(path).values() for at in each.body}
+    assert {"IMMA", "HMMA", "ERRBAR", "DFMA", "MUFU"} <= bases
+    assert ("CGAERRBAR" in bases) == (arch != "sm_80")
+    check_control(path)
+
+
 def with_codes(*lines: tuple[str, str]) -> list[str]:
     (listing,) = parse_listing(listing_of(*(f"{code}  {text}" for code, text in lines)))
     return inconsistencies(Graph(listing))
