@@ -123,6 +123,15 @@ DEFECTS = [
     ),
     Defect(
         "race",
+        "two warps that load different values into one table",
+        START + "and.b32 %x, %t, 31;\nshl.b32 %y, %x, 2;\nmov.u32 %s, smem;\nadd.s32 %s, %s, %y;\n.loc 1 11 0\n"
+        "st.shared.u32 [%s], %t;",
+        START + "and.b32 %x, %t, 31;\nshl.b32 %y, %x, 2;\nmov.u32 %s, smem;\nadd.s32 %s, %s, %y;\n.loc 1 11 0\n"
+        "st.shared.u32 [%s], %x;",
+        ["lesson.cu:11", "warp 0", "warp 1"],
+    ),
+    Defect(
+        "race",
         "a load and a later store without a barrier between",
         START + "st.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n"
         "st.shared.u32 [%s], %y;",
