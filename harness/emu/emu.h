@@ -126,6 +126,9 @@ typedef enum emu_class {
     EMU_OUTPUT_WRITTEN_TWICE,   /* "output-written-twice" */
     EMU_ASSERT,                 /* "assert": a device assert failed */
     EMU_TRAP,                   /* "trap" */
+    EMU_REGISTER_IN_FLIGHT,     /* "register-in-flight": a register of an unfinished wgmma is touched */
+    EMU_WGMMA_MISUSE,           /* "wgmma-misuse" */
+    EMU_PROXY_FENCE,            /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CLASSES
 } emu_class;
 

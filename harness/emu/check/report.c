@@ -23,6 +23,9 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_OUTPUT_WRITTEN_TWICE] = "output-written-twice",
     [EMU_ASSERT] = "assert",
     [EMU_TRAP] = "trap",
+    [EMU_REGISTER_IN_FLIGHT] = "register-in-flight",
+    [EMU_WGMMA_MISUSE] = "wgmma-misuse",
+    [EMU_PROXY_FENCE] = "missing-proxy-fence",
 };
 
 const char *emu_class_name(emu_class class_) {

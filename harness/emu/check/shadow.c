@@ -43,6 +43,12 @@ bool emu_shadow_create(machine *m) {
     m->clocks = malloc(threads * threads * sizeof *m->clocks);
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     bool complete = m->clocks && m->warp_reads;
+    if (m->code->uses_async_proxy) {
+        m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
+        m->proxy_fences = malloc(threads * sizeof *m->proxy_fences);
+        m->fence_knows = malloc(threads * threads * sizeof *m->fence_knows);
+        complete &= m->async_reads && m->proxy_fences && m->fence_knows;
+    }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
@@ -55,6 +61,9 @@ void emu_shadow_free(machine *m) {
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
+    free(m->async_reads);
+    free(m->proxy_fences);
+    free(m->fence_knows);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         free(m->mbarriers[i].arriving);
@@ -71,6 +80,11 @@ void emu_shadow_start_cta(machine *m) {
     size_t threads = (size_t)m->warp_count * LANES;
     memset(m->clocks, 0, threads * threads * sizeof *m->clocks);
     memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
+    if (m->async_reads) {
+        memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
+        memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
+        memset(m->fence_knows, 0, threads * threads * sizeof *m->fence_knows);
+    }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, threads * sizeof(uint32_t));
 }
 
@@ -285,12 +299,102 @@ static void check_mbarrier_bytes(machine *m, const warp *w, int lane, uint32_t a
     }
 }
 
+/* ---- the async proxy: what wgmma and bulk copies read ---- */
+
+enum { ASYNC_UNIT = 16 };
+
+static void check_async_readers(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
+    for (uint32_t i = first; i <= last; i++) {
+        if (!m->async_reads[i]) continue;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, emu_async_reader(m, i * ASYNC_UNIT + SHARED_BASE), w, lane, -1, address,
+                   "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
+                   "Whoever reads must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
+                   "this thread, by an mbarrier or a barrier.",
+                   address);
+        return;
+    }
+}
+
+/* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
+ * observer, executed by the one or by the other. */
+static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp) {
+    uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
+    const struct proxy_fences *its = &m->proxy_fences[thread];
+    for (int i = 0; i < FENCES; i++) {
+        uint32_t fence = its->stamps[i];
+        if (fence >= stamp && fence && ordered(m, w, lane, thread, fence)) return true;
+    }
+    return m->fence_knows[(size_t)self * threads + thread] >= stamp;
+}
+
+static void check_proxy(machine *m, const warp *w, uint32_t address, const shadow_cell *cell) {
+    uint32_t thread = who_thread(cell->write_who);
+    if (!cell->write_time || cell->write_who & WHO_ASYNC || proxy_sees(m, w, 0, thread, cell->write_time)) return;
+    char other[64];
+    describe(other, sizeof other, cell->write_who, false);
+    emu_report(m, EMU_PROXY_FENCE, who_instruction(cell->write_who), w, 0, (int)thread, address,
+               "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
+               "no fence.proxy.async lies between.\n"
+               "The store: %s.\n"
+               "The thread that stores executes fence.proxy.async after it, and then the barrier that tells this warp.",
+               address, other);
+}
+
+void emu_async_read_begins(machine *m, const warp *w, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    for (uint32_t i = first; i <= last; i++) {
+        shadow_cell *cell = &m->cells[i];
+        uint32_t at = (i << m->cell_shift) + SHARED_BASE;
+        if (cell->write_time > m->base) slow_read(m, w, 0, at, cell);
+        if (cell->write_time < TIME_NEVER) check_proxy(m, w, at, cell);
+    }
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]++;
+}
+
+void emu_async_read_ends(machine *m, const warp *w, uint32_t address, uint32_t bytes) {
+    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
+             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t who = pack_who(m, w, 0);
+    for (uint32_t i = first; i <= last; i++) note_read(m, w, who, &m->cells[i], i);
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]--;
+}
+
+void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
+    if (!m->proxy_fences) return;
+    uint32_t threads = m->warp_count * LANES;
+    for (; mask; mask &= mask - 1) {
+        uint32_t thread = (uint32_t)(w->index * LANES + first_lane(mask));
+        struct proxy_fences *its = &m->proxy_fences[thread];
+        its->stamps[its->next++ % FENCES] = w->clock;
+        uint32_t *knows = m->fence_knows + (size_t)thread * threads;
+        memcpy(knows, m->clocks + (size_t)thread * threads, threads * sizeof *knows);
+        for (uint32_t t = 0; t < threads; t++) {
+            bool own_warp = t / LANES == (uint32_t)w->index;
+            if (knows[t] < m->base) knows[t] = m->base;
+            if (own_warp && knows[t] < w->synced) knows[t] = w->synced;
+        }
+        knows[thread] = w->clock;
+    }
+    emu_clock_tick(m, w);
+}
+
+void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp) {
+    uint32_t threads = m->warp_count * LANES;
+    for (uint32_t lane = 0; m->clocks && lane < LANES; lane++) {
+        uint32_t *known_stamp = &m->clocks[((size_t)w->index * LANES + lane) * threads + thread];
+        if (*known_stamp < stamp) *known_stamp = stamp;
+    }
+}
+
 static void write_cells(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
                         uint32_t time, bool atomic) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) check_mbarrier_bytes(m, w, lane, address, bytes);
+    if (m->async_reads) check_async_readers(m, w, lane, address, bytes);
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;

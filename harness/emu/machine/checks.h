@@ -55,5 +55,12 @@ void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
 void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
 void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
 uint32_t emu_clock_tick(machine *m, warp *w);
+/* All lanes of a warp know what a thread did up to a stamp. */
+void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp);
+/* A read by the async proxy, on behalf of lane 0: it may happen any time between the two calls. */
+void emu_async_read_begins(machine *m, const warp *w, uint32_t address, uint32_t bytes);
+void emu_async_read_ends(machine *m, const warp *w, uint32_t address, uint32_t bytes);
+/* A fence.proxy.async of a thread: the async proxy sees what the thread knows of. */
+void emu_proxy_fence(machine *m, warp *w, uint32_t mask);
 
 #endif

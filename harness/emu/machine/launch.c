@@ -22,6 +22,9 @@ static void machine_free(machine *m) {
         free(w->stack);
         emu_free_calls(w);
         free(w->copies);
+        free(w->wgmmas);
+        free(w->in_flight);
+        free(w->changed);
         free(w->arrives);
     }
     for (size_t i = 0; i < m->finding_count; i++) free(m->findings[i].message);
@@ -67,6 +70,10 @@ static bool machine_create(machine *m) {
         w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
         w->stack_capacity = MAX_PATHS;
         complete = w->file && w->predicates && w->undefined && w->stack;
+        if (!m->checks || !code->uses_wgmma) continue;
+        w->in_flight = zeroed(code->slot_count);
+        w->changed = zeroed(code->slot_count);
+        complete &= w->in_flight && w->changed;
     }
     return complete && (!m->checks || emu_shadow_create(m));
 }
@@ -162,7 +169,10 @@ static void start_warp(machine *m, uint32_t index) {
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
     w->clock = 1;
     w->synced = 0;
-    w->copy_count = w->arrive_count = 0;
+    w->copy_count = w->arrive_count = w->wgmma_count = 0;
+    w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = w->wgmma_read = 0;
+    if (w->in_flight) memset(w->in_flight, 0, m->code->slot_count);
+    if (w->changed) memset(w->changed, 0, m->code->slot_count);
     w->copy_serial = 0;
     memset(w->commits, 0, sizeof w->commits);
     memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
@@ -195,6 +205,7 @@ static void start_cta(machine *m, uint64_t index) {
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
+    memset(m->wgmma_done, 0, sizeof m->wgmma_done);
     memset(m->shared, 0, m->shared_bytes);
     clear_local(m);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};

@@ -47,6 +47,7 @@ typedef enum warp_state {
     WARP_READY,
     WARP_AT_BARRIER,
     WARP_AT_MBARRIER, /* in a try_wait: until the phase is complete */
+    WARP_AT_WGMMA,    /* until the other warps of its warpgroup have issued what it waits for */
     WARP_POLLING,     /* before a test_wait that would fail: likewise, or until no other warp can run */
     WARP_DONE,
     WARP_FAULT
@@ -68,6 +69,15 @@ typedef struct async_arrive {
     uint8_t lane;
     bool counts; /* not .noinc: the pending count was raised when issued */
 } async_arrive;
+
+/* A wgmma.mma_async that a warp has issued and not waited for. */
+typedef struct wgmma {
+    const op *o;    /* of its first columns */
+    uint64_t a, b;  /* descriptors */
+    uint32_t group; /* of the warp */
+    bool adds;      /* to the accumulators */
+    uint32_t fragment[4][LANES]; /* A, where it is in registers */
+} wgmma;
 
 typedef struct warp {
     uint32_t *file; /* slots, LANES words each */
@@ -102,6 +112,12 @@ typedef struct warp {
     uint32_t clock;                               /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
     uint32_t commits[LANES];
+    wgmma *wgmmas; /* from number wgmma_landed to wgmma_issued */
+    size_t wgmma_count, wgmma_capacity;
+    uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
+    uint32_t wgmma_read; /* stamp of what its lane 0 read last for its warpgroup */
+    uint8_t *in_flight;  /* by slot: products that will write it; NULL without checks or wgmma */
+    uint8_t *changed;    /* by slot, likewise: written since the last wgmma.fence */
     async_copy *copies;
     size_t copy_count, copy_capacity;
     uint32_t copy_serial;
@@ -154,6 +170,12 @@ typedef struct shadow_cell {
     uint32_t read_time;
     uint32_t read_who;
 } shadow_cell;
+
+/* The last fence.proxy.async of a thread. */
+enum { FENCES = 8 };
+typedef struct proxy_fences {
+    uint32_t stamps[FENCES], next;
+} proxy_fences;
 
 /* The last read of a cell by a warp, and by which of its lanes. */
 typedef struct warp_read {
@@ -238,6 +260,10 @@ typedef struct machine {
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
     const ignored_list *ignored;
+    proxy_fences *proxy_fences; /* by thread, and what each knew at its last one; likewise */
+    uint32_t *fence_knows;
+    uint16_t *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
+    uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
     finding_record *findings;
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */
@@ -312,7 +338,19 @@ const char *emu_device_string(machine *m, uint64_t generic_address);
 void emu_exec_carry(warp *w, const op *o, uint32_t mask);
 
 /* mma.c */
+/* d += a * b of m16n8k16, with the registers of the fragments. */
+void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat);
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
+
+/* wgmma.c */
+void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask);
+/* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
+void emu_check_registers(machine *m, warp *w, const op *o);
+void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask);
+/* The instruction of a product that may be reading an address of shared memory; UINT32_MAX for none. */
+uint32_t emu_async_reader(machine *m, uint32_t address);
+void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask);
 
 /* async.c */
 void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);

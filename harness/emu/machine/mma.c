@@ -308,6 +308,22 @@ static bool have_vectors(void) {
 }
 #endif
 
+void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat) {
+    fragments in = {.a = {{a[0], a[1]}, {a[2], a[3]}}, .b = {b[0], b[1]}, .bfloat = bfloat};
+    float out[2][8][8];
+    for (int block = 0; block < 2; block++) {
+        in.even[block] = d[2 * block];
+        in.odd[block] = d[2 * block + 1];
+    }
+    if (have_vectors())
+        multiply8(out, &in);
+    else
+        multiply(out, &in);
+    for (int i = 0; i < 4; i++) {
+        for (int row = 0; row < 8; row++) memcpy(d[i] + 4 * row, out[i / 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
+    }
+}
+
 void emu_exec_mma(warp *w, const op *o, uint32_t mask) {
     static const uint32_t zeros[LANES];
     (void)mask; /* all lanes, or emu_check_all_lanes() has said so */

@@ -222,6 +222,18 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_CLOCK:
         run_clock(m, w, o, mask);
         break;
+    case OP_PROXY_FENCE:
+        if (m->checks) emu_proxy_fence(m, w, mask);
+        break;
+    case OP_WGMMA_FENCE:
+        emu_exec_wgmma_fence(m, w, o, mask);
+        break;
+    case OP_WGMMA_COMMIT:
+        emu_exec_wgmma_commit(m, w, o, mask);
+        break;
+    case OP_WGMMA_WAIT:
+        emu_exec_wgmma_wait(m, w, o, mask);
+        break;
     case OP_COPY_ARRIVE:
         emu_exec_copy_arrive(m, w, o, mask);
         break;
@@ -298,6 +310,9 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_check_all_lanes(m, w, mask);
         emu_exec_mma(w, o, mask);
         break;
+    case OP_WGMMA:
+        emu_exec_wgmma(m, w, o, mask);
+        break;
     case OP_COPY_ASYNC:
         emu_exec_copy_async(m, w, o, mask);
         break;
@@ -354,9 +369,10 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         }
         if (w->undefined_count) emu_follow_undefined(m, w, o, mask);
         if (!mask) continue;
+        if (w->in_flight && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
-        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && !w->held; /* else it is tried again */
+        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && w->state != WARP_AT_WGMMA && !w->held; /* else it is tried again */
         w->held = false;
         if (traced && ran) {
             m->traced++;

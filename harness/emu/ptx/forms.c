@@ -61,6 +61,7 @@ static const struct {
     {"mul", "lo|hi|wide"},
     {"mul24", "lo|hi"},
     {"shf", "l|r"},
+    {"wgmma", "mma_async|fence|commit_group|wait_group"},
     {"wmma", "load|store|mma|a|b|c|d"},
 };
 

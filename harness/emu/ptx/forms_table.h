@@ -24,6 +24,11 @@
 #define L1_HINT "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate?"
 #define L2_HINT "L2::evict_normal|L2::evict_first|L2::evict_last? L2::64B|L2::128B|L2::256B?"
 #define SHARED "shared|shared::cta"
+#define WGMMA_SHAPES                                                                                                   \
+    "m64n8k16|m64n16k16|m64n24k16|m64n32k16|m64n40k16|m64n48k16|m64n56k16|m64n64k16|m64n72k16|m64n80k16|m64n88k16|"    \
+    "m64n96k16|m64n104k16|m64n112k16|m64n120k16|m64n128k16|m64n136k16|m64n144k16|m64n152k16|m64n160k16|m64n168k16|"    \
+    "m64n176k16|m64n184k16|m64n192k16|m64n200k16|m64n208k16|m64n216k16|m64n224k16|m64n232k16|m64n240k16|m64n248k16|"   \
+    "m64n256k16"
 #define CACHE_HINT "L2::cache_hint?"
 #define ATOMIC_SPACES "global|" SHARED "?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
@@ -397,6 +402,15 @@ ROW("cp.async", "cp", "async commit_group", "", emu_decode_copy_commit, "")
 ROW("cp.async", "cp", "async wait_group", "n", emu_decode_copy_wait, "copies land here, as late as allowed")
 ROW("cp.async", "cp", "async wait_all", "", emu_decode_copy_wait, "")
 ROW("cp.async", "cp", "async mbarrier arrive noinc? shared|shared::cta? b64", "[a]", emu_decode_copy_arrive, "")
+/* wgmma: of a warpgroup, sm_90a */
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 f16 f16",
+    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma,
+    "A: a descriptor, or {a0..3} without trans-a; one sum of exact terms, cut as on an H200")
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 bf16 bf16",
+    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma, "likewise")
+ROW("wgmma", "wgmma", "fence sync aligned", "", emu_decode_wgmma_order, "")
+ROW("wgmma", "wgmma", "commit_group sync aligned", "", emu_decode_wgmma_order, "")
+ROW("wgmma", "wgmma", "wait_group sync aligned", "n", emu_decode_wgmma_wait, "")
 /* synchronisation */
 ROW("barrier", "bar", "cta? sync", "a, b", emu_decode_barrier, "a: 0 to 15, may be absent; b: threads, may be absent")
 ROW("barrier", "bar", "cta? arrive", "a, b", emu_decode_barrier, "")
@@ -426,7 +440,8 @@ ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire? cta? shared|shar
 ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
 ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
-ROW("fence", "fence", "proxy async global|shared::cta?", "", emu_decode_nothing, "likewise")
+ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu_decode_proxy_fence,
+    "stores of the thread can then be read by wgmma and bulk copies")
 /* control */
 ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
 ROW("control", "ret", "uni?", "", emu_decode_exit, "")
@@ -454,6 +469,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef LOAD_SPACES
 #undef STORE_SPACES
 #undef SHARED
+#undef WGMMA_SHAPES
 #undef INT
 #undef BIT
 #undef FLOAT

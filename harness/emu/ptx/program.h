@@ -164,6 +164,11 @@ typedef enum op_kind {
     OP_STMATRIX,
     OP_MOVMATRIX,
     OP_CLOCK,   /* r[0] = the special register `detail` */
+    OP_WGMMA,       /* eight columns of a wgmma.mma_async, whose ops stand side by side */
+    OP_PROXY_FENCE,
+    OP_WGMMA_FENCE,
+    OP_WGMMA_COMMIT,
+    OP_WGMMA_WAIT,
     OP_ADDRESS, /* an address that must be good, and nothing else */
     OP_NOTHING
 } op_kind;
@@ -203,6 +208,17 @@ enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
 enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };
 enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICATE_OR, PREDICATE_XOR };
 enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
+enum wgmma_detail {
+    WGMMA_BF16 = 1,
+    WGMMA_A_REGISTERS = 2, /* else a descriptor, as for B */
+    WGMMA_TRANSPOSE_A = 4, /* the rows of M or N lie side by side, not those of K */
+    WGMMA_TRANSPOSE_B = 8,
+    WGMMA_NEGATE_A = 16,
+    WGMMA_NEGATE_B = 32,
+    WGMMA_ADDS = 64 /* to the accumulators, where no predicate says so */
+};
+/* Where an op of a wgmma has its registers: four accumulators, B, A, and the accumulators once more if they are read. */
+enum wgmma_register { WGMMA_B = 4, WGMMA_A = 5 };
 enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
 enum match_mode { MATCH_ANY, MATCH_ALL };
@@ -285,6 +301,7 @@ typedef struct entry {
     uint32_t *unset; /* registers that may be read before they are written; predicates behind them, by number */
     uint32_t slot_count, constant_slots, predicate_count, unset_count, special_slots[SPECIAL_COUNT];
     uint32_t granule_bytes; /* narrowest access to shared memory: unit of the shadow */
+    bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool needs_clocks;      /* has barriers of a part of the CTA: threads need their own clocks */
     emu_region *regions;
     size_t region_count;

@@ -20,7 +20,7 @@ enum {
     LOC_HASH = 64,
     MAX_SCOPE_DEPTH = 64,
     MAX_FILES = 256,
-    MAX_ITEMS = 32,
+    MAX_ITEMS = 128,
     MAX_STATEMENT_OPERANDS = 16
 };
 

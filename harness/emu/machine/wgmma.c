@@ -1,0 +1,391 @@
+/* wgmma.c - wgmma.mma_async: matrix products of a warpgroup, which land when a warp waits for them.
+ *
+ * The four warps of a warpgroup issue the same instructions; each holds 16 of the 64 rows. The products are computed as
+ * late as the program allows: when the first of the warps waits for the group, and then for all four. Until then shared
+ * memory that they read is marked, and so are the accumulators of a warp until that warp has waited.
+ *
+ * A warp's part of m64nNk16 is N/8 times m16n8k16: the fragments have its layouts, and the sums follow its rule (PTX
+ * ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums were compared with an H200's).
+ */
+#include "checks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARPGROUP = 4, CHUNK = 16 /* bytes of a row of a core matrix */ };
+
+/* ---- descriptors (PTX ISA, "Matrix descriptor format") ---- */
+
+typedef struct operand_layout {
+    uint32_t start, leading, stride; /* bytes */
+    uint32_t swizzle;                /* which of the bits 7 to 9 of an address are added to bits 4 to 6 */
+    uint32_t row;                    /* bytes from a row of a core matrix to the next */
+    bool along_k;                    /* the values of one row of M or N lie side by side */
+} operand_layout;
+
+static operand_layout layout_of(uint64_t descriptor, bool transposed) {
+    static const uint32_t swizzles[] = {0, 7, 3, 1}, rows[] = {16, 128, 64, 32};
+    unsigned mode = (unsigned)(descriptor >> 62);
+    return (operand_layout){(uint32_t)(descriptor & 0x3fff) << 4,
+                            (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
+                            (uint32_t)(descriptor >> 32 & 0x3fff) << 4,
+                            swizzles[mode],
+                            rows[mode],
+                            !transposed};
+}
+
+/* The address of row `row` of a core matrix: the one of `block` along M or N and `half` along K. */
+static uint32_t chunk_address(const operand_layout *at, uint32_t block, uint32_t half, uint32_t row) {
+    uint32_t offset = row * at->row;
+    if (!at->swizzle)
+        offset += block * at->stride + half * at->leading;
+    else if (at->along_k)
+        offset += block * at->stride + half * CHUNK;
+    else
+        offset += block % (at->row / CHUNK) * CHUNK + block / (at->row / CHUNK) * at->leading + half * at->stride;
+    uint32_t address = at->start + offset;
+    return address ^ (address >> 7 & at->swizzle) << 4;
+}
+
+/* ---- one product of a warp ---- */
+
+static const uint8_t *chunk_bytes(const machine *m, uint32_t address) {
+    static const uint8_t nothing[CHUNK];
+    uint32_t offset = address - SHARED_BASE;
+    return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK ? m->shared + offset : nothing;
+}
+
+/* A core matrix as the register of a fragment: lane 4*row + t has values 2*t and 2*t + 1 along K. */
+static void gather(const machine *m, const operand_layout *at, uint32_t block, uint32_t half, uint32_t negated,
+                   uint32_t words[LANES]) {
+    if (at->along_k) {
+        for (uint32_t row = 0; row < 8; row++)
+            memcpy(words + 4 * row, chunk_bytes(m, chunk_address(at, block, half, row)), CHUNK);
+    } else {
+        uint16_t values[8][8]; /* [k][row] */
+        for (uint32_t k = 0; k < 8; k++) memcpy(values[k], chunk_bytes(m, chunk_address(at, block, half, k)), CHUNK);
+        for (int row = 0; row < 8; row++) {
+            for (int t = 0; t < 4; t++)
+                words[4 * row + t] = values[2 * t][row] | (uint32_t)values[2 * t + 1][row] << 16;
+        }
+    }
+    for (int i = 0; negated && i < LANES; i++) words[i] ^= negated;
+}
+
+static uint32_t sign_of(const op *o, enum wgmma_detail which) {
+    return o->detail & which ? 0x80008000u : 0;
+}
+
+/* The rows of warp w. */
+static void multiply(const machine *m, warp *w, const wgmma *each) {
+    const op *o = each->o;
+    uint32_t a[4][LANES], b[2][LANES];
+    operand_layout b_layout = layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B);
+    if (o->detail & WGMMA_A_REGISTERS) {
+        memcpy(a, each->fragment, sizeof a);
+        for (int i = 0; i < 4 * LANES; i++) a[i / LANES][i % LANES] ^= sign_of(o, WGMMA_NEGATE_A);
+    } else {
+        operand_layout a_layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
+        uint32_t block = 2 * ((uint32_t)w->index % WARPGROUP);
+        for (uint32_t i = 0; i < 4; i++)
+            gather(m, &a_layout, block + i % 2, i / 2, sign_of(o, WGMMA_NEGATE_A), a[i]);
+    }
+    for (uint32_t j = 0; j < o->vector; j++) {
+        uint32_t *d[4];
+        for (int i = 0; i < 4; i++) {
+            d[i] = slot32(w, o[j].r[i]);
+            if (!each->adds) memset(d[i], 0, LANES * sizeof *d[i]);
+        }
+        for (uint32_t half = 0; half < 2; half++)
+            gather(m, &b_layout, j, half, sign_of(o, WGMMA_NEGATE_B), b[half]);
+        emu_mma_m16n8k16(d, a, b, o->detail & WGMMA_BF16);
+    }
+}
+
+/* ---- what a product reads ---- */
+
+typedef void chunk_function(machine *m, const warp *w, uint32_t address);
+
+static void visit_operand(machine *m, const warp *w, const operand_layout *at, uint32_t first, uint32_t blocks,
+                          chunk_function *visit) {
+    for (uint32_t block = first; block < first + blocks; block++) {
+        for (uint32_t i = 0; i < 16; i++) visit(m, w, chunk_address(at, block, i / 8, i % 8));
+    }
+}
+
+/* Every chunk of shared memory that a product of the whole warpgroup reads. */
+static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunk_function *visit) {
+    operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
+    visit_operand(m, w, &layout, 0, each->o->vector, visit);
+    if (each->o->detail & WGMMA_A_REGISTERS) return;
+    layout = layout_of(each->a, each->o->detail & WGMMA_TRANSPOSE_A);
+    visit_operand(m, w, &layout, 0, 2 * WARPGROUP, visit);
+}
+
+static bool inside(const machine *m, uint32_t address) {
+    uint32_t offset = address - SHARED_BASE;
+    return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
+}
+
+static void begin_read(machine *m, const warp *w, uint32_t address) {
+    if (inside(m, address)) emu_async_read_begins(m, w, address, CHUNK);
+}
+
+static void end_read(machine *m, const warp *w, uint32_t address) {
+    if (inside(m, address)) emu_async_read_ends(m, w, address, CHUNK);
+}
+
+/* ---- registers ---- */
+
+static void add_in_flight(warp *w, const op *o, int by) {
+    for (int j = 0; j < o->vector; j++) {
+        for (int i = 0; i < 4; i++) w->in_flight[o[j].r[i]] = (uint8_t)(w->in_flight[o[j].r[i]] + by);
+    }
+}
+
+static void register_name(const machine *m, const op *o, int operand, char *out, size_t bytes) {
+    emu_register_name(&m->code->registers[m->code->names[o - m->code->ops][operand]], out, bytes);
+}
+
+/* The product of a warp that will write a slot. */
+static const wgmma *writer_of(const warp *w, unsigned slot) {
+    for (size_t i = w->wgmma_count; i-- > 0;) {
+        const op *o = w->wgmmas[i].o;
+        for (int j = 0; j < o->vector; j++) {
+            for (int k = 0; k < 4; k++)
+                if (o[j].r[k] == slot) return &w->wgmmas[i];
+        }
+    }
+    return NULL;
+}
+
+void emu_check_registers(machine *m, warp *w, const op *o) {
+    const int count = o->dests + o->sources;
+    for (int i = 0; i < count; i++) {
+        if (!w->in_flight[o->r[i]]) continue;
+        char name[64];
+        const wgmma *by = writer_of(w, o->r[i]);
+        register_name(m, o, i, name, sizeof name);
+        emu_report(m, EMU_REGISTER_IN_FLIGHT, by ? by->o->instruction : UINT32_MAX, w, -1, -1, 0,
+                   "Register %s is %s while a wgmma.mma_async that adds to it is unfinished.\n"
+                   "The warp must wait first: wgmma.commit_group, then wgmma.wait_group for that group.",
+                   name, i < o->dests ? "written" : "read");
+        break;
+    }
+    /* a copy leaves the choice of registers to ptxas: it changes none that a product uses */
+    for (int i = 0; i < o->dests; i++)
+        w->changed[o->r[i]] = o->flags & FLAG_COPY ? w->changed[o->r[o->dests]] : 1;
+}
+
+static void check_fenced(machine *m, const warp *w, const op *o, int first, int count, const char *what) {
+    for (int i = first; i < first + count; i++) {
+        if (!w->changed[o->r[i]]) continue;
+        char name[64];
+        register_name(m, o, i, name, sizeof name);
+        emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
+                   "Register %s of %s was changed, and no wgmma.fence followed before this wgmma.\n"
+                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did to registers.",
+                   name, what);
+        return;
+    }
+}
+
+static void check_registers_fenced(machine *m, const warp *w, const op *o) {
+    for (int j = 0; j < o->vector; j++) check_fenced(m, w, &o[j], 0, 4, "the accumulators");
+    if (o->detail & WGMMA_A_REGISTERS) check_fenced(m, w, o, WGMMA_A, 4, "A");
+}
+
+void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
+    (void)o;
+    emu_check_all_lanes(m, w, mask);
+    if (w->changed) memset(w->changed, 0, m->code->slot_count);
+}
+
+/* ---- issue ---- */
+
+static bool room_for_product(machine *m, warp *w) {
+    if (w->wgmma_count < w->wgmma_capacity) return true;
+    size_t larger = w->wgmma_capacity ? 2 * w->wgmma_capacity : 16;
+    wgmma *products = realloc(w->wgmmas, larger * sizeof *products);
+    if (!products) {
+        m->out_of_memory = m->faulted = true;
+        return false;
+    }
+    w->wgmmas = products;
+    w->wgmma_capacity = larger;
+    return true;
+}
+
+/* The other warps of the group, where they wait for this one, look again. */
+static void wake_group(machine *m, const warp *w) {
+    uint32_t first = (uint32_t)w->index / WARPGROUP * WARPGROUP;
+    for (uint32_t i = first; i < first + WARPGROUP && i < m->warp_count; i++) {
+        if (m->warps[i].state == WARP_AT_WGMMA) m->warps[i].state = WARP_READY;
+    }
+}
+
+static void check_descriptor(machine *m, const warp *w, const char *name, const operand_layout *at, uint32_t blocks) {
+    for (uint32_t block = 0; block < blocks; block++) {
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t address = chunk_address(at, block, i / 8, i % 8);
+            if (inside(m, address)) continue;
+            emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, 0, -1, address,
+                       "The descriptor of %s reaches 0x%x, outside of the %u bytes of shared memory of the CTA.\n"
+                       "It starts at 0x%x, with a leading offset of %u and a stride offset of %u bytes.",
+                       name, address, m->shared_bytes, at->start, at->leading, at->stride);
+            return;
+        }
+    }
+}
+
+/* All lanes of a warp must give the same descriptor. */
+static void check_uniform(machine *m, const warp *w, const op *o, unsigned source, const char *name) {
+    const uint64_t *values = slot64(w, o->r[source]);
+    for (int lane = 1; lane < LANES; lane++) {
+        if (values[lane] == values[0]) continue;
+        emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, lane, -1, 0,
+                   "Lanes of the warp give different descriptors of %s to a wgmma: 0x%llx and, in lane %d, 0x%llx.",
+                   name, (unsigned long long)values[0], lane, (unsigned long long)values[lane]);
+        return;
+    }
+}
+
+static void check_product(machine *m, const warp *w, const wgmma *each) {
+    const op *o = each->o;
+    operand_layout layout = layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B);
+    check_uniform(m, w, o, WGMMA_B, "B");
+    check_descriptor(m, w, "B", &layout, o->vector);
+    if (o->detail & WGMMA_A_REGISTERS) return;
+    layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
+    check_uniform(m, w, o, WGMMA_A, "A");
+    check_descriptor(m, w, "A", &layout, 2 * WARPGROUP);
+}
+
+void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (o->immediate) return; /* the op of the first columns does it all */
+    emu_check_all_lanes(m, w, mask);
+    if (m->warp_count < ((uint32_t)w->index / WARPGROUP + 1) * WARPGROUP) {
+        emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
+                   "wgmma is an instruction of four warps, and the CTA has no whole warpgroup for warp %d.", w->index);
+        m->faulted = true;
+        return;
+    }
+    if (!room_for_product(m, w)) return;
+    wgmma *each = &w->wgmmas[w->wgmma_count++];
+    *each = (wgmma){.o = o, .group = w->wgmma_commits, .b = slot64(w, o->r[WGMMA_B])[0]};
+    each->adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & 1;
+    if (o->detail & WGMMA_A_REGISTERS) {
+        for (int i = 0; i < 4; i++) memcpy(each->fragment[i], slot32(w, o->r[WGMMA_A + i]), sizeof each->fragment[i]);
+    } else {
+        each->a = slot64(w, o->r[WGMMA_A])[0];
+    }
+    w->wgmma_issued++;
+    if (m->checks) {
+        check_product(m, w, each);
+        check_registers_fenced(m, w, o);
+        add_in_flight(w, o, 1);
+        if (w->index % WARPGROUP == 0) visit_chunks(m, w, each, begin_read);
+    }
+    wake_group(m, w);
+}
+
+/* ---- landing ---- */
+
+/* Whether the four warps have issued the same product; they all have issued one. */
+static bool check_agreement(machine *m, const warp *first, uint32_t serial) {
+    const wgmma *each = &first->wgmmas[serial - first->wgmma_landed];
+    for (int i = 1; i < WARPGROUP; i++) {
+        const warp *other = &first[i];
+        const wgmma *its = &other->wgmmas[serial - other->wgmma_landed];
+        bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
+        if (its->o == each->o && same_a && its->b == each->b && its->adds == each->adds) continue;
+        emu_report(m, EMU_WGMMA_MISUSE, its->o->instruction, first, -1, other->index * LANES, 0,
+                   "The warps of a warpgroup disagree: warps %d and %d issue different wgmma instructions or give %s.\n"
+                   "All four must execute the same wgmma with the same descriptors.",
+                   first->index, other->index,
+                   its->o != each->o    ? "different operands"
+                   : its->b != each->b  ? "different descriptors of B"
+                   : !same_a            ? "different descriptors of A"
+                                        : "different values of scale-d");
+        return false;
+    }
+    return true;
+}
+
+/* The products up to `wanted`, in the order of issue, for all warps of the group. */
+static void compute(machine *m, warp *observer, uint32_t wanted) {
+    uint32_t *done = &m->wgmma_done[observer->index / WARPGROUP], here = m->here;
+    warp *first = &m->warps[observer->index / WARPGROUP * WARPGROUP];
+    if (m->checks) observer->wgmma_read = emu_clock_tick(m, observer);
+    for (; *done != wanted; ++*done) {
+        const wgmma *leader = &first->wgmmas[*done - first->wgmma_landed];
+        m->here = leader->o->instruction;
+        if (m->checks) check_agreement(m, first, *done);
+        for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
+        if (m->checks) visit_chunks(m, observer, leader, end_read);
+    }
+    m->here = here;
+}
+
+/* The products that a wait leaves unfinished are those of the last `groups` committed groups, and what is not committed.
+ */
+static uint32_t products_to_wait_for(const warp *w, int64_t groups) {
+    uint32_t count = 0;
+    while (count < w->wgmma_count && (int64_t)w->wgmmas[count].group < (int64_t)w->wgmma_commits - groups) count++;
+    return count;
+}
+
+void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+    emu_check_all_lanes(m, w, mask);
+    uint32_t count = products_to_wait_for(w, o->immediate), wanted = w->wgmma_landed + count;
+    warp *first = &m->warps[w->index / WARPGROUP * WARPGROUP];
+    for (int i = 0; count && i < WARPGROUP; i++) {
+        if ((int32_t)(first[i].wgmma_issued - wanted) >= 0) continue;
+        w->pc--; /* again when the other warp has issued its part */
+        m->steps--;
+        m->counts[o->instruction].executed--;
+        m->counts[o->instruction].lanes -= population(mask);
+        w->state = WARP_AT_WGMMA;
+        return;
+    }
+    if (count && (int32_t)(m->wgmma_done[w->index / WARPGROUP] - wanted) < 0) compute(m, w, wanted);
+    for (uint32_t i = 0; m->checks && i < count; i++) add_in_flight(w, w->wgmmas[i].o, -1);
+    w->wgmma_count -= count;
+    w->wgmma_landed = wanted;
+    memmove(w->wgmmas, w->wgmmas + count, w->wgmma_count * sizeof *w->wgmmas);
+    if (!m->checks) return;
+    /* a product is one of the warpgroup: who has waited for its part knows that the others have read, too */
+    for (int i = 0; i < WARPGROUP; i++)
+        if (first[i].wgmma_read) emu_clock_learn(m, w, (uint32_t)first[i].index * LANES, first[i].wgmma_read);
+    emu_clock_warp_sync(m, w, mask);
+}
+
+void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask) {
+    (void)o;
+    emu_check_all_lanes(m, w, mask);
+    w->wgmma_commits++;
+}
+
+/* ---- for messages ---- */
+
+static bool reads_chunk(const wgmma *each, uint32_t address) {
+    const op *o = each->o;
+    operand_layout layouts[2] = {layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B),
+                                 layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A)};
+    const uint32_t blocks[2] = {o->vector, o->detail & WGMMA_A_REGISTERS ? 0 : 2 * WARPGROUP};
+    for (int which = 0; which < 2; which++) {
+        for (uint32_t i = 0; i < blocks[which] * 16; i++) {
+            if (address - chunk_address(&layouts[which], i / 16, i / 8 % 2, i % 8) < CHUNK) return true;
+        }
+    }
+    return false;
+}
+
+uint32_t emu_async_reader(machine *m, uint32_t address) {
+    for (uint32_t i = 0; i < m->warp_count; i += WARPGROUP) {
+        const warp *w = &m->warps[i];
+        for (size_t k = 0; k < w->wgmma_count; k++)
+            if (reads_chunk(&w->wgmmas[k], address)) return w->wgmmas[k].o->instruction;
+    }
+    return UINT32_MAX;
+}
