@@ -19,6 +19,7 @@ enum { WARPGROUP = 4, CHUNK = 16 /* bytes of a row of a core matrix */ };
 typedef struct operand_layout {
     uint32_t start, leading, stride; /* bytes */
     uint32_t swizzle;                /* which of the bits 7 to 9 of an address are added to bits 4 to 6 */
+    uint32_t base;                   /* rows of 128 bytes by which the pattern of the swizzle is moved */
     uint32_t row;                    /* bytes from a row of a core matrix to the next */
     bool along_k;                    /* the values of one row of M or N lie side by side */
 } operand_layout;
@@ -30,6 +31,7 @@ static operand_layout layout_of(uint64_t descriptor, bool transposed) {
                             (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
                             (uint32_t)(descriptor >> 32 & 0x3fff) << 4,
                             swizzles[mode],
+                            (uint32_t)(descriptor >> 49 & 7),
                             rows[mode],
                             !transposed};
 }
@@ -44,7 +46,7 @@ static uint32_t chunk_address(const operand_layout *at, uint32_t block, uint32_t
     else
         offset += block % (at->row / CHUNK) * CHUNK + block / (at->row / CHUNK) * at->leading + half * at->stride;
     uint32_t address = at->start + offset;
-    return address ^ (address >> 7 & at->swizzle) << 4;
+    return address ^ (((address >> 7) - at->base) & at->swizzle) << 4;
 }
 
 /* ---- one product of a warp ---- */
