@@ -128,6 +128,7 @@ typedef enum emu_class {
     EMU_TRAP,                   /* "trap" */
     EMU_REGISTER_IN_FLIGHT,     /* "register-in-flight": a register of an unfinished wgmma is touched */
     EMU_WGMMA_MISUSE,           /* "wgmma-misuse" */
+    EMU_BAD_TENSOR_MAP,         /* "bad-tensor-map" */
     EMU_PROXY_FENCE,            /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CLASSES
 } emu_class;
@@ -257,6 +258,21 @@ void *emu_host_bytes(emu_device *device, uint64_t address);
 bool emu_reset_variables(emu_device *device, const emu_module *module);
 
 /* ---- launches ---- */
+
+/* What a tensor map describes, as cuTensorMapEncodeTiled takes it (elements side by side, no interleave, zeros beyond
+ * the tensor). Dimension 0 is the one whose elements lie side by side. */
+enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
+typedef enum emu_swizzle { EMU_SWIZZLE_NONE, EMU_SWIZZLE_32B, EMU_SWIZZLE_64B, EMU_SWIZZLE_128B } emu_swizzle;
+typedef struct emu_tensor_info {
+    uint64_t address;                      /* of the device, a multiple of 16 */
+    uint64_t strides[EMU_TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
+    uint32_t sizes[EMU_TENSOR_RANK];       /* elements of the tensor */
+    uint32_t box[EMU_TENSOR_RANK];         /* elements that a copy moves, at most 256 a dimension */
+    uint32_t rank, element_bytes;
+    emu_swizzle swizzle;
+} emu_tensor_info;
+/* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse. */
+bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *error);
 
 /* Set the parts of a trace that a text names, in any order; those it leaves out stay as they are, and "lines=7" is one
  * line. False, with what is wrong in *error, where the text is anything else. */

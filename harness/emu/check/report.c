@@ -25,6 +25,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_TRAP] = "trap",
     [EMU_REGISTER_IN_FLIGHT] = "register-in-flight",
     [EMU_WGMMA_MISUSE] = "wgmma-misuse",
+    [EMU_BAD_TENSOR_MAP] = "bad-tensor-map",
     [EMU_PROXY_FENCE] = "missing-proxy-fence",
 };
 

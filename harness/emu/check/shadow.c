@@ -328,12 +328,12 @@ static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t threa
     return m->fence_knows[(size_t)self * threads + thread] >= stamp;
 }
 
-static void check_proxy(machine *m, const warp *w, uint32_t address, const shadow_cell *cell) {
+static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
     uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || cell->write_who & WHO_ASYNC || proxy_sees(m, w, 0, thread, cell->write_time)) return;
+    if (!cell->write_time || cell->write_who & WHO_ASYNC || proxy_sees(m, w, lane, thread, cell->write_time)) return;
     char other[64];
     describe(other, sizeof other, cell->write_who, false);
-    emu_report(m, EMU_PROXY_FENCE, who_instruction(cell->write_who), w, 0, (int)thread, address,
+    emu_report(m, EMU_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
                "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
                "no fence.proxy.async lies between.\n"
                "The store: %s.\n"
@@ -341,22 +341,22 @@ static void check_proxy(machine *m, const warp *w, uint32_t address, const shado
                address, other);
 }
 
-void emu_async_read_begins(machine *m, const warp *w, uint32_t address, uint32_t bytes) {
+void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
-        if (cell->write_time > m->base) slow_read(m, w, 0, at, cell);
-        if (cell->write_time < TIME_NEVER) check_proxy(m, w, at, cell);
+        if (cell->write_time > m->base) slow_read(m, w, lane, at, cell);
+        if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]++;
 }
 
-void emu_async_read_ends(machine *m, const warp *w, uint32_t address, uint32_t bytes) {
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
-    uint32_t who = pack_who(m, w, 0);
+    uint32_t who = pack_who(m, w, lane);
     for (uint32_t i = first; i <= last; i++) note_read(m, w, who, &m->cells[i], i);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]--;
 }
@@ -445,12 +445,12 @@ void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uin
 }
 
 void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction) {
+                     uint32_t instruction, bool async_proxy) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
     for (uint32_t i = first; i <= last; i++) {
         m->cells[i].write_time = stamp;
-        m->cells[i].write_who = who;
+        m->cells[i].write_who = who | (async_proxy ? WHO_ASYNC : 0);
     }
 }

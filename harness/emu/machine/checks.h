@@ -49,7 +49,7 @@ void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uin
 void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction);
+                     uint32_t instruction, bool async_proxy);
 void emu_clock_full_barrier(machine *m);
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
 void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
@@ -57,9 +57,9 @@ void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *cloc
 uint32_t emu_clock_tick(machine *m, warp *w);
 /* All lanes of a warp know what a thread did up to a stamp. */
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp);
-/* A read by the async proxy, on behalf of lane 0: it may happen any time between the two calls. */
-void emu_async_read_begins(machine *m, const warp *w, uint32_t address, uint32_t bytes);
-void emu_async_read_ends(machine *m, const warp *w, uint32_t address, uint32_t bytes);
+/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls. */
+void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of. */
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask);
 

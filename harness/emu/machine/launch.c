@@ -32,6 +32,7 @@ static void machine_free(machine *m) {
     free(m->shared);
     free(m->local);
     free(m->findings);
+    free(m->bulk);
     free(m->counts);
     free(m->output);
     emu_shadow_free(m);
@@ -170,6 +171,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->clock = 1;
     w->synced = 0;
     w->copy_count = w->arrive_count = w->wgmma_count = 0;
+    w->registers = 0;
+    memset(w->bulk_commits, 0, sizeof w->bulk_commits);
     w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = w->wgmma_read = 0;
     if (w->in_flight) memset(w->in_flight, 0, m->code->slot_count);
     if (w->changed) memset(w->changed, 0, m->code->slot_count);
@@ -205,6 +208,7 @@ static void start_cta(machine *m, uint64_t index) {
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
+    m->bulk_count = 0;
     memset(m->wgmma_done, 0, sizeof m->wgmma_done);
     memset(m->shared, 0, m->shared_bytes);
     clear_local(m);
@@ -249,6 +253,7 @@ static bool hire(crew *c, worker *self) {
 }
 
 static void end_cta(crew *c, machine *m) {
+    emu_land_stores(m);
     m->steps_total += m->steps;
     atomic_fetch_add(&c->device->ctas_done, 1);
     keep_output(c, m);

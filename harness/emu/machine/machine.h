@@ -10,6 +10,7 @@
 #define FL_EMU_MACHINE_H
 
 #include "../ptx/lanes.h"
+#include "tensor_map.h"
 
 #include <stdatomic.h>
 
@@ -48,6 +49,7 @@ typedef enum warp_state {
     WARP_AT_BARRIER,
     WARP_AT_MBARRIER, /* in a try_wait: until the phase is complete */
     WARP_AT_WGMMA,    /* until the other warps of its warpgroup have issued what it waits for */
+    WARP_AT_REGISTERS, /* in a setmaxnreg.inc: until other warps give registers back */
     WARP_POLLING,     /* before a test_wait that would fail: likewise, or until no other warp can run */
     WARP_DONE,
     WARP_FAULT
@@ -61,6 +63,20 @@ typedef struct async_copy {
     uint32_t instruction;
     uint8_t lane, bytes, source_bytes;
 } async_copy;
+
+/* A bulk copy under way: cp.async.bulk and cp.async.bulk.tensor. */
+typedef struct bulk_copy {
+    const tensor_map *map; /* NULL for one of `bytes` side by side */
+    uint8_t *memory;       /* global, without a map */
+    int32_t corner[5];     /* of the box in the tensor */
+    uint32_t shared, bytes;
+    uint32_t mbarrier; /* that gets the bytes; 0 for a store */
+    uint32_t instruction, stamp;
+    uint32_t group; /* of the thread, for a store */
+    int warp;
+    uint8_t lane;
+    bool is_store;
+} bulk_copy;
 
 typedef struct async_arrive {
     uint32_t address, instruction;
@@ -111,10 +127,11 @@ typedef struct warp {
     uint64_t quiet_steps, quiet_changes;          /* what it ran since memory changed */
     uint32_t clock;                               /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
-    uint32_t commits[LANES];
+    uint32_t commits[LANES], bulk_commits[LANES];
     wgmma *wgmmas; /* from number wgmma_landed to wgmma_issued */
     size_t wgmma_count, wgmma_capacity;
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
+    uint32_t registers;  /* a thread, after a setmaxnreg; else 0 */
     uint32_t wgmma_read; /* stamp of what its lane 0 read last for its warpgroup */
     uint8_t *in_flight;  /* by slot: products that will write it; NULL without checks or wgmma */
     uint8_t *changed;    /* by slot, likewise: written since the last wgmma.fence */
@@ -223,6 +240,7 @@ typedef struct named_barrier {
 typedef struct mbarrier {
     uint32_t address;
     uint32_t expected, pending;
+    int64_t bytes; /* that copies still bring before the phase completes */
     uint64_t phase;
     bool live;
     uint32_t *arriving, *completed; /* clocks of the current and the last completed phase */
@@ -263,6 +281,8 @@ typedef struct machine {
     proxy_fences *proxy_fences; /* by thread, and what each knew at its last one; likewise */
     uint32_t *fence_knows;
     uint16_t *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
+    bulk_copy *bulk; /* under way */
+    size_t bulk_count, bulk_capacity;
     uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
     finding_record *findings;
     size_t finding_count, finding_capacity;
@@ -342,6 +362,21 @@ void emu_exec_carry(warp *w, const op *o, uint32_t mask);
 void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat);
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
+/* Remember who wrote bytes of an output. */
+void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes);
+
+/* bulk.c */
+void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
+/* Let a copy to shared memory land; false where there is none. */
+bool emu_land_next_bulk(machine *m);
+/* At the end of a CTA its stores land. */
+void emu_land_stores(machine *m);
+
+/* warpgroup.c */
+void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_elect(machine *m, warp *w, const op *o, uint32_t mask);
+
 /* wgmma.c */
 void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask);
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
@@ -375,6 +410,9 @@ void emu_barriers_after_exit(machine *m);
 /* mbarrier.c */
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address);
 void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
+/* Bytes that a phase waits for besides arrivals: more, or with a negative number fewer, as they come. */
+void emu_mbarrier_bytes(machine *m, mbarrier *bar, int64_t bytes);
+void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);

@@ -64,7 +64,12 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
         if (m->checks) emu_shadow_write(m, w, lane, address, 8, NULL);
         memset(bytes, 0, 8);
         uint32_t *arriving = bar->arriving, *completed = bar->completed;
-        *bar = (mbarrier){address, count, count, 0, true, arriving, completed};
+        *bar = (mbarrier){.address = address,
+                          .expected = count,
+                          .pending = count,
+                          .live = true,
+                          .arriving = arriving,
+                          .completed = completed};
         size_t clock_bytes = (size_t)m->warp_count * LANES * sizeof *arriving;
         if (arriving) memset(arriving, 0, clock_bytes);
         if (completed) memset(completed, 0, clock_bytes);
@@ -81,9 +86,8 @@ void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mas
     }
 }
 
-void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
-    bar->pending -= count;
-    if (bar->pending) return;
+static void complete_phase(machine *m, mbarrier *bar) {
+    if (bar->pending || bar->bytes) return;
     bar->phase++;
     m->changes++;
     m->vain_polls = 0;
@@ -105,6 +109,27 @@ void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     }
 }
 
+void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
+    bar->pending -= count;
+    complete_phase(m, bar);
+}
+
+void emu_mbarrier_bytes(machine *m, mbarrier *bar, int64_t bytes) {
+    bar->bytes += bytes;
+    complete_phase(m, bar);
+}
+
+/* expect_tx and complete_tx without an arrival. */
+void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        int lane = first_lane(mask);
+        mbarrier *bar = expect_mbarrier(m, w, o, lane);
+        int64_t bytes = slot32(w, o->r[1])[lane];
+        if (bar) emu_mbarrier_bytes(m, bar, o->detail ? -bytes : bytes);
+    }
+    if (m->checks) emu_clock_tick(m, w);
+}
+
 void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
@@ -120,6 +145,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         if (m->checks) emu_clock_publish(m, w, lane, bar->arriving);
+        if (o->sources > 2) bar->bytes += slot32(w, o->r[3])[lane]; /* before the arrival */
         emu_mbarrier_arrive(m, bar, count);
     }
     if (m->checks) emu_clock_tick(m, w);

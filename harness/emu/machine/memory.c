@@ -229,7 +229,7 @@ static void keep_least(_Atomic uint32_t *least, uint32_t value) {
     }
 }
 
-static void note_output(machine *m, const op *o, uint64_t address, uint32_t bytes) {
+void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes) {
     const buffer *b = emu_find_buffer(m->device, address);
     if (!b || !b->output) return;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
@@ -238,12 +238,12 @@ static void note_output(machine *m, const op *o, uint64_t address, uint32_t byte
         output_record *record = &b->output[g];
         if (atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
                                       memory_order_relaxed) == 0) {
-            keep_least(&record->instruction, o->instruction + 1);
+            keep_least(&record->instruction, instruction + 1);
             keep_least(&record->first_cta, cta);
         } else {
             keep_least(&record->first_cta, cta);
             keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
-            keep_least(&record->instruction, o->instruction + 1);
+            keep_least(&record->instruction, instruction + 1);
         }
     }
 }
@@ -273,7 +273,7 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
         if (m->checks && space == SPACE_SHARED) emu_shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
         if (w->undefined_stores >> i & 1 && space == SPACE_SHARED)
             emu_shadow_undefined(m, (uint32_t)a.addresses[i], a.size);
-        if (m->checks && space == SPACE_GLOBAL) note_output(m, o, a.addresses[i], a.size);
+        if (m->checks && space == SPACE_GLOBAL) emu_note_output(m, o->instruction, a.addresses[i], a.size);
         m->changes += !m->watches || memcmp(a.bytes[i], data, a.size);
         memcpy(a.bytes[i], data, a.size);
     }

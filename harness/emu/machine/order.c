@@ -46,11 +46,23 @@ static bool land_any_arrive(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (emu_land_next_arrive(m, &m->warps[i])) return true;
     }
-    return false;
+    return emu_land_next_bulk(m);
+}
+
+/* What the mbarrier still needs that a warp waits for. */
+static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes) {
+    const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
+    if (!bar) return;
+    int used = snprintf(out, bytes, "\n  mbarrier 0x%x: phase %" PRIu64 " needs %u of %u arrivals", bar->address, bar->phase,
+                        bar->pending, bar->expected);
+    if (bar->bytes && used > 0 && (size_t)used < bytes)
+        snprintf(out + used, bytes - (size_t)used,
+                 bar->bytes > 0 ? " and %" PRId64 " bytes that no copy brings" : " and got %" PRId64 " bytes too many",
+                 bar->bytes > 0 ? bar->bytes : -bar->bytes);
 }
 
 static void report_deadlock(machine *m) {
-    char list[900] = "";
+    char list[1800] = "";
     bool polling = false;
     const warp *first = NULL;
     for (uint32_t i = 0; i < m->warp_count; i++) {
@@ -66,6 +78,8 @@ static void report_deadlock(machine *m) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i,
                  place.own ? place.own->line : 0, place.ptx_line, place.ptx);
+        if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
+            describe_mbarrier(m, w, list + strlen(list), sizeof list - strlen(list));
     }
     emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
                polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."

@@ -222,6 +222,24 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_CLOCK:
         run_clock(m, w, o, mask);
         break;
+    case OP_MBARRIER_BYTES:
+        emu_exec_mbarrier_bytes(m, w, o, mask);
+        break;
+    case OP_BULK:
+        emu_exec_bulk(m, w, o, mask);
+        break;
+    case OP_BULK_COMMIT:
+        for (int i = 0; i < LANES; i++) w->bulk_commits[i] += mask >> i & 1;
+        break;
+    case OP_BULK_WAIT:
+        emu_exec_bulk_wait(m, w, o, mask);
+        break;
+    case OP_MAX_REGISTERS:
+        emu_exec_max_registers(m, w, o, mask);
+        break;
+    case OP_ELECT:
+        emu_run_members(m, w, o, mask, 1, emu_exec_elect);
+        break;
     case OP_PROXY_FENCE:
         if (m->checks) emu_proxy_fence(m, w, mask);
         break;
@@ -372,7 +390,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         if (w->in_flight && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
-        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && w->state != WARP_AT_WGMMA && !w->held; /* else it is tried again */
+        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && w->state != WARP_AT_WGMMA && w->state != WARP_AT_REGISTERS && !w->held; /* else it is tried again */
         w->held = false;
         if (traced && ran) {
             m->traced++;

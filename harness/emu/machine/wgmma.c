@@ -130,11 +130,11 @@ static bool inside(const machine *m, uint32_t address) {
 }
 
 static void begin_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_begins(m, w, address, CHUNK);
+    if (inside(m, address)) emu_async_read_begins(m, w, 0, address, CHUNK);
 }
 
 static void end_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_ends(m, w, address, CHUNK);
+    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK);
 }
 
 /* ---- registers ---- */

@@ -12,6 +12,104 @@ static bool is_second(decoder *dec, int index, int64_t first, int64_t second, co
     return which->value == second;
 }
 
+static uint16_t widen(decoder *dec, uint16_t narrow) {
+    uint16_t wide = emu_scratch_register(dec, 64);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_wide_u32;
+    add_dest(o, wide);
+    add_source(o, narrow);
+    return wide;
+}
+
+/* The value of [address] as a register of 64 bits. */
+static uint16_t address_value(decoder *dec, const operand *address) {
+    if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
+    operand base = *address;
+    base.kind = address->reg != NO_REGISTER ? OPERAND_REGISTER
+                : address->symbol >= 0      ? OPERAND_SYMBOL
+                                            : OPERAND_INTEGER;
+    if (base.kind != OPERAND_REGISTER) return emu_source(dec, &base, 64, EXACT);
+    base.value = 0;
+    uint16_t value = (uint16_t)address->reg;
+    const int bits = dec->code->registers[value].bits;
+    if (bits != 32 && bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");
+    if (bits == 32) value = widen(dec, value);
+    if (!address->value) return value;
+    uint16_t offset = emu_constant_register(dec, (uint64_t)address->value, 64), sum = emu_scratch_register(dec, 64);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_add_64;
+    add_dest(o, sum);
+    add_source(o, value);
+    add_source(o, offset);
+    return sum;
+}
+
+/* ---- bulk copies ---- */
+
+/* r: the address in shared memory; the map and coordinates, or the global address and the bytes; the mbarrier. */
+void emu_decode_bulk(decoder *dec, const form_match *match) {
+    const bool tensor = emu_chose(match, "tensor"), store = emu_chose(match, "bulk_group");
+    const int hints = emu_chose(match, "L2::cache_hint"), wanted = (tensor ? 2 : 3) + !store + hints;
+    emu_expect_operands(dec, wanted, wanted);
+    if (hints) emu_source(dec, operand_at(dec, wanted - 1), 64, EXACT);
+    const operand *in_shared = operand_at(dec, store ? 1 : 0), *other = operand_at(dec, store ? 0 : 1);
+    uint16_t sources[9];
+    int count = 0;
+    sources[count++] = address_value(dec, in_shared);
+    sources[count++] = address_value(dec, other);
+    int rank = 0;
+    if (tensor) {
+        while (!(dec->in->opcode->pieces[rank][0] >= '1' && dec->in->opcode->pieces[rank][0] <= '5')) rank++;
+        rank = dec->in->opcode->pieces[rank][0] - '0';
+        if (other->count != rank) emu_refuse(dec, "%d coordinates are needed, not %d", rank, other->count);
+        for (int i = 0; i < rank; i++) sources[count++] = emu_source(dec, &other->items[i], 32, EXACT);
+    } else {
+        sources[count++] = emu_source(dec, operand_at(dec, 2), 32, EXACT);
+    }
+    if (!store) sources[count++] = address_value(dec, operand_at(dec, tensor ? 2 : 3));
+    op *o = emu_emit(dec, OP_BULK);
+    o->detail = (uint8_t)((tensor ? BULK_TENSOR : 0) | (store ? BULK_STORE : 0));
+    o->vector = (uint8_t)rank;
+    for (int i = 0; i < count; i++) add_source(o, sources[i]);
+}
+
+void emu_decode_bulk_commit(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 0, 0);
+    emu_emit(dec, OP_BULK_COMMIT);
+}
+
+void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 1, 1);
+    const operand *groups = operand_at(dec, 0);
+    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > INT32_MAX)
+        emu_refuse(dec, "a number of groups is needed");
+    emu_emit(dec, OP_BULK_WAIT)->immediate = groups->value;
+}
+
+/* ---- warps ---- */
+
+void emu_decode_elect(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 2, 2);
+    uint16_t mask = emu_source(dec, operand_at(dec, 1), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), 32);
+    op *o = emu_emit(dec, OP_ELECT);
+    add_dest(o, to);
+    o->p[0] = emu_optional_predicate(dec, operand_at(dec, 0)->second);
+    add_source(o, mask);
+}
+
+void emu_decode_max_registers(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 1, 1);
+    const operand *count = operand_at(dec, 0);
+    if (count->kind != OPERAND_INTEGER || count->value < 24 || count->value > 256 || count->value % 8)
+        emu_refuse(dec, "a multiple of 8 from 24 to 256 is needed");
+    op *o = emu_emit(dec, OP_MAX_REGISTERS);
+    o->immediate = count->value;
+    o->detail = emu_chose(match, "inc");
+}
+
 void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 0, 0);

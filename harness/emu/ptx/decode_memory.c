@@ -476,15 +476,28 @@ void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
     add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
+/* With expect_tx the third operand counts bytes, and one arrival is made. */
 void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 3);
-    uint16_t count = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
-                                                 : emu_constant_register(dec, 1, 32);
+    const bool bytes = emu_chose(match, "expect_tx");
+    emu_expect_operands(dec, bytes ? 3 : 2, 3);
+    uint16_t last = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
+                                                : emu_constant_register(dec, 1, 32);
+    uint16_t count = bytes ? emu_constant_register(dec, 1, 32) : last;
     uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
     op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);
     add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
+    if (bytes) add_source(o, last);
+}
+
+void emu_decode_mbarrier_bytes(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    uint16_t bytes = emu_source(dec, operand_at(dec, 1), 32, EXACT);
+    op *o = emu_emit(dec, OP_MBARRIER_BYTES);
+    o->detail = emu_chose(match, "complete_tx");
+    add_address(dec, o, operand_at(dec, 0), match->space);
+    add_source(o, bytes);
 }
 
 void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {

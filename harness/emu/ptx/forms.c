@@ -48,6 +48,8 @@ static const struct {
     {"bar", "cta|warp|sync|arrive|red"},
     {"barrier", "cta|arrive|red"},
     {"cp", "async|commit_group|wait_group|wait_all|mbarrier|arrive"},
+    {"barrier", "cta|sync|arrive|red"},
+    {"cp", "async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},
     {"cvta", "to"},

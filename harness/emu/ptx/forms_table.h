@@ -24,6 +24,7 @@
 #define L1_HINT "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate?"
 #define L2_HINT "L2::evict_normal|L2::evict_first|L2::evict_last? L2::64B|L2::128B|L2::256B?"
 #define SHARED "shared|shared::cta"
+#define RANK "1d|2d|3d|4d|5d"
 #define WGMMA_SHAPES                                                                                                   \
     "m64n8k16|m64n16k16|m64n24k16|m64n32k16|m64n40k16|m64n48k16|m64n56k16|m64n64k16|m64n72k16|m64n80k16|m64n88k16|"    \
     "m64n96k16|m64n104k16|m64n112k16|m64n120k16|m64n128k16|m64n136k16|m64n144k16|m64n152k16|m64n160k16|m64n168k16|"    \
@@ -431,12 +432,37 @@ ROW("warp", "match", "any sync b32|b64", "d.32, a, mask", emu_decode_match, "")
 ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask", emu_decode_match, "p may be absent")
 ROW("mbarrier", "mbarrier", "init shared|shared::cta? b64", "[a], count", emu_decode_mbarrier_init, "")
 ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", emu_decode_mbarrier_invalidate, "")
-ROW("mbarrier", "mbarrier", "arrive release? cta? shared|shared::cta? b64", "state, [a], count",
+ROW("mbarrier", "mbarrier", "arrive release? cta|cluster? shared|shared::cta? b64", "state, [a], count",
     emu_decode_mbarrier_arrive, "count may be absent; state may be _")
-ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire? cta? shared|shared::cta? b64", "p, [a], state",
+ROW("mbarrier", "mbarrier", "arrive expect_tx release? cta|cluster? shared|shared::cta? b64", "state, [a], bytes",
+    emu_decode_mbarrier_arrive, "state may be _")
+ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta? b64", "[a], bytes",
+    emu_decode_mbarrier_bytes, "")
+ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64", "p, [a], state",
     emu_decode_mbarrier_wait, "the warp sleeps until the phase is complete; a time limit is ignored")
-ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire? cta? shared|shared::cta? b64", "p, [a], parity",
-    emu_decode_mbarrier_wait, "likewise")
+ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire|relaxed? cta|cluster? shared|shared::cta? b64",
+    "p, [a], parity", emu_decode_mbarrier_wait, "likewise")
+/* bulk copies: by the copy engine, which tells an mbarrier or a group */
+ROW("bulk", "cp", "async bulk shared::cluster|shared::cta global mbarrier::complete_tx::bytes L2::cache_hint?",
+    "[d], [a], bytes, [mbarrier], policy", emu_decode_bulk, "lands as late as the mbarrier allows")
+ROW("bulk", "cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy",
+    emu_decode_bulk, "lands when its group is waited for")
+ROW("bulk", "cp",
+    "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes L2::cache_hint?",
+    "[d], [map, {coordinates}], [mbarrier], policy", emu_decode_bulk, "")
+ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
+    "[map, {coordinates}], [a], policy", emu_decode_bulk, "")
+ROW("bulk", "cp", "async bulk commit_group", "", emu_decode_bulk_commit, "")
+ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait, "with .read as without")
+ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", emu_decode_nothing,
+    "changes nothing here")
+ROW("bulk", "prefetch", "param|const? tensormap", "[map]", emu_decode_prefetch, "likewise")
+/* warps of sm_90 */
+ROW("warp", "elect", "sync", "d|p, mask", emu_decode_elect, "the lowest lane of the mask; d may be _")
+ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_registers,
+    "waits until the CTA has the registers")
+ROW("fence", "fence", "mbarrier_init release cluster", "", emu_decode_nothing, "memory is sequentially consistent here")
+ROW("control", "griddepcontrol", "launch_dependents|wait", "", emu_decode_nothing, "does nothing")
 ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
 ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
@@ -470,6 +496,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef STORE_SPACES
 #undef SHARED
 #undef WGMMA_SHAPES
+#undef RANK
 #undef INT
 #undef BIT
 #undef FLOAT

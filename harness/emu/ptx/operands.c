@@ -106,7 +106,7 @@ static void parse_items(parser *p, operand *out, char close, int depth) {
     next(p);
 }
 
-static void parse_address(parser *p, operand *out) {
+static void parse_address(parser *p, operand *out, int depth) {
     out->kind = OPERAND_ADDRESS;
     next(p);
     if (now(p)->kind == TOKEN_NAME) {
@@ -123,6 +123,10 @@ static void parse_address(parser *p, operand *out) {
         out->value = (int64_t)emu_expect_integer(p);
         if (minus) out->value = -out->value;
     }
+    if (!depth && accept(p, ",")) { /* coordinates of a tensor */
+        if (!is_mark(now(p), '{')) emu_unexpected_mark(p, '{');
+        parse_items(p, out, '}', depth);
+    }
     expect_mark(p, ']');
 }
 
@@ -133,7 +137,7 @@ bool emu_parse_operand(parser *p, operand *out, int depth) {
     if (tok->kind == TOKEN_NAME) {
         comma = parse_named(p, out);
     } else if (is_mark(tok, '[')) {
-        parse_address(p, out);
+        parse_address(p, out, depth);
     } else if (is_mark(tok, '{')) {
         out->kind = OPERAND_VECTOR;
         parse_items(p, out, '}', depth);

@@ -165,6 +165,12 @@ typedef enum op_kind {
     OP_MOVMATRIX,
     OP_CLOCK,   /* r[0] = the special register `detail` */
     OP_WGMMA,       /* eight columns of a wgmma.mma_async, whose ops stand side by side */
+    OP_MBARRIER_BYTES, /* expect_tx, or complete_tx with a detail */
+    OP_BULK,
+    OP_BULK_COMMIT,
+    OP_BULK_WAIT,
+    OP_MAX_REGISTERS, /* setmaxnreg: `immediate` a thread, detail 1 for .inc */
+    OP_ELECT,
     OP_PROXY_FENCE,
     OP_WGMMA_FENCE,
     OP_WGMMA_COMMIT,
@@ -208,6 +214,7 @@ enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
 enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };
 enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICATE_OR, PREDICATE_XOR };
 enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
+enum bulk_detail { BULK_STORE = 1, BULK_TENSOR = 2 };
 enum wgmma_detail {
     WGMMA_BF16 = 1,
     WGMMA_A_REGISTERS = 2, /* else a descriptor, as for B */

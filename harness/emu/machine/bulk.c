@@ -1,0 +1,253 @@
+/* bulk.c - cp.async.bulk and cp.async.bulk.tensor: the copy engine, which works beside the threads.
+ *
+ * A copy to shared memory lands when no warp can run without it; with a schedule seed also earlier, and in any order.
+ * Its bytes count at its mbarrier as they land. A copy to global memory lands when its thread waits for its group, or
+ * as the CTA ends. Both go through the async proxy: see the checks in shadow.c.
+ */
+#include "checks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bulk_copy *new_copy(machine *m) {
+    if (m->bulk_count == m->bulk_capacity) {
+        size_t larger = m->bulk_capacity ? 2 * m->bulk_capacity : 64;
+        bulk_copy *copies = realloc(m->bulk, larger * sizeof *copies);
+        if (!copies) {
+            m->out_of_memory = m->faulted = true;
+            return NULL;
+        }
+        m->bulk = copies;
+        m->bulk_capacity = larger;
+    }
+    return &m->bulk[m->bulk_count++];
+}
+
+/* ---- places ---- */
+
+static bool shared_range(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t alignment,
+                         const char *what) {
+    uint32_t offset = address - SHARED_BASE;
+    if (address % alignment) {
+        emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
+                   "The %s in shared memory is 0x%x: it must be a multiple of %u.", what, address, alignment);
+        return false;
+    }
+    if (offset < m->shared_bytes && m->shared_bytes - offset >= bytes) return true;
+    emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
+               "The %s is %u bytes of shared memory at 0x%x, beyond the %u bytes of the CTA.", what, bytes, address,
+               m->shared_bytes);
+    return false;
+}
+
+static uint8_t *global_range(machine *m, warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb) {
+    uint8_t *first = emu_translate(m, w, SPACE_GLOBAL, address, 16, lane, verb);
+    return first && emu_translate(m, w, SPACE_GLOBAL, address + bytes - 16, 16, lane, verb) ? first : NULL;
+}
+
+static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address) {
+    const uint8_t *bytes = emu_translate(m, w, SPACE_GENERIC, address, 64, lane, "takes the tensor map from");
+    if (!bytes || !emu_translate(m, w, SPACE_GENERIC, address + 64, 64, lane, "takes the tensor map from")) return NULL;
+    const tensor_map *map = (const tensor_map *)(const void *)bytes;
+    if (map->magic == TENSOR_MAP_MAGIC) return map;
+    emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
+               "The 128 bytes at 0x%" PRIx64 " are no tensor map of this emulator.\n"
+               "emu_make_tensor_map() makes one, as cuTensorMapEncodeTiled() does for a GPU.",
+               address);
+    return NULL;
+}
+
+/* ---- issue ---- */
+
+enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16 };
+
+/* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
+ * mbarrier of a load. */
+static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *copy) {
+    const bool tensor = o->detail & BULK_TENSOR, store = o->detail & BULK_STORE;
+    *copy = (bulk_copy){.shared = (uint32_t)slot64(w, o->r[0])[lane],
+                        .instruction = o->instruction,
+                        .stamp = w->clock,
+                        .group = w->bulk_commits[lane],
+                        .warp = w->index,
+                        .lane = (uint8_t)lane,
+                        .is_store = store};
+    const uint64_t other = slot64(w, o->r[1])[lane];
+    if (tensor) {
+        copy->map = map_at(m, w, lane, other);
+        if (!copy->map) return false;
+        if (copy->map->info.rank != o->vector) {
+            emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, other,
+                       "The tensor map has %u dimensions, the instruction names %d.", copy->map->info.rank, o->vector);
+            return false;
+        }
+        for (int i = 0; i < o->vector; i++) copy->corner[i] = (int32_t)slot32(w, o->r[2 + i])[lane];
+        copy->bytes = box_bytes(&copy->map->info);
+    } else {
+        copy->bytes = slot32(w, o->r[2])[lane];
+        if (!copy->bytes || copy->bytes % BULK_ALIGNMENT) {
+            emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, 0,
+                       "A bulk copy of %u bytes: it must be a multiple of 16, and not 0.", copy->bytes);
+            return false;
+        }
+        copy->memory = global_range(m, w, lane, other, copy->bytes, store ? "copies to" : "copies from");
+        if (!copy->memory) return false;
+    }
+    if (!store) copy->mbarrier = (uint32_t)slot64(w, o->r[2 + (tensor ? o->vector : 1)])[lane];
+    return shared_range(m, w, lane, copy->shared, copy->bytes, tensor ? TENSOR_ALIGNMENT : BULK_ALIGNMENT,
+                        store ? "source of a bulk copy" : "target of a bulk copy");
+}
+
+void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        int lane = first_lane(mask);
+        bulk_copy copy;
+        if (!fill_copy(m, w, o, lane, &copy)) continue;
+        if (!copy.is_store && !emu_find_mbarrier(m, copy.mbarrier)) {
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy.mbarrier,
+                       "There is no mbarrier at 0x%x for this copy to count its bytes: mbarrier.init must come first.",
+                       copy.mbarrier);
+            continue;
+        }
+        if (m->checks && copy.is_store) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
+        if (m->checks && !copy.is_store) emu_shadow_issue(m, w, lane, copy.shared, copy.bytes);
+        m->counts[o->instruction].bytes += copy.bytes;
+        bulk_copy *kept = new_copy(m);
+        if (!kept) return;
+        *kept = copy;
+    }
+    if (m->checks) emu_clock_tick(m, w);
+}
+
+/* ---- landing ---- */
+
+/* Where the bytes of a row of the box lie in global memory; NULL for a row beyond the tensor. */
+static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
+    uint64_t address = info->address;
+    *inside = true;
+    for (uint32_t i = 1; i < info->rank; i++) {
+        *inside &= at[i] >= 0 && (uint32_t)at[i] < info->sizes[i];
+        address += (uint64_t)(int64_t)at[i] * info->strides[i - 1];
+    }
+    return address;
+}
+
+/* Elements are moved in chunks of 16 bytes in shared memory, whose order the swizzle changes. */
+static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
+    static const uint32_t masks[] = {0, 1, 3, 7};
+    return address ^ (address >> 7 & masks[info->swizzle]) << 4;
+}
+
+static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
+    const emu_tensor_info *info = &copy->map->info;
+    bool inside;
+    const uint64_t row = row_address(info, at, &inside);
+    const uint32_t bytes = box_row_bytes(info), size = info->element_bytes;
+    for (uint32_t i = 0; i < bytes; i += size) {
+        int64_t column = (int64_t)at[0] + i / size;
+        bool there = inside && column >= 0 && column < info->sizes[0];
+        uint8_t *in_shared = m->shared + (swizzled(info, shared + i) - SHARED_BASE);
+        if (!there) {
+            if (!copy->is_store) memset(in_shared, 0, size);
+            continue;
+        }
+        warp *w = &m->warps[copy->warp];
+        uint64_t address = row + (uint64_t)column * size;
+        uint8_t *in_global = emu_translate(m, w, SPACE_GLOBAL, address, size, copy->lane,
+                                           copy->is_store ? "copies to" : "copies from");
+        if (!in_global) return;
+        if (copy->is_store) {
+            memcpy(in_global, in_shared, size);
+            if (m->checks) emu_note_output(m, copy->instruction, address, size);
+        } else {
+            memcpy(in_shared, in_global, size);
+        }
+    }
+}
+
+static void move_box(machine *m, const bulk_copy *copy) {
+    const emu_tensor_info *info = &copy->map->info;
+    const uint32_t bytes = box_row_bytes(info);
+    uint32_t step[5] = {0};
+    for (uint32_t done = 0; done < copy->bytes; done += bytes) {
+        int32_t at[5] = {copy->corner[0]};
+        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
+        move_row(m, copy, at, copy->shared + done);
+        for (uint32_t i = 1; i < info->rank; i++) {
+            if (++step[i] < info->box[i]) break;
+            step[i] = 0;
+        }
+    }
+}
+
+static void move(machine *m, const bulk_copy *copy) {
+    uint32_t here = m->here;
+    uint8_t *shared = m->shared + (copy->shared - SHARED_BASE);
+    m->here = copy->instruction;
+    if (copy->map)
+        move_box(m, copy);
+    else
+        memcpy(copy->is_store ? copy->memory : shared, copy->is_store ? shared : copy->memory, copy->bytes);
+    m->here = here;
+}
+
+static void remove_copy(machine *m, size_t index) {
+    memmove(&m->bulk[index], &m->bulk[index + 1], (--m->bulk_count - index) * sizeof *m->bulk);
+}
+
+static void land_load(machine *m, size_t index) {
+    const bulk_copy copy = m->bulk[index];
+    const warp *w = &m->warps[copy.warp];
+    remove_copy(m, index);
+    move(m, &copy);
+    if (m->checks) emu_shadow_land(m, w, copy.lane, copy.shared, copy.bytes, copy.stamp, copy.instruction, true);
+    mbarrier *bar = emu_find_mbarrier(m, copy.mbarrier);
+    if (!bar) return;
+    uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
+    if (m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
+    emu_mbarrier_bytes(m, bar, -(int64_t)copy.bytes);
+}
+
+bool emu_land_next_bulk(machine *m) {
+    size_t loads = 0, chosen;
+    for (size_t i = 0; i < m->bulk_count; i++) loads += !m->bulk[i].is_store;
+    if (!loads) return false;
+    chosen = m->launch->schedule ? (size_t)(m->random >> 20) % loads : 0;
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        if (m->bulk[i].is_store || chosen--) continue;
+        land_load(m, i);
+        break;
+    }
+    return true;
+}
+
+static void land_store(machine *m, size_t index) {
+    const bulk_copy copy = m->bulk[index];
+    const warp *w = &m->warps[copy.warp];
+    remove_copy(m, index);
+    move(m, &copy);
+    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes);
+}
+
+void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (size_t i = 0; i < m->bulk_count;) {
+        const bulk_copy *copy = &m->bulk[i];
+        bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
+        bool done = mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
+        if (done)
+            land_store(m, i);
+        else
+            i++;
+    }
+    if (m->checks) emu_clock_tick(m, w);
+}
+
+void emu_land_stores(machine *m) {
+    for (size_t i = 0; i < m->bulk_count;) {
+        if (m->bulk[i].is_store)
+            land_store(m, i);
+        else
+            i++;
+    }
+}

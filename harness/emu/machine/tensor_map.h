@@ -1,0 +1,26 @@
+/* tensor_map.h - what the 128 opaque bytes of a tensor map hold on the emulator: emu_make_tensor_map() writes them. */
+#ifndef FL_EMU_TENSOR_MAP_H
+#define FL_EMU_TENSOR_MAP_H
+
+#include "../emu.h"
+
+#define TENSOR_MAP_MAGIC 0x70616d6c666c6675ull
+
+typedef struct tensor_map {
+    uint64_t magic;
+    emu_tensor_info info;
+} tensor_map;
+
+_Static_assert(sizeof(tensor_map) <= EMU_TENSOR_MAP_BYTES, "a tensor map has 128 bytes");
+
+/* Bytes of a row of the box, and of the whole box. */
+static inline uint32_t box_row_bytes(const emu_tensor_info *info) {
+    return info->box[0] * info->element_bytes;
+}
+static inline uint32_t box_bytes(const emu_tensor_info *info) {
+    uint32_t bytes = box_row_bytes(info);
+    for (uint32_t i = 1; i < info->rank; i++) bytes *= info->box[i];
+    return bytes;
+}
+
+#endif
