@@ -197,6 +197,80 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     return append(to, &made.address, 8, 8, label, error);
 }
 
+/* Numbers with an x between them. Returns how many, 0 where it is anything else. */
+static uint32_t parse_sizes(const char *text, size_t length, uint64_t *values, uint32_t most) {
+    char part[256];
+    uint32_t count = 0;
+    if (length >= sizeof part) return 0;
+    memcpy(part, text, length);
+    part[length] = 0;
+    for (char *at = part, *next; at; at = next) {
+        next = strchr(at, 'x');
+        if (next) *next++ = 0;
+        if (count == most || !emu_parse_unsigned(at, UINT64_C(1) << 40, &values[count++])) return 0;
+    }
+    return count;
+}
+
+/* The parts of a "tmap:" argument before its buffer. */
+static bool parse_tensor(const char *spec, emu_tensor_info *info, const char **buffer) {
+    static const char *const swizzles[] = {"none", "32B", "64B", "128B"};
+    uint64_t sizes[EMU_TENSOR_RANK], strides[EMU_TENSOR_RANK], box[EMU_TENSOR_RANK];
+    const size_t first = strcspn(spec, ":"), whole = strcspn(spec, "/:");
+    if (!spec[first]) return false;
+    const char *second = spec + first + 1, *third = strchr(second, ':'), *fourth = third ? strchr(third + 1, ':') : NULL;
+    if (!fourth) return false;
+    *info = (emu_tensor_info){.rank = parse_sizes(spec, whole, sizes, EMU_TENSOR_RANK)};
+    bool right = info->rank && parse_sizes(second, (size_t)(third - second), box, EMU_TENSOR_RANK) == info->rank;
+    const bool strided = whole < first;
+    if (strided) right &= parse_sizes(spec + whole + 1, first - whole - 1, strides, EMU_TENSOR_RANK - 1) + 1 == info->rank;
+    int swizzle = 3;
+    const size_t length = (size_t)(fourth - third - 1);
+    while (swizzle >= 0 && (strlen(swizzles[swizzle]) != length || memcmp(third + 1, swizzles[swizzle], length) != 0))
+        swizzle--;
+    if (!right || swizzle < 0) return false;
+    info->swizzle = (emu_swizzle)swizzle;
+    for (uint32_t i = 0; i < info->rank; i++) {
+        info->sizes[i] = (uint32_t)sizes[i];
+        info->box[i] = (uint32_t)box[i];
+        if (i && strided) info->strides[i - 1] = strides[i - 1];
+    }
+    *buffer = fourth + 1;
+    return true;
+}
+
+/* SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER of a "tmap:" argument: makes the buffer and appends the map of a tensor there. */
+static bool pack_tensor(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
+    emu_tensor_info info;
+    const char *buffer;
+    packed ignored = {.alignment = 1};
+    unsigned char map[EMU_TENSOR_MAP_BYTES];
+    if (!parse_tensor(spec, &info, &buffer) || (strncmp(buffer, "buf:", 4) != 0 && strncmp(buffer, "out:", 4) != 0)) {
+        return emu_fail(error,
+                        "argument %s: 'tmap:%s' should be tmap:SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER, for example "
+                        "tmap:64x512:64x128:128B:buf:f16:32768:rand",
+                        label, spec);
+    }
+    if (!pack_buffer(list, &ignored, buffer + 4, label, buffer[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error)) return false;
+    const argument_buffer *made = &list->buffers[list->buffer_count - 1];
+    info.address = made->address;
+    info.element_bytes = (uint32_t)made->type->bytes;
+    uint64_t stride = info.element_bytes, last = 0;
+    for (uint32_t i = 0; i < info.rank; i++) {
+        if (i && info.strides[i - 1]) stride = info.strides[i - 1];
+        if (i) info.strides[i - 1] = stride;
+        last += (uint64_t)(info.sizes[i] - 1) * stride;
+        stride *= info.sizes[i];
+    }
+    if (last + info.element_bytes > made->bytes) {
+        return emu_fail(error, "argument %s: the tensor reaches byte %" PRIu64 " of a buffer of %" PRIu64, label,
+                        last + info.element_bytes, made->bytes);
+    }
+    emu_error why;
+    if (!emu_make_tensor_map(&info, map, &why)) return emu_fail(error, "argument %s: %s", label, why.text);
+    return append(to, map, sizeof map, 64, label, error);
+}
+
 static bool pack_bytes(packed *to, const char *spec, const char *label, emu_error *error) {
     size_t size = 0;
     if (spec[0] != '@') return emu_fail(error, "argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
@@ -247,10 +321,11 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     }
     if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0)
         return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error);
+    if (strncmp(spec, "tmap:", 5) == 0) return pack_tensor(list, to, rest, label, error);
     if (strncmp(spec, "bytes:", 6) == 0) return pack_bytes(to, rest, label, error);
     if (strncmp(spec, "struct:", 7) == 0) return pack_struct(list, to, rest, label, error);
     return emu_fail(error,
-                    "argument %s: '%s' should begin with buf:, out:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
+                    "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
                     label, spec);
 }
 
