@@ -129,7 +129,7 @@ typedef enum emu_class {
     EMU_REGISTER_IN_FLIGHT,     /* "register-in-flight": a register of an unfinished wgmma is touched */
     EMU_WGMMA_MISUSE,           /* "wgmma-misuse" */
     EMU_BAD_TENSOR_MAP,         /* "bad-tensor-map" */
-    EMU_PROXY_FENCE,            /* "missing-proxy-fence": the async proxy may not see what was stored */
+    EMU_MISSING_PROXY_FENCE,    /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CLASSES
 } emu_class;
 
@@ -271,7 +271,8 @@ typedef struct emu_tensor_info {
     uint32_t rank, element_bytes;
     emu_swizzle swizzle;
 } emu_tensor_info;
-/* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse. */
+/* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse.
+ */
 bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *error);
 
 /* Set the parts of a trace that a text names, in any order; those it leaves out stay as they are, and "lines=7" is one

@@ -26,7 +26,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_REGISTER_IN_FLIGHT] = "register-in-flight",
     [EMU_WGMMA_MISUSE] = "wgmma-misuse",
     [EMU_BAD_TENSOR_MAP] = "bad-tensor-map",
-    [EMU_PROXY_FENCE] = "missing-proxy-fence",
+    [EMU_MISSING_PROXY_FENCE] = "missing-proxy-fence",
 };
 
 const char *emu_class_name(emu_class class_) {

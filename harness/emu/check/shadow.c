@@ -164,13 +164,16 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
 
 static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
     char other[64];
+    const bool bulk = !strncmp(m->code->instructions[who_instruction(who)].text, "cp.async.bulk", 13);
     describe(other, sizeof other, who, false);
     emu_report(
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
-        "This thread %s shared memory at 0x%x while a cp.async is still in flight to it.\n"
-        "The copy was issued by %s.\n"
-        "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for the others.",
-        verb, address, other);
+        "This thread %s shared memory at 0x%x while a %s is still in flight to it.\n"
+        "The copy was issued by %s.\n%s",
+        verb, address, bulk ? "bulk copy" : "cp.async", other,
+        bulk ? "Whoever reads must wait for the phase of its mbarrier, which counts the bytes: mbarrier.try_wait."
+             : "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for "
+               "the others.");
 }
 
 static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
@@ -306,8 +309,8 @@ enum { ASYNC_UNIT = 16 };
 static void check_async_readers(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
-        if (!m->async_reads[i]) continue;
-        emu_report(m, EMU_ASYNC_IN_FLIGHT, emu_async_reader(m, i * ASYNC_UNIT + SHARED_BASE), w, lane, -1, address,
+        if (!m->async_reads[i].count) continue;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, m->async_reads[i].instruction, w, lane, -1, address,
                    "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
                    "Whoever reads must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
@@ -330,15 +333,18 @@ static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t threa
 
 static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
     uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || cell->write_who & WHO_ASYNC || proxy_sees(m, w, lane, thread, cell->write_time)) return;
+    if (!cell->write_time || cell->write_who & WHO_ASYNC) return;
+    if (!ordered(m, w, lane, thread, cell->write_time)) return; /* a race: reported as one */
+    if (proxy_sees(m, w, lane, thread, cell->write_time)) return;
     char other[64];
     describe(other, sizeof other, cell->write_who, false);
-    emu_report(m, EMU_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
-               "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
-               "no fence.proxy.async lies between.\n"
-               "The store: %s.\n"
-               "The thread that stores executes fence.proxy.async after it, and then the barrier that tells this warp.",
-               address, other);
+    emu_report(
+        m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
+        "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
+        "no fence.proxy.async lies between.\n"
+        "The store: %s.\n"
+        "The thread that stores executes fence.proxy.async after it, and then the barrier that tells this warp.",
+        address, other);
 }
 
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
@@ -350,7 +356,11 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
         if (cell->write_time > m->base) slow_read(m, w, lane, at, cell);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]++;
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) {
+        async_read *read = &m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT];
+        read->count++;
+        read->instruction = m->here;
+    }
 }
 
 void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
@@ -358,7 +368,7 @@ void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, 
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
     for (uint32_t i = first; i <= last; i++) note_read(m, w, who, &m->cells[i], i);
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT]--;
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
 }
 
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {

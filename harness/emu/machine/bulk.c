@@ -154,8 +154,8 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
         }
         warp *w = &m->warps[copy->warp];
         uint64_t address = row + (uint64_t)column * size;
-        uint8_t *in_global = emu_translate(m, w, SPACE_GLOBAL, address, size, copy->lane,
-                                           copy->is_store ? "copies to" : "copies from");
+        uint8_t *in_global =
+            emu_translate(m, w, SPACE_GLOBAL, address, size, copy->lane, copy->is_store ? "copies to" : "copies from");
         if (!in_global) return;
         if (copy->is_store) {
             memcpy(in_global, in_shared, size);

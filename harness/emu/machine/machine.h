@@ -47,10 +47,10 @@ enum { MAX_PATHS = 80 }; /* of the calls within calls each */
 typedef enum warp_state {
     WARP_READY,
     WARP_AT_BARRIER,
-    WARP_AT_MBARRIER, /* in a try_wait: until the phase is complete */
-    WARP_AT_WGMMA,    /* until the other warps of its warpgroup have issued what it waits for */
+    WARP_AT_MBARRIER,  /* in a try_wait: until the phase is complete */
+    WARP_AT_WGMMA,     /* until the other warps of its warpgroup have issued what it waits for */
     WARP_AT_REGISTERS, /* in a setmaxnreg.inc: until other warps give registers back */
-    WARP_POLLING,     /* before a test_wait that would fail: likewise, or until no other warp can run */
+    WARP_POLLING,      /* before a test_wait that would fail: likewise, or until no other warp can run */
     WARP_DONE,
     WARP_FAULT
 } warp_state;
@@ -88,10 +88,10 @@ typedef struct async_arrive {
 
 /* A wgmma.mma_async that a warp has issued and not waited for. */
 typedef struct wgmma {
-    const op *o;    /* of its first columns */
-    uint64_t a, b;  /* descriptors */
-    uint32_t group; /* of the warp */
-    bool adds;      /* to the accumulators */
+    const op *o;                 /* of its first columns */
+    uint64_t a, b;               /* descriptors */
+    uint32_t group;              /* of the warp */
+    bool adds;                   /* to the accumulators */
     uint32_t fragment[4][LANES]; /* A, where it is in registers */
 } wgmma;
 
@@ -194,6 +194,11 @@ typedef struct proxy_fences {
     uint32_t stamps[FENCES], next;
 } proxy_fences;
 
+/* Reads of the async proxy in flight, and the instruction of the last. */
+typedef struct async_read {
+    uint32_t count, instruction;
+} async_read;
+
 /* The last read of a cell by a warp, and by which of its lanes. */
 typedef struct warp_read {
     uint32_t time, lanes;
@@ -280,8 +285,8 @@ typedef struct machine {
     const ignored_list *ignored;
     proxy_fences *proxy_fences; /* by thread, and what each knew at its last one; likewise */
     uint32_t *fence_knows;
-    uint16_t *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
-    bulk_copy *bulk; /* under way */
+    async_read *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
+    bulk_copy *bulk;         /* under way */
     size_t bulk_count, bulk_capacity;
     uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
     finding_record *findings;
@@ -382,8 +387,6 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask);
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
 void emu_check_registers(machine *m, warp *w, const op *o);
 void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask);
-/* The instruction of a product that may be reading an address of shared memory; UINT32_MAX for none. */
-uint32_t emu_async_reader(machine *m, uint32_t address);
 void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask);
 

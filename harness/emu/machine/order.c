@@ -53,8 +53,8 @@ static bool land_any_arrive(machine *m) {
 static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes) {
     const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
     if (!bar) return;
-    int used = snprintf(out, bytes, "\n  mbarrier 0x%x: phase %" PRIu64 " needs %u of %u arrivals", bar->address, bar->phase,
-                        bar->pending, bar->expected);
+    int used = snprintf(out, bytes, "\n  mbarrier 0x%x: phase %" PRIu64 " needs %u of %u arrivals", bar->address,
+                        bar->phase, bar->pending, bar->expected);
     if (bar->bytes && used > 0 && (size_t)used < bytes)
         snprintf(out + used, bytes - (size_t)used,
                  bar->bytes > 0 ? " and %" PRId64 " bytes that no copy brings" : " and got %" PRId64 " bytes too many",

@@ -89,8 +89,7 @@ static void multiply(const machine *m, warp *w, const wgmma *each) {
     } else {
         operand_layout a_layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
         uint32_t block = 2 * ((uint32_t)w->index % WARPGROUP);
-        for (uint32_t i = 0; i < 4; i++)
-            gather(m, &a_layout, block + i % 2, i / 2, sign_of(o, WGMMA_NEGATE_A), a[i]);
+        for (uint32_t i = 0; i < 4; i++) gather(m, &a_layout, block + i % 2, i / 2, sign_of(o, WGMMA_NEGATE_A), a[i]);
     }
     for (uint32_t j = 0; j < o->vector; j++) {
         uint32_t *d[4];
@@ -98,8 +97,7 @@ static void multiply(const machine *m, warp *w, const wgmma *each) {
             d[i] = slot32(w, o[j].r[i]);
             if (!each->adds) memset(d[i], 0, LANES * sizeof *d[i]);
         }
-        for (uint32_t half = 0; half < 2; half++)
-            gather(m, &b_layout, j, half, sign_of(o, WGMMA_NEGATE_B), b[half]);
+        for (uint32_t half = 0; half < 2; half++) gather(m, &b_layout, j, half, sign_of(o, WGMMA_NEGATE_B), b[half]);
         emu_mma_m16n8k16(d, a, b, o->detail & WGMMA_BF16);
     }
 }
@@ -175,8 +173,7 @@ void emu_check_registers(machine *m, warp *w, const op *o) {
         break;
     }
     /* a copy leaves the choice of registers to ptxas: it changes none that a product uses */
-    for (int i = 0; i < o->dests; i++)
-        w->changed[o->r[i]] = o->flags & FLAG_COPY ? w->changed[o->r[o->dests]] : 1;
+    for (int i = 0; i < o->dests; i++) w->changed[o->r[i]] = o->flags & FLAG_COPY ? w->changed[o->r[o->dests]] : 1;
 }
 
 static void check_fenced(machine *m, const warp *w, const op *o, int first, int count, const char *what) {
@@ -305,10 +302,10 @@ static bool check_agreement(machine *m, const warp *first, uint32_t serial) {
                    "The warps of a warpgroup disagree: warps %d and %d issue different wgmma instructions or give %s.\n"
                    "All four must execute the same wgmma with the same descriptors.",
                    first->index, other->index,
-                   its->o != each->o    ? "different operands"
-                   : its->b != each->b  ? "different descriptors of B"
-                   : !same_a            ? "different descriptors of A"
-                                        : "different values of scale-d");
+                   its->o != each->o   ? "different operands"
+                   : its->b != each->b ? "different descriptors of B"
+                   : !same_a           ? "different descriptors of A"
+                                       : "different values of scale-d");
         return false;
     }
     return true;
@@ -329,7 +326,8 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
     m->here = here;
 }
 
-/* The products that a wait leaves unfinished are those of the last `groups` committed groups, and what is not committed.
+/* The products that a wait leaves unfinished are those of the last `groups` committed groups, and what is not
+ * committed.
  */
 static uint32_t products_to_wait_for(const warp *w, int64_t groups) {
     uint32_t count = 0;
@@ -366,28 +364,4 @@ void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
     emu_check_all_lanes(m, w, mask);
     w->wgmma_commits++;
-}
-
-/* ---- for messages ---- */
-
-static bool reads_chunk(const wgmma *each, uint32_t address) {
-    const op *o = each->o;
-    operand_layout layouts[2] = {layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B),
-                                 layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A)};
-    const uint32_t blocks[2] = {o->vector, o->detail & WGMMA_A_REGISTERS ? 0 : 2 * WARPGROUP};
-    for (int which = 0; which < 2; which++) {
-        for (uint32_t i = 0; i < blocks[which] * 16; i++) {
-            if (address - chunk_address(&layouts[which], i / 16, i / 8 % 2, i % 8) < CHUNK) return true;
-        }
-    }
-    return false;
-}
-
-uint32_t emu_async_reader(machine *m, uint32_t address) {
-    for (uint32_t i = 0; i < m->warp_count; i += WARPGROUP) {
-        const warp *w = &m->warps[i];
-        for (size_t k = 0; k < w->wgmma_count; k++)
-            if (reads_chunk(&w->wgmmas[k], address)) return w->wgmmas[k].o->instruction;
-    }
-    return UINT32_MAX;
 }

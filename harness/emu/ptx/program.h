@@ -163,8 +163,8 @@ typedef enum op_kind {
     OP_MBARRIER_INVALIDATE,
     OP_STMATRIX,
     OP_MOVMATRIX,
-    OP_CLOCK,   /* r[0] = the special register `detail` */
-    OP_WGMMA,       /* eight columns of a wgmma.mma_async, whose ops stand side by side */
+    OP_CLOCK,          /* r[0] = the special register `detail` */
+    OP_WGMMA,          /* eight columns of a wgmma.mma_async, whose ops stand side by side */
     OP_MBARRIER_BYTES, /* expect_tx, or complete_tx with a detail */
     OP_BULK,
     OP_BULK_COMMIT,
@@ -224,7 +224,8 @@ enum wgmma_detail {
     WGMMA_NEGATE_B = 32,
     WGMMA_ADDS = 64 /* to the accumulators, where no predicate says so */
 };
-/* Where an op of a wgmma has its registers: four accumulators, B, A, and the accumulators once more if they are read. */
+/* Where an op of a wgmma has its registers: four accumulators, B, A, and the accumulators once more if they are read.
+ */
 enum wgmma_register { WGMMA_B = 4, WGMMA_A = 5 };
 enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
@@ -309,7 +310,7 @@ typedef struct entry {
     uint32_t slot_count, constant_slots, predicate_count, unset_count, special_slots[SPECIAL_COUNT];
     uint32_t granule_bytes; /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
-    bool needs_clocks;      /* has barriers of a part of the CTA: threads need their own clocks */
+    bool needs_clocks;                 /* has barriers of a part of the CTA: threads need their own clocks */
     emu_region *regions;
     size_t region_count;
 } entry;

@@ -218,12 +218,14 @@ static bool parse_tensor(const char *spec, emu_tensor_info *info, const char **b
     uint64_t sizes[EMU_TENSOR_RANK], strides[EMU_TENSOR_RANK], box[EMU_TENSOR_RANK];
     const size_t first = strcspn(spec, ":"), whole = strcspn(spec, "/:");
     if (!spec[first]) return false;
-    const char *second = spec + first + 1, *third = strchr(second, ':'), *fourth = third ? strchr(third + 1, ':') : NULL;
+    const char *second = spec + first + 1, *third = strchr(second, ':'),
+               *fourth = third ? strchr(third + 1, ':') : NULL;
     if (!fourth) return false;
     *info = (emu_tensor_info){.rank = parse_sizes(spec, whole, sizes, EMU_TENSOR_RANK)};
     bool right = info->rank && parse_sizes(second, (size_t)(third - second), box, EMU_TENSOR_RANK) == info->rank;
     const bool strided = whole < first;
-    if (strided) right &= parse_sizes(spec + whole + 1, first - whole - 1, strides, EMU_TENSOR_RANK - 1) + 1 == info->rank;
+    if (strided)
+        right &= parse_sizes(spec + whole + 1, first - whole - 1, strides, EMU_TENSOR_RANK - 1) + 1 == info->rank;
     int swizzle = 3;
     const size_t length = (size_t)(fourth - third - 1);
     while (swizzle >= 0 && (strlen(swizzles[swizzle]) != length || memcmp(third + 1, swizzles[swizzle], length) != 0))
@@ -251,7 +253,8 @@ static bool pack_tensor(argument_list *list, packed *to, const char *spec, const
                         "tmap:64x512:64x128:128B:buf:f16:32768:rand",
                         label, spec);
     }
-    if (!pack_buffer(list, &ignored, buffer + 4, label, buffer[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error)) return false;
+    if (!pack_buffer(list, &ignored, buffer + 4, label, buffer[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error))
+        return false;
     const argument_buffer *made = &list->buffers[list->buffer_count - 1];
     info.address = made->address;
     info.element_bytes = (uint32_t)made->type->bytes;
@@ -324,9 +327,9 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     if (strncmp(spec, "tmap:", 5) == 0) return pack_tensor(list, to, rest, label, error);
     if (strncmp(spec, "bytes:", 6) == 0) return pack_bytes(to, rest, label, error);
     if (strncmp(spec, "struct:", 7) == 0) return pack_struct(list, to, rest, label, error);
-    return emu_fail(error,
-                    "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
-                    label, spec);
+    return emu_fail(
+        error, "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
+        label, spec);
 }
 
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
