@@ -44,10 +44,11 @@ bool emu_shadow_create(machine *m) {
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     bool complete = m->clocks && m->warp_reads;
     if (m->code->uses_async_proxy) {
+        m->async_written = malloc(m->cell_count);
         m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         m->proxy_fences = malloc(threads * sizeof *m->proxy_fences);
         m->fence_knows = malloc(threads * threads * sizeof *m->fence_knows);
-        complete &= m->async_reads && m->proxy_fences && m->fence_knows;
+        complete &= m->async_written && m->async_reads && m->proxy_fences && m->fence_knows;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
@@ -62,6 +63,7 @@ void emu_shadow_free(machine *m) {
     free(m->clocks);
     free(m->warp_reads);
     free(m->async_reads);
+    free(m->async_written);
     free(m->proxy_fences);
     free(m->fence_knows);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
@@ -81,6 +83,7 @@ void emu_shadow_start_cta(machine *m) {
     memset(m->clocks, 0, threads * threads * sizeof *m->clocks);
     memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     if (m->async_reads) {
+        memset(m->async_written, 0, m->cell_count);
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
         memset(m->fence_knows, 0, threads * threads * sizeof *m->fence_knows);
@@ -333,7 +336,7 @@ static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t threa
 
 static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
     uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || cell->write_who & WHO_ASYNC) return;
+    if (!cell->write_time || m->async_written[cell - m->cells]) return;
     if (!ordered(m, w, lane, thread, cell->write_time)) return; /* a race: reported as one */
     if (proxy_sees(m, w, lane, thread, cell->write_time)) return;
     char other[64];
@@ -347,13 +350,21 @@ static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, c
         address, other);
 }
 
+static void report_unset(machine *m, const warp *w, int lane, uint32_t address) {
+    emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
+               "A wgmma or a bulk copy takes shared memory at 0x%x, to which nothing has given a value in this CTA.\n"
+               "Shared memory starts with whatever an earlier CTA left there.",
+               address);
+}
+
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
-        if (cell->write_time > m->base) slow_read(m, w, lane, at, cell);
+        if (cell->write_time > m->settled && slow_read(m, w, lane, at, 1u << m->cell_shift, i))
+            report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) {
@@ -429,6 +440,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                             cell->write_time < TIME_NEVER && !(cell->write_who & WHO_ATOMIC) &&
                             who_thread(cell->write_who) == who_thread(who);
         cell->write_time = time;
+        if (m->async_written) m->async_written[i] = false;
         cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
     }
 }
@@ -461,6 +473,7 @@ void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
     for (uint32_t i = first; i <= last; i++) {
         m->cells[i].write_time = stamp;
-        m->cells[i].write_who = who | (async_proxy ? WHO_ASYNC : 0);
+        m->cells[i].write_who = who;
+        if (m->async_written) m->async_written[i] = async_proxy;
     }
 }

@@ -190,6 +190,31 @@ static void follow_mma(warp *w, const op *o) {
     for (int i = 0; i < o->dests; i++) put_lanes(w, &w->undefined[o->r[i]], ALL_LANES, results[i], &origin);
 }
 
+/* Likewise for eight columns of a wgmma: A in registers has rows, and B is in shared memory. */
+static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
+    const bool fragments = o->detail & WGMMA_A_REGISTERS;
+    const bool adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & mask;
+    uint32_t rows[2] = {0};
+    undefined from = {0};
+    use_source(m, w, o, WGMMA_B - o->dests, mask, "as a descriptor");
+    if (!fragments) use_source(m, w, o, WGMMA_A - o->dests, mask, "as a descriptor");
+    use_predicates(m, w, o, mask, "as scale-d");
+    for (int i = 0; i < 4 && fragments; i++) {
+        const undefined *value = &w->undefined[o->r[WGMMA_A + i]];
+        for (uint32_t rest = value->lanes; rest; rest &= rest - 1) {
+            rows[i % 2] |= 0xfu << first_lane(rest) / 4 * 4;
+            from = *value;
+        }
+    }
+    for (int i = 0; i < o->dests; i++) {
+        undefined *sum = &w->undefined[o->r[i]];
+        if (rows[i / 2])
+            put_lanes(w, sum, ALL_LANES, rows[i / 2] | (adds ? sum->lanes : 0), &from);
+        else if (!adds)
+            set_lanes(w, sum, 0, sum);
+    }
+}
+
 static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
@@ -201,7 +226,7 @@ static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
         w->undefined_stores |= w->undefined[o->r[o->dests + i]].lanes & mask;
 }
 
-typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, TELLS_LANES, USES } role;
+typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, WARPGROUP, TELLS_LANES, USES } role;
 
 static role role_of(op_kind kind) {
     switch (kind) {
@@ -223,6 +248,8 @@ static role role_of(op_kind kind) {
         return STORES;
     case OP_MMA:
         return MULTIPLIES;
+    case OP_WGMMA:
+        return WARPGROUP;
     case OP_SHUFFLE:
     case OP_VOTE:
     case OP_REDUX:
@@ -257,6 +284,8 @@ void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
             pass_on(m, w, o, mask);
         } else if (role == MULTIPLIES) {
             follow_mma(w, o);
+        } else if (role == WARPGROUP) {
+            follow_wgmma(m, w, o, mask);
         } else if (role == STORES) {
             follow_store(m, w, o, mask);
         } else {

@@ -285,6 +285,7 @@ typedef struct machine {
     const ignored_list *ignored;
     proxy_fences *proxy_fences; /* by thread, and what each knew at its last one; likewise */
     uint32_t *fence_knows;
+    bool *async_written;     /* by cell: the last write was the async proxy's; likewise */
     async_read *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
     bulk_copy *bulk;         /* under way */
     size_t bulk_count, bulk_capacity;

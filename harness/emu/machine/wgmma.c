@@ -173,7 +173,8 @@ void emu_check_registers(machine *m, warp *w, const op *o) {
         break;
     }
     /* a copy leaves the choice of registers to ptxas: it changes none that a product uses */
-    for (int i = 0; i < o->dests; i++) w->changed[o->r[i]] = o->flags & FLAG_COPY ? w->changed[o->r[o->dests]] : 1;
+    const bool copies = o->kind == OP_LANES && o->run.lanes == emu_lanes_mov_32;
+    for (int i = 0; i < o->dests; i++) w->changed[o->r[i]] = copies ? w->changed[o->r[o->dests]] : 1;
 }
 
 static void check_fenced(machine *m, const warp *w, const op *o, int first, int count, const char *what) {
