@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { FROM_REGISTER = 1u << 30, FROM_STORE = 1u << 29, WHAT = FROM_STORE - 1 };
+enum { FROM_REGISTER = 1u << 30, WHAT = FROM_REGISTER - 1 };
 
 static undefined *of_predicate(const machine *m, const warp *w, unsigned p) {
     return &w->undefined[m->code->slot_count + p];
@@ -68,31 +68,32 @@ void emu_restore_undefined(const entry *code, warp *w, const routine *of, const 
 }
 
 void emu_note_undefined(machine *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
-    const undefined from = {.origin = m->here | (stored ? FROM_STORE : 0), .address = address};
-    if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, &from);
+    const undefined read = {.origin = m->here, .address = address};
+    if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->stored : &read);
 }
 
 /* ---- where a value matters ---- */
 
 static void report_use(machine *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
     const uint32_t what = value->origin & WHAT;
-    const int lane = first_lane(lanes);
     if (value->origin & FROM_REGISTER) {
         char name[64];
         emu_register_name(&m->code->registers[what], name, sizeof name);
         emu_report(
-            m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, lane, -1, 0,
-            "This instruction uses %s a value that comes from register %s, but %u lane%s of the warp never wrote "
-            "it.\n"
-            "On a device it holds whatever was left in it. Give it a value on every path that leads here.",
+            m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(lanes), -1, 0,
+            "This instruction takes an undefined value %s.\n"
+            "It comes from register %s, which %u lane%s of the warp never wrote: on a device it holds whatever was "
+            "left in it.\n"
+            "Give it a value on every path that leads here.",
             use, name, population(lanes), population(lanes) == 1 ? "" : "s");
     } else {
-        emu_report(m, EMU_UNINITIALISED_SHARED, what, w, lane, -1, value->address,
-                   "This instruction uses %s a value that was read from shared memory at 0x%x, %s.\n"
-                   "Shared memory starts with whatever an earlier CTA left there.",
-                   use, value->address,
-                   value->origin & FROM_STORE ? "where a value was stored that nothing gave"
-                                              : "which nothing has written in this CTA");
+        for (uint32_t rest = lanes; rest; rest &= rest - 1)
+            emu_report(
+                m, EMU_UNINITIALISED_SHARED, what, w, first_lane(rest), -1, value->address,
+                "This instruction takes an undefined value %s.\n"
+                "It was read from shared memory at 0x%x, which nothing has written in this CTA: there is whatever "
+                "an earlier CTA left.",
+                use, value->address);
     }
     set_lanes(w, value, value->lanes & ~lanes, value); /* once is enough */
 }
@@ -219,11 +220,15 @@ static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
     if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC) {
-        use_sources(m, w, o, 1, mask, "in a store to global memory");
+        use_sources(m, w, o, 1, mask, "to global memory");
         return;
     }
-    for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++)
-        w->undefined_stores |= w->undefined[o->r[o->dests + i]].lanes & mask;
+    for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++) {
+        const undefined *value = &w->undefined[o->r[o->dests + i]];
+        if (!(value->lanes & mask)) continue;
+        w->undefined_stores |= value->lanes & mask;
+        m->stored = *value;
+    }
 }
 
 typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, WARPGROUP, TELLS_LANES, USES } role;
@@ -278,7 +283,7 @@ void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
     bool passes = role == PASSES || role == ADDRESS_FIRST || role == MULTIPLIES;
     if (guarded && !passes)
         report_use(m, w, guard, guarded,
-                   o->kind == OP_BRANCH || o->kind == OP_EXIT ? "to choose a branch" : "as a guard");
+                   o->kind == OP_BRANCH || o->kind == OP_EXIT ? "to choose a branch" : "as its guard");
     if (mask) {
         if (role == PASSES) {
             pass_on(m, w, o, mask);
@@ -292,9 +297,9 @@ void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
             bool addresses = role == ADDRESS_FIRST || role == ADDRESSES;
             use_sources(m, w, o, 0, mask,
                         addresses             ? "as an address"
-                        : role == TELLS_LANES ? "for other lanes"
-                                              : "here");
-            use_predicates(m, w, o, mask, role == TELLS_LANES ? "for other lanes" : "here");
+                        : role == TELLS_LANES ? "to other lanes"
+                                              : "as an operand");
+            use_predicates(m, w, o, mask, role == TELLS_LANES ? "to other lanes" : "as an operand");
             set_results(m, w, o, mask, 0, &doubt);
         }
     }

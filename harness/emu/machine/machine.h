@@ -277,6 +277,7 @@ typedef struct machine {
     uint32_t now, base;    /* time; accesses stamped up to base are ordered for all */
     uint32_t settled;      /* base, or 0 where an undefined value was stored: writes up to it need no look */
     bool undefined_cells;  /* an undefined value was stored */
+    undefined stored;      /* the last of them */
     uint32_t *clocks;      /* [threads][threads] where the entry needs them, else NULL */
     warp_read *warp_reads; /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];

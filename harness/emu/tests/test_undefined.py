@@ -39,21 +39,21 @@ DROPPED = {
     "guarded address": "mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\n@%q ld.global.u32 %y, [%w];",
 }
 MATTERS = {
-    "store": ("add.u32 %y, %x, 1;\nst.global.u32 [%p], %y;", "in a store to global memory"),
-    "wide store": ("mul.wide.u32 %w, %x, 3;\nst.global.u32 [%p], %w;", "in a store to global memory"),
+    "store": ("add.u32 %y, %x, 1;\nst.global.u32 [%p], %y;", "to global memory"),
+    "wide store": ("mul.wide.u32 %w, %x, 3;\nst.global.u32 [%p], %w;", "to global memory"),
     "address": ("mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\nld.global.u32 %y, [%w];", "as an address"),
     "branch": ("setp.gt.u32 %v, %x, 3;\n@%v bra end;", "to choose a branch"),
-    "guard of a store": ("setp.gt.u32 %v, %x, 3;\n@%v st.global.u32 [%p], %t;", "as a guard"),
+    "guard of a store": ("setp.gt.u32 %v, %x, 3;\n@%v st.global.u32 [%p], %t;", "as its guard"),
     "guard of a value": ("setp.gt.u32 %v, %x, 3;\nmov.u32 %y, 1;\n@%v mov.u32 %y, 2;\nst.global.u32 [%p], %y;",
-                         "in a store to global memory"),
-    "another lane": ("shfl.sync.bfly.b32 %y, %x, 1, 31, -1;", "for other lanes"),
-    "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "for other lanes"),
-    "select": ("not.pred %r, %q;\nselp.b32 %y, %x, 0, %r;\nst.global.u32 [%p], %y;", "in a store to global memory"),
+                         "to global memory"),
+    "another lane": ("shfl.sync.bfly.b32 %y, %x, 1, 31, -1;", "to other lanes"),
+    "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "to other lanes"),
+    "select": ("not.pred %r, %q;\nselp.b32 %y, %x, 0, %r;\nst.global.u32 [%p], %y;", "to global memory"),
     "and": ("not.pred %r, %q;\nsetp.gt.u32 %v, %x, 3;\nand.pred %v, %v, %r;\n@%v st.global.u32 [%p], %t;",
-            "as a guard"),
+            "as its guard"),
     "shared memory": ("st.shared.u32 [%s+4], %x;\nbar.sync 0;\nld.shared.u32 %y, [%s+4];\nst.global.u32 [%p], %y;",
-                      "where a value was stored that nothing gave"),
-    "atomic": ("atom.global.add.u32 %y, [%p], %x;", "here"),
+                      "to global memory"),
+    "atomic": ("atom.global.add.u32 %y, [%p], %x;", "as an operand"),
 }  # fmt: skip
 
 
@@ -77,15 +77,15 @@ def test_dropped_values_are_silent(kind: str, source: str, tmp_path: Path) -> No
 def test_values_that_matter_are_reported(kind: str, source: str, tmp_path: Path) -> None:
     code, says = MATTERS[kind]
     status, text = run(source + code, tmp_path)
-    shared = source is TAIL or kind == "shared memory"
+    shared = source is TAIL
     assert status == 1 and text.startswith(f"uninitialised-{'shared' if shared else 'register'} at lesson.cu:12"), text
     assert says in text and "warp 0, lane" in text
     if kind not in ("another lane", "vote"):
         assert "lane 16" in text
-    if source is TAIL and kind != "shared memory":
+    if shared:
         assert "The other instruction is at lesson.cu:11" in text and "read from shared memory at 0x" in text
-    if not shared:
-        assert "comes from register %x, but 16 lanes of the warp never wrote it" in text
+    else:
+        assert "comes from register %x, which 16 lanes of the warp never wrote" in text
 
 
 # One matrix of B, whose row 5 (of eight columns of the product) nobody has written.
