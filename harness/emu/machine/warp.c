@@ -194,7 +194,9 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_carry(w, o, mask);
         break;
     case OP_TRAP:
-        emu_report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "The program stops itself here: trap.");
+        emu_report(m, EMU_TRAP, UINT32_MAX, w, first_lane(mask), -1, 0, "%s",
+                   o->detail == TRAP_NO_TARGET ? "The index of this branch is beyond its .branchtargets."
+                                               : "The program stops itself here: trap.");
         m->faulted = true;
         break;
     case OP_CALL:

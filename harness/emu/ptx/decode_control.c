@@ -14,6 +14,56 @@ void emu_decode_branch(decoder *dec, const form_match *match) {
     emu_emit(dec, OP_BRANCH);
 }
 
+static void branch_to(decoder *dec, const operand *where, uint16_t guard) {
+    dec->branches =
+        load_grow(dec->load, dec->branches, dec->branch_count, &dec->branch_capacity, sizeof *dec->branches);
+    dec->branches[dec->branch_count++] = (branch){*where, (uint32_t)dec->code->op_count};
+    op *o = emu_emit(dec, OP_BRANCH);
+    o->guard = guard;
+    o->flags &= (uint8_t)~FLAG_GUARD_NEGATED;
+}
+
+static const branch_table *find_table(const decoder *dec, const operand *where) {
+    const entry_body *body = dec->code->body;
+    for (const branch_table *each = body->tables; each; each = each->next) {
+        if (each->own.length != where->length || memcmp(each->own.name, where->name, where->length)) continue;
+        for (int scope = (int)where->value; scope >= 0; scope = body->scope_parents[scope]) {
+            if (scope == each->own.scope) return each;
+        }
+    }
+    return NULL;
+}
+
+/* The labels one after another: each comparison, then a branch of the lanes that it holds for. */
+void emu_decode_branch_indexed(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 2, 2);
+    const operand *where = operand_at(dec, 1);
+    const branch_table *table = where->kind == OPERAND_LABEL ? find_table(dec, where) : NULL;
+    if (!table) emu_refuse(dec, "a .branchtargets ahead of this is needed");
+    const uint16_t index = emu_source(dec, operand_at(dec, 0), 32, EXACT), chosen = emu_scratch_predicate(dec);
+    const int guard = dec->in->guard;
+    for (int i = 0; i < table->count; i++) {
+        const uint16_t number = emu_constant_register(dec, (uint64_t)i, 32);
+        uint8_t wanted;
+        op *o = emu_emit(dec, OP_COMPARE);
+        o->run.compare = emu_find_compare("eq", emu_find_type("u32"), false, &wanted);
+        o->immediate = wanted;
+        o->p[0] = chosen;
+        if (guard != NO_REGISTER) { /* where it does not hold, no lane is chosen */
+            o->detail = COMBINE_AND;
+            o->p[2] = o->guard;
+            if (o->flags & FLAG_GUARD_NEGATED) o->flags |= FLAG_PREDICATE_NEGATED;
+            o->guard = NO_PREDICATE;
+            o->flags &= (uint8_t)~FLAG_GUARD_NEGATED;
+        }
+        add_source(o, index);
+        add_source(o, number);
+        branch_to(dec, &table->targets[i], chosen);
+    }
+    if (guard == NO_REGISTER) emu_emit(dec, OP_TRAP)->detail = TRAP_NO_TARGET;
+}
+
 void emu_decode_exit(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 0, 0);

@@ -470,6 +470,7 @@ ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu
     "stores of the thread can then be read by wgmma and bulk copies")
 /* control */
 ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
+ROW("control", "brx", "idx uni?", "a, targets", emu_decode_branch_indexed, "behind their .branchtargets")
 ROW("control", "ret", "uni?", "", emu_decode_exit, "")
 ROW("control", "exit", "", "", emu_decode_exit, "")
 ROW("control", "trap", "", "", emu_decode_trap, "")

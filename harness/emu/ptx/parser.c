@@ -132,6 +132,30 @@ static void skip_statement(parser *p) {
     emu_expect(p, ";");
 }
 
+/* "ts: .branchtargets L1, L2;" for a brx.idx behind it. */
+static void parse_branch_targets(parser *p, int line) {
+    entry_body *body = p->code->body;
+    branch_table *table = emu_load_alloc(p->load, sizeof *table);
+    if (!body->label_count) emu_load_fail(p->load, line, ".branchtargets needs a label");
+    table->own = body->labels[body->label_count - 1];
+    table->targets = emu_load_alloc(p->load, MAX_BRANCH_TARGETS * sizeof *table->targets);
+    do {
+        if (table->count == MAX_BRANCH_TARGETS)
+            emu_load_fail(p->load, line, "more than %d branch targets", MAX_BRANCH_TARGETS);
+        token name = emu_expect_name(p, "a label");
+        table->targets[table->count++] = (operand){.kind = OPERAND_LABEL,
+                                                   .reg = NO_REGISTER,
+                                                   .second = NO_REGISTER,
+                                                   .symbol = -1,
+                                                   .name = name.begin,
+                                                   .length = name.length,
+                                                   .value = p->scope};
+    } while (accept(p, ","));
+    emu_expect(p, ";");
+    table->next = body->tables;
+    body->tables = table;
+}
+
 static void parse_body_directive(parser *p) {
     if (token_is(now(p), ".loc")) {
         emu_parse_loc(p);
@@ -159,6 +183,8 @@ static void parse_body_directive(parser *p) {
         skip_statement(p); /* what is passed says as much */
     else if (token_is(&head, ".calltargets"))
         emu_parse_call_targets(p);
+    else if (token_is(&head, ".branchtargets"))
+        parse_branch_targets(p, head.line);
     else
         emu_load_fail(p->load, head.line, "directive '%.*s' is not supported inside a function", shown_length(&head),
                       head.begin);

@@ -246,6 +246,7 @@ enum atomic_operation {
 };
 /* What an atomic adds or compares; pairs are two in a register. */
 enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
+enum trap_detail { TRAP_MEANT, TRAP_NO_TARGET };
 enum branch_detail { BRANCH_MAY_SPIN = 1 /* back to where a loop begins that may wait for other threads */ };
 enum call_target { CALL_ROUTINE, CALL_PRINTF, CALL_ASSERT, CALL_MALLOC, CALL_FREE };
 

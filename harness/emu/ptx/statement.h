@@ -98,6 +98,14 @@ typedef struct function {
     size_t visible; /* declarations of the module ahead of the body */
 } function;
 
+/* The labels of a .branchtargets, which has a label itself. */
+typedef struct branch_table {
+    label own;
+    operand *targets; /* labels */
+    int count;
+    struct branch_table *next;
+} branch_table;
+
 /* A body while it is loaded: what emu_load leaves for emu_decode, and what decoding needs of it. */
 typedef struct entry_body {
     lexer text; /* at its first brace */
@@ -107,6 +115,7 @@ typedef struct entry_body {
     uint32_t module_shared_bytes;
     label *labels;
     size_t label_count;
+    branch_table *tables; /* the last one first */
     int *scope_parents;
     int scope_count;
 } entry_body;

@@ -107,6 +107,14 @@ RIGHT = [
         half(np.full(32, 496)),
     ),
     Right(
+        "a branch by index",
+        START + "rem.u32 %x, %t, 3;\nts: .branchtargets A, B, A;\nbrx.idx %x, ts;\nA:\nadd.u32 %y, %t, 100;\n"
+        "bra.uni end;\nB:\nmov.u32 %y, 5;\nend:\nsetp.lt.u32 %p, %t, 4;\nmov.u32 %m, 0;\n"
+        "us: .branchtargets C;\n@%p brx.idx.uni %m, us;\n"
+        "add.u32 %y, %y, 1000;\nC:\nadd.u32 %y, %y, 10000;\nst.global.u32 [%own], %y;",
+        half(np.where(LANES % 3 == 1, 5, LANES + 100) + 10000 + np.where(LANES < 4, 0, 1000)),
+    ),
+    Right(
         "bar.warp.sync at two places",
         START + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
         "st.global.u32 [%own], %t;",
@@ -198,6 +206,13 @@ WRONG = [
     ("@%p bra end;\nshfl.sync.idx.b32 %x, %t, 0, 0x1f, -1;\nbra.uni last;\nend:\nbar.warp.sync -1;\nlast:", "",
      ["took another path"], 1),
 ]  # fmt: skip
+
+
+def test_index_beyond_the_targets(tmp_path: Path) -> None:
+    ptx = save(START + "ts: .branchtargets A, B;\nbrx.idx %t, ts;\nA:\nB:" + STORE, tmp_path)
+    status, said, _ = run(ptx, tmp_path, 0)
+    assert status == 3
+    assert "The index of this branch is beyond its .branchtargets." in said and "lane 2" in said
 
 
 @pytest.mark.parametrize(("code", "mask", "says", "wanted"), WRONG, ids=range(len(WRONG)))
