@@ -60,7 +60,7 @@ static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address)
 
 /* ---- issue ---- */
 
-enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16 };
+enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16 };
 
 /* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
  * mbarrier of a load. */
@@ -133,37 +133,49 @@ static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bo
     return address;
 }
 
-/* Elements are moved in chunks of 16 bytes in shared memory, whose order the swizzle changes. */
+/* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
 static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
     static const uint32_t masks[] = {0, 1, 3, 7};
     return address ^ (address >> 7 & masks[info->swizzle]) << 4;
 }
 
+/* The columns of a row of the box that the tensor has: from `first`, `count` of them. */
+static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint32_t *first) {
+    int64_t begin = corner < 0 ? -(int64_t)corner : 0, end = (int64_t)info->sizes[0] - corner;
+    if (end > info->box[0]) end = info->box[0];
+    *first = begin < end ? (uint32_t)begin : 0;
+    return begin < end ? (uint32_t)(end - begin) : 0;
+}
+
+/* Bytes of a row, from or to global memory at `from`; NULL leaves zeros in shared memory. */
+static void move_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
+    while (bytes) {
+        const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
+        uint8_t *here = m->shared + (swizzled(&copy->map->info, shared) - SHARED_BASE);
+        if (!global)
+            memset(here, 0, piece);
+        else
+            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, piece);
+        shared += piece, bytes -= piece, global += global ? piece : 0;
+    }
+}
+
 static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
     const emu_tensor_info *info = &copy->map->info;
+    const uint32_t size = info->element_bytes, bytes = box_row_bytes(info);
+    const char *verb = copy->is_store ? "copies to" : "copies from";
     bool inside;
+    uint32_t first;
     const uint64_t row = row_address(info, at, &inside);
-    const uint32_t bytes = box_row_bytes(info), size = info->element_bytes;
-    for (uint32_t i = 0; i < bytes; i += size) {
-        int64_t column = (int64_t)at[0] + i / size;
-        bool there = inside && column >= 0 && column < info->sizes[0];
-        uint8_t *in_shared = m->shared + (swizzled(info, shared + i) - SHARED_BASE);
-        if (!there) {
-            if (!copy->is_store) memset(in_shared, 0, size);
-            continue;
-        }
-        warp *w = &m->warps[copy->warp];
-        uint64_t address = row + (uint64_t)column * size;
-        uint8_t *in_global =
-            emu_translate(m, w, SPACE_GLOBAL, address, size, copy->lane, copy->is_store ? "copies to" : "copies from");
-        if (!in_global) return;
-        if (copy->is_store) {
-            memcpy(in_global, in_shared, size);
-            if (m->checks) emu_note_output(m, copy->instruction, address, size);
-        } else {
-            memcpy(in_shared, in_global, size);
-        }
-    }
+    const uint32_t count = inside ? columns_inside(info, at[0], &first) : 0, moved = count * size;
+    if (!copy->is_store && count < info->box[0]) move_bytes(m, copy, shared, bytes, NULL);
+    if (!count) return;
+    warp *w = &m->warps[copy->warp];
+    const uint64_t address = row + (uint64_t)((int64_t)at[0] + first) * size;
+    uint8_t *global = emu_translate(m, w, SPACE_GLOBAL, address, 1, copy->lane, verb);
+    if (!global || !emu_translate(m, w, SPACE_GLOBAL, address + moved - 1, 1, copy->lane, verb)) return;
+    move_bytes(m, copy, shared + first * size, moved, global);
+    if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, moved);
 }
 
 static void move_box(machine *m, const bulk_copy *copy) {
