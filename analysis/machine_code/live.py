@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
+from analysis.machine_code.liveness import count_live
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
+from analysis.machine_code.notes import note
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.sass import parse_listing, with_control
 from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
@@ -27,6 +29,7 @@ WARP_LIMIT = {"sm_80": 64, "sm_86": 48, "sm_89": 48, "sm_90": 64, "sm_100": 64, 
 SMEM_PER_SM = {"sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_100": 228, "sm_120": 100}
 SMEM_RESERVED = 1024
 LARGEST = 255
+NO_DATA_FLOW = "flow analysis is disabled"  # nvdisasm says so, and prints nothing
 LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers beside each instruction
 
 _COLUMNS = re.compile(r"//\s*\|((?:\s*[A-Z]+\s*\|)+)\s*$")
@@ -128,12 +131,23 @@ class LiveLoop:
 
 
 def read_live(pending: Pending, wanted: str | None = None) -> LiveLoop:
-    """A KV loop, as parts_of() chooses it, of a subject that was started with LIVE_OPTIONS."""
+    """A KV loop, as parts_of() chooses it, of a subject that was started with LIVE_OPTIONS.
+
+    nvdisasm disables its analysis for the cubins of ptxas 11.8 to 12.9; then liveness.py counts.
+    """
     subject = pending.subject
     cubin, kernel = subject.cubin_or_refuse("live registers")
     assert pending.job is not None
-    text = pending.job.text()
     name = f"nvdisasm of {subject.name}"
+    try:
+        text = pending.job.text()
+    except AnalysisError as error:
+        if NO_DATA_FLOW not in str(error):
+            raise
+        note(f"{subject.name}: nvdisasm does not analyse the data flow of this cubin: live registers are counted here")
+        parts = parts_of(start(subject).listing(), wanted)
+        counted = {at: {"GPR": live} for at, live in count_live(parts.graph).items()}
+        return LiveLoop(parts, kernel.registers, counted)
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
     parts = parts_of(with_control(replace(listing, arch=cubin.arch), kernel), wanted)
     return LiveLoop(parts, kernel.registers, live_registers(text, name))
@@ -153,8 +167,8 @@ def live_table(loop: LiveLoop, every: bool) -> Table:
                 f"{stretch[0].address:04x}",
                 len(stretch),
                 counts.get("GPR", 0),
-                counts.get("UGPR", 0),
-                counts.get("PRED", 0),
+                counts.get("UGPR"),
+                counts.get("PRED"),
                 peak.text[:60],
             ]
         )
