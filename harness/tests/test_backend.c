@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const struct options OPTIONS = {.checks = true, .quiet = true, .threads = 1};
+static const struct options OPTIONS = {.dtype = FP16, .checks = true, .quiet = true, .threads = 1};
 
 static enum status take(struct backend *backend, struct inputs *inputs, int64_t seq, struct failure *failure) {
     const struct problem problem = {1, 1, seq, D_HEAD, FP16, DIST_NORMAL, 5};
@@ -24,7 +24,7 @@ static bool all_poison(const unsigned char *bytes, size_t size) {
 }
 
 static void a_launch(struct backend *backend, const struct instance *instance, int64_t seq) {
-    struct inputs inputs = {0};
+    struct inputs inputs = {.problem = {.dtype = FP16}};
     struct failure failure;
     struct kernel_code code = {.registers = 7};
     struct counts counts;
@@ -49,7 +49,7 @@ static void a_launch(struct backend *backend, const struct instance *instance, i
 
 /* What a kernel with dumps would write: here it stays as it was made. */
 static void a_dump(struct backend *backend) {
-    struct inputs inputs = {0};
+    struct inputs inputs = {.problem = {.dtype = FP16}};
     struct failure failure;
     unsigned char part[40];
     ok(!take(backend, &inputs, 64, &failure) && !backend->ops->set_dump(backend, 100, &failure), "a dump is made");

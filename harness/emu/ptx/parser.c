@@ -165,8 +165,8 @@ static void parse_body_directive(parser *p) {
     next(p);
     if (token_is(&head, ".reg"))
         emu_parse_reg(p);
-    else if (token_is(&head, ".pragma"))
-        skip_statement(p);
+    else if (token_is(&head, ".pragma") || token_is(&head, ".callprototype"))
+        skip_statement(p); /* a call says what it passes */
     else if (token_is(&head, ".file"))
         emu_parse_file(p);
     else if (token_is(&head, ".shared"))
@@ -179,8 +179,6 @@ static void parse_body_directive(parser *p) {
         emu_parse_variable(p, SPACE_GLOBAL, false);
     else if (token_is(&head, ".const"))
         emu_parse_variable(p, SPACE_CONST, false);
-    else if (token_is(&head, ".callprototype"))
-        skip_statement(p); /* what is passed says as much */
     else if (token_is(&head, ".calltargets"))
         emu_parse_call_targets(p);
     else if (token_is(&head, ".branchtargets"))
