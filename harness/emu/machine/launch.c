@@ -497,6 +497,7 @@ static bool find_communication(crew *c) {
 
 static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
     free(device->rows);
+    memset(device->grid_barrier, 0, sizeof device->grid_barrier);
     device->rows = calloc(code->instruction_count + 1, sizeof *device->rows);
     if (!device->rows || !emu_keep_variables(device, module, code->variables, code->variable_bytes)) return false;
     return emu_prepare_outputs(device, checks);

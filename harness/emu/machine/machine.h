@@ -147,7 +147,7 @@ typedef struct buffer {
     uint8_t *bytes; /* NULL once it is freed */
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
-    bool in_heap; /* of malloc() on the device */
+    bool in_heap;                 /* of malloc() on the device */
     struct output_record *output; /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
 } buffer;
 
@@ -165,7 +165,8 @@ struct emu_device {
     size_t buffer_count, buffer_capacity;
     uint8_t *variables; /* .global and .const of the module that ran last, address id 0 */
     uint32_t variable_bytes;
-    uint64_t module; /* serial of that module, 0 for none */
+    uint64_t module;                     /* serial of that module, 0 for none */
+    _Alignas(8) uint8_t grid_barrier[8]; /* at GRID_BARRIER */
     emu_finding *findings;
     size_t finding_count;
     emu_counter *rows;

@@ -39,6 +39,8 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     }
     const buffer *b = emu_find_buffer(device, address);
     if (b && offset < b->size && b->size - offset >= bytes) return b->bytes + offset;
+    if (address >= GRID_BARRIER && address + bytes <= GRID_BARRIER + sizeof device->grid_barrier)
+        return device->grid_barrier + (address - GRID_BARRIER);
     char what[200] = "where no buffer lies";
     if (address < 4096) {
         snprintf(what, sizeof what, "near address 0: a null pointer");

@@ -7,8 +7,12 @@ static bool parse_special(parser *p, const token *name, operand *out) {
     char text[40];
     token part = {0};
     if (name->length > 30) return false;
-    if (name->prefix == 7 && !memcmp(name->begin, "%envreg", 7) && name->value < 32) { /* the driver's: none here */
-        *out = (operand){.kind = OPERAND_INTEGER, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
+    if (name->prefix == 7 && !memcmp(name->begin, "%envreg", 7) && name->value < 32) {
+        /* The driver's: a cooperative launch has the address of its barrier in 1 (high half) and 2; no other is used.
+         */
+        const int64_t value = name->value == 1 ? GRID_BARRIER >> 32 : name->value == 2 ? (uint32_t)GRID_BARRIER : 0;
+        *out =
+            (operand){.kind = OPERAND_INTEGER, .value = value, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
         return true;
     }
     if (now(p)->kind == TOKEN_DIRECTIVE && now(p)->length == 2 && now(p)->begin == name->begin + name->length)

@@ -34,6 +34,8 @@ typedef enum state_space {
 
 #define BUFFER_SHIFT 36
 #define BUFFER_START 0x10000000ull
+/* What a cooperative launch keeps for the barrier of its grid: a size and a count, of 4 bytes each. */
+#define GRID_BARRIER 0x0fff0000ll
 /* Generic addresses outside of global memory. */
 #define FUNCTION_WINDOW (1ull << 58)
 #define CONST_WINDOW (1ull << 59)

@@ -155,7 +155,7 @@ class FindingsError(EmuError):
 
 
 class Fault(FindingsError):
-    """A CTA could not continue: deadlock, step limit, trap or assert."""
+    """A CTA could not continue: deadlock, livelock, step limit, trap or assert."""
 
 
 def _place(raw: Any) -> Place:

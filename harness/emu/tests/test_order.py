@@ -63,6 +63,12 @@ mad.lo.s32 %x, %c, 64, %t;
 mad.wide.u32 %p, %x, 4, %b;
 st.global.u32 [%p], %y;"""
 )
+# The barrier of a cooperative launch, as cooperative groups find it, holds two words of zeros.
+COOPERATIVE = GRID_BARRIER.replace(
+    "mov.u32 %y, 0;\n",
+    "mov.u32 %x, %envreg1;\nmov.u32 %y, %envreg2;\nmov.b64 %a, {%y, %x};\nadd.s64 %a, %a, 4;\nmov.u32 %y, 0;\n",
+    1,
+).replace(".global.", ".", 2)
 # CTA 0 waits for what the last CTA writes.
 WAITS_FOR_LAST = (
     START
@@ -135,6 +141,12 @@ def test_resident_ctas_meet(seed: int, tmp_path: Path) -> None:
     assert (np.frombuffer(written, np.uint32)[64 : 64 + 40 * 64] == 80).all()
 
 
+def test_a_cooperative_launch_meets_each_time(tmp_path: Path) -> None:
+    status, written, text = run(COOPERATIVE, tmp_path, 20, 64)
+    assert (status, text) == (0, "")
+    assert not np.frombuffer(written, np.uint32)[0] and (np.frombuffer(written, np.uint32)[64 : 64 + 1280] == 40).all()
+
+
 def test_a_grid_that_does_not_fit_is_named(tmp_path: Path) -> None:
     status, _, text = run(GRID_BARRIER, tmp_path, 110, 64, "--smem", 120000)
     assert status == 3 and text.startswith("livelock at lesson.cu:21, PTX line"), text
@@ -169,10 +181,13 @@ FOREVER = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREVER)
+SLOW = ("plain", "compare and swap")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] if k in SLOW else []) for k in FOREVER])
 def test_polling_for_nothing_is_named(kind: str, tmp_path: Path) -> None:
     body = START + "@%first st.shared.u32 [smem], 0;\nbar.sync 0;\n.loc 1 12 0\nwait:\n" + FOREVER[kind]
-    status, _, text = run(body, tmp_path, 2, 32)
+    status, _, text = run(body, tmp_path, 1, 32)
     assert status == 3 and text.startswith("livelock at lesson.cu:12"), text
     assert "no store changed memory in the last" in text and "CTA 0, warp 0: source line 12" in text
 

@@ -195,7 +195,7 @@ static void print_help(void) {
          "values. SPEC is that of an argument, or TYPE:COUNT:FILL:\n"
          "  --data scale=f32:2 --data table=f32:64:ramp --data table=f32:64:@FILE\n"
          "\nExit status: 0 nothing found, 1 findings, 2 bad usage, PTX that is refused or a result\n"
-         "that cannot be written, 3 fault (deadlock, step limit, trap, assert).");
+         "that cannot be written, 3 fault (deadlock, livelock, step limit, trap, assert).");
 }
 
 static const option *find_option(const char *name, size_t length) {
