@@ -393,6 +393,11 @@ void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask);
 
+/* matrix.c: all lanes of the warp */
+void emu_exec_matrix(warp *w, const op *o);
+void emu_exec_wmma_load(machine *m, warp *w, const op *o);
+void emu_exec_wmma_store(machine *m, warp *w, const op *o);
+
 /* async.c */
 void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);

@@ -11,6 +11,8 @@
  * 2*t + 1 of column n. Lane 4*g + t of the two accumulators of a block has columns 2*t and 2*t + 1 of row g, one each.
  * So a row is kept with its even columns first, 0 2 4 6 1 3 5 7, and is then four lanes of each accumulator.
  */
+#include "mma.h"
+
 #include "machine.h"
 #include "numbers.h"
 
@@ -19,8 +21,8 @@
 /* The unit of a sum is this many binary places below its largest exponent. */
 enum { PLACES = 25 };
 
-/* The exponents of numbers that have none: the sum with any other is below LEAST or above MOST. */
-enum { OF_ZERO = -4096, OF_INFINITY = 8192, LEAST = -2048, MOST = 2048 };
+/* Sums of exponents with OF_ZERO are below LEAST, with OF_INFINITY above MOST. */
+enum { LEAST = -2048, MOST = 2048 };
 
 /* The registers of an mma. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A,
  * of C and of D. */
@@ -62,25 +64,18 @@ static void widen(halves *out, const uint32_t *words, bool bfloat) {
     }
 }
 
-/* One output of a row of a block. The terms are doubles: these, their cuts and the sum of the cuts are exact. */
-static float add_terms(const factors *of, int block, int row, int n, float accumulator) {
-    double terms[17] = {accumulator}, sum = 0;
-    int count = 1, top = isfinite(accumulator) ? OF_ZERO : OF_INFINITY, bits;
-    if (accumulator != 0 && isfinite(accumulator)) {
-        frexp(accumulator, &bits);
-        top = bits - 1 > -126 ? bits - 1 : -126;
-    }
-    for (int step = 0; step < 2; step++) {
-        const halves *a = &of->a[step][block], *b = &of->b[step];
-        for (int i = 4 * row, j = n; j < LANES; i++, j += 8) {
-            terms[count++] = (double)a->low[i] * b->low[j];
-            terms[count++] = (double)a->high[i] * b->high[j];
-            for (int upper = 0; upper < 2; upper++) {
-                int exponent = a->exponent[i][upper] + b->exponent[j][upper];
-                if (exponent > top) top = exponent;
-            }
-        }
-    }
+int emu_exponent(double value, int least) {
+    int bits;
+    if (!isfinite(value)) return OF_INFINITY;
+    if (value == 0) return OF_ZERO;
+    frexp(value, &bits);
+    return bits - 1 > least ? bits - 1 : least;
+}
+
+/* The terms are doubles: these, their cuts and the sum of the cuts are exact. */
+float emu_sum_terms(const double *terms, int count, int top) {
+    double sum = 0;
+    int bits;
     if (top < LEAST) return 0;
     if (top > MOST) {
         for (int i = 0; i < count; i++) sum += terms[i];
@@ -93,6 +88,24 @@ static float add_terms(const factors *of, int block, int row, int n, float accum
     frexp(sum, &bits);
     int dropped = bits - 24 > scale - 149 ? bits - 24 : scale - 149;
     return (float)ldexp(trunc(ldexp(sum, -dropped)), dropped - scale);
+}
+
+/* One output of a row of a block. */
+static float add_terms(const factors *of, int block, int row, int n, float accumulator) {
+    double terms[17] = {accumulator};
+    int count = 1, top = emu_exponent((double)accumulator, -126);
+    for (int step = 0; step < 2; step++) {
+        const halves *a = &of->a[step][block], *b = &of->b[step];
+        for (int i = 4 * row, j = n; j < LANES; i++, j += 8) {
+            terms[count++] = (double)a->low[i] * b->low[j];
+            terms[count++] = (double)a->high[i] * b->high[j];
+            for (int upper = 0; upper < 2; upper++) {
+                int exponent = a->exponent[i][upper] + b->exponent[j][upper];
+                if (exponent > top) top = exponent;
+            }
+        }
+    }
+    return emu_sum_terms(terms, count, top);
 }
 
 /* The accumulators of a block, its even and odd columns, plus their products. */

@@ -185,6 +185,22 @@ static void run_clock(const machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- the loop ---- */
 
+/* The instructions on matrices that attention kernels do not use. */
+static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (mask != ALL_LANES && emu_hold_lanes(m, w, o, mask)) return;
+    emu_check_all_lanes(m, w, mask);
+    if (o->kind == OP_MATRIX)
+        emu_exec_matrix(w, o);
+    else if (o->kind == OP_WMMA_LOAD)
+        emu_exec_wmma_load(m, w, o);
+    else if (o->kind == OP_WMMA_STORE)
+        emu_exec_wmma_store(m, w, o);
+    else if (o->kind == OP_STMATRIX)
+        emu_exec_stmatrix(m, w, o, mask);
+    else
+        emu_exec_movmatrix(m, w, o, mask);
+}
+
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_ROUNDED:
@@ -212,11 +228,12 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_ATOMIC:
         emu_exec_atomic(m, w, o, mask);
         break;
+    case OP_MATRIX:
+    case OP_WMMA_LOAD:
+    case OP_WMMA_STORE:
     case OP_STMATRIX:
-        emu_exec_stmatrix(m, w, o, mask);
-        break;
     case OP_MOVMATRIX:
-        emu_exec_movmatrix(m, w, o, mask);
+        run_matrix(m, w, o, mask);
         break;
     case OP_ADDRESS:
         emu_exec_address(m, w, o, mask);

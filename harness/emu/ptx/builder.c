@@ -378,3 +378,51 @@ uint16_t emu_predicate_source(decoder *dec, const operand *from) {
     o->immediate = number && from->value;
     return result;
 }
+
+/* ---- addresses and vectors ---- */
+
+/* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
+static state_space real_space(decoder *dec, const operand *address, state_space stated) {
+    if (address->symbol < 0) return stated == SPACE_PARAM && dec->frame != NO_REGISTER ? SPACE_LOCAL : stated;
+    const symbol *which = &dec->load->module.symbols[address->symbol];
+    if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
+    bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
+    if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
+    if (!same) emu_refuse(dec, "'%s' is not in the space of this access", which->name);
+    return stated;
+}
+
+void emu_add_address(decoder *dec, op *o, const operand *address, state_space space) {
+    if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
+    o->space = (uint8_t)real_space(dec, address, space);
+    if (space == SPACE_PARAM && o->space == SPACE_LOCAL) o->flags |= FLAG_PASSES;
+    o->immediate = address->value;
+    if (address->symbol >= 0) {
+        const symbol *which = &dec->load->module.symbols[address->symbol];
+        if (which->space == SPACE_LOCAL) {
+            emu_address_frame(dec, o, which->offset);
+            o->immediate += address->value;
+            return;
+        }
+        o->immediate += (int64_t)emu_symbol_address(which);
+        if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
+    }
+    if (address->reg == NO_REGISTER) {
+        add_source(o, emu_constant_register(dec, 0, 32));
+        return;
+    }
+    const virtual_register *base = &dec->code->registers[address->reg];
+    if (base->bits != 32 && base->bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");
+    if (base->bits == 32 && (space == SPACE_GLOBAL || space == SPACE_GENERIC)) {
+        emu_refuse(dec, "the address register has 32 bits where 64 are needed");
+    }
+    if (base->bits == 64) o->flags |= FLAG_WIDE_ADDRESS;
+    add_source(o, (uint16_t)address->reg);
+}
+
+const operand *emu_elements(decoder *dec, const operand *whole, int count) {
+    if (count == 1) return whole->kind == OPERAND_VECTOR && whole->count == 1 ? whole->items : whole;
+    if (whole->kind != OPERAND_VECTOR || whole->count != count)
+        emu_refuse(dec, "a vector of %d elements is needed", count);
+    return whole->items;
+}

@@ -93,6 +93,10 @@ void emu_return_from_routine(decoder *dec);
 void emu_store_frame(decoder *dec, uint16_t reg, const passed *where);
 void emu_load_frame(decoder *dec, uint16_t reg, const passed *where);
 void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
+/* Fill space, offset and base register (as a source) of an op from [address]. */
+void emu_add_address(decoder *dec, op *o, const operand *address, state_space space);
+/* The elements of a vector operand, or the one operand itself. */
+const operand *emu_elements(decoder *dec, const operand *whole, int count);
 bool emu_chose(const form_match *match, const char *modifier);
 
 #endif

@@ -103,6 +103,8 @@ static void note_shared_use(entry *code, const op *o) {
         o->bytes * o->vector < (int)code->granule_bytes) {
         code->granule_bytes = (uint32_t)(o->bytes * o->vector);
     }
+    if ((o->kind == OP_WMMA_LOAD || o->kind == OP_WMMA_STORE) && shared && o->bytes < code->granule_bytes)
+        code->granule_bytes = o->bytes; /* of an element */
     if (o->kind == OP_COPY_ASYNC && o->bytes < code->granule_bytes) code->granule_bytes = o->bytes;
     if (o->kind >= OP_MBARRIER_INIT && o->kind <= OP_MBARRIER_INVALIDATE && code->granule_bytes > 8)
         code->granule_bytes = 8;

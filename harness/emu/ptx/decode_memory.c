@@ -2,60 +2,12 @@
 #include "builder.h"
 #include "decode_rules.h"
 
-/* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
-static state_space real_space(decoder *dec, const operand *address, state_space stated) {
-    if (address->symbol < 0) return stated == SPACE_PARAM && dec->frame != NO_REGISTER ? SPACE_LOCAL : stated;
-    const symbol *which = &dec->load->module.symbols[address->symbol];
-    if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
-    bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
-    if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
-    if (!same) emu_refuse(dec, "'%s' is not in the space of this access", which->name);
-    return stated;
-}
-
-/* Fill space, offset and base register (as a source) of an op from [address]. */
-static void add_address(decoder *dec, op *o, const operand *address, state_space space) {
-    if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
-    o->space = (uint8_t)real_space(dec, address, space);
-    if (space == SPACE_PARAM && o->space == SPACE_LOCAL) o->flags |= FLAG_PASSES;
-    o->immediate = address->value;
-    if (address->symbol >= 0) {
-        const symbol *which = &dec->load->module.symbols[address->symbol];
-        if (which->space == SPACE_LOCAL) {
-            emu_address_frame(dec, o, which->offset);
-            o->immediate += address->value;
-            return;
-        }
-        o->immediate += (int64_t)emu_symbol_address(which);
-        if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
-    }
-    if (address->reg == NO_REGISTER) {
-        add_source(o, emu_constant_register(dec, 0, 32));
-        return;
-    }
-    const virtual_register *base = &dec->code->registers[address->reg];
-    if (base->bits != 32 && base->bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");
-    if (base->bits == 32 && (space == SPACE_GLOBAL || space == SPACE_GENERIC)) {
-        emu_refuse(dec, "the address register has 32 bits where 64 are needed");
-    }
-    if (base->bits == 64) o->flags |= FLAG_WIDE_ADDRESS;
-    add_source(o, (uint16_t)address->reg);
-}
-
 static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
     o->vector = match->vector;
     if (o->bytes * o->vector > 16) emu_refuse(dec, "an access moves at most 16 bytes");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
-}
-
-/* The elements of a vector operand, or the one operand itself. */
-static const operand *elements(decoder *dec, const operand *whole, int count) {
-    if (count == 1) return whole->kind == OPERAND_VECTOR && whole->count == 1 ? whole->items : whole;
-    if (whole->kind != OPERAND_VECTOR || whole->count != count)
-        emu_refuse(dec, "a vector of %d elements is needed", count);
-    return whole->items;
 }
 
 /* The policy of .L2::cache_hint: a value of createpolicy that changes nothing here. */
@@ -83,7 +35,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     access_shape(dec, &shape, match);
     state_space space = match->space;
     if (!strcmp(dec->in->opcode->pieces[0], "ldu")) space = SPACE_GLOBAL;
-    const operand *to = elements(dec, operand_at(dec, 0), shape.vector);
+    const operand *to = emu_elements(dec, operand_at(dec, 0), shape.vector);
     uint16_t targets[4];
     int bits = shape.bytes * 8;
     for (int i = 0; i < shape.vector; i++) {
@@ -101,7 +53,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
               emu_chose(match, "cv");
     for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
-    add_address(dec, o, operand_at(dec, 1), space);
+    emu_add_address(dec, o, operand_at(dec, 1), space);
 }
 
 void emu_decode_store(decoder *dec, const form_match *match) {
@@ -111,13 +63,13 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     op shape = {0};
     access_shape(dec, &shape, match);
     const type_info *type = match->types[match->type_count - 1];
-    const operand *from = elements(dec, operand_at(dec, 1), shape.vector);
+    const operand *from = emu_elements(dec, operand_at(dec, 1), shape.vector);
     uint16_t values[4];
     for (int i = 0; i < shape.vector; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
     op *o = emu_emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
@@ -152,11 +104,11 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     int count = match->vector, swaps = operation == ATOMIC_CAS, wanted = first + 2 + swaps;
     wanted += policy_operands(dec, match, wanted);
     emu_expect_operands(dec, wanted, wanted);
-    const operand *values = elements(dec, operand_at(dec, first + 1), count), *to = NULL;
+    const operand *values = emu_elements(dec, operand_at(dec, first + 1), count), *to = NULL;
     uint16_t sources[5], dests[4];
     for (int i = 0; i < count; i++) sources[i] = emu_source_of_type(dec, &values[i], type, EXACT);
     if (swaps) sources[count] = emu_source_of_type(dec, operand_at(dec, first + 2), type, EXACT);
-    if (has_result) to = elements(dec, operand_at(dec, 0), count);
+    if (has_result) to = emu_elements(dec, operand_at(dec, 0), count);
     for (int i = 0; i < count; i++)
         dests[i] = to ? emu_dest(dec, &to[i], type->bits) : emu_scratch_register(dec, type->bits);
     op *o = emu_emit(dec, OP_ATOMIC);
@@ -168,7 +120,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
     for (int i = 0; i < count; i++) add_dest(o, dests[i]);
-    add_address(dec, o, operand_at(dec, first), match->space);
+    emu_add_address(dec, o, operand_at(dec, first), match->space);
     for (int i = 0; i < count + swaps; i++) add_source(o, sources[i]);
 }
 
@@ -198,7 +150,7 @@ void emu_decode_cache_line(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_ADDRESS);
     o->bytes = 16;
     o->vector = LINE_BYTES / 16;
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* A policy is a number that only cache hints take. */
@@ -222,26 +174,26 @@ void emu_decode_policy(decoder *dec, const form_match *match) {
 void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
-    const operand *to = elements(dec, operand_at(dec, 0), count);
+    const operand *to = emu_elements(dec, operand_at(dec, 0), count);
     op *o = emu_emit(dec, OP_LDMATRIX);
     o->vector = (uint8_t)count;
     o->bytes = 16;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
 }
 
 void emu_decode_stmatrix(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
-    const operand *from = elements(dec, operand_at(dec, 1), count);
+    const operand *from = emu_elements(dec, operand_at(dec, 1), count);
     uint16_t sources[4];
     for (int i = 0; i < count; i++) sources[i] = emu_source(dec, &from[i], 32, EXACT);
     op *o = emu_emit(dec, OP_STMATRIX);
     o->vector = (uint8_t)count;
     o->bytes = 16;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
 }
 
@@ -259,7 +211,7 @@ void emu_decode_mma(decoder *dec, const form_match *match) {
     bool deep = emu_chose(match, "m16n8k16");
     int counts[4] = {4, deep ? 4 : 2, deep ? 2 : 1, 4};
     const operand *parts[4];
-    for (int i = 0; i < 4; i++) parts[i] = elements(dec, operand_at(dec, i), counts[i]);
+    for (int i = 0; i < 4; i++) parts[i] = emu_elements(dec, operand_at(dec, i), counts[i]);
     uint16_t sources[10];
     int used = 0;
     static const type_info single = {"f32", 32, 'f'};
@@ -309,7 +261,7 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_COPY_ASYNC);
     o->bytes = (uint8_t)bytes;
     o->vector = 1;
-    add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
+    emu_add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
     if (target->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     /* the second address: its own register and, in target, its offset */
     int64_t offset = target->value;
@@ -353,7 +305,7 @@ void emu_decode_copy_arrive(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
     op *o = emu_emit(dec, OP_COPY_ARRIVE);
     o->detail = !emu_chose(match, "noinc");
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* ---- barriers ---- */
@@ -466,14 +418,14 @@ void emu_decode_mbarrier_init(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     uint16_t count = emu_source(dec, operand_at(dec, 1), 32, EXACT);
     op *o = emu_emit(dec, OP_MBARRIER_INIT);
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     add_source(o, count);
 }
 
 void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
     op *o = emu_emit(dec, OP_MBARRIER_INVALIDATE);
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
 }
 
 /* With expect_tx the third operand counts bytes, and one arrival is made. */
@@ -486,7 +438,7 @@ void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
     op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
     if (bytes) add_source(o, last);
 }
@@ -496,7 +448,7 @@ void emu_decode_mbarrier_bytes(decoder *dec, const form_match *match) {
     uint16_t bytes = emu_source(dec, operand_at(dec, 1), 32, EXACT);
     op *o = emu_emit(dec, OP_MBARRIER_BYTES);
     o->detail = emu_chose(match, "complete_tx");
-    add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
     add_source(o, bytes);
 }
 
@@ -507,6 +459,6 @@ void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_MBARRIER_WAIT);
     o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
     o->p[0] = emu_predicate(dec, operand_at(dec, 0));
-    add_address(dec, o, operand_at(dec, 1), match->space);
+    emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, phase);
 }

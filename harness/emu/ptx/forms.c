@@ -47,7 +47,6 @@ static const struct {
 } name_words[] = {
     {"bar", "cta|warp|sync|arrive|red"},
     {"barrier", "cta|arrive|red"},
-    {"barrier", "cta|sync|arrive|red"},
     {"cp", "async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},

@@ -394,6 +394,49 @@ ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 f16 f16 f32", "{d0.
     "one sum of exact terms, cut as on an H200")
 ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d0..3}, {a}, {b}, {c0..3}",
     emu_decode_mma, "likewise")
+#define MATRIX(modifiers, note)                                                                                        \
+    ROW("mma", "mma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", emu_decode_matrix, note)
+MATRIX("sync aligned m16n8k16|m16n8k8 row col f16 f16 f16 f16", "the sum of f32, rounded to the nearest")
+MATRIX("sync aligned m16n8k8|m16n8k4 row col f32 tf32 tf32 f32", "the lower 13 bits of a and b are ignored")
+MATRIX("sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col f64 f64 f64 f64", "fused multiply-adds in the order of k")
+MATRIX("sync aligned m8n8k16|m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32", "exact")
+MATRIX("sync aligned m8n8k32|m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32", "exact")
+MATRIX("sync aligned m8n8k128|m16n8k128|m16n8k256 row col s32 b1 b1 s32 xor|and popc", "exact")
+#undef MATRIX
+#define WMMA_SHAPES "m16n16k16|m32n8k16|m8n32k16"
+#define WMMA_SPACES "global|" SHARED "?"
+#define WMMA_LOAD(modifiers)                                                                                           \
+    ROW("wmma", "wmma", modifiers, "{d, ...}, [a], stride", emu_decode_wmma_load, "stride may be absent")
+WMMA_LOAD("load a|b sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|bf16|s8|u8")
+WMMA_LOAD("load a|b sync aligned row|col m16n16k8 " WMMA_SPACES " tf32")
+WMMA_LOAD("load a|b sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
+WMMA_LOAD("load a sync aligned row m8n8k32 " WMMA_SPACES " s4|u4")
+WMMA_LOAD("load b sync aligned col m8n8k32 " WMMA_SPACES " s4|u4")
+WMMA_LOAD("load a sync aligned row m8n8k128 " WMMA_SPACES " b1")
+WMMA_LOAD("load b sync aligned col m8n8k128 " WMMA_SPACES " b1")
+WMMA_LOAD("load c sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|f32|s32")
+WMMA_LOAD("load c sync aligned row|col m16n16k8 " WMMA_SPACES " f32")
+WMMA_LOAD("load c sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
+WMMA_LOAD("load c sync aligned row|col m8n8k32|m8n8k128 " WMMA_SPACES " s32")
+#define WMMA_STORE(modifiers) ROW("wmma", "wmma", modifiers, "[a], {b, ...}, stride", emu_decode_wmma_store, "likewise")
+WMMA_STORE("store d sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|f32|s32")
+WMMA_STORE("store d sync aligned row|col m16n16k8 " WMMA_SPACES " f32")
+WMMA_STORE("store d sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
+WMMA_STORE("store d sync aligned row|col m8n8k32|m8n8k128 " WMMA_SPACES " s32")
+#define WMMA(modifiers, note)                                                                                          \
+    ROW("wmma", "wmma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", emu_decode_matrix, note)
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f16|f32 f16|f32", "types of d and c; sums as those of mma")
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f32 bf16 bf16 f32", "likewise")
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " satfinite? s32 s8|u8 s8|u8 s32", "exact; a and b of one type")
+WMMA("mma sync aligned row|col row|col m16n16k8 f32 tf32 tf32 f32", "the lower 13 bits of a and b are ignored")
+WMMA("mma sync aligned row|col row|col m8n8k4 rn? f64 f64 f64 f64", "fused multiply-adds in the order of k")
+WMMA("mma sync aligned row col m8n8k32 satfinite? s32 s4|u4 s4|u4 s32", "exact; a and b of one type")
+WMMA("mma xor|and popc sync aligned row col m8n8k128 s32 b1 b1 s32", "exact")
+#undef WMMA
+#undef WMMA_LOAD
+#undef WMMA_STORE
+#undef WMMA_SHAPES
+#undef WMMA_SPACES
 /* asynchronous copies */
 ROW("cp.async", "cp", "async ca|cg shared|shared::cta global " CACHE_HINT " L2::64B|L2::128B|L2::256B?",
     "[d], [a], bytes, source-bytes, policy", emu_decode_copy_async,

@@ -163,6 +163,10 @@ typedef enum op_kind {
     OP_MBARRIER_ARRIVE,
     OP_MBARRIER_WAIT,
     OP_MBARRIER_INVALIDATE,
+    OP_FACTORS, /* the sources A and B of the op behind it, which has no room for them; does nothing */
+    OP_MATRIX,  /* r[0 .. dests) = factors and the sources, C */
+    OP_WMMA_LOAD,
+    OP_WMMA_STORE,
     OP_STMATRIX,
     OP_MOVMATRIX,
     OP_CLOCK,          /* r[0] = the special register `detail` */
@@ -229,6 +233,33 @@ enum wgmma_detail {
 /* Where an op of a wgmma has its registers: four accumulators, B, A, and the accumulators once more if they are read.
  */
 enum wgmma_register { WGMMA_B = 4, WGMMA_A = 5 };
+/* Operands of an OP_MATRIX: types of A and B in `detail`, of C and D in `bytes`, a half byte each; `vector` registers
+ * are A's. An OP_WMMA_LOAD or OP_WMMA_STORE has its type in `detail` and a matrix_part in `vector`. All have the shape
+ * in `target`. */
+enum matrix_numbers {
+    MATRIX_F16,
+    MATRIX_BF16,
+    MATRIX_TF32,
+    MATRIX_F32,
+    MATRIX_F64,
+    MATRIX_S32,
+    MATRIX_S8,
+    MATRIX_U8,
+    MATRIX_S4,
+    MATRIX_U4,
+    MATRIX_B1
+};
+typedef enum matrix_part { MATRIX_A, MATRIX_B, MATRIX_C, MATRIX_D } matrix_part;
+typedef struct matrix_shape {
+    uint16_t m, n, k;
+} matrix_shape;
+static inline int32_t matrix_pack_shape(matrix_shape shape) {
+    return shape.m | shape.n << 8 | shape.k << 16;
+}
+static inline matrix_shape matrix_unpack_shape(int32_t packed) {
+    return (matrix_shape){(uint16_t)(packed & 255), (uint16_t)(packed >> 8 & 255), (uint16_t)(packed >> 16)};
+}
+
 enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
 enum match_mode { MATCH_ANY, MATCH_ALL };

@@ -15,6 +15,7 @@ from vectors.opcodes_atomic import cell_cases, hint_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
 from vectors.opcodes_integer import integer_cases, logic_cases
+from vectors.opcodes_matrix import mma_cases
 from vectors.opcodes_memory import atomic_cases, data_cases
 from vectors.opcodes_narrow import narrow_cases
 from vectors.opcodes_rounding import rounding_cases
@@ -37,6 +38,7 @@ GROUPS = (
     shuffle_cases,
     vote_cases,
     matrix_cases,
+    mma_cases,
     table_cases,
     copy_cases,
     flow_cases,
@@ -68,6 +70,7 @@ ELSEWHERE = {
     "exit": "test_findings.py",
     "ret": "uni changes nothing",
     "ldu": "as ld",
+    "wmma": "test_wmma.py",
     "fence proxy async": "needs sm_90",
     "fence sc|acq_rel|acquire|release?": "acquire and release need PTX 8.6",
     "cvta": "param: no address of a parameter is taken",

@@ -1,0 +1,273 @@
+/* matrix.c - mma of f16 into f16, tf32, f64, integers and bits, and wmma: loads, stores and products.
+ *
+ * Elements are taken from the registers of all lanes to whole matrices and back. Lane 4*g + t of an mma has row g of A
+ * and column g of B, and in each register of r bits the elements t*e .. t*e + e - 1 of r/e, the number of its 4*e along
+ * k; of C and D columns 2*t and 2*t + 1 of rows g and g + 8 (PTX ISA, "Matrix Fragments for mma"). The PTX ISA leaves
+ * the fragments of wmma open. Here they are those of the mma instructions of 16 x 8 outputs that ptxas makes of them;
+ * the 8 x 32 output is computed as a 32 x 8 one, and registers that are left over hold elements again.
+ *
+ * Sums of 16-bit and tf32 products are those of mma.c; an f16 result is such a sum rounded to the nearest. f64 is fused
+ * multiply-adds in the order of k. Integers are exact and wrap, or are limited with .satfinite.
+ */
+#include "checks.h"
+#include "mma.h"
+#include "numbers.h"
+
+#include <string.h>
+
+enum { MAX_SIDE = 32, MAX_K = 256, ELEMENTS = 16 * MAX_K };
+
+static int bits_of_numbers(enum matrix_numbers numbers) {
+    static const int bits[] = {[MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32,
+                               [MATRIX_F64] = 64, [MATRIX_S32] = 32,  [MATRIX_S8] = 8,    [MATRIX_U8] = 8,
+                               [MATRIX_S4] = 4,   [MATRIX_U4] = 4,    [MATRIX_B1] = 1};
+    return bits[numbers];
+}
+
+/* ---- where elements are ---- */
+
+typedef struct place {
+    int row, column;
+} place;
+
+/* The element `of` of register r in a lane of A; that of B is the same with rows and columns exchanged, for n = 8. */
+static place factor_place(int rows, int depth, int in_register, int lane, int r, int of) {
+    int chunks = depth / (4 * in_register), halves = rows >= 16 ? 2 : 1;
+    int of_block = r % (chunks * halves), block = r / (chunks * halves);
+    return (place){8 * halves * block + lane / 4 + 8 * (of_block % halves),
+                   of_block / halves * 4 * in_register + lane % 4 * in_register + of};
+}
+
+/* B is made of blocks of 8 columns, unless it stands for A. */
+static place second_place(int columns, int depth, int in_register, int lane, int r, int of) {
+    int chunks = depth / (4 * in_register);
+    (void)columns;
+    return (place){r % chunks * 4 * in_register + lane % 4 * in_register + of, 8 * (r / chunks) + lane / 4};
+}
+
+static place result_place(int rows, int lane, int element) {
+    if (rows < 16) return (place){lane / 4, lane % 4 * 2 + element};
+    int block = element / 4, in = element % 4, down = rows / 16;
+    return (place){16 * (block % down) + lane / 4 + 8 * (in / 2), 8 * (block / down) + lane % 4 * 2 + in % 2};
+}
+
+static place turned(place at) {
+    return (place){at.column, at.row};
+}
+
+/* Element `of` of register r of a lane. */
+static place element_place(matrix_part part, matrix_shape shape, int bits, int lane, int r, int of) {
+    int in_register = bits == 64 ? 1 : 32 / bits;
+    bool wide = shape.m == 8 && shape.n == 32; /* computed as 32 x 8 */
+    if (part == MATRIX_C || part == MATRIX_D) {
+        place at = result_place(wide ? 32 : shape.m, lane, r * in_register + of);
+        return wide ? turned(at) : at;
+    }
+    int elements = (part == MATRIX_A ? shape.m : shape.n) * shape.k;
+    r %= elements / LANES / in_register;
+    if (part == MATRIX_A)
+        return wide ? turned(second_place(8, shape.k, in_register, lane, r, of))
+                    : factor_place(shape.m, shape.k, in_register, lane, r, of);
+    return wide ? turned(factor_place(32, shape.k, in_register, lane, r, of))
+                : second_place(shape.n, shape.k, in_register, lane, r, of);
+}
+
+/* ---- products ---- */
+
+static uint64_t element_bits(const warp *w, unsigned reg, int lane, int bits, int of) {
+    if (bits == 64) return slot64(w, reg)[lane];
+    uint32_t word = slot32(w, reg)[lane];
+    return bits == 32 ? word : word >> bits * of & ((1u << bits) - 1);
+}
+
+/* A matrix of numbers: values of floating-point ones with their exponents, or integers. */
+typedef struct matrix {
+    double value[ELEMENTS];
+    int exponent[ELEMENTS];
+    int64_t integer[ELEMENTS];
+} matrix;
+
+static int64_t integer_of(uint64_t bits, enum matrix_numbers numbers) {
+    if (numbers == MATRIX_S8) return (int8_t)bits;
+    if (numbers == MATRIX_S4) return (int64_t)(bits ^ 8) - 8;
+    return numbers == MATRIX_S32 ? (int32_t)bits : (int64_t)bits;
+}
+
+static double value_of(uint64_t bits, enum matrix_numbers numbers) {
+    switch (numbers) {
+    case MATRIX_F16:
+        return (double)half_value((uint32_t)bits);
+    case MATRIX_BF16:
+        return (double)bfloat_value((uint32_t)bits);
+    case MATRIX_TF32: /* the lower 13 bits are not looked at */
+        return (double)float_of((uint32_t)bits & 0xffffe000u);
+    case MATRIX_F64:
+        return double_of(bits);
+    default:
+        return (double)float_of((uint32_t)bits);
+    }
+}
+
+static void gather(matrix *out, const warp *w, const uint16_t *regs, int count, matrix_part part, matrix_shape shape,
+                   enum matrix_numbers numbers) {
+    int bits = bits_of_numbers(numbers), in_register = bits == 64 ? 1 : 32 / bits;
+    int width = part == MATRIX_A ? shape.k : shape.n;
+    for (int i = 0; i < count * LANES * in_register; i++) {
+        int r = i / (LANES * in_register), lane = i / in_register % LANES, of = i % in_register;
+        place at = element_place(part, shape, bits, lane, r, of);
+        int to = at.row * width + at.column;
+        uint64_t element = element_bits(w, regs[r], lane, bits, of);
+        out->integer[to] = integer_of(element, numbers);
+        out->value[to] = value_of(element, numbers);
+        out->exponent[to] = emu_exponent(out->value[to], numbers == MATRIX_F16 ? -14 : -126);
+    }
+}
+
+static double float_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row, int column) {
+    double terms[1 + MAX_SIDE];
+    int at = row * shape.n + column, top = c->exponent[at];
+    terms[0] = c->value[at];
+    for (int k = 0; k < shape.k; k++) {
+        int x = row * shape.k + k, y = k * shape.n + column;
+        terms[1 + k] = a->value[x] * b->value[y];
+        if (a->exponent[x] + b->exponent[y] > top) top = a->exponent[x] + b->exponent[y];
+    }
+    return (double)emu_sum_terms(terms, shape.k + 1, top);
+}
+
+static double double_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row, int column) {
+    double sum = c->value[row * shape.n + column];
+    for (int k = 0; k < shape.k; k++) sum = fma(a->value[row * shape.k + k], b->value[k * shape.n + column], sum);
+    return sum;
+}
+
+static uint32_t integer_sum(const op *o, const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row,
+                            int column) {
+    bool bits = (o->detail & 15) == MATRIX_B1, both = o->flags & FLAG_TRANSPOSE;
+    int64_t sum = c->integer[row * shape.n + column];
+    for (int k = 0; k < shape.k; k++) {
+        int64_t x = a->integer[row * shape.k + k], y = b->integer[k * shape.n + column];
+        sum += !bits ? x * y : both ? x & y : x ^ y;
+    }
+    if (o->flags & FLAG_SIGNED) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+    return (uint32_t)sum;
+}
+
+/* The bits of an output. */
+static uint64_t result_bits(const op *o, const matrix *a, const matrix *b, const matrix *c, matrix_shape shape,
+                            place at) {
+    enum matrix_numbers numbers = (enum matrix_numbers)(o->bytes >> 4);
+    if (numbers == MATRIX_S32) return integer_sum(o, a, b, c, shape, at.row, at.column);
+    if (numbers == MATRIX_F64) {
+        double sum = double_sum(a, b, c, shape, at.row, at.column);
+        return sum != sum ? 0x7fffffffffffffffu : bits_of_double(sum);
+    }
+    float sum = (float)float_sum(a, b, c, shape, at.row, at.column);
+    return numbers == MATRIX_F16 ? half_bits(sum) : canonical(sum);
+}
+
+void emu_exec_matrix(warp *w, const op *o) {
+    matrix a, b, c;
+    const matrix_shape shape = matrix_unpack_shape(o->target);
+    const op *factors = o - 1;
+    const int in_c = o->sources, in_a = o->vector;
+    enum matrix_numbers numbers = (enum matrix_numbers)(o->bytes >> 4);
+    gather(&a, w, factors->r, in_a, MATRIX_A, shape, (enum matrix_numbers)(o->detail & 15));
+    gather(&b, w, factors->r + in_a, factors->sources - in_a, MATRIX_B, shape, (enum matrix_numbers)(o->detail >> 4));
+    gather(&c, w, o->r + o->dests, in_c, MATRIX_C, shape, (enum matrix_numbers)(o->bytes & 15));
+    const int bits = bits_of_numbers(numbers), in_register = bits == 16 ? 2 : 1;
+    for (int i = 0; i < o->dests * LANES; i++) {
+        int r = i / LANES, lane = i % LANES;
+        uint64_t word = 0;
+        for (int of = 0; of < in_register; of++) {
+            place at = element_place(MATRIX_D, shape, bits, lane, r, of);
+            word |= result_bits(o, &a, &b, &c, shape, at) << bits * of % 64;
+        }
+        if (bits == 64)
+            slot64(w, o->r[r])[lane] = word;
+        else
+            slot32(w, o->r[r])[lane] = (uint32_t)word;
+    }
+}
+
+/* ---- wmma.load and wmma.store ---- */
+
+static state_space space_of(const op *o, uint64_t address) {
+    return o->space != SPACE_GENERIC ? (state_space)o->space : address & SHARED_WINDOW ? SPACE_SHARED : SPACE_GLOBAL;
+}
+
+/* The host byte of an element, whose first bit in it is *shift; NULL where the address is bad. */
+static uint8_t *element_bytes(machine *m, warp *w, const op *o, place at, int lane, int *shift, uint64_t *address) {
+    const int stride_at = o->kind == OP_WMMA_LOAD ? o->dests + 1 : 1, bits = bits_of_numbers(o->detail);
+    const uint64_t stride = slot32(w, o->r[stride_at])[lane];
+    const bool columns = o->flags & FLAG_TRANSPOSE;
+    uint64_t index = (uint64_t)(columns ? at.column : at.row) * stride + (uint64_t)(columns ? at.row : at.column);
+    *address = emu_lane_address(w, o, o->kind == OP_WMMA_LOAD ? o->dests : 0, lane) + index * (unsigned)bits / 8;
+    *shift = bits < 8 ? (int)(index * (unsigned)bits % 8) : 0;
+    return emu_translate(m, w, (state_space)o->space, *address, bits < 8 ? 1 : (uint32_t)bits / 8, lane,
+                         o->kind == OP_WMMA_LOAD ? "reads" : "writes");
+}
+
+static void count_register(machine *m, const op *o, const uint64_t *addresses) {
+    const uint32_t bytes = o->bytes == 8 ? 8 : 4; /* of a register */
+    uint32_t low[LANES];
+    for (int i = 0; i < LANES; i++) low[i] = (uint32_t)addresses[i];
+    if (space_of(o, addresses[0]) == SPACE_SHARED)
+        emu_count_shared(m, o, low, bytes, ALL_LANES);
+    else
+        emu_count_global(m, o, addresses, bytes, ALL_LANES);
+}
+
+/* Registers that hold elements again are filled from memory once more, as a device does where it needs to. */
+void emu_exec_wmma_load(machine *m, warp *w, const op *o) {
+    const matrix_shape shape = matrix_unpack_shape(o->target);
+    const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits;
+    const uint32_t bytes = bits < 8 ? 1 : (uint32_t)bits / 8;
+    uint64_t words[MAX_OPERANDS][LANES] = {{0}}, addresses[LANES], address;
+    for (int r = 0; r < o->dests; r++) {
+        for (int i = 0; i < LANES * in_register; i++) {
+            int lane = i / in_register, of = i % in_register, shift;
+            place at = element_place((matrix_part)o->vector, shape, bits, lane, r, of);
+            const uint8_t *from = element_bytes(m, w, o, at, lane, &shift, &address);
+            uint64_t value = 0;
+            if (!of) addresses[lane] = address;
+            if (!from) continue;
+            if (m->checks && space_of(o, address) == SPACE_SHARED)
+                emu_shadow_read(m, w, lane, (uint32_t)address, bytes);
+            memcpy(&value, from, bytes);
+            if (bits < 8) value = value >> shift & ((1u << bits) - 1);
+            words[r][lane] |= value << bits * of % 64;
+        }
+        count_register(m, o, addresses);
+    }
+    for (int r = 0; r < o->dests; r++) {
+        for (int lane = 0; lane < LANES; lane++) {
+            if (bits == 64)
+                slot64(w, o->r[r])[lane] = words[r][lane];
+            else
+                slot32(w, o->r[r])[lane] = (uint32_t)words[r][lane];
+        }
+    }
+}
+
+void emu_exec_wmma_store(machine *m, warp *w, const op *o) {
+    const matrix_shape shape = matrix_unpack_shape(o->target);
+    const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits, first = 2;
+    uint64_t addresses[LANES], address;
+    for (int r = 0; r < o->sources - first; r++) {
+        for (int i = 0; i < LANES * in_register; i++) {
+            int lane = i / in_register, of = i % in_register, shift;
+            place at = element_place(MATRIX_D, shape, bits, lane, r, of);
+            uint8_t *to = element_bytes(m, w, o, at, lane, &shift, &address);
+            uint64_t value = element_bits(w, o->r[first + r], lane, bits, of);
+            if (!of) addresses[lane] = address;
+            if (!to) continue;
+            if (m->checks && space_of(o, address) == SPACE_SHARED)
+                emu_shadow_write(m, w, lane, (uint32_t)address, (uint32_t)bits / 8, &value);
+            if (m->checks) emu_note_output(m, o->instruction, address, (uint32_t)bits / 8);
+            m->changes++;
+            memcpy(to, &value, (size_t)bits / 8);
+        }
+        count_register(m, o, addresses);
+    }
+}

@@ -1,0 +1,17 @@
+/* mma.h - sums as tensor cores form them: what mma.c has and matrix.c uses too.
+ *
+ *     int top = emu_exponent(accumulator, -126);           // the largest exponent among the terms
+ *     float sum = emu_sum_terms(terms, 17, top);
+ */
+#ifndef FL_EMU_MMA_H
+#define FL_EMU_MMA_H
+
+/* The exponents of numbers that have none: the sum with any other is far below or above all others. */
+enum { OF_ZERO = -4096, OF_INFINITY = 8192 };
+
+/* The exponent of a number of a format whose smallest one is `least`. */
+int emu_exponent(double value, int least);
+/* The terms, cut to whole units of 25 places below the largest exponent, added, and cut to an f32. */
+float emu_sum_terms(const double *terms, int count, int top);
+
+#endif
