@@ -83,6 +83,11 @@ def read_library(path: Path, arch: str | None) -> Library:
     return Library(path, images, kernels)
 
 
+def _name(symbol: str) -> str:
+    """The short form of a kernel of ours; else the symbol, as many kernels of one library share a label."""
+    return kernel_label(symbol) if config_of(symbol) else symbol
+
+
 def read_foreign_library(path: Path, arch: str | None) -> Library | None:
     """The library, if the file holds machine code of several kernels and none is ours."""
     try:
@@ -290,7 +295,7 @@ class LibraryChange:
             pair.grew if pair.instructions else None,
             _steps([side.registers for side in sides]),
             _steps([side.local for side in sides]),
-            kernel_label(pair.figures.symbol),
+            _name(pair.figures.symbol),
             pair.verdict,
         ]
 
@@ -336,7 +341,7 @@ def count_library(path: Path, arch: str | None) -> Table:
             rows.append(
                 [
                     cubin.arch,
-                    kernel_label(kernel.symbol),
+                    _name(kernel.symbol),
                     kernel.registers,
                     kernel.ldl + kernel.stl,
                     len(listing.body),

@@ -1,5 +1,6 @@
 """docs/tools.md and docs/reading-sass.md: every example runs, and every command of the package is named."""
 
+import csv
 import re
 import shlex
 import subprocess
@@ -15,7 +16,9 @@ READING = (root() / "docs/reading-sass.md").read_text(encoding="utf-8")
 
 
 def table_rows() -> list[list[str]]:
-    rows = [line.strip("|").split("|") for line in TOOLS.splitlines() if line.startswith("|")]
+    rows = [
+        line.strip("|").split("|") for line in TOOLS.partition("## Tried on")[0].splitlines() if line.startswith("|")
+    ]
     return [
         [cell.strip() for cell in row] for row in rows if not set(row[0].strip()) <= {"-"} and "example" not in row[-1]
     ]
@@ -52,6 +55,16 @@ def test_every_row_has_an_example() -> None:
     for row in rows:
         assert len(row) == 4, row
         assert re.fullmatch(r"`[^`]+`", row[3]), row
+
+
+def test_what_was_tried_is_the_record() -> None:
+    record = list(csv.reader((root() / "analysis/data/tried_on.csv").read_text(encoding="utf-8").splitlines()))
+    shown = [f"| {' | '.join(row)} |" for row in record]
+    page = [line for line in TOOLS.partition("## Tried on")[2].splitlines() if line.startswith("| ")]
+    assert page == shown
+    for row in (dict(zip(record[0], cells, strict=True)) for cells in record[1:]):
+        assert row["kernels"] == row["registers equal"]
+        assert row["graphs compared"] == row["graphs equal"]
 
 
 @pytest.mark.parametrize("name", ["sass", "cfg", "counts", "loop", "sass-diff", "bound", "live", "ptx", "map", "slice"])
