@@ -318,7 +318,7 @@ def add_bound_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_bound(args: argparse.Namespace) -> int:
     pending = [start(subject) for subject in subjects_of(args)]
-    parts = [parts_of(each.listing(), args.loop) for each in pending]
+    parts = [parts_of(each.listing(), args.loop, each.subject) for each in pending]
     for each, one in zip(pending, parts, strict=True):
         print_note(each.subject.name, one)
     if args.scoreboard:

@@ -128,7 +128,7 @@ def run_loop(args: argparse.Namespace) -> int:
     """Opcode counts of the KV loop, of one or several subjects side by side, or the loop nest."""
     if args.nest:
         subject = subject_of(args)
-        print_table(nest_table(Graph(start(subject).listing())), args)
+        print_table(nest_table(Graph(start(subject).listing()), subject), args)
         return DONE
     return _print_counts(args, loop_only=True)
 
@@ -141,7 +141,7 @@ def _print_counts(args: argparse.Namespace, loop_only: bool) -> int:
         if not loop_only and (len(subjects) > 1 or not Graph(listing).nest):
             columns.append((subject.name, count_instructions(WHOLE, listing.body, args.modifiers)))
         else:
-            parts = parts_of(listing, args.loop)
+            parts = parts_of(listing, args.loop, subject)
             print_note(subject.name, parts)
             title = f"{subject.name} loop" if len(subjects) > 1 else "loop"
             loop = count_instructions("loop", parts.loop, args.modifiers)

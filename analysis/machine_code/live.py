@@ -145,11 +145,11 @@ def read_live(pending: Pending, wanted: str | None = None) -> LiveLoop:
         if NO_DATA_FLOW not in str(error):
             raise
         note(f"{subject.name}: nvdisasm does not analyse the data flow of this cubin: live registers are counted here")
-        parts = parts_of(start(subject).listing(), wanted)
+        parts = parts_of(start(subject).listing(), wanted, subject)
         counted = {at: {"GPR": live} for at, live in count_live(parts.graph).items()}
         return LiveLoop(parts, kernel.registers, counted)
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
-    parts = parts_of(with_control(replace(listing, arch=cubin.arch), kernel), wanted)
+    parts = parts_of(with_control(replace(listing, arch=cubin.arch), kernel), wanted, subject)
     return LiveLoop(parts, kernel.registers, live_registers(text, name))
 
 

@@ -21,6 +21,7 @@ from dataclasses import astuple, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import median
+from weakref import WeakKeyDictionary
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
@@ -28,7 +29,7 @@ from analysis.ladder.config import Dtype, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import MATRIX, pipe_of
-from analysis.machine_code.ptx import embedded_ptx
+from analysis.machine_code.ptx import EMBEDDED, embedded_ptx
 from analysis.machine_code.regions import (
     Graph,
     Loop,
@@ -46,6 +47,7 @@ from analysis.table import Cell, Table, read_columns
 
 REST = "rest"  # of the kernel, in the column `part`
 TIMEOUT = 120.0
+PTXRUN = root() / "bin/ptxrun"
 
 
 @dataclass(frozen=True)
@@ -195,8 +197,7 @@ def read_loops(folder: Path) -> dict[tuple[str, str], list[Part]]:
 
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:
     """PTX line to the number of times that warps executed it."""
-    ptxrun = root() / "bin/ptxrun"
-    if not ptxrun.exists():
+    if not PTXRUN.exists():
         raise AnalysisError("bin/ptxrun is missing, which counts what a kernel executes: run `make bin/ptxrun`")
     heads, seq, d = problem.heads, problem.seq, config.d_head
     tensor = f"buf:f16:{seq * heads * d}"
@@ -206,7 +207,7 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         text, counters = Path(folder) / "kernel.ptx", Path(folder) / "counters.csv"
         text.write_text(ptx, encoding="utf-8")
-        command = [str(ptxrun), str(text), "--entry", symbol, "--grid", ",".join(map(str, grid))]
+        command = [str(PTXRUN), str(text), "--entry", symbol, "--grid", ",".join(map(str, grid))]
         command += ["--block", str(config.threads()), "--smem", str(config.smem_bytes()), "--arg", arguments]
         command += ["--checks", "off", "--counters-csv", str(counters)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
@@ -353,11 +354,27 @@ def _read_version(path: Path, _: int) -> dict[tuple[str, str], list[Part]]:
     return parse_loops(read_text(path), str(path))
 
 
-def loops_of(graph: Graph) -> list[KvLoop]:
-    """The KV loops of a kernel in address order, with what is recorded of each."""
-    loops, recorded = kv_loops(graph), recorded_loops(graph, root())
-    known: Sequence[Part | None] = recorded or [None] * len(loops)
-    return [KvLoop(n, loop, part) for n, (loop, part) in enumerate(zip(loops, known, strict=True), start=1)]
+def loops_of(graph: Graph, subject: Subject | None = None) -> list[KvLoop]:
+    """The KV loops of a kernel in address order, with what is recorded of each.
+
+    Of several loops without a record, those of another configuration for example, the emulator tells which runs, where
+    `subject` is the kernel's cubin and bin/ptxrun is built.
+    """
+    if graph not in _KNOWN:
+        loops, recorded = kv_loops(graph), recorded_loops(graph, root())
+        if subject and len(loops) > 1 and not recorded and _can_measure(subject):
+            recorded = measure_loops(subject, subject.name)[:-1]
+        known: Sequence[Part | None] = recorded or [None] * len(loops)
+        _KNOWN[graph] = [KvLoop(n, *of) for n, of in enumerate(zip(loops, known, strict=True), start=1)]
+    return _KNOWN[graph]
+
+
+_KNOWN: WeakKeyDictionary[Graph, list[KvLoop]] = WeakKeyDictionary()
+
+
+def _can_measure(subject: Subject) -> bool:
+    ours = subject.cubin is not None and subject.config is not None and subject.cubin.section(EMBEDDED) is not None
+    return ours and PTXRUN.exists()
 
 
 def running(loops: Sequence[KvLoop]) -> KvLoop | None:
@@ -366,14 +383,14 @@ def running(loops: Sequence[KvLoop]) -> KvLoop | None:
     return max(counted, key=lambda each: each.recorded.passes if each.recorded else 0, default=None)
 
 
-def parts_of(listing: Listing, wanted: str | None = None) -> Parts:
+def parts_of(listing: Listing, wanted: str | None = None, subject: Subject | None = None) -> Parts:
     """A kernel split at the loop that `wanted` names, else at the one that runs, else as split() chooses it."""
-    return parts_in(Graph(listing), wanted)
+    return parts_in(Graph(listing), wanted, subject)
 
 
-def parts_in(graph: Graph, wanted: str | None = None) -> Parts:
+def parts_in(graph: Graph, wanted: str | None = None, subject: Subject | None = None) -> Parts:
     """The same, where its control flow has been read."""
-    loops = loops_of(graph)
+    loops = loops_of(graph, subject)
     chosen = find(loops, wanted, graph.listing.label) if wanted else running(loops)
     if chosen is None:
         return split_at(graph, find_kv_loop(graph))
@@ -425,9 +442,9 @@ def print_note(name: str, parts: Parts) -> None:
 # ---- the loops by level ----------------------------------------------------------------------------------------------
 
 
-def nest_table(graph: Graph) -> Table:
+def nest_table(graph: Graph, subject: Subject | None = None) -> Table:
     """One row a loop, an outer one before the loops and the rare blocks inside it, with what each is."""
-    by_header = {each.loop.header: each for each in loops_of(graph)}
+    by_header = {each.loop.header: each for each in loops_of(graph, subject)}
     runs = running(list(by_header.values()))
     rows: list[list[Cell]] = []
 

@@ -306,7 +306,7 @@ class Side:
 def read_sides(a: Subject, b: Subject, wanted: str | None = None) -> tuple[Side, Side]:
     """Both sides, disassembled side by side, each at the KV loop that parts_of() chooses."""
     pending = [start(a), start(b)]
-    one, other = (Side(each.subject, parts_of(each.listing(), wanted)) for each in pending)
+    one, other = (Side(each.subject, parts_of(each.listing(), wanted, each.subject)) for each in pending)
     return one, other
 
 

@@ -15,8 +15,10 @@ from analysis.machine_code import loops
 from analysis.machine_code.loops import BENCHMARK, REST, Part, Problem, find, loops_of, parts_of, read_loops
 from analysis.machine_code.regions import OTHER_COPIES, Graph, split
 from analysis.machine_code.sass import Listing, parse_listing
-from analysis.machine_code.subjects import resolve
+from analysis.machine_code.subjects import resolve, start
 from analysis.publish.overview import HEADLINE
+
+SHORT = (Problem(16, 256, 1), Problem(16, 128, 1), Problem(2, 128, 1))  # instead of PROBLEMS: quick to emulate
 
 
 def committed(version: str, arch: str = "sm_80") -> Listing:
@@ -105,6 +107,21 @@ def test_the_nest_names_roles_waits_and_rare_blocks(capsys: pytest.CaptureFixtur
     inner = [row[-1] for row in rows]
     assert "waits" in inner and "repeats for other lanes" in inner
     assert any(word.startswith("block in ") and word.endswith(" % of the passes") for word in inner)
+
+
+def test_a_kernel_without_a_record_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another configuration of a version is. A listing cannot be, nor a cubin where ptxrun is not built."""
+    monkeypatch.setattr(loops, "loops_path", lambda _: Path("nothing"))
+    monkeypatch.setattr(loops, "PROBLEMS", SHORT)
+    subject = resolve("v16", "sm_80")
+    listing = start(subject).listing()
+    parts = parts_of(listing, None, subject)
+    assert (loops.note_on(parts) or "").startswith("loop 2 (16 heads) of 2 at ")
+    monkeypatch.setattr(loops, "PTXRUN", Path("nothing"))
+    for of in (subject, None):
+        parts = parts_of(listing, None, of)
+        assert (loops.note_on(parts) or "").startswith("loop 1 of 2 at ")
+        assert "which of them runs is not recorded" in (loops.note_on(parts) or "")
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------
@@ -197,8 +214,7 @@ def test_the_grid_is_that_of_the_harness(tmp_path: Path) -> None:
 
 def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """On shorter sequences than the record's: the same roles and addresses, and as many passes as there must be."""
-    short = (Problem(16, 256, 1), Problem(16, 128, 1), Problem(2, 128, 1))
-    monkeypatch.setattr(loops, "PROBLEMS", short)
+    monkeypatch.setattr(loops, "PROBLEMS", SHORT)
     config = load(root(), "v16").header.config
     found = loops.measure_loops(resolve("v16", "sm_80"), "v16")
     passes = 256 // config.B_r * (256 // config.B_c - 1) * config.n_warps  # the first block is peeled
