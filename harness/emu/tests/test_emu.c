@@ -283,6 +283,43 @@ static void test_findings(const emu_module *module) {
     emu_device_free(device);
 }
 
+/* Variables keep their values from launch to launch, and have their initial ones again when that is asked for. */
+static void test_variables(void) {
+    static const char text[] =
+        ".version 8.3\n.target sm_80\n.address_size 64\n.global .u32 count = 5;\n.const .align 8 .f64 unit = 1.5;\n"
+        ".entry add()\n{\n.reg .b32 %r<2>;\n.global .b8 inner[3] = {7, 8, 9};\natom.global.add.u32 %r1, [count], 2;\n"
+        "ret;\n}\n";
+    emu_error error;
+    emu_module *module = emu_load(text, sizeof text - 1, &error);
+    emu_device *device = emu_device_new();
+    emu_variable count, unit, inner;
+    ok(module && emu_variable_at(module, 0, &count) && !strcmp(count.name, "count") && !strcmp(count.type, "u32"),
+       "a variable has a name and a type");
+    ok(emu_variable_at(module, 1, &unit) && unit.bytes == 8 && !emu_variable_at(module, 2, &inner),
+       "and bytes; those of a body wait for it");
+    ok(!emu_host_bytes(device, count.address), "no variables are on a new device");
+    ok(emu_reset_variables(device, module) && *(double *)emu_host_bytes(device, unit.address) == 1.5,
+       "they have their initial values");
+    *(uint32_t *)emu_host_bytes(device, count.address) = 100;
+    emu_launch launch = {.grid = {3, 1, 1}, .block = {1, 1, 1}, .checks = true};
+    ok(emu_run(device, module, &launch, &error) == EMU_OK && emu_run(device, module, &launch, &error) == EMU_OK,
+       "two launches: %s", error.text);
+    uint32_t *value = emu_host_bytes(device, count.address);
+    ok(*value == 112, "keep what the host and kernels wrote: %u", *value);
+    ok(emu_variable_at(module, 2, &inner) && ((uint8_t *)emu_host_bytes(device, inner.address))[1] == 8,
+       "a decoded body has brought its own");
+    ok(!emu_host_bytes(device, inner.address + inner.bytes), "nothing lies behind the last");
+    ok(emu_reset_variables(device, module) && *(uint32_t *)emu_host_bytes(device, count.address) == 5,
+       "and back to the initial values");
+    emu_module *other = emu_load(text, sizeof text - 1, &error);
+    *(uint32_t *)emu_host_bytes(device, count.address) = 100;
+    ok(emu_run(device, other, &launch, &error) == EMU_OK && *(uint32_t *)emu_host_bytes(device, count.address) == 11,
+       "another module has variables of its own");
+    emu_device_free(device);
+    emu_unload(module);
+    emu_unload(other);
+}
+
 static void test_names(void) {
     bool distinct = true;
     for (int i = 0; i < EMU_CLASSES; i++) {
@@ -313,6 +350,7 @@ int main(void) {
         test_refused_launches(module);
         test_launches(module);
         test_findings(module);
+        test_variables();
         test_names();
     }
     emu_unload(module);
