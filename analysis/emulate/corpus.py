@@ -189,7 +189,7 @@ def by_folder(tried: Iterable[Tried], depth: int) -> Table:
 
 def _row(folder: str, files: Sequence[Tried]) -> list[Cell]:
     accepted = sum(each.accepted for each in files)
-    refused = Counter(refusal.opcode for each in files for refusal in each.refused)
+    refused = Counter(refusal.opcode.split(".")[0] for each in files for refusal in each.refused)
     statuses = Counter(status for each in files for status in each.launches)
     opcodes = ", ".join(
         f"{opcode} {count}" for opcode, count in sorted(refused.items(), key=lambda row: (-row[1], row[0]))

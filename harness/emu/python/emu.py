@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Buffer", "Counters", "Counts", "EmuError", "Fault", "Finding", "FindingsError", "Kernel", "Launched",
-           "Module", "Output", "Refused"]  # fmt: skip
+           "Module", "Output", "Refused", "Variables"]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Extent = int | Sequence[int]
@@ -87,6 +87,8 @@ class _Library:
             ("emu_alloc", number, [pointer, text, number, ctypes.c_int]),
             ("emu_free", ctypes.c_bool, [pointer, number]),
             ("emu_host_bytes", pointer, [pointer, number]),
+            ("emu_variable_at", ctypes.c_bool, [pointer, ctypes.c_size_t, pointer]),
+            ("emu_reset_variables", ctypes.c_bool, [pointer, pointer]),
             ("emu_run", ctypes.c_int, [pointer, pointer, pointer, error]),
             ("emu_findings", finding, [pointer, size]),
             ("emu_counts", ctypes.POINTER(self.structs["emu_counters"]), [pointer]),
@@ -272,6 +274,66 @@ class Buffer:
         return view.reshape(self._shape)
 
 
+class Variables:
+    """The __device__ and __constant__ variables of a module by name, or by the only mangled name with it as a part.
+
+    Reading gives a copy as an array, of bytes where the PTX has no other type (nvcc writes most arrays so); assigning
+    takes what NumPy makes an array of. Values stay from launch to launch.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def _all(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while True:
+            variable = _library.structs["emu_variable"]()
+            if not _library.c.emu_variable_at(self._module._module, len(found), ctypes.byref(variable)):
+                return found
+            found[variable.name.decode()] = variable
+
+    def _bytes(self, name: str) -> tuple[Any, Any]:
+        """The variable, and its bytes on the device until the next launch."""
+        module, variables = self._module, self._all()
+        variable = variables[_only(name, variables, "variable")]
+        if not module._has_variables and not _library.c.emu_reset_variables(module._device, module._module):
+            raise MemoryError(f"no room for the variables of {module.path or 'the module'}")
+        module._has_variables = True
+        address = _library.c.emu_host_bytes(module._device, variable.address)
+        return variable, (ctypes.c_char * variable.bytes).from_address(address)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __getitem__(self, name: str) -> Array:
+        variable, raw = self._bytes(name)
+        return np.frombuffer(bytes(raw), _dtype(variable.type.decode()))
+
+    def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
+        variable, raw = self._bytes(name)
+        kind = variable.type.decode()
+        given = value if isinstance(value, np.ndarray | np.generic) else np.asarray(value, _dtype(kind))
+        data = given.tobytes()
+        if len(data) != variable.bytes:
+            raise ValueError(f"{name} has {variable.bytes} bytes of type {kind}, and the value has {len(data)}")
+        raw[:] = data
+
+
+def _dtype(kind: str) -> np.dtype[Any]:
+    """The NumPy type of a PTX type: "f32", "s16", "b8"."""
+    return np.dtype(f"{'u' if kind[0] == 'b' else {'s': 'i'}.get(kind[0], kind[0])}{int(kind[1:]) // 8}")
+
+
+def _only(name: str, names: Iterable[str], what: str) -> str:
+    """The name itself, or the only one that has it as a part."""
+    names = list(names)
+    found = [each for each in names if each == name] or [each for each in names if name in each]
+    if len(found) != 1:
+        which = f"no {what} has" if not found else f"{len(found)} {what}s have"
+        raise KeyError(f"{which} '{name}' in its name; there are: {', '.join(found or names) or 'none'}")
+    return found[0]
+
+
 # ---- modules and kernels ---------------------------------------------------------------------------------------------
 
 
@@ -318,6 +380,7 @@ class Module:
         self._device = _library.c.emu_device_new()
         if not self._device:
             raise MemoryError("no memory for a device")
+        self._has_variables = False  # on the device
         weakref.finalize(self, _release, self._device, self._module)
 
     def _refused(self, error: Any) -> Refused:
@@ -332,11 +395,12 @@ class Module:
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of this name, or the only one whose mangled name has it as a part."""
         names = list(self)
-        found = [each for each in names if each == name] or [each for each in names if name in each]
-        if len(found) != 1:
-            which = "no kernel has" if not found else f"{len(found)} kernels have"
-            raise KeyError(f"{which} '{name}' in its name; there are: {', '.join(found or names) or 'none'}")
-        return Kernel(self, names.index(found[0]))
+        return Kernel(self, names.index(_only(name, names, "kernel")))
+
+    @property
+    def variables(self) -> Variables:
+        """`module.variables["scale"] = 2.0` sets a __constant__ or __device__ variable."""
+        return Variables(self)
 
     def buffer(self, like: npt.ArrayLike, name: str = "buffer", output: bool = False) -> Buffer:
         """Memory of the device with the shape, type and values of an array."""
@@ -434,7 +498,7 @@ class Kernel:
     The third number is the dynamic shared memory.
     Arguments are NumPy arrays, Output(array), buffers, device addresses as int, numbers, and for structs bytes, ctypes
     structures or NumPy records. Numbers are converted to the type of the parameter; a __half is np.float16(...). Other
-    settings are keywords named as the members of emu_launch: checks=False, schedule=7, step_limit=10**6, threads=1.
+    settings are keywords named as the members of emu_launch: checks=False, schedule=7, ignore="race@12", threads=1.
     """
 
     def __init__(self, module: Module, index: int) -> None:
@@ -481,12 +545,13 @@ class Configured:
         for name, value in settings.items():
             if name not in allowed:
                 raise TypeError(f"no setting {name!r}; there are {', '.join(sorted(allowed))}")
-            setattr(launch, name, value)
+            setattr(launch, name, value.encode() if isinstance(value, str) else value)
         block = (ctypes.c_char * len(packed.block)).from_buffer(packed.block)
         launch.params, launch.param_bytes = ctypes.cast(block, ctypes.c_void_p), len(packed.block)
         text, size = ctypes.c_char_p(), ctypes.c_size_t()
         launch.output = _library.libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
         error = _library.error()
+        module._has_variables = True
         status = _library.c.emu_run(module._device, module._module, ctypes.byref(launch), ctypes.byref(error))
         _library.libc.fclose(launch.output)
         printed = (text.value or b"").decode(errors="replace")

@@ -223,6 +223,37 @@ def test_settings_and_printing(tmp_path: Path) -> None:
     assert "memory" in group
 
 
+def test_variables_by_name(tmp_path: Path) -> None:
+    (tmp_path / "data.cu").write_text(
+        "__constant__ float scale = 3;\n__constant__ int table[4];\n__device__ unsigned calls;\n"
+        "__global__ void use(float *out) {\n    out[threadIdx.x] = scale * table[threadIdx.x];\n"
+        "    if (threadIdx.x == 0) calls++;\n}\n"
+    )
+    module = emu.Module(tmp_path / "data.cu")
+    out = np.zeros(4, np.float32)
+    assert set(module.variables) == {"scale", "table", "calls"}
+    assert module.variables["scale"].tolist() == [3.0] and module.variables["scale"].dtype == np.float32
+    module.variables["table"] = np.array([1, 2, 3, 4], np.int32)
+    use = module["use"]
+    use[1, 4](out)
+    assert out.tolist() == [3, 6, 9, 12]
+    module.variables["scale"] = 0.5
+    use[1, 4](out)
+    assert out.tolist() == [0.5, 1, 1.5, 2], "the table stays"
+    assert module.variables["calls"].tolist() == [2]
+    with pytest.raises(ValueError, match="table has 16 bytes of type b8, and the value has 8"):
+        module.variables["table"] = np.zeros(1)
+    with pytest.raises(KeyError, match="no variable has 'nothing' in its name; there are: "):
+        module.variables["nothing"]
+
+
+def test_settings_of_text() -> None:
+    add = emu.Module(ADD)["add"]
+    add[1, 32](np.zeros(32, np.int32), np.zeros(31, np.int32), ignore="out-of-bounds")
+    with pytest.raises(emu.Refused, match="nonsense"):
+        add[1, 32](np.zeros(32, np.int32), np.zeros(31, np.int32), ignore="nonsense")
+
+
 def test_structs_are_those_of_the_header(tmp_path: Path) -> None:
     """Sizes and offsets that the module reads from emu.h are those of a C compiler."""
     lines = []
