@@ -1,4 +1,5 @@
-"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, and the speed.
+"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, and
+what came of other people's kernels.
 
 .venv/bin/python harness/emu/tests/page.py             # rewrite the page
 """
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import ncu
 import speed
+import tried
 from support.markers import PAGE, ROOT, fill
 
 EXAMPLE = """\
@@ -62,6 +64,7 @@ def generate(page: str, folder: Path) -> str:
     page = fill(page, "forms", "\n" + run("--forms"))
     page = fill(page, "ncu", ncu.table(folder))
     page = fill(page, "speed", speed.recorded_table())
+    page = fill(page, "tried", tried.table())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 
