@@ -44,6 +44,7 @@ def _structs(header: str) -> dict[str, Any]:
     """The structs of emu.h as ctypes classes, read from its text, so that the two cannot differ."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     known = dict(SIMPLE)
+    numbers = {name: int(value) for name, value in re.findall(r"\b(\w+) = (\d+)\b", text)}  # of enums
     for body, name in re.findall(r"typedef (?:struct|enum) \w+ \{(.*?)\} (\w+);", text, re.S):
         if ";" not in body:
             known[name] = ctypes.c_int  # an enum
@@ -52,14 +53,20 @@ def _structs(header: str) -> dict[str, Any]:
         for statement in filter(None, map(str.strip, body.split(";"))):
             typename, declarators = re.fullmatch(r"(?:const )?(?:struct )?(\w+) (.*)", statement, re.S).groups()  # type: ignore[union-attr]
             for declarator in declarators.split(","):
-                stars, member, size = re.fullmatch(r"\s*((?:\*|const |\s)*)(\w+)(?:\[(\d+)\])?", declarator).groups()  # type: ignore[union-attr]
+                stars, member, size = re.fullmatch(r"\s*((?:\*|const |\s)*)(\w+)(?:\[(.*)\])?", declarator).groups()  # type: ignore[union-attr]
                 made: Any = known.get(typename)
                 for _ in range(stars.count("*")):
                     pointer: Any = ctypes.POINTER(made) if made else ctypes.c_void_p
                     made = ctypes.c_char_p if made is ctypes.c_char else pointer
-                members.append((member, made * int(size) if size else made))
+                members.append((member, made * _sum(size, numbers) if size else made))
         known[name] = type(name, (ctypes.Structure,), {"_fields_": members})
     return known
+
+
+def _sum(expression: str, numbers: dict[str, int]) -> int:
+    """A size such as "3" or "RANK - 1"."""
+    terms = re.findall(r"([+-]?)\s*(\w+)", expression)
+    return sum((-1 if sign == "-" else 1) * (numbers[word] if word in numbers else int(word)) for sign, word in terms)
 
 
 class _Library:
