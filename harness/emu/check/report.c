@@ -83,6 +83,8 @@ static char *compose(const machine *m, const finding_record *record, const char 
 
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b) {
     if (a->class_ != b->class_) return false;
+    /* what was read has one cause, however many instructions take it */
+    if (a->class_ == EMU_UNINITIALISED_SHARED && a->other != UINT32_MAX) return emu_same_line(code, a->other, b->other);
     if (emu_same_line(code, a->here, b->here) && emu_same_line(code, a->other, b->other)) return true;
     return a->class_ == EMU_RACE && emu_same_line(code, a->here, b->other) && emu_same_line(code, a->other, b->here);
 }

@@ -22,7 +22,8 @@ bool emu_parse_ignored(const char *text, ignored_list *list, emu_error *error);
 /* Whether a finding at two places, of which the second may be none, is not to be reported. */
 bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other);
 
-/* Whether two findings have one cause: the same class and the same two lines, in a race in either order. */
+/* Whether two findings have one cause: the same class and the same two lines, in a race in either order; of undefined
+ * values from shared memory the same line that reads them. */
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b);
 
 /* Every function below is called with checks on only. address is that of shared memory. */
