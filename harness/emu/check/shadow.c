@@ -73,6 +73,11 @@ void emu_shadow_free(machine *m) {
     }
 }
 
+/* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
+static uint32_t *row_of(const machine *m, const warp *w, int lane) {
+    return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->warp_count * LANES;
+}
+
 void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     m->base = m->settled = 0;
@@ -80,13 +85,12 @@ void emu_shadow_start_cta(machine *m) {
     m->now = 1;
     if (!m->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
-    memset(m->clocks, 0, threads * threads * sizeof *m->clocks);
+    for (uint32_t i = 0; i < m->warp_count; i++) memset(row_of(m, &m->warps[i], 0), 0, threads * sizeof *m->clocks);
     memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     if (m->async_reads) {
         memset(m->async_written, 0, m->cell_count);
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
-        memset(m->fence_knows, 0, threads * threads * sizeof *m->fence_knows);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, threads * sizeof(uint32_t));
 }
@@ -94,7 +98,7 @@ void emu_shadow_start_cta(machine *m) {
 /* ---- order ---- */
 
 static uint32_t known(const machine *m, uint32_t observer, uint32_t other) {
-    return m->clocks ? m->clocks[(size_t)observer * m->warp_count * LANES + other] : 0;
+    return m->clocks ? row_of(m, &m->warps[observer / LANES], (int)(observer % LANES))[other] : 0;
 }
 
 static bool ordered(const machine *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
@@ -114,34 +118,54 @@ void emu_clock_full_barrier(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
 }
 
-void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks) {
-    if (!m->clocks) return;
-    uint32_t thread = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
-    const uint32_t *own = m->clocks + (size_t)thread * threads;
-    for (uint32_t t = 0; t < threads; t++) clocks[t] = own[t] > clocks[t] ? own[t] : clocks[t];
-    for (uint32_t t = (uint32_t)w->index * LANES; t < (uint32_t)(w->index + 1) * LANES; t++) {
-        if (clocks[t] < w->synced) clocks[t] = w->synced;
-    }
-    if (clocks[thread] < w->clock) clocks[thread] = w->clock;
+static void take_later(uint32_t *own, const uint32_t *clocks, uint32_t threads) {
+    for (uint32_t t = 0; t < threads; t++) own[t] = own[t] > clocks[t] ? own[t] : clocks[t];
 }
 
-void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks) {
+void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks) {
     if (!m->clocks) return;
-    uint32_t threads = m->warp_count * LANES;
-    uint32_t *own = m->clocks + (size_t)(w->index * LANES + lane) * threads;
-    for (uint32_t t = 0; t < threads; t++) own[t] = own[t] > clocks[t] ? own[t] : clocks[t];
+    const uint32_t threads = m->warp_count * LANES, first = (uint32_t)w->index * LANES;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        int lane = first_lane(rest);
+        if (!w->together || rest == mask) take_later(clocks, row_of(m, w, lane), threads);
+        if (clocks[first + (uint32_t)lane] < w->clock) clocks[first + (uint32_t)lane] = w->clock;
+    }
+    for (uint32_t t = first; t < first + LANES; t++) {
+        if (clocks[t] < w->synced) clocks[t] = w->synced;
+    }
+}
+
+/* Lanes that are about to know different things get rows of their own. */
+static void part_rows(machine *m, warp *w) {
+    if (!w->together) return;
+    const uint32_t *shared = row_of(m, w, 0);
+    w->together = false;
+    for (int lane = 1; lane < LANES; lane++)
+        memcpy(row_of(m, w, lane), shared, (size_t)m->warp_count * LANES * sizeof *shared);
+}
+
+static uint32_t live_lanes_of(const warp *w) {
+    return w->present & ~w->exited;
+}
+
+void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clocks) {
+    if (!m->clocks) return;
+    if (live_lanes_of(w) & ~mask) part_rows(m, w);
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        take_later(row_of(m, w, first_lane(rest)), clocks, m->warp_count * LANES);
+        if (w->together) return;
+    }
 }
 
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
     w->synced = w->clock;
-    if (m->clocks) {
+    if (m->clocks && !w->together) {
         uint32_t all[MAX_WARPS * LANES] = {0};
-        for (int i = 0; i < LANES; i++) {
-            if (mask >> i & 1) emu_clock_publish(m, w, i, all);
-        }
-        for (int i = 0; i < LANES; i++) {
-            if (mask >> i & 1) emu_clock_acquire(m, w, i, all);
-        }
+        for (uint32_t rest = mask; rest; rest &= rest - 1)
+            take_later(all, row_of(m, w, first_lane(rest)), m->warp_count * LANES);
+        w->together = !(live_lanes_of(w) & ~mask);
+        if (w->together) memcpy(row_of(m, w, 0), all, (size_t)m->warp_count * LANES * sizeof *all);
+        if (!w->together) emu_clock_acquire(m, w, mask, all);
     }
     emu_clock_tick(m, w);
 }
@@ -331,7 +355,7 @@ static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t threa
         uint32_t fence = its->stamps[i];
         if (fence >= stamp && fence && ordered(m, w, lane, thread, fence)) return true;
     }
-    return m->fence_knows[(size_t)self * threads + thread] >= stamp;
+    return m->proxy_fences[self].next && m->fence_knows[(size_t)self * threads + thread] >= stamp;
 }
 
 static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
@@ -390,7 +414,7 @@ void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
         struct proxy_fences *its = &m->proxy_fences[thread];
         its->stamps[its->next++ % FENCES] = w->clock;
         uint32_t *knows = m->fence_knows + (size_t)thread * threads;
-        memcpy(knows, m->clocks + (size_t)thread * threads, threads * sizeof *knows);
+        memcpy(knows, row_of(m, w, first_lane(mask)), threads * sizeof *knows);
         for (uint32_t t = 0; t < threads; t++) {
             bool own_warp = t / LANES == (uint32_t)w->index;
             if (knows[t] < m->base) knows[t] = m->base;
@@ -402,9 +426,8 @@ void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
 }
 
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp) {
-    uint32_t threads = m->warp_count * LANES;
-    for (uint32_t lane = 0; m->clocks && lane < LANES; lane++) {
-        uint32_t *known_stamp = &m->clocks[((size_t)w->index * LANES + lane) * threads + thread];
+    for (int lane = 0; m->clocks && lane < (w->together ? 1 : LANES); lane++) {
+        uint32_t *known_stamp = &row_of(m, w, lane)[thread];
         if (*known_stamp < stamp) *known_stamp = stamp;
     }
 }

@@ -53,8 +53,9 @@ void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint
                      uint32_t instruction, bool async_proxy);
 void emu_clock_full_barrier(machine *m);
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
-void emu_clock_publish(machine *m, warp *w, int lane, uint32_t *clocks);
-void emu_clock_acquire(machine *m, const warp *w, int lane, const uint32_t *clocks);
+/* Lanes tell what they know to `clocks`, or learn what stands there. */
+void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks);
+void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clocks);
 uint32_t emu_clock_tick(machine *m, warp *w);
 /* All lanes of a warp know what a thread did up to a stamp. */
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp);

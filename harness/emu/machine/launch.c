@@ -169,6 +169,7 @@ static void start_warp(machine *m, uint32_t index) {
     w->polls = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
     w->clock = 1;
+    w->together = true;
     w->synced = 0;
     w->copy_count = w->arrive_count = w->wgmma_count = 0;
     w->registers = 0;

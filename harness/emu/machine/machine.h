@@ -125,6 +125,7 @@ typedef struct warp {
     uint32_t polls, poll_instruction;
     uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + machine.changes when it had polled in vain */
     uint64_t quiet_steps, quiet_changes;          /* what it ran since memory changed */
+    bool together;                                /* all lanes know the same of other threads: see shadow.c */
     uint32_t clock;                               /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
     uint32_t commits[LANES], bulk_commits[LANES];

@@ -144,7 +144,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                 bar->address, count, bar->pending);
             continue;
         }
-        if (m->checks) emu_clock_publish(m, w, lane, bar->arriving);
+        if (m->checks) emu_clock_publish(m, w, 1u << lane, bar->arriving);
         if (o->sources > 2) bar->bytes += slot32(w, o->r[3])[lane]; /* before the arrival */
         emu_mbarrier_arrive(m, bar, count);
     }
@@ -158,9 +158,21 @@ static bool poll_fails(const machine *m) {
     return m->launch->schedule && m->random >> 35 & 1;
 }
 
+/* Lanes learn what those know that arrived: together where it is one mbarrier. */
+static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES]) {
+    while (lanes) {
+        const mbarrier *bar = bars[first_lane(lanes)];
+        uint32_t same = 0;
+        for (uint32_t rest = lanes; rest; rest &= rest - 1)
+            if (bars[first_lane(rest)] == bar) same |= 1u << first_lane(rest);
+        if (bar) emu_clock_acquire(m, w, same, bar->completed);
+        lanes &= ~same;
+    }
+}
+
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
-    mbarrier *last = NULL;
+    mbarrier *last = NULL, *bars[LANES] = {NULL};
     bool answers = w->poll_answers;
     w->poll_answers = false;
     bool parity = o->detail & MBARRIER_PARITY, blocking = o->detail & MBARRIER_BLOCKING;
@@ -173,10 +185,11 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane];
         bool complete = parity ? phase_done(bar, phase) : bar->phase != phase;
-        if (complete && m->checks) emu_clock_acquire(m, w, lane, bar->completed);
+        if (complete) bars[lane] = bar;
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;
     }
+    if (m->checks) learn_from(m, w, done, bars);
     /* where some lanes may go on, the answer is given: what they saw complete need not be so later */
     if (last && (blocking || !(done || answers || poll_fails(m)))) {
         w->pc--; /* try again when it is complete; only that attempt counts */

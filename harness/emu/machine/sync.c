@@ -54,10 +54,8 @@ static void release_barrier(machine *m, uint32_t id) {
         if (w->state != WARP_AT_BARRIER || w->barrier_id != id) continue;
         w->state = WARP_READY;
         if (m->code->ops[w->pc - 1].detail >= BARRIER_RED_AND) write_reduction(m, w, bar);
-        for (int lane = 0; m->checks && !whole && lane < LANES; lane++) {
-            if (live_lanes(w) >> lane & 1) emu_clock_acquire(m, w, lane, bar->clocks);
-        }
         if (m->checks && !whole) {
+            emu_clock_acquire(m, w, live_lanes(w), bar->clocks);
             w->synced = w->clock;
             emu_clock_tick(m, w);
         }
@@ -125,11 +123,7 @@ void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
         bar->any_true |= (value & mask) != 0;
         bar->any_false |= (~value & mask) != 0;
     }
-    if (m->checks && bar->clocks) {
-        for (int lane = 0; lane < LANES; lane++) {
-            if (mask >> lane & 1) emu_clock_publish(m, w, lane, bar->clocks);
-        }
-    }
+    if (m->checks && bar->clocks) emu_clock_publish(m, w, mask, bar->clocks);
     if (o->detail == BARRIER_ARRIVE) {
         if (m->checks) emu_clock_tick(m, w);
     } else {

@@ -131,7 +131,8 @@ static uint16_t scale_d(decoder *dec, const operand *which, uint8_t *detail) {
 
 static int columns_of(const form_match *match) {
     for (int i = 0; i < match->chosen_count; i++) {
-        if (match->chosen[i] && !strncmp(match->chosen[i], "m64n", 4)) return (int)strtol(match->chosen[i] + 4, NULL, 10);
+        if (match->chosen[i] && !strncmp(match->chosen[i], "m64n", 4))
+            return (int)strtol(match->chosen[i] + 4, NULL, 10);
     }
     return 0;
 }
