@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.emulation import ROOT, Batch, entry, ptxrun
+from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -60,6 +62,37 @@ def test_opcodes(make: Callable[[], None], tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)} of {len(build(make).cases)} cases\n" + "\n".join(
         f"{name}: {text}" for name, text in wrong.items()
     )
+
+
+ARITHMETIC = (integer_cases, logic_cases, float_cases, rounding_cases, set_cases, narrow_cases)
+
+
+def of_some_lanes(case: Case) -> Case:
+    """The case with a guard that is true in every third lane; the others keep what the destination held."""
+    bits = 8 * case.output_type("d").itemsize
+    register = "%kept" if case.output_type("d").kind == "f" else "%d"
+    code = (
+        f".reg .pred %some;\n.reg .b32 %third;\n.reg .b{bits} %kept;\nrem.u32 %third, %i, 3;\n"
+        f"setp.eq.u32 %some, %third, 0;\nmov.b{bits} {register}, 21;\n"
+    )
+    if register == "%kept":
+        code += f"mov.b{bits} %d, %kept;\n"
+
+    def compare(got: Array, want: Array) -> Array:
+        some = np.arange(len(got)) % 3 == 0
+        result: Array = np.where(some, case.compare(got, want), got.view(f"u{bits // 8}") == 21)
+        return result
+
+    return dataclasses.replace(case, code=f"{code}@%some {case.code}", compare=compare)
+
+
+@pytest.mark.parametrize("make", ARITHMETIC, ids=lambda make: make.__name__)
+def test_arithmetic_of_some_lanes(make: Callable[[], None], tmp_path: Path) -> None:
+    """Lanes that are off keep their registers: every eighth case of one instruction and one result."""
+    single = [case for case in build(make).cases if "\n" not in case.code and list(case.outputs) == ["d"]]
+    batch = Batch([FIRST, *(of_some_lanes(case) for case in single[make is narrow_cases :: 8] if case is not FIRST)])
+    wrong = {name: text for name, text in batch.run(tmp_path).items() if text}
+    assert len(batch.cases) > 1 and not wrong, "\n".join(f"{name}: {text}" for name, text in wrong.items())
 
 
 # What no vector uses, with the reason.
