@@ -341,10 +341,22 @@ void emu_decode_warp_barrier(decoder *dec, const form_match *match) {
 
 /* ---- instructions of a warp ---- */
 
+/* The member mask of an instruction of a warp. One without .sync, of PTX before 6.4, takes the lanes that are here. */
+static uint16_t member_mask(decoder *dec, const form_match *match, int at) {
+    bool sync = emu_chose(match, "sync");
+    int count = sync ? at + 1 : at;
+    emu_expect_operands(dec, count, count);
+    if (sync) return emu_source(dec, operand_at(dec, at), 32, EXACT);
+    if (dec->load->version >= 6.4) emu_refuse(dec, ".sync is missing: PTX has had no other form since version 6.4");
+    uint16_t mask = emu_scratch_register(dec, 32);
+    add_dest(emu_emit(dec, OP_ACTIVE_MASK), mask);
+    return mask;
+}
+
 void emu_decode_shuffle(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 5, 5);
     uint16_t sources[4];
-    for (int i = 0; i < 4; i++) sources[i] = emu_source(dec, operand_at(dec, i + 1), 32, EXACT);
+    sources[3] = member_mask(dec, match, 4);
+    for (int i = 0; i < 3; i++) sources[i] = emu_source(dec, operand_at(dec, i + 1), 32, EXACT);
     const operand *to = operand_at(dec, 0);
     op *o = emu_emit(dec, OP_SHUFFLE);
     o->detail = emu_chose(match, "up")     ? SHUFFLE_UP
@@ -357,9 +369,7 @@ void emu_decode_shuffle(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_vote(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 3, 3);
-    uint16_t mask = emu_source(dec, operand_at(dec, 2), 32, EXACT),
-             vote = emu_predicate_source(dec, operand_at(dec, 1));
+    uint16_t mask = member_mask(dec, match, 2), vote = emu_predicate_source(dec, operand_at(dec, 1));
     op *o = emu_emit(dec, OP_VOTE);
     o->detail = emu_chose(match, "any")   ? VOTE_ANY
                 : emu_chose(match, "all") ? VOTE_ALL

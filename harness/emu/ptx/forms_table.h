@@ -465,9 +465,10 @@ ROW("barrier", "barrier", "cta? arrive aligned?", "a, b", emu_decode_barrier, "l
 ROW("barrier", "barrier", "cta? red popc aligned? u32", "d, a, b, p", emu_decode_barrier, "likewise")
 ROW("barrier", "barrier", "cta? red and|or aligned? pred", "p, a, b, c", emu_decode_barrier, "likewise")
 ROW("barrier", "bar", "warp sync", "mask", emu_decode_warp_barrier, "")
-ROW("warp", "shfl", "sync up|down|bfly|idx b32", "d|p, a, b, c, mask", emu_decode_shuffle, "p may be absent")
-ROW("warp", "vote", "sync any|all|uni pred", "p, a, mask", emu_decode_vote, "")
-ROW("warp", "vote", "sync ballot b32", "d, a, mask", emu_decode_vote, "")
+ROW("warp", "shfl", "sync? up|down|bfly|idx b32", "d|p, a, b, c, mask", emu_decode_shuffle,
+    "p may be absent; without sync and mask before PTX 6.4")
+ROW("warp", "vote", "sync? any|all|uni pred", "p, a, mask", emu_decode_vote, "without sync and mask before PTX 6.4")
+ROW("warp", "vote", "sync? ballot b32", "d, a, mask", emu_decode_vote, "likewise")
 ROW("warp", "activemask", "b32", "d", emu_decode_active_mask, "")
 ROW("warp", "redux", "sync add|min|max u32|s32", "d, a, mask", emu_decode_redux, "")
 ROW("warp", "redux", "sync and|or|xor b32", "d, a, mask", emu_decode_redux, "")

@@ -413,6 +413,11 @@ static void skip_section(parser *p) {
 
 static void parse_version(parser *p) {
     if (now(p)->kind != TOKEN_FLOAT64 && now(p)->kind != TOKEN_INTEGER) emu_unexpected(p, "a version number");
+    uint64_t bits = now(p)->value;
+    if (now(p)->kind == TOKEN_FLOAT64)
+        memcpy(&p->load->version, &bits, sizeof bits);
+    else
+        p->load->version = (double)bits;
     next(p);
 }
 

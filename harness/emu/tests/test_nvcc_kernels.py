@@ -97,7 +97,7 @@ REFUSED = [
     ("a modifier", "add.rna.f32 %f1, %f1, %f1;", "rna"),
     ("a type", "add.s8 %r1, %r1, %r1;", "s8"),
     ("a shape", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r1}, {%f1};", "m8n8k4"),
-    ("an instruction of another architecture", "wgmma.fence.sync.aligned;", "wgmma"),
+    ("an instruction of another architecture", "tcgen05.wait::ld.sync.aligned;", "tcgen05"),
     ("a narrow source", "add.s64 %rd1, %rd1, %r1;", "%r1"),
     ("a wide source", "add.s32 %r1, %r1, %rd1;", "%rd1"),
     ("a narrow result", "mul.wide.u32 %r1, %r1, %r1;", "%r1"),
@@ -120,6 +120,7 @@ REFUSED = [
     ("a comparison that flushes another type", "setp.lt.ftz.bf16 %p1, %rs1, %rs1;", ".lt.ftz does not exist for .bf16"),
     ("a comparison that a type does not have", "setp.lo.s32 %p1, %r1, %r1;", ".lo does not exist for .s32"),
     ("a conversion that flushes no f32", "cvt.rzi.ftz.s32.f64 %r1, %rd1;", "modifier '.f64'"),
+    ("a vote without .sync", "vote.ballot.b32 %r1, %p1;", ".sync is missing"),
     ("a missing semicolon", "add.s32 %r1, %r1, %r1", ""),
 ]  # fmt: skip
 
@@ -298,3 +299,37 @@ def test_fills(kind: str, dtype: str, tmp_path: Path) -> None:
         )
     else:
         assert len(np.unique(first)) > 200
+
+
+OLD = """.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry test(.param .u64 out)
+{
+.reg .b32 %r<6>;
+.reg .b64 %rd<3>;
+.reg .pred %p<3>;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd2, %r1, 4;
+add.s64 %rd1, %rd1, %rd2;
+setp.lt.u32 %p1, %r1, 12;
+setp.lt.u32 %p2, %r1, 5;
+mov.u32 %r2, 7;
+@%p1 vote.ballot.b32 %r2, %p2;
+@%p1 shfl.bfly.b32 %r3, %r1, 1, 31;
+@%p1 shl.b32 %r3, %r3, 8;
+@%p1 or.b32 %r2, %r2, %r3;
+st.global.u32 [%rd1], %r2;
+ret;
+}
+"""
+
+
+def test_votes_and_shuffles_of_old_ptx(tmp_path: Path) -> None:
+    """Without .sync they take the lanes that are there; newer PTX has no such form."""
+    (tmp_path / "old.ptx").write_text(OLD)
+    done = ptxrun(tmp_path / "old.ptx", "--block", 32, "--arg", "out:u32:32", "--dump", f"0={tmp_path / 'out'}")
+    assert (done.returncode, done.stderr) == (0, "")
+    want = [(lane ^ 1) << 8 | 0x1F if lane < 12 else 7 for lane in range(32)]
+    assert np.fromfile(tmp_path / "out", np.uint32).tolist() == want
