@@ -136,7 +136,7 @@ class Cubin:
         self.name = name
         try:
             self._parse(data)
-        except (struct.error, IndexError) as error:
+        except (struct.error, IndexError, OverflowError) as error:
             raise AnalysisError(f"{name}: truncated or damaged cubin ({len(data)} bytes): {error}") from error
         except AnalysisError as error:
             raise AnalysisError(f"{name}: {error}") from error

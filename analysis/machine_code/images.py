@@ -149,7 +149,7 @@ def _elf_size(data: mmap.mmap, start: int) -> int:
             header = struct.unpack_from("<IIQQQQIIQQ", data, start + shoff + 64 * index)
             if header[1] != SHT_NOBITS:
                 end = max(end, header[4] + header[5])
-    except struct.error:
+    except (struct.error, OverflowError):
         return len(data)
     return int(end)
 

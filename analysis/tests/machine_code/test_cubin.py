@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
 from analysis.machine_code.cubin import Cubin, code_summary
+from analysis.machine_code.images import read_images
 from analysis.tests.support.compiled import ARCHS, cubin, listings, log_of, misread_opcodes
 
 SMALL = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
@@ -88,6 +89,18 @@ def test_not_a_cubin() -> None:
         Cubin(bytes(host), "cubin")
     with pytest.raises(AnalysisError, match="there: No such file"):
         Cubin.read(Path("there"))
+
+
+@pytest.mark.parametrize("offset", [1 << 40, 1 << 63, (1 << 64) - 1])
+def test_a_section_table_far_away_is_refused(offset: int, tmp_path: Path) -> None:
+    data = bytearray(cubin("attention.cu").read_bytes())
+    data[40:48] = offset.to_bytes(8, "little")
+    with pytest.raises(AnalysisError, match=r"^far: truncated"):
+        Cubin(bytes(data), "far")
+    inside = tmp_path / "inside"
+    inside.write_bytes(b"\x7fELF" + bytes(60) + data)
+    with pytest.raises(AnalysisError, match=r"inside \(byte 64\): truncated"):
+        read_images(inside)
 
 
 @given(st.data())
