@@ -137,6 +137,7 @@ void emu_decode_routine(decoder *dec, int index) {
     dec->routine = index;
     dec->carry = -1; /* of the routine's own */
     own->begin = (uint32_t)code->op_count;
+    own->call_begin = code->call_count;
     own->register_begin = (uint32_t)code->register_count;
     own->predicate_begin = code->predicate_count;
     dec->frame = emu_scratch_register(dec, 64);
@@ -193,6 +194,7 @@ void emu_decode_routine_end(decoder *dec) {
     dec->branch_count = 0;
     routine *own = &code->routines[dec->routine];
     own->end = (uint32_t)code->op_count;
+    own->call_end = code->call_count;
     own->frame_bytes = (code->local_bytes + FRAME_ALIGNMENT - 1) / FRAME_ALIGNMENT * FRAME_ALIGNMENT;
     own->register_end = (uint32_t)code->register_count;
     own->predicate_end = code->predicate_count;
@@ -200,22 +202,21 @@ void emu_decode_routine_end(decoder *dec) {
 
 /* ---- how deep calls go ---- */
 
-/* Whether a call of one routine may be a call of another. */
-static bool may_call(const call_site *site, const routine *all, int callee) {
-    return site->callee == callee || (site->callee < 0 && all[callee].address_taken);
-}
-
-/* A routine recurses when calls lead from it back to it. */
+/* A routine recurses when calls lead from it back to it. What any call by address may lead to is looked at once. */
 static bool reaches_itself(const entry *code, int from, bool *reached, int *stack) {
+    const int count = (int)code->routine_count;
+    bool by_address = false;
     int depth = 0;
     memset(reached, 0, code->routine_count);
     stack[depth++] = from;
     while (depth) {
-        const int caller = stack[--depth];
-        for (size_t i = 0; i < code->call_count; i++) {
-            const call_site *site = &code->calls[i];
-            for (int callee = 1; site->caller == caller && callee < (int)code->routine_count; callee++) {
-                if (reached[callee] || !may_call(site, code->routines, callee)) continue;
+        const routine *caller = &code->routines[stack[--depth]];
+        for (size_t i = caller->call_begin; i < caller->call_end; i++) {
+            const int named = code->calls[i].callee;
+            const bool all = named == CALLEE_BY_ADDRESS && !by_address;
+            by_address |= all;
+            for (int callee = all ? 1 : named; callee > 0 && callee < (all ? count : named + 1); callee++) {
+                if (reached[callee] || (all && !code->routines[callee].address_taken)) continue;
                 if (callee == from) return true;
                 reached[callee] = true;
                 stack[depth++] = callee;
@@ -227,19 +228,24 @@ static bool reaches_itself(const entry *code, int from, bool *reached, int *stac
 
 /* The bytes of the frames from a routine on, without calls that lead back. known: 1 + those of a routine, or 0. */
 static uint64_t stack_bytes(const entry *code, int index, bool *on_way, uint64_t *known) {
+    const routine *caller = &code->routines[index];
     uint64_t most = 0;
+    bool by_address = false;
     if (known[index]) return known[index] - 1;
     on_way[index] = true;
-    for (size_t i = 0; i < code->call_count; i++) {
-        const call_site *site = &code->calls[i];
-        for (int callee = 1; site->caller == index && callee < (int)code->routine_count; callee++) {
-            if (on_way[callee] || !may_call(site, code->routines, callee)) continue;
+    for (size_t i = caller->call_begin; i < caller->call_end; i++) {
+        const int named = code->calls[i].callee;
+        const bool all = named == CALLEE_BY_ADDRESS && !by_address;
+        by_address |= all;
+        for (int callee = all ? 1 : named; callee > 0 && callee < (all ? (int)code->routine_count : named + 1);
+             callee++) {
+            if (on_way[callee] || (all && !code->routines[callee].address_taken)) continue;
             uint64_t more = stack_bytes(code, callee, on_way, known);
             if (more > most) most = more;
         }
     }
     on_way[index] = false;
-    known[index] = most + code->routines[index].frame_bytes + 1;
+    known[index] = most + caller->frame_bytes + 1;
     return known[index] - 1;
 }
 

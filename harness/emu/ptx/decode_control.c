@@ -163,7 +163,7 @@ static void decode_built_in(decoder *dec, const call_operands *c, const struct b
         const operand *each = i < c->result_count ? &c->results[i] : &c->parameters[i - c->result_count];
         if (!local_variable(dec, each)) emu_refuse(dec, "an argument is not a .param variable of this scope");
     }
-    site->callee = -2;
+    site->callee = CALLEE_BUILT_IN;
 }
 
 void emu_decode_call(decoder *dec, const form_match *match) {
@@ -173,7 +173,7 @@ void emu_decode_call(decoder *dec, const form_match *match) {
     const function *called = NULL;
     const struct built_in *built_in = NULL;
     call_site site = {.caller = dec->routine,
-                      .callee = -1,
+                      .callee = CALLEE_BY_ADDRESS,
                       .results = c.result_count,
                       .actual_count = c.result_count + c.parameter_count};
     int address = NO_REGISTER;

@@ -293,10 +293,11 @@ typedef struct passed {
 /* Code with a frame of its own: the entry, which is number 0, and each function that it may call. */
 typedef struct routine {
     const char *name;
-    int function;          /* of the module; -1 for the entry */
-    uint32_t begin, end;   /* ops */
-    uint32_t frame_bytes;  /* in local memory: parameters, results and variables */
-    const passed *formals; /* results, then parameters */
+    int function;                /* of the module; -1 for the entry */
+    size_t call_begin, call_end; /* its calls */
+    uint32_t begin, end;         /* ops */
+    uint32_t frame_bytes;        /* in local memory: parameters, results and variables */
+    const passed *formals;       /* results, then parameters */
     int results, formal_count;
     bool recurses;                                                         /* it may be called while it runs */
     bool address_taken;                                                    /* it may be called by address */
@@ -304,8 +305,9 @@ typedef struct routine {
     uint32_t slot_begin, slot_end;
 } routine;
 
+enum callee { CALLEE_BY_ADDRESS = -1 /* whose address the op reads */, CALLEE_BUILT_IN = -2 };
 typedef struct call_site {
-    int caller, callee;    /* routines; callee -1: whose address the op reads, -2: none */
+    int caller, callee;    /* routines; or of these the callee */
     const passed *actuals; /* as the formals of the callee */
     int results, actual_count;
 } call_site;

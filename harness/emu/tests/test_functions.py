@@ -129,6 +129,9 @@ RIGHT = [
     Right("by address", SQUARE + TRIPLE, "mov.u64 %f, square;\nand.b32 %y, %t, 1;\nsetp.eq.u32 %p, %y, 0;\n"
           "@%p bra go;\nmov.u64 %f, triple;\ngo:\n" + PROTOTYPE + call("%f", more=", p0"),
           np.where(T % 2, 3 * T, T * T)),
+    Right("recursion by address", ".func (.param .b32 r) down(.param .b32 n);\n" + function("down",
+          "mov.b32 %d, 0;\nsetp.eq.u32 %p, %n, 0;\n@%p bra done;\nsub.u32 %e, %n, 1;\nmov.u64 %a, down;\n" + PROTOTYPE
+          + call("%a", "%e", "%d", more=", p0") + "add.u32 %d, %d, %n;\ndone:"), call("down"), T * (T + 1) // 2),
     Right("from a table", SQUARE + TRIPLE + ".global .align 8 .u64 table[3] = {0, square, triple};\n",
           "and.b32 %y, %t, 1;\nmul.wide.u32 %wide, %y, 8;\nmov.u64 %f, table;\nadd.u64 %f, %f, %wide;\n"
           "ld.global.u64 %f, [%f+8];\n" + PROTOTYPE + call("%f", more=", p0"),
@@ -237,6 +240,20 @@ def test_refused(functions: str, body: str, says: str, tmp_path: Path) -> None:
     done = ptxrun(save(functions, body, tmp_path), "--arg", "buf:u32:32", "--arg", "buf:u32:64")
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_many_functions(tmp_path: Path) -> None:
+    """How deep calls can go is found in time that grows with the calls, not with their product with the functions."""
+    count = 1900
+    functions = "".join(f".func f{i}();\n" for i in range(count))
+    for i in range(count):
+        calls = "".join(f"call f{callee};\n" for callee in range(i + 1, min(i + 40, count), 7))
+        functions += f".func f{i}()\n{{\n{calls}ret;\n}}\n"
+    (tmp_path / "many.ptx").write_text(
+        entry(START + "setp.gt.u32 %p, %t, 99;\n@%p call f0;", POINTERS, "test", functions)
+    )
+    done = ptxrun(tmp_path / "many.ptx", "--arg", "buf:u32:32", "--arg", "buf:u32:64", timeout=10)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_counters_of_functions(tmp_path: Path) -> None:
