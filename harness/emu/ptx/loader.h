@@ -25,7 +25,7 @@ typedef struct loader {
     emu_error *error;
     jmp_buf escape; /* where emu_load_fail() goes: to emu_load or emu_decode */
     struct parser *parser;
-    double version; /* of PTX, as the text names it */
+    double version;                   /* of PTX, as the text names it */
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 
