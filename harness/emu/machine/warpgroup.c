@@ -27,7 +27,7 @@ void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask) {
     emu_check_all_lanes(m, w, mask);
     if (o->detail ? wanted < has : wanted > has) {
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
-                   "setmaxnreg.%s %u in a warp that has %u registers a thread: the number may only %s.",
+                   "setmaxnreg.%s %u in a warp whose threads have %u registers: the number may only %s.",
                    o->detail ? "inc" : "dec", wanted, has, o->detail ? "grow" : "shrink");
         return;
     }

@@ -2,14 +2,18 @@
 #include "builder.h"
 #include "decode_rules.h"
 
+#include <stdlib.h>
+
 /* "m16n8k16" */
 static matrix_shape find_shape(const form_match *match) {
     matrix_shape shape = {0};
     for (int i = 0; i < match->chosen_count; i++) {
-        unsigned m, n, k;
         const char *each = match->chosen[i];
-        if (!each || *each != 'm' || sscanf(each, "m%un%uk%u", &m, &n, &k) != 3) continue;
-        shape = (matrix_shape){(uint16_t)m, (uint16_t)n, (uint16_t)k};
+        if (!each || *each != 'm' || each[1] < '0' || each[1] > '9') continue;
+        char *end;
+        shape.m = (uint16_t)strtoul(each + 1, &end, 10);
+        shape.n = (uint16_t)strtoul(end + 1, &end, 10);
+        shape.k = (uint16_t)strtoul(end + 1, &end, 10);
     }
     return shape;
 }
