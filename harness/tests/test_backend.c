@@ -80,5 +80,6 @@ int main(void) {
     says(failure.text, "does not find another in the PTX", "a symbol that is not there");
     backend->ops->close(backend);
     instance_table_free(&table);
+    ok(!table.instances && !table.count, "a table that was given back is empty");
     return tap_done();
 }

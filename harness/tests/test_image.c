@@ -190,6 +190,22 @@ static struct kernel_code read_made(const struct made *made, size_t size, struct
     return code;
 }
 
+/* The section headers may be the last bytes of the file: then nothing behind them is read. */
+static void headers_at_the_end(void) {
+    struct made made = make_cubin();
+    struct failure failure;
+    struct kernel_code code = {0};
+    const size_t size = sizeof made + sizeof made.sections;
+    unsigned char *bytes = malloc(size);
+    made.header.e_shoff = sizeof made;
+    memcpy(bytes, &made, sizeof made);
+    memcpy(bytes + sizeof made, made.sections, sizeof made.sections);
+    const struct code_image image = {"sm_80", bytes, size};
+    ok(!image_kernel_code(&image, "k", &code, &failure) && code.registers == 40, "headers at the end of the file");
+    ok(image_kernel_code(&image, "j", &code, &failure) == STATUS_ERROR, "and no section of another kernel");
+    free(bytes);
+}
+
 static bool is_refused(const struct made *made, size_t size, const char *word) {
     struct failure failure = {""};
     const struct kernel_code code = read_made(made, size, &failure);
@@ -309,6 +325,7 @@ int main(void) {
     embedded();
     constants();
     made_cubins();
+    headers_at_the_end();
     broken();
     return tap_done();
 }
