@@ -6,15 +6,18 @@ that an interrupted run goes on where it was; logs/mutants.csv holds the last co
 """
 
 import argparse
+import ast
 import contextlib
 import math
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import Queue, get_context
 from pathlib import Path
 
@@ -141,27 +144,39 @@ def sample(file: str, text: str) -> list[Line]:
 
 
 class State:
-    """What verdicts rest on: a kill on the file and on the test that failed, a survival on all tests of the group."""
+    """What verdicts rest on: all on the file, a kill on the test that failed, a survival on all tests of the group."""
 
     def __init__(self, folder: Path, group: Group) -> None:
         self.folder = folder
         files = [path for suite in group.suites for path in [folder / suite, *(folder / suite).rglob("*")]]
         self.all_tests = digest(*(path.read_bytes() for path in sorted(files) if path.suffix in (".c", ".py")))
-        self.texts: dict[str, str] = {}
 
-    def of(self, file: str, by: str) -> str:
-        """The state for a result with this killer, which is empty for a survivor."""
-        test = by.partition(":")[0]
-        if test.startswith("build/"):
-            found = sorted(self.folder.glob(f"harness/**/{Path(test).name}.c"))
-            test = str(found[0].relative_to(self.folder)) if found else ""
-        rests = self.text(test) if test and (self.folder / test).is_file() else self.all_tests
-        return digest(self.text(file), rests)
+    def of(self, file: str, verdict: str, by: str) -> str:
+        """The state for a result with this verdict and killer."""
+        tests = {KILLED: self.test(by), SURVIVED: self.all_tests, NONE: ""}
+        return digest(self.text(file), tests[verdict])
 
+    def test(self, by: str) -> str:
+        """The text of a C program, or of the function that is the test."""
+        if by.startswith("build/"):
+            found = sorted(self.folder.glob(f"harness/**/{Path(by.partition(':')[0]).name}.c"))
+            return self.text(str(found[0].relative_to(self.folder))) if found else ""
+        file, _, name = by.partition("::")
+        return self.functions(file).get(re.split(r"\W", name)[0], self.all_tests)
+
+    @cache  # noqa: B019
     def text(self, file: str) -> str:
-        if file not in self.texts:
-            self.texts[file] = digest(read_text(self.folder / file))
-        return self.texts[file]
+        return digest(read_text(self.folder / file))
+
+    @cache  # noqa: B019
+    def functions(self, file: str) -> dict[str, str]:
+        """The functions at the top of a Python file, with their decorators."""
+        if not (self.folder / file).is_file():
+            return {}
+        text = read_text(self.folder / file)
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        parts = {node.name: [*node.decorator_list, node] for node in functions}
+        return {name: digest(*(ast.get_source_segment(text, node) for node in nodes)) for name, nodes in parts.items()}
 
 
 def reach_of(group: Group, files: Sequence[str], folder: Path) -> Reach:
@@ -227,7 +242,7 @@ def run_group(group: Group, files: Sequence[str], folder: Path, old: Sequence[Re
     for file in files:
         for line in sample(file, read_text(folder / file)):
             result = known.get((line.file, line.source, line.copy))
-            if result and result.state == state.of(file, result.by):
+            if result and result.state == state.of(file, result.verdict, result.by):
                 results.append(result)
             else:
                 open_lines.append(line)
@@ -238,7 +253,7 @@ def run_group(group: Group, files: Sequence[str], folder: Path, old: Sequence[Re
     began, survived = time.monotonic(), 0
     log = folder / "build/mutate/results.csv"
     for done, (line, mutant, verdict, by) in enumerate(measured(tasks, folder), 1):
-        held = state.of(line.file, by)
+        held = state.of(line.file, verdict, by)
         result = Result(line.file, line.number, line.source, line.copy, mutant, verdict, by, held)
         with log.open("a", encoding="utf-8") as appended:
             appended.write(csv_text([result], header=False))

@@ -649,12 +649,13 @@ def test_dump(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = 64 * 64 + 64 + 64 * 64 + 64 + 64 * 128
     floats = struct.unpack(f"<{2 * 2 * record}f", file.read_bytes())
+    assert len(set(floats[: 64 * 64])) > 64 * 32, "scores of 64 rows with 64 columns"
     m = floats[64 * 64 : 64 * 64 + 64]
     assert m[0] == pytest.approx(max(floats[:64])), (
         "the running maximum of row 0 after the first block is that of its scores"
     )
     full = subprocess.run([*command[:-1], "/dev/full"], capture_output=True, text=True, timeout=60, cwd=ROOT)
-    assert full.returncode == 3 and "/dev/full" in full.stderr
+    assert full.returncode == 3 and "--dump /dev/full: No space left on device" in full.stderr
     many = subprocess.run([*command, "--heads", "1,2"], capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert many.returncode == 2 and "one problem" in many.stderr
 

@@ -164,6 +164,10 @@ def test_noise_keeps_it_from_converging_and_strict_is_4(driver: str) -> None:
     assert strict.returncode == 4 and lax.returncode == 0
     for done in (strict, lax):
         assert "not converged" in done.stderr and "--max-noise" in done.stderr
+        said = re.findall(r"after ([\d.]+) s: noise ([\d.]+) % of the median, (\d+) samples", done.stderr)[0]
+        assert float(said[0]) == pytest.approx(noisy["wall_s"], abs=0.06)
+        assert float(said[1]) == pytest.approx(100 * noisy["noise"], abs=0.006)
+        assert int(said[2]) == len(noisy["samples_ns"])
     assert on_fake(driver, NOISY, *limits, "--strict", "--max-noise", "100").returncode == 0
     assert on_fake(driver, "", *limits, "--strict").returncode == 0
 

@@ -10,7 +10,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.mutation.mutants import Line, Mutant, difference, lines_of, without_comments
-from analysis.mutation.mutate import Task, Worker, affordable, limit_of
+from analysis.mutation.mutate import State, Task, Worker, affordable, limit_of
 from analysis.mutation.pytest_child import TIMED_OUT, run_pytest
 from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
 from analysis.mutation.results import (
@@ -260,6 +260,38 @@ def test_results_are_read_back(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("file,line\n")
     with pytest.raises(AnalysisError, match="expected the columns"):
         read_results(tmp_path / "results.csv")
+
+
+def test_a_verdict_holds_until_what_it_rests_on_changes(tmp_path: Path) -> None:
+    """A kill on the file and on the test that failed; a survival on all tests."""
+    made = {
+        "a.py": "x = 1\n",
+        "tests/test_a.py": "def test_one() -> None: ...\ndef test_two() -> None: ...\n",
+        "harness/tests/test_c.c": "int x;\n",
+    }
+    for name, text in made.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    group = Group("made", ("a.py",), ("tests", "harness/tests"))
+    verdicts = [(KILLED, "tests/test_a.py::test_one[x-1]"), (KILLED, "build/tests/test_c: time limit")]
+    verdicts += [(SURVIVED, ""), (NONE, "")]
+
+    def states() -> list[str]:
+        return [State(tmp_path, group).of("a.py", *one) for one in verdicts]
+
+    before = states()
+    assert len(set(before)) == 4 and states() == before
+    (tmp_path / "tests/test_a.py").write_text("# more\n" + made["tests/test_a.py"].replace("two", "three"))
+    assert [a == b for a, b in zip(before, states(), strict=True)] == [True, True, False, True]
+    (tmp_path / "tests/test_a.py").write_text("@slow\n" + made["tests/test_a.py"])
+    assert [a == b for a, b in zip(before, states(), strict=True)] == [False, True, False, True]
+    (tmp_path / "harness/tests/test_c.c").write_text("int y;\n")
+    assert [a == b for a, b in zip(before, states(), strict=True)] == [False, False, False, True]
+    (tmp_path / "tests/test_a.py").write_text(made["tests/test_a.py"])
+    (tmp_path / "harness/tests/test_c.c").write_text(made["harness/tests/test_c.c"])
+    assert states() == before
+    (tmp_path / "a.py").write_text("x = 2\n")
+    assert not set(states()) & set(before)
 
 
 def test_every_group_has_files_and_tests() -> None:
