@@ -109,6 +109,19 @@ def test_help_version_list() -> None:
     assert listed.returncode == 0 and OWN in listed.stdout and "sm_80" in listed.stdout
 
 
+def test_the_list_has_the_figures_of_info() -> None:
+    """A row for each instance: its config, shared memory, registers on each architecture, symbol."""
+    header, *rows, legend = run("--list").stdout.splitlines()
+    instances = json.loads(run("--info").stdout)["instances"]
+    archs = [code["arch"] for code in instances[0]["code"]]
+    assert header.split() == ["config", "smem", *archs, "symbol"] and "registers per thread" in legend
+    assert len(rows) == len(instances) > 1
+    for row, instance in zip(rows, instances, strict=True):
+        assert row.startswith(instance["config"])
+        figures = [instance["smem_bytes"], *(code["registers"] for code in instance["code"]), instance["symbol"]]
+        assert row.removeprefix(instance["config"]).split() == list(map(str, figures))
+
+
 def test_info_agrees_with_the_cubins() -> None:
     """Registers and code hashes that the executable finds in itself are those that the analysis finds in the files."""
     info = json.loads(run("--info").stdout)
