@@ -134,7 +134,7 @@ PROGRAM = "build/tests/test_toy"
 def test_what_becomes_of_a_change_in_c(
     toy: Tree, changed: str, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.mutation.mutate.limit_of", lambda seconds: 1.0)
+    monkeypatch.setattr("analysis.mutation.mutate.limit_of", lambda seconds: 0.3)
     assert judged(toy, "harness/toy.c", "a < b ? a : b", changed, ((PROGRAM, 0.0),)) == expected
     before = toy.object_of("harness/toy.c").read_bytes()
     assert toy.compile("harness/toy.c") and toy.object_of("harness/toy.c").read_bytes() == before
@@ -171,6 +171,7 @@ def test_which_tests_reach_a_line_of_c(toy: Tree) -> None:
     assert reach.tests("harness/toy.c", 1) == [PROGRAM]  # outside of functions: whatever runs the file
 
 
+@pytest.mark.long
 def test_which_tests_reach_a_line_of_python(toy: Tree) -> None:
     (toy.folder / "analysis").mkdir()
     (toy.folder / "toy.py").rename(toy.folder / "analysis/toy.py")
