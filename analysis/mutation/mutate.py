@@ -30,7 +30,6 @@ from analysis.mutation.results import (
     GROUPS,
     KILLED,
     NONE,
-    ONE_LINE_IN,
     PROMISED,
     RESULTS,
     SURVIVED,
@@ -137,10 +136,10 @@ def judge(task: Task) -> tuple[Line, str, str, str]:
     return WORKER.judge(task)
 
 
-def sample(file: str, text: str) -> list[Line]:
+def sample(group: Group, file: str, text: str) -> list[Line]:
     """The lines of a file that are changed."""
     lines = lines_of(file, text)
-    return lines[: math.ceil(len(lines) / ONE_LINE_IN)]
+    return lines[: math.ceil(len(lines) / group.one_line_in)]
 
 
 class State:
@@ -240,7 +239,7 @@ def run_group(group: Group, files: Sequence[str], folder: Path, old: Sequence[Re
     known = {result.place: result for result in old}
     results, open_lines = [], []
     for file in files:
-        for line in sample(file, read_text(folder / file)):
+        for line in sample(group, file, read_text(folder / file)):
             result = known.get((line.file, line.source, line.copy))
             if result and result.state == state.of(file, result.verdict, result.by):
                 results.append(result)
