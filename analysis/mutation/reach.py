@@ -32,7 +32,7 @@ class Reach:
     functions: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def tests(self, file: str, line: int) -> list[str]:
-        """The tests that run a line. One outside of functions is run by all tests that run any line of the file."""
+        """The tests that run a line. One outside of functions: all of the test files that run any line of the file."""
         known = self.lines.get(file, {})
         holder = [(a, b) for a, b in self.functions.get(file, {}).items() if a <= line <= b]
         if holder:
@@ -42,7 +42,8 @@ class Reach:
             after = min((number for number in known if line <= number <= last), default=None)
             found = known[at] if at is not None else known[after] if after is not None else set()
         else:
-            found = set().union(*known.values()) if known else set()
+            files = {test.partition("::")[0] for tests in known.values() for test in tests}
+            found = {test for test in self.seconds if test.partition("::")[0] in files}
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
     def text(self) -> str:

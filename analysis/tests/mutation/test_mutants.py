@@ -189,11 +189,14 @@ def test_which_tests_reach_a_line_of_python(toy: Tree) -> None:
 def test_the_cheapest_test_comes_first() -> None:
     reach = Reach(seconds={"slow": 2.0, "quick": 1.0, "other": 0.5})
     reach.lines["a.c"] = {3: {"slow", "quick"}, 9: {"other"}}
+    reach.seconds |= {"t.py::one": 0.3, "t.py::two": 0.2, "u.py::one": 0.1}
+    reach.lines["b.c"] = {3: {"t.py::one"}}
     reach.functions["a.c"] = {2: 5, 8: 9}
     assert reach.tests("a.c", 4) == ["quick", "slow"]  # the rest of the statement that begins above
     assert reach.tests("a.c", 2) == ["quick", "slow"]
     assert reach.tests("a.c", 9) == ["other"]
     assert reach.tests("a.c", 7) == ["other", "quick", "slow"]
+    assert reach.tests("b.c", 7) == ["t.py::two", "t.py::one"]  # a constant may be read by a test that runs no line
 
 
 def test_all_programs_run_and_pytest_as_long_as_it_may() -> None:
