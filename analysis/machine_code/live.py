@@ -1,6 +1,7 @@
 """Live registers over the KV loop, as nvdisasm's data-flow analysis counts them, and what they allow on an SM.
 
     table = live_registers(text_of_lrm)      # address to the number of live registers of each kind
+    lines = live_by_line(listing, loop)      # most live registers of every source line of the kernel
 
 The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps.
 """
@@ -8,16 +9,17 @@ The register file is 64 K registers per SM, given to warps in units of 256, so t
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.liveness import count_live
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
+from analysis.machine_code.maps import MapRow, place_order, source_line, source_map
 from analysis.machine_code.notes import note
-from analysis.machine_code.regions import Parts
-from analysis.machine_code.sass import parse_listing, with_control
+from analysis.machine_code.regions import Graph, Parts
+from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
@@ -130,8 +132,18 @@ class LiveLoop:
         return {"at_entry": entry, "most": most, "at": f"{-at:04x}", "allocated": self.registers}
 
 
+Live = dict[int, dict[str, int]]  # address to live registers by file (GPR, PRED, UGPR, ...)
+
+
 def read_live(pending: Pending, wanted: str | None = None) -> LiveLoop:
-    """A KV loop, as parts_of() chooses it, of a subject that was started with LIVE_OPTIONS.
+    """A KV loop, as parts_of() chooses it, of a subject that was started with LIVE_OPTIONS."""
+    listing, live = live_everywhere(pending)
+    _, kernel = pending.subject.cubin_or_refuse("live registers")
+    return LiveLoop(parts_of(listing, wanted, pending.subject), kernel.registers, live)
+
+
+def live_everywhere(pending: Pending) -> tuple[Listing, Live]:
+    """A kernel that was started with LIVE_OPTIONS, and what is live at every instruction.
 
     nvdisasm disables its analysis for the cubins of ptxas 11.8 to 12.9; then liveness.py counts.
     """
@@ -145,12 +157,49 @@ def read_live(pending: Pending, wanted: str | None = None) -> LiveLoop:
         if NO_DATA_FLOW not in str(error):
             raise
         note(f"{subject.name}: nvdisasm does not analyse the data flow of this cubin: live registers are counted here")
-        parts = parts_of(start(subject).listing(), wanted, subject)
-        counted = {at: {"GPR": live} for at, live in count_live(parts.graph).items()}
-        return LiveLoop(parts, kernel.registers, counted)
+        listing = start(subject).listing()
+        return listing, {at: {"GPR": live} for at, live in count_live(Graph(listing)).items()}
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)
-    parts = parts_of(with_control(replace(listing, arch=cubin.arch), kernel), wanted, subject)
-    return LiveLoop(parts, kernel.registers, live_registers(text, name))
+    return with_control(replace(listing, arch=cubin.arch), kernel), live_registers(text, name)
+
+
+@dataclass(frozen=True)
+class LiveLine:
+    """A source line with the calls inlined into it."""
+
+    place: str  # "file:line"
+    most: int  # live registers where most are live
+    at: int  # the first address of that
+    in_loop: int | None  # the most inside the loop; None where none of its instructions is there
+    instructions: int
+
+
+def live_by_line(rows: Iterable[MapRow], live: Live, loop: Collection[int]) -> list[LiveLine]:
+    """The lines that the instructions of `rows` come from, file by file. `loop` holds addresses."""
+    by_place: dict[str, list[int]] = {}
+    for row in rows:
+        if row.instruction.address in live:
+            for place in dict.fromkeys(row.source):
+                by_place.setdefault(place, []).append(row.instruction.address)
+    found = []
+    for place, addresses in by_place.items():
+        counts = {at: live[at].get("GPR", 0) for at in addresses}
+        most = max(counts.values())
+        first = min(at for at in addresses if counts[at] == most)
+        inside = max((counts[at] for at in addresses if at in loop), default=None)
+        found.append(LiveLine(place, most, first, inside, len(addresses)))
+    return sorted(found, key=lambda each: place_order(each.place))
+
+
+def lines_table(subject: Subject, loop: LiveLoop) -> Table:
+    """Every source line of a kernel with its live registers and its text, as far as the file is there."""
+    _, rows = source_map(subject)
+    inside = {at.address for at in loop.parts.loop}
+    cells: list[list[Cell]] = []
+    for line in live_by_line(rows, loop.live, inside):
+        text = source_line(line.place).strip()
+        cells.append([line.place, line.most, f"{line.at:04x}", line.in_loop, line.instructions, text[:60]])
+    return Table(("line", "live", "at", "in the loop", "instructions", "source"), cells)
 
 
 def live_table(loop: LiveLoop, every: bool) -> Table:
@@ -203,7 +252,10 @@ def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Tab
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     add_loop_argument(parser)
-    parser.add_argument("--every", action="store_true", help="every instruction of the loop")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--every", action="store_true", help="every instruction of the loop")
+    shown.add_argument("--lines", action="store_true", help="the source lines of the whole kernel, of one subject; "
+                       "--sort=-live puts the fullest first")  # fmt: skip
     add_table_arguments(parser)
 
 
@@ -214,6 +266,11 @@ def run_live(args: argparse.Namespace) -> int:
     loops = [read_live(pending, args.loop) for pending in [start(subject, LIVE_OPTIONS) for subject in subjects]]
     for subject, one in zip(subjects, loops, strict=True):
         print_note(subject.name, one.parts)
+    if args.lines:
+        if len(subjects) > 1:
+            raise AnalysisError("--lines takes one version or file at a time")
+        print_table(lines_table(subjects[0], loops[0]), args)
+        return DONE
     if len(subjects) > 1:
         print_table(summary_table(subjects, loops), args)
         return DONE

@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
@@ -59,6 +60,26 @@ def short_path(place: str) -> str:
         return f"{path.relative_to(root())}:{line}"
     except ValueError:
         return f"{path.name if path.is_absolute() else path}:{line}"
+
+
+def place_order(place: str) -> tuple[str, int]:
+    """Sorts places by file, then by line."""
+    file, _, line = place.rpartition(":")
+    return file, int(line)
+
+
+@cache
+def source_lines(file: str) -> tuple[str, ...]:
+    """The lines of a source file by its short path; none where it does not lie in the checkout."""
+    path = root() / file
+    return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()) if path.is_file() else ()
+
+
+def source_line(place: str) -> str:
+    """The text of `file:line` in a short path, "" where it is not to be had."""
+    file, line = place_order(place)
+    lines = source_lines(file)
+    return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
 # ---- slices ----------------------------------------------------------------------------------------------------------

@@ -6,14 +6,23 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.machine_code import live
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.live import live_registers, occupancy, occupancy_of, register_steps
+from analysis.machine_code.live import (
+    LiveLine,
+    live_by_line,
+    live_registers,
+    occupancy,
+    occupancy_of,
+    register_steps,
+)
 from analysis.machine_code.liveness import count_live, registers_of
+from analysis.machine_code.maps import MapRow
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction, Job, parse_listing
-from analysis.tests.support.compiled import ARCHS, cubin, disassembly
+from analysis.tests.support.compiled import ARCHS, built, cubin, disassembly
 
 BIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 SMALL = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
@@ -183,6 +192,51 @@ def test_where_nvdisasm_analyses_no_data_flow_we_count(
         name: theirs[name] for name in ("at_entry", "most", "at")
     }
     assert main(["live", path]) == 0
+
+
+def test_a_source_line_has_the_most_of_all_that_comes_from_it() -> None:
+    """Also of what is inlined into it; addresses without a count, such as padding, are left out."""
+    places = [("f.cu:9",), ("g.cuh:3", "f.cu:10"), ("g.cuh:3", "f.cu:10", "f.cu:10"), ("f.cu:9",), ("f.cu:11",)]
+    rows = [MapRow(Instruction(16 * n, "", "MOV", ""), source, None) for n, source in enumerate(places)]
+    live = {16 * n: {"GPR": count, "PRED": 1} for n, count in enumerate([5, 8, 8, 7])}
+    assert live_by_line(rows, live, {0x00, 0x20}) == [
+        LiveLine("f.cu:9", 7, 0x30, 5, 2),
+        LiveLine("f.cu:10", 8, 0x10, 8, 2),
+        LiveLine("g.cuh:3", 8, 0x10, 8, 2),
+    ]
+    assert [line.in_loop for line in live_by_line(rows, live, {0x00})] == [5, None, None]
+
+
+def test_source_lines_of_a_compiled_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the map and nvdisasm's counts have them."""
+    path = cubin("attention.cu")
+    assert main(["live", str(path), "--lines", "--json"]) == 0
+    lines = {row["line"]: row for row in json.loads(capsys.readouterr().out)}
+    assert main(["map", str(path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert main(["live", str(path), "--json"]) == 0
+    loop = {int(row["address"], 16) for row in json.loads(capsys.readouterr().out)["loop"]}
+    kernel = next(each for each in Cubin.read(path).entries if "L5dtype5E" in each.symbol)
+    counts = live_registers(disassembly(path, *live.LIVE_OPTIONS, "-c", "-fun", str(kernel.index)), "f")
+    assert set(lines) == {place for row in rows for place in row["source"]}
+    assert any(row["in the loop"] is None for row in lines.values())
+    for place, line in lines.items():
+        here = {row["address"]: counts[row["address"]]["GPR"] for row in rows if place in row["source"]}
+        assert (line["live"], line["instructions"]) == (max(here.values()), len(here))
+        assert here[int(line["at"], 16)] == line["live"]
+        assert line["in the loop"] == max((count for at, count in here.items() if at in loop), default=None)
+    assert main(["live", str(path), str(path), "--lines"]) == 2
+    assert "--lines takes one version or file at a time" in capsys.readouterr().err
+
+
+def test_a_source_line_shows_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    built("v01", "sm_80")
+    assert main(["live", "v01", "--lines", "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["line"].startswith("kernels/v01")]
+    source = next((root() / "kernels").glob("v01_*.cu")).read_text(encoding="utf-8").splitlines()
+    assert len(rows) > 30
+    for row in rows:
+        assert row["source"] == source[int(row["line"].rpartition(":")[2]) - 1].strip()[:60]
 
 
 def test_a_listing_is_refused(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
