@@ -365,6 +365,12 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
     return sum(before.get(key) != after.get(key) for key in before.keys() | after.keys())
 
 
+def differences(found: Sequence[Finding]) -> Table:
+    """One row a finding: what it is of, the figure before and after, and what it means."""
+    columns = [field.name for field in fields(Finding)]
+    return Table(columns, [list(asdict(finding).values()) for finding in found])
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -396,9 +402,8 @@ def run_gate(args: argparse.Namespace) -> int:
     found = check(folder, load_chosen(folder, args.version), archs)
     if not args.version:
         found += leftover_files(folder, load_all(folder))
-    columns = [field.name for field in fields(Finding)]
     if found or args.json or args.csv:
-        print_table(Table(columns, [list(asdict(finding).values()) for finding in found]), args)
+        print_table(differences(found), args)
     if found:
         print(f"{len(found)} differences; to accept the figures: {accept_line(one.version for one in found)}",
               file=sys.stderr)  # fmt: skip

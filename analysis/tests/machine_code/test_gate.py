@@ -501,7 +501,21 @@ def test_the_build_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPatch) ->
     reason = gate.skip_reason(root(), baseline)
     if reason:
         pytest.skip(reason)
-    assert gate.check(root(), {name: load(root(), name)}, own_archs()) == [], gate.accept_line([name])
+    assert_accepted(gate.check(root(), {name: load(root(), name)}, own_archs()))
+
+
+def assert_accepted(found: list[gate.Finding]) -> None:
+    """A failure prints the figures and the line that accepts them."""
+    assert not found, f"\n{gate.differences(found).text()}{gate.accept_line(one.version for one in found)}"
+
+
+def test_a_failure_shows_which_figure_is_not_the_accepted_one() -> None:
+    assert_accepted([])
+    with pytest.raises(AssertionError) as failure:
+        assert_accepted([gate.Finding("v01", "sm_80", "(FP16)", "registers", 202, 210, "worse")])
+    said = [line.split() for line in str(failure.value).splitlines()]
+    assert ["v01", "sm_80", "(FP16)", "registers", "202", "210", "worse"] in said
+    assert ["make", "accept", 'VER="v01"', 'WHY="..."'] in said
 
 
 def test_nothing_is_left_of_removed_versions() -> None:
