@@ -1,9 +1,11 @@
-"""Reads what `ptxas -v` prints, in every form of ptxas 9 to 13, and demangles whole logs.
+"""Reads what `ptxas -v` and `nvlink -v` print, in every form of ptxas 9 to 13, and demangles whole logs.
 
     log = parse_log(text, "logs/ptxas/v07.sm_80.log")
     for usage in log.entries: print(usage.name, usage.registers, usage.spill_stores)
 
-Lines that are not ptxas' own (of make, of nvcc's front end) are passed over. A line of ptxas that is not understood is
+ptxas may have another name (ptxas-blackwell of Triton); colours, and whatever a build system puts before each line,
+such as a time stamp, play no part. What nvlink says of a kernel replaces what ptxas said of it before it was linked.
+Other lines (of make, of nvcc's front end) are passed over. A line of ptxas that is not understood is
 an error that names it, and so is an entry function without its figures: nothing is ever read as 0 or left out.
 """
 
@@ -43,6 +45,12 @@ class Usage:
     samplers: int | None = None
     compile_ms: float | None = None
 
+    def sentence(self) -> str:
+        """Registers and stack in words, without what is not known."""
+        known = ((self.registers, "registers"), (self.stack, "bytes stack"))
+        said = [f"{figure} {what}" for figure, what in known if figure is not None]
+        return ", ".join(said) or "no figures"
+
 
 @dataclass(frozen=True)
 class Note:
@@ -71,6 +79,7 @@ class Log:
 USED_ITEMS = (
     (r"used ([0-9]{1,18}) barriers", "barriers"),
     (r"([0-9]{1,18}) bytes cumulative stack size", "cumulative_stack"),
+    (r"([0-9]{1,18}) stack", "stack"),  # of nvlink
     (r"([0-9]{1,18}) bytes smem", "static_smem"),
     (r"([0-9]{1,18}) bytes lmem", "lmem"),
     (r"([0-9]{1,18}) textures?", "textures"),
@@ -79,13 +88,17 @@ USED_ITEMS = (
 )
 CMEM_ITEM = r"([0-9]{1,18}) bytes cmem\[([0-9]{1,18})\]"
 
-PTXAS_LINE = re.compile(r"ptxas\s*:?\s*(info|warning|error|fatal)\s*:\s*(.*)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+TOOL = r"(?:^|.*?\s)(ptxas|nvlink)(?:-[\w.-]+)?"  # after what a build system puts before each line
+TOOL_LINE = re.compile(rf"{TOOL}\s*:?\s*(info|warning|error|fatal)\s*:\s*(.*)")
 ENTRY = re.compile(r"Compiling entry function '(.*)' for '([^']+)'")
 PROPERTIES = re.compile(r"Function properties for '?(.*?)'?")
+LINKED = re.compile(r"Function properties for '(.*)':")
+LINK_TARGET = re.compile(r" \(target: (sm_\w+)\)$")  # where nvlink links for several architectures
 PROPERTY_SIZES = re.compile(
-    r"\s*([0-9]{1,18}) bytes stack frame, ([0-9]{1,18}) bytes spill stores, ([0-9]{1,18}) bytes spill loads\s*"
+    r"(?:|.*\s)([0-9]{1,18}) bytes stack frame, ([0-9]{1,18}) bytes spill stores, ([0-9]{1,18}) bytes spill loads\s*"
 )
-USED = re.compile(r"Used ([0-9]{1,18}) registers((?:, .*)?)")
+USED = re.compile(r"[Uu]sed ([0-9]{1,18}) registers((?:, .*)?)")
 COMPILE_TIME = re.compile(r"Compile time = ([0-9]{1,18}(?:\.[0-9]{1,18})?) ms")
 GLOBAL_MEMORY = re.compile(r"[0-9]+ bytes gmem(?:, [0-9]+ bytes cmem\[[0-9]+\])*")
 ADVISORY = re.compile(r"\((C[0-9]+)\) (.*)")
@@ -114,7 +127,8 @@ class _Reader:
     def error(self, number: int, problem: str) -> AnalysisError:
         return AnalysisError(f"{self.name}:{number}: {problem}")
 
-    def read(self, number: int, line: str) -> None:
+    def read(self, number: int, coloured: str) -> None:
+        line = COLOUR.sub("", coloured).rstrip()
         if self.expects_sizes:
             sizes = PROPERTY_SIZES.fullmatch(line)
             if not sizes:
@@ -122,24 +136,28 @@ class _Reader:
             self.expects_sizes = 0
             self.set(number, stack=int(sizes[1]), spill_stores=int(sizes[2]), spill_loads=int(sizes[3]))
             return
-        said = PTXAS_LINE.match(line.strip())
+        said = TOOL_LINE.match(line)
         if said:
-            kind, message = said[1], said[2].strip()
+            tool, kind, message = said.groups()
             if kind in ("error", "fatal"):
                 raise self.error(number, f"the log of a build that failed: {line.strip()}")
             if kind == "warning":
                 self.note(number, message)
             else:
-                self.info(number, message)
+                self.info(number, message, tool)
         elif PROPERTY_SIZES.fullmatch(line):
             raise self.error(number, "sizes of a function that was not named")
-        elif re.match(r"\s*ptxas\b", line):
+        elif re.match(r"\s*(ptxas|nvlink)\b", line):
             raise self.error(number, f"not understood: {line.strip()!r}")
 
-    def info(self, number: int, message: str) -> None:
+    def info(self, number: int, message: str, tool: str) -> None:
+        if tool == "nvlink":
+            target = LINK_TARGET.search(message)
+            self.arch = target[1] if target else ""
+            message = LINK_TARGET.sub("", message)
         handlers: tuple[tuple[re.Pattern[str], Callable[[int, re.Match[str]], None]], ...] = (
             (ENTRY, self.entry),
-            (PROPERTIES, self.properties),
+            (LINKED, self.linked) if tool == "nvlink" else (PROPERTIES, self.properties),
             (USED, self.used),
             (COMPILE_TIME, lambda at, found: self.compile_time(float(found[1]))),
             (ADVISORY, lambda at, found: self.note(at, found[2], found[1])),
@@ -163,6 +181,17 @@ class _Reader:
             self.close()
             self.current = Usage(found[1], self.arch, False, number)
         self.expects_sizes = number
+
+    def linked(self, number: int, found: re.Match[str]) -> None:
+        """A kernel as nvlink leaves it: the one that ptxas compiled, with figures that follow."""
+        self.close()
+        same = [
+            each for each in self.log.functions if each.name == found[1] and each.entry and self.arch in ("", each.arch)
+        ]
+        if same:
+            self.log.functions.remove(same[-1])
+        before = same[-1] if same else Usage(found[1], self.arch, True, number)
+        self.current = replace(before, registers=None, barriers=None, cmem=())
 
     def used(self, number: int, found: re.Match[str]) -> None:
         values: dict[str, int] = {"registers": int(found[1])}
@@ -222,6 +251,10 @@ class _Reader:
         if not self.log.entries:
             raise AnalysisError(f"{self.name}: no kernel in this log: is it the output of ptxas -v?")
         return self.log
+
+
+def looks_like_log(text: str) -> bool:
+    return any(TOOL_LINE.match(COLOUR.sub("", line)) for line in text.splitlines())
 
 
 def read_log(path: Path) -> Log:

@@ -78,6 +78,8 @@ def _row(usage: Usage, code: dict[str, CodeSummary] | None) -> Row:
         raise AnalysisError(
             f"{usage.name}: {usage.registers} registers in the log, {summary.registers} in the cubin: not of one build"
         )
+    if usage.spill_stores is None:
+        raise AnalysisError(f"{usage.name}: nvlink says nothing of spills: the log of ptxas -v must stand before it")
     return Row(
         config=kernel_label(usage.name),
         arch=usage.arch,

@@ -450,7 +450,7 @@ def _heading(args: argparse.Namespace, before: Side, after: Side, change: Change
     lines = [f"{'# ' if args.markdown else ''}{before.subject.name} -> {after.subject.name}: {change.verdict}", ""]
     for side in (before, after):
         kernel = side.subject.kernel
-        registers = f", {kernel.registers} registers" if kernel else ""
+        registers = f", {kernel.registers} registers" if kernel and kernel.registers is not None else ""
         lines.append(f"{side.subject.name}: {side.subject.label} {side.subject.arch}{registers}")
     lines.append(f"config: {rule}")
     if change.normalised:

@@ -22,7 +22,7 @@ from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, sur
 from analysis.machine_code.loops import parts_in
 from analysis.machine_code.notes import progress
 from analysis.machine_code.ptx import parse_ptx
-from analysis.machine_code.ptxas_log import parse_log
+from analysis.machine_code.ptxas_log import looks_like_log, parse_log
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Listing, Refused, disassemble_all, parse_listing
 from analysis.measure.records import parse as parse_record
@@ -72,7 +72,8 @@ def _cubins(cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]], total: int, 
             graph = Graph(listing)
             nest = f"{len(graph.loops())} loops" if graph.nest else "no loop"
             loop = f", KV loop of {len(parts_in(graph).loop)}" if graph.nest else ""
-            detail = f"{len(listing.body)} instructions, {kernel.registers} registers, {nest}{loop}{_unknown(listing)}"
+            registers = "" if kernel.registers is None else f", {kernel.registers} registers"
+            detail = f"{len(listing.body)} instructions{registers}, {nest}{loop}{_unknown(listing)}"
             yield Finding(f"kernel {cubin.arch}", label, detail)
             strange = inconsistencies(graph)
             if strange:
@@ -137,10 +138,7 @@ def _ptx(text: str, path: Path) -> list[Finding]:
 def _log(text: str, path: Path) -> list[Finding]:
     log = parse_log(text, str(path))
     found = [
-        Finding(
-            f"log {usage.arch}", kernel_label(usage.name), f"{usage.registers} registers, {usage.stack} bytes stack"
-        )
-        for usage in log.functions
+        Finding(f"log {usage.arch}".strip(), kernel_label(usage.name), usage.sentence()) for usage in log.functions
     ]
     return found + [Finding("log note", note.code, note.text) for note in log.notes]
 
@@ -167,7 +165,7 @@ def _source(text: str, path: Path) -> list[Finding]:
 # Kinds of text in the order in which they are tried: name, what such a text holds, and the parser.
 _TEXTS: tuple[tuple[str, Callable[[str], bool], Callable[[str, Path], list[Finding]]], ...] = (
     ("record", lambda text: text.lstrip().startswith("{"), _records),
-    ("ptxas log", lambda text: "ptxas info" in text or "ptxas warning" in text, _log),
+    ("ptxas log", looks_like_log, _log),
     ("PTX", lambda text: "\n.version" in "\n" + text and ".target" in text, _ptx),
     ("listing", lambda text: "/*0000*/" in text, _listing),
     ("kernel source", lambda text: "__global__" in text, _source),

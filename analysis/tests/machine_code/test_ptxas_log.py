@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,67 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log")]) == 2
     assert "c++filt" in capsys.readouterr().err
+
+
+# ---- other programs' names, colours, time stamps, nvlink -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dressed",
+    [
+        lambda line: line.replace("ptxas", "ptxas-blackwell"),
+        lambda line: line.replace("ptxas", "\x1b[01m\x1b[35mptxas").replace("info", "info\x1b[0m"),
+        lambda line: f"\x1b[32m{line}\x1b[0m",
+        lambda line: f"2026-01-31T12:00:00.1234567Z {line}",
+        lambda line: f"[12:00:00] {line}",
+        lambda line: f"#12 34.56 {line}",
+        lambda line: f"builder-1  | {line}\r",
+    ],
+)
+def test_what_a_build_puts_around_each_line_plays_no_part(dressed: Callable[[str], str]) -> None:
+    for path in sorted(FOLDER.glob("*.log")):
+        plain = path.read_text()
+        text = "\n".join(dressed(line) for line in plain.splitlines())
+        assert parse_log(text).entries == parse_log(plain).entries
+        assert [note.code for note in parse_log(text).notes] == [note.code for note in parse_log(plain).notes]
+
+
+def test_a_line_that_is_not_understood_is_an_error_after_a_time_stamp_too() -> None:
+    with pytest.raises(AnalysisError, match="log:4: not understood"):
+        parse_log("\n".join(f"[12:00:00] {line}" for line in ONE.replace("Used", "Wasted").splitlines()))
+
+
+LINKED = """nvlink info    : 0 bytes gmem{0}
+nvlink info    : Function properties for 'k':{0}
+nvlink info    : used 34 registers, used 1 barriers, 256 stack, 128 bytes smem, 360 bytes cmem[0], 0 bytes lmem{0}
+"""
+
+
+@pytest.mark.parametrize("target", ["", " (target: sm_80)"])
+def test_figures_of_nvlink_replace_those_of_ptxas(target: str) -> None:
+    (usage,) = parse_log(ONE + LINKED.format(target)).entries
+    assert (usage.arch, usage.registers, usage.barriers, usage.stack) == ("sm_80", 34, 1, 256)
+    assert (usage.static_smem, usage.spill_stores, usage.cmem) == (128, 0, ((0, 360),))
+    both = parse_log(ONE + ONE.replace("sm_80", "sm_90") + LINKED.format(" (target: sm_80)"))
+    assert {each.arch: each.registers for each in both.entries} == {"sm_80": 34, "sm_90": 8}
+    with pytest.raises(AnalysisError, match="log:6: not understood: '9 spoons'"):
+        parse_log(ONE + "nvlink info    : Function properties for 'k':\nnvlink info    : used 3 registers, 9 spoons\n")
+    with pytest.raises(AnalysisError, match="log:5: the log of a build that failed"):
+        parse_log(ONE + "nvlink error   : Undefined reference to 'f'\n")
+
+
+def test_nvlink_alone_gives_no_row_of_registers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.write_text(LINKED.format(" (target: sm_80)"))
+    assert main(["check-tools", str(log)]) == 0
+    assert "34 registers, 256 bytes stack" in capsys.readouterr().out
+    assert main(["regs", "--log", str(log)]) == 2
+    assert "k: nvlink says nothing of spills" in capsys.readouterr().err
+
+
+def test_figures_that_are_not_known_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Usage("f", "sm_80", False, 1).sentence() == "no figures"
+    assert main(["check-tools", str(FOLDER / "cuda11.sm_80.log")]) == 0
+    out = capsys.readouterr().out
+    assert "None" not in out
+    assert "0 bytes stack" in out
