@@ -21,30 +21,43 @@ enum { EX2_BIAS = 6114, RCP_BIAS = 2023 };
 
 /* The square of l < 2^17 in units of 2^19. A partial product l_i * l_j has the weight 2^(i + j + 1), or 2^2i for i = j;
  * those below 2^19 are missing. The rows of bits from 9 on lack none. */
+static inline uint32_t square_row(uint32_t l, int i) {
+    return (0 - (l >> i & 1)) & l >> (18 - i);
+}
 static inline uint32_t special_square(uint32_t l) {
     uint32_t upper = l >> 10, square = 2 * upper * (upper + (l >> 9 & 1));
-    for (int i = 2; i < 9; i++) square += (0 - (l >> i & 1)) & l >> (18 - i);
-    return square;
+    /* no loop: compilers vectorise what is around this */
+    square += square_row(l, 8) + square_row(l, 7) + square_row(l, 6) + square_row(l, 5);
+    return square + square_row(l, 4) + square_row(l, 3) + square_row(l, 2);
 }
 
-/* 2^x. The argument is cut to 23 binary places, towards zero, and the fraction of a negative one is its ones'
- * complement; a fraction of zero stays zero. */
-static inline uint32_t special_ex2(uint32_t x) {
+/* Where the argument of 2^x lies: the exponent field of the result, 0 or 255 beyond the ends, above the fraction. It is
+ * cut to 23 binary places, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero
+ * stays zero. */
+static inline uint32_t ex2_place(uint32_t x) {
     uint32_t magnitude = x & 0x7fffffffu, negative = 0 - (x >> 31);
     uint32_t bounded = magnitude < 0x43200000u ? magnitude : 0x43200000u; /* 160, far beyond both ends */
-    uint32_t fixed = (uint32_t)(int32_t)(float_of(bounded) * 0x1p23f), fraction = fixed & 0x7fffffu;
+    int32_t fixed = (int32_t)(float_of(bounded) * 0x1p23f), fraction = fixed & 0x7fffff;
     uint32_t mirrored = fraction ? negative : 0;
-    fraction ^= mirrored & 0x7fffffu;
     /* -n is ~n + 1, and mirrored is -1 */
-    int32_t field = (int32_t)(127 + ((fixed >> 23) ^ negative) - negative + mirrored);
+    int32_t field = (int32_t)(127 + (((uint32_t)fixed >> 23) ^ negative) - negative + mirrored);
+    field = field > 0 ? field : 0;
+    field = field < 255 ? field : 255;
+    return (uint32_t)field << 23 | ((uint32_t)fraction ^ (mirrored & 0x7fffffu));
+}
 
-    uint32_t row = fraction >> 17, l = fraction & 0x1ffffu, constant = EX2_CONSTANT[row], linear = EX2_LINEAR[row];
-    uint32_t rest = (constant & 3) * 0x2000 + EX2_BIAS + linear * (l & 1) + EX2_QUADRATIC[row] * special_square(l);
+/* 2^x of the place of x, with the terms of its interval. */
+static inline uint32_t ex2_at(uint32_t x, uint32_t place, uint32_t constant, uint32_t linear, uint32_t quadratic) {
+    uint32_t l = place & 0x1ffffu, field = place & 0x7f800000u;
+    uint32_t rest = (constant & 3) * 0x2000 + EX2_BIAS + linear * (l & 1) + quadratic * special_square(l);
     uint32_t mantissa = (constant >> 2) + ((linear * (l >> 1) + (rest >> 1)) >> 14); /* halves fit 32 bits */
-    uint32_t result = ((uint32_t)field << 23) + mantissa;
-    result = field > 0 ? result : 0;
-    result = field < 255 ? result : 0x7f800000u;
-    return (int32_t)magnitude > 0x7f800000 ? CANONICAL_NAN : result;
+    mantissa = field == 0 || field == 0x7f800000u ? 0 : mantissa;
+    return (int32_t)(x & 0x7fffffffu) > 0x7f800000 ? CANONICAL_NAN : field + mantissa;
+}
+
+static inline uint32_t special_ex2(uint32_t x) {
+    uint32_t place = ex2_place(x), row = place >> 17 & 63;
+    return ex2_at(x, place, EX2_CONSTANT[row], EX2_LINEAR[row], EX2_QUADRATIC[row]);
 }
 
 /* 1/x. */
