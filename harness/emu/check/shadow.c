@@ -232,13 +232,18 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
-static void note_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
-    if (m->warp_reads) {
-        warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index];
-        const uint32_t self = 1u << who_thread(who) % LANES;
-        last->lanes = last->time == w->clock ? last->lanes | self : self;
-        last->time = w->clock;
-    }
+/* With clocks every warp has a note of its own, and the cell says only who was the last. */
+static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
+    warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index];
+    const uint32_t self = 1u << who_thread(who) % LANES;
+    last->lanes = last->time == w->clock ? last->lanes | self : self;
+    last->time = w->clock;
+    bool others = cell->read_time > m->base && who_thread(cell->read_who) != who_thread(who);
+    cell->read_who = who | (others ? WHO_MANY_LANES : 0);
+    cell->read_time = w->clock;
+}
+
+static void note_read(const machine *m, const warp *w, uint32_t who, shadow_cell *cell) {
     if (cell->read_time <= m->base) {
         cell->read_who = who;
     } else {
@@ -261,12 +266,10 @@ uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, 
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         if (cell->write_time > m->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
-        if (cell->read_time <= m->base && !m->warp_reads) {
-            cell->read_time = w->clock;
-            cell->read_who = who;
-        } else {
-            note_read(m, w, who, cell, i);
-        }
+        if (m->warp_reads)
+            note_warp_read(m, w, who, cell, i);
+        else
+            note_read(m, w, who, cell);
     }
     return undefined;
 }
@@ -402,7 +405,7 @@ void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, 
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
-    for (uint32_t i = first; i <= last; i++) note_read(m, w, who, &m->cells[i], i);
+    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
 }
 
