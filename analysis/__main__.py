@@ -58,7 +58,7 @@ COMMANDS = (
     Command("bound", "machine_code.bounds", "lower bounds of the KV loop by pipe; --scoreboard shows its waits"),
     Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
     Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
-    Command("map", "machine_code.maps", "CUDA source, PTX and SASS side by side"),
+    Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
     Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
     Command("why", "publish.why", "one sheet on what a version changed and what came of it"),
     Command(

@@ -39,11 +39,11 @@ TAKES_SECONDS := fuzz
 TAKES_SEQ := debug
 TAKES_SEQS := bench profile gpu-check peers compare autotune
 TAKES_BUDGET := $(TAKES_SEQS)
-TAKES_VER := regs sass logs ptx cubins counts loop bound live configs accept adopt bench profile gpu-check autotune \
-	race sanitize debug
+TAKES_VER := regs sass logs ptx cubins counts loop bound live map configs accept adopt bench profile gpu-check \
+	autotune race sanitize debug
 TAKES_WHY := accept adopt
-TAKES_ARGS := counts loop bound live sass-diff why bench profile gpu-check peers compare autotune race sanitize debug \
-	bench-emu corpus
+TAKES_ARGS := counts loop bound live map sass-diff why bench profile gpu-check peers compare autotune race sanitize \
+	debug bench-emu corpus
 INSTEAD_CONFIG := ; KERNELS= chooses the instances that are built
 INSTEAD_VER := ; name the versions themselves as goals
 

@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live sass-diff why diff configs check-tools report ladder notebooks
+.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools report ladder notebooks
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
@@ -12,6 +12,9 @@ logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a captu
 	@$(if $(NAME),$(RUN) -m analysis capture --name "$(NAME)",ls $^)
 counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
+map: cubins  ## CUDA, PTX and SASS side by side on a page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
+	@$(foreach v,$(CHOSEN),$(RUN) -m analysis $@ $v --html -o $(call folder,$v)/map.html $(ARGS); \
+		echo '$(call folder,$v)/map.html';)
 
 # Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it. The `+` lets the
 # make of this line share our jobs: make sees its name in the line only after expansion.

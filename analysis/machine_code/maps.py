@@ -8,7 +8,6 @@ line of the PTX. PTX line numbers are those of the file that ptxas read.
 """
 
 import argparse
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -17,10 +16,10 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.config import kernel_label
-from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, embedded_ptx, find_ptx, parse_ptx
+from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
 from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
-from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+from analysis.table import Cell, Table, add_table_arguments, print_table
 
 
 @dataclass(frozen=True)
@@ -148,68 +147,6 @@ def backward_slice(function: Function, line: int) -> list[Statement]:
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
-
-
-def map_table(listing: Listing, rows: list[MapRow], ptx: str | None) -> Table:
-    texts = ptx.splitlines() if ptx else []
-    cells: list[list[Cell]] = []
-    last: tuple[object, ...] = ()
-    for row in rows:
-        source = " < ".join(row.source)
-        text = texts[row.ptx_line - 1].strip() if row.ptx_line and row.ptx_line <= len(texts) else ""
-        here = (source, row.ptx_line)
-        repeated = here == last
-        last = here
-        cells.append(
-            [
-                "" if repeated else source,
-                None if repeated else row.ptx_line,
-                "" if repeated else " ".join(text.split())[:70],
-                f"{row.instruction.address:04x}",
-                row.instruction.text,
-            ]
-        )
-    return Table(("source", "ptx line", "ptx", "address", "sass"), cells)
-
-
-def add_map_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subject_arguments(parser)
-    parser.add_argument("--line", metavar="FILE:LINE", help="only what comes from this source line, or from LINE alone")
-    parser.add_argument("--ptx-line", type=int, metavar="LINE", help="only what comes from this PTX line")
-    add_table_arguments(parser)
-
-
-def run_map(args: argparse.Namespace) -> int:
-    subject = subject_of(args)
-    cubin, _ = subject.cubin_or_refuse("a map")
-    listing, rows = source_map(subject)
-    if args.line:
-        rows = [row for row in rows if any(_is_line(place, args.line) for place in row.source)]
-        if not rows:
-            raise AnalysisError(f"{subject.name}: no instruction comes from {args.line}")
-    if args.ptx_line:
-        rows = [row for row in rows if row.ptx_line == args.ptx_line]
-        if not rows:
-            raise AnalysisError(f"{subject.name}: no instruction comes from PTX line {args.ptx_line}")
-    if args.json:
-        records = [
-            {
-                "address": row.instruction.address,
-                "sass": row.instruction.text,
-                "ptx_line": row.ptx_line,
-                "source": list(row.source),
-            }
-            for row in rows
-        ]
-        emit(json.dumps(records, indent=1) + "\n", args.output)
-        return DONE
-    ptx = embedded_ptx(cubin) if cubin.section(EMBEDDED) else None
-    print_table(map_table(listing, rows, ptx), args)
-    return DONE
-
-
-def _is_line(place: str, wanted: str) -> bool:
-    return place == wanted or place.endswith("/" + wanted) or (wanted.isdecimal() and place.endswith(":" + wanted))
 
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,217 @@
+"""The page that shows CUDA, PTX and SASS beside each other: its links, its counts, and that it stands alone."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.emulate.lines import Line, read_lines
+from analysis.errors import AnalysisError
+from analysis.files import read_text, root
+from analysis.machine_code.subjects import resolve, start
+from analysis.measure.samples import parse_samples
+from analysis.publish.code_map import counts_of, samples_of
+from analysis.tests.support.compiled import built, cubin
+
+
+@dataclass
+class Row:
+    """A line of a pane."""
+
+    marked: bool  # as part of the KV loop
+    cells: list[str] = field(default_factory=list)
+    titles: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)  # of the cells that say what it comes from
+
+
+class Page(HTMLParser):
+    """What a page holds: rows by id, every link and everything that a browser would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: dict[str, Row] = {}
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.row: Row | None = None
+        self.in_cell, self.in_from = False, False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        of = {name: value or "" for name, value in attrs}
+        self.fetched += [f"{tag} {name}={of[name]}" for name in ("src", "srcset", "data") if name in of]
+        self.fetched += [tag] * (tag in ("link", "img", "iframe", "object", "base"))
+        if tag == "tr":
+            self.row = Row(of.get("class") == "loop") if "id" in of else None
+            if self.row is not None:
+                assert of["id"] not in self.rows
+                self.rows[of["id"]] = self.row
+        if tag == "td" and self.row is not None:
+            self.in_cell, self.in_from = True, of.get("class") == "from"
+            self.row.cells.append("")
+            self.row.titles.append(of.get("title", ""))
+        if tag == "a":
+            self.links.append(of["href"])
+            if self.in_from and self.row is not None:
+                self.row.links.append(of["href"].removeprefix("#"))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "td":
+            self.in_cell = self.in_from = False
+
+    def handle_data(self, data: str) -> None:
+        if self.in_cell and self.row is not None:
+            self.row.cells[-1] += data
+
+    def pane(self, first: str) -> dict[str, Row]:
+        """The rows of a pane by the letter that their ids begin with."""
+        return {name[1:]: row for name, row in self.rows.items() if name[0] == first}
+
+
+def made(arguments: list[str], tmp_path: Path) -> tuple[str, Page]:
+    out = tmp_path / "map.html"
+    assert main(["map", *arguments, "--html", "-o", str(out)]) == 0
+    text = read_text(out)
+    return text, Page(text)
+
+
+def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_the_page_stands_alone_and_its_links_lead_to_lines(tmp_path: Path) -> None:
+    text, page = made([str(cubin("attention.cu"))], tmp_path)
+    assert page.fetched == []
+    assert not re.search(r"https?:|@import|url\(|fetch\(|XMLHttp|import\(", text)
+    assert len(page.links) > 200
+    assert {link.removeprefix("#") for link in page.links} <= set(page.rows)
+    assert all(page.pane(letter) for letter in "cps")
+
+
+def test_rows_are_those_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every instruction with its links, every source line with its instructions and live registers."""
+    path = str(cubin("attention.cu"))
+    _, page = made([path], tmp_path)
+    rows = printed(["map", path], capsys)
+    sass = page.pane("s")
+    assert list(sass) == [f"{row['address']:04x}" for row in rows]
+    assert max(len(set(row.links)) for row in sass.values()) >= 3
+    named: dict[str, int] = {}
+    for row, shown in zip(rows, sass.values(), strict=True):
+        assert shown.cells[-1] == row["sass"]
+        sources = {str(place).rpartition(":")[2] for place in row["source"]}  # type: ignore[attr-defined]
+        assert {link.partition("-")[2] for link in shown.links if link[0] == "c"} == sources
+        ptx = [] if row["ptx_line"] is None else [f"p{row['ptx_line']}"]
+        assert [link for link in shown.links if link[0] == "p"] == ptx
+        for line in sources:
+            named[line] = named.get(line, 0) + 1
+    source = {name.partition("-")[2]: row for name, row in page.pane("c").items()}
+    assert {line: int(row.cells[1]) for line, row in source.items()} == named
+    live = {str(row["line"]).rpartition(":")[2]: row for row in printed(["live", path, "--lines"], capsys)}
+    assert {line: int(row.cells[2]) for line, row in source.items()} == {at: live[at]["live"] for at in source}
+    assert {line for line, row in source.items() if row.marked} == {
+        line for line, row in live.items() if row["in the loop"] is not None
+    }
+
+
+@pytest.mark.long
+def test_counts_of_the_record_stand_beside_the_lines(tmp_path: Path) -> None:
+    """The emulator's of regs/lines.csv and ncu's of logs/samples/, which is of sm_90."""
+    built("v01", "sm_90")
+    text, page = made(["v01", "--arch", "90"], tmp_path)
+    assert "counts are from regs/lines.csv" in text and "logs/samples/h200.v01.fp16.4096.csv" in text
+    source = page.pane("c")
+    for line in read_lines(root())["v01"]:
+        shown = source[f"0-{line.line}"]
+        assert shown.titles[3].startswith(f"{line.executed} PTX instructions executed, {line.wavefronts} shared")
+        times = f" ×{line.wavefronts / line.ideal:.2g}" if line.wavefronts > line.ideal else ""
+        assert shown.cells[3] == f"{line.executed}{times}"
+    assert sum(bool(row.titles[3]) for row in source.values()) == len(read_lines(root())["v01"])
+    (kernel,) = parse_samples(read_text(root() / "logs/samples/h200.v01.fp16.4096.csv"), "samples")
+    sampled = {f"{at.offset:04x}": at.samples for at in kernel.instructions}
+    total = sum(sampled[at] for at in page.pane("s"))
+    for at, row in page.pane("s").items():
+        assert row.titles[2] == (f"{sampled[at]} of {total} samples" if sampled[at] else "")
+    by_line: dict[str, int] = {}
+    for at, row in page.pane("s").items():
+        for link in {link for link in row.links if link[0] == "c"}:
+            by_line[link[1:]] = by_line.get(link[1:], 0) + sampled[at]
+    assert {line: row.titles[4] for line, row in source.items() if row.titles[4]} == {
+        line: f"{samples} of {total} samples" for line, samples in by_line.items() if samples
+    }
+    lines = next((root() / "kernels").glob("v01_*.cu")).read_text(encoding="utf-8").splitlines()
+    assert [source[f"0-{n}"].cells[-1] for n in range(1, len(lines) + 1)] == lines
+
+
+def test_samples_of_other_machine_code_are_not_shown() -> None:
+    built("v01", "sm_80")
+    subject = resolve("v01", "sm_80")
+    listing = start(subject).listing()
+    sampled, said = samples_of(subject, listing, None)
+    assert not sampled
+    assert said == "ncu's samples in logs/samples/h200.v01.fp16.4096.csv are of other machine code, see --arch."
+    with pytest.raises(AnalysisError, match="no kernel in it has the machine code of v01 for sm_80"):
+        samples_of(subject, listing, root() / "logs/samples/h200.v01.fp16.4096.csv")
+
+
+def test_counts_of_a_run(tmp_path: Path) -> None:
+    built("v01", "sm_80")
+    subject, file = resolve("v01", "sm_80"), next((root() / "kernels").glob("v01_*.cu"))
+    counted = {"file": file.name, "line": 79, "executed": 7, "wavefronts": 16, "ideal": 2, "sectors": 0}
+    record = {"version": "v01", "config": str(subject.config), "counters": {"lines": [counted]}}
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    lines, said = counts_of(subject, path)
+    assert lines == {(f"kernels/{file.name}", 79): Line("v01", 79, 7, 16, 2, 0)}
+    assert said == f"The emulator's counts are from {path}."
+    for wrong, message in [
+        (record | {"config": "(FP16, 128, 128, 64, 4): async"}, r"counts .* 128, 64, 4\): async, but the kernel is \("),
+        (record | {"counters": {}}, "the record holds no counters by source line"),
+        ({}, "not a record that --counters --json wrote"),
+    ]:
+        path.write_text(json.dumps(wrong), encoding="utf-8")
+        with pytest.raises(AnalysisError, match=message):
+            counts_of(subject, path)
+
+
+def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(cubin("attention.cu"))
+    assert main(["map", path, "--html", "--line", "7"]) == 2
+    assert "--html shows the whole kernel" in capsys.readouterr().err
+    assert main(["map", path, "--samples", path]) == 2
+    assert "--counters and --samples go with --html" in capsys.readouterr().err
+
+
+LOOK = """<script>
+const row = document.querySelector('#cuda tr.loop'); row.querySelector('td.code').click();
+document.title = JSON.stringify([document.documentElement.scrollWidth,
+  ...[...document.querySelectorAll('section')].map(each => each.scrollWidth - each.clientWidth),
+  ...['cuda', 'ptx', 'sass'].map(name => lit.filter(each => each.closest('section').id === name).length)]);
+</script></body>"""
+
+
+@pytest.mark.long
+def test_in_a_browser(tmp_path: Path) -> None:
+    """At 1200 px nothing lies outside a pane, and a click lights up lines of all three."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("needs chromium")
+    text, _ = made([str(cubin("attention.cu"))], tmp_path)
+    page = tmp_path / "look.html"
+    page.write_text(text.replace("</body>", LOOK), encoding="utf-8")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
+               f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    title = re.search(r"<title>(.*?)</title>", done.stdout)
+    assert title
+    width, *rest = json.loads(title[1])
+    assert width == 1200 and rest[:3] == [0, 0, 0]
+    assert all(lit > 0 for lit in rest[3:])
