@@ -24,7 +24,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 
 ##@ Building
 .PHONY: setup
-setup: $(READY) $(MUTATORS)  ## installs the pinned toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY) $(MUTATORS)  ## installs toolkit and Python packages into .venv, for a machine that will be offline
 
 $(READY): requirements.txt
 	@echo '  SETUP    pinned CUDA toolkit and Python packages into $(VENV): 300 MB to fetch, 900 MB on disk, once'
@@ -43,5 +43,5 @@ $(READY): requirements.txt
 $(MUTATORS): requirements-mutators.txt | $(READY)
 	$(call say,SETUP,mutators and coverage.py into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
 		--disable-pip-version-check --progress-bar off --no-deps --target $(@D) -r $< || { \
-		echo 'make: the packages of requirements-mutators.txt cannot be reached; run make again to go on' >&2; exit 1; }
+		echo 'make: the packages of requirements-mutators.txt cannot be reached; run make again' >&2; exit 1; }
 	@touch $@

@@ -105,7 +105,7 @@ def started_by_tests(text: str) -> set[str]:
         if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "subprocess" and call.args):
             continue
         command = call.args[0]
-        if isinstance(command, ast.List) and isinstance(command.elts[0], ast.Constant):
+        if isinstance(command, ast.List) and command.elts and isinstance(command.elts[0], ast.Constant):
             started.add(str(command.elts[0].value))
     return started
 

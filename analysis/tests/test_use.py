@@ -23,7 +23,7 @@ def definitions(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
-    return [name for name in found if not re.search(r"(^|\.)_", name)]
+    return [name for name in found if not re.search(r"(^|\.)(_|pytest_)", name)]  # pytest calls its hooks
 
 
 def uses(tree: ast.AST) -> Iterable[str]:

@@ -12,7 +12,7 @@
  * `make emu-lib` puts this header, the library and a Python module into lib/. A program of plain C11 or C++ needs
  * nothing else:
  *
- *     cc -std=c11 -Ilib program.c -Llib -lflemu -Wl,-rpath,lib -o program
+ *   $ cc -std=c11 -Ilib program.c -Llib -lflemu -Wl,-rpath,lib -o program
  *
  * Without the library: compile your program with the .c files of the folders ptx, machine, check and cuda beside this
  * header, and link them with `-pthread -lm`. They need no include folder and no macro.

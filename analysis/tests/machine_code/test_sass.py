@@ -228,7 +228,7 @@ def test_opcodes_that_are_not_known_are_read_and_named(capsys: pytest.CaptureFix
     assert "other,1" in counted.out
     assert 'opcodes not known, read as printed and counted as "other": FROB (1)' in counted.err
     assert main(["bound", str(file), "--csv"]) == 0
-    assert "other,1,,pipe not known" in capsys.readouterr().out
+    assert "other,1,,,pipe not known" in capsys.readouterr().out
 
 
 # ---- choice ----------------------------------------------------------------------------------------------------------

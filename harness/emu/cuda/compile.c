@@ -134,8 +134,8 @@ static bool describe(compilation *c, const emu_compiler *compiler, emu_error *er
         fits = put(c->key + used, sizeof c->key - used, "%s ", c->arguments[i]);
         used += fits ? strlen(c->key + used) : 0;
     }
-    fits = fits && put(c->key + used, sizeof c->key - used, "| %s | %s | nvcc of %lld, %lld bytes", folder, source,
-                       (long long)nvcc.st_mtime, (long long)nvcc.st_size);
+    fits = fits && put(c->key + used, sizeof c->key - used, "| %s | %s | nvcc of %" PRId64 ", %" PRId64 " bytes",
+                       folder, source, (int64_t)nvcc.st_mtime, (int64_t)nvcc.st_size);
     for (char *at = c->key; *at; at++) *at = *at == '\n' ? ' ' : *at;
     return fits || fail(error, "%s: the flags for nvcc are longer than %d bytes", c->file, MAX_KEY);
 }
@@ -213,7 +213,8 @@ static bool next_name(FILE *rule, char *name, size_t bytes) {
 /* Write the list of the files that nvcc read, without those of the toolkit. The rename is what makes the PTX valid. */
 static bool keep_files(const compilation *c, const char *rule_path, emu_error *error) {
     char toolkit[MAX_PATH], path[MAX_PATH], fresh[MAX_PATH], name[MAX_PATH], real[MAX_PATH];
-    if (!with_suffix(c, ".deps", path, sizeof path, error) || !put(fresh, sizeof fresh, "%s.%ld", path, (long)getpid()))
+    if (!with_suffix(c, ".deps", path, sizeof path, error) ||
+        !put(fresh, sizeof fresh, "%s.%jd", path, (intmax_t)getpid()))
         return fail(error, "the name of %s.deps is too long", c->base);
     if (!realpath(c->nvcc, toolkit)) return fail(error, "cannot read %s: %s", c->nvcc, strerror(errno));
     for (int i = 0; i < 2; i++) *strrchr(toolkit, '/') = 0; /* without /bin/nvcc */
@@ -275,8 +276,8 @@ static int run_nvcc(const compilation *c, const char *log) {
 /* Compile to files of this process, and move them to their names when all is well. */
 static bool compile_now(compilation *c, const char *ptx, char *path, size_t path_bytes, emu_error *error) {
     char fresh[MAX_PATH], rule[MAX_PATH], log[MAX_PATH], complaint[240];
-    if (!put(fresh, sizeof fresh, "%s.%ld.ptx", c->base, (long)getpid()) ||
-        !put(rule, sizeof rule, "%s.%ld.d", c->base, (long)getpid()) ||
+    if (!put(fresh, sizeof fresh, "%s.%jd.ptx", c->base, (intmax_t)getpid()) ||
+        !put(rule, sizeof rule, "%s.%jd.d", c->base, (intmax_t)getpid()) ||
         !with_suffix(c, ".log", log, sizeof log, error)) {
         return fail(error, "the name of %s is too long", c->base);
     }

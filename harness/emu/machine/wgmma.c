@@ -9,6 +9,7 @@
  */
 #include "checks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,8 +245,9 @@ static void check_uniform(machine *m, const warp *w, const op *o, unsigned sourc
     for (int lane = 1; lane < LANES; lane++) {
         if (values[lane] == values[0]) continue;
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, lane, -1, 0,
-                   "Lanes of the warp give different descriptors of %s to a wgmma: 0x%llx and, in lane %d, 0x%llx.",
-                   name, (unsigned long long)values[0], lane, (unsigned long long)values[lane]);
+                   "Lanes of the warp give different descriptors of %s to a wgmma: 0x%" PRIx64
+                   " and, in lane %d, 0x%" PRIx64 ".",
+                   name, values[0], lane, values[lane]);
         return;
     }
 }

@@ -118,7 +118,7 @@ int emu_need_routine(decoder *dec, int index) {
     return (int)code->routine_count++;
 }
 
-void emu_address_frame(decoder *dec, op *o, uint32_t offset) {
+static void address_frame(decoder *dec, op *o, uint32_t offset) {
     o->space = SPACE_LOCAL;
     o->immediate = offset;
     if (dec->frame != NO_REGISTER) o->flags |= FLAG_WIDE_ADDRESS;
@@ -131,7 +131,7 @@ static op *access_frame(decoder *dec, op_kind kind, uint16_t reg, const passed *
     o->bytes = (uint8_t)where->bytes;
     o->vector = 1;
     if (kind == OP_LOAD) add_dest(o, reg);
-    emu_address_frame(dec, o, where->offset);
+    address_frame(dec, o, where->offset);
     if (kind == OP_STORE) add_source(o, reg);
     return o;
 }
@@ -400,7 +400,7 @@ void emu_add_address(decoder *dec, op *o, const operand *address, state_space sp
     if (address->symbol >= 0) {
         const symbol *which = &dec->load->module.symbols[address->symbol];
         if (which->space == SPACE_LOCAL) {
-            emu_address_frame(dec, o, which->offset);
+            address_frame(dec, o, which->offset);
             o->immediate += address->value;
             return;
         }

@@ -85,8 +85,6 @@ static inline bool is_dynamic(const symbol *which) {
 }
 /* The routine of the entry for a function of the module. Refused where that has no body. */
 int emu_need_routine(decoder *dec, int function);
-/* An address in the frame of the routine as the base and the offset of an op. */
-void emu_address_frame(decoder *dec, op *o, uint32_t offset);
 /* A return: results that are registers go to the frame first. */
 void emu_return_from_routine(decoder *dec);
 /* Move a register to the frame or from it. */

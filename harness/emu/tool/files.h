@@ -1,6 +1,6 @@
 /* files.h - whole files, and how a function of the tools says what is wrong.
  *
- *     char *text = emu_read_file(path, &bytes, &error);
+ *     char *text = emu_read_file(path, 1 << 20, &bytes, &error); // at most a megabyte
  *     if (!text) return false;                       // error.text says why
  *     if (bytes == 0) return emu_fail(&error, "%s is empty", path);
  *
