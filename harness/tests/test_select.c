@@ -25,7 +25,7 @@ static struct instance_table make_table(size_t count) {
 }
 
 static void problems(void) {
-    struct options options = {.dist = DIST_RAMP, .seed = 9};
+    struct options options = {.dtype = FP16, .dist = DIST_RAMP, .seed = 9};
     struct problem problem;
     ok(problem_count(&options) == 1, "without lists there is one problem");
     problem_at(&options, true, 0, BF16, &problem);
