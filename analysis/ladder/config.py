@@ -318,20 +318,19 @@ FOREIGN_KERNELS = (
     ("ThunderKittens", r"kittens|(fwd|bwd)_attend_(prep_)?ker"),
     ("Triton", r"triton|^_attn_(fwd|bwd)"),
     ("published ladder", r"FlashForwardKernelConfig|flash_forward_kernel"),
-    ("cuBLAS", r"nvjet|cublas|xmma_gemm|(ampere|turing|volta|sm\d+)_.*gemm|cutlass.*gemm"),
+    ("CUTLASS", r"cutlass"),
+    ("cuBLAS", r"nvjet|cublas|xmma_gemm|(ampere|turing|volta|sm\d+)_.*gemm"),
 )
 
 
-def kernel_label(name: str) -> str:
-    """What to call a kernel in a table: our short form, the label of a known library, or the name itself."""
+def library_of(name: str) -> str:
+    """The library that the name of a foreign kernel speaks of, "" where it speaks of none; of our kernels too."""
     try:
-        return parse_config(name).short_form()
+        parse_config(name)
     except ConfigError:
-        pass
-    for label, pattern in FOREIGN_KERNELS:
-        if re.search(pattern, name, re.IGNORECASE):
-            return label
-    return name
+        found = (label for label, pattern in FOREIGN_KERNELS if re.search(pattern, name, re.IGNORECASE))
+        return next(found, "")
+    return ""
 
 
 # ---- sets ------------------------------------------------------------------------------------------------------------

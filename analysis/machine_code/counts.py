@@ -17,6 +17,7 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.machine_code.library import count_library
 from analysis.machine_code.loops import add_loop_argument, nest_table, parts_of, print_note
+from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.opcodes import MATRIX, family
 from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Instruction
@@ -98,6 +99,7 @@ def counts_table(columns: Sequence[tuple[str, Counts]], per_matrix: bool) -> Tab
 def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
     _add_arguments(parser)
     parser.add_argument("--all", action="store_true", help="one row for each kernel of a file: instructions by pipe")
+    add_filter_argument(parser, "with --all: the kernels")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,8 +116,10 @@ def run_counts(args: argparse.Namespace) -> int:
         names = [*args.subjects, *([args.cubin] if args.cubin else [])]
         if len(names) != 1 or VERSION.fullmatch(names[0]):
             raise AnalysisError("--all counts the kernels of one file: an executable, a library or a cubin")
-        print_table(count_library(Path(names[0]), args.arch), args)
+        print_table(count_library(Path(names[0]), args.arch, args.filter), args)
         return DONE
+    if args.filter is not None:
+        raise AnalysisError("--filter goes with --all")
     return _print_counts(args, loop_only=False)
 
 

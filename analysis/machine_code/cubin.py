@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import ConfigError, KernelConfig, kernel_label, parse_config
+from analysis.ladder.config import KernelConfig
+from analysis.machine_code.names import config_of
 
 EM_CUDA = 190
 SHT_NOBITS, SHT_SYMTAB = 8, 2
@@ -112,7 +113,6 @@ class CodeSummary:
 
     symbol: str
     config: KernelConfig | None  # None for a kernel that is not ours
-    label: str  # short form, or what the name of a foreign kernel says
     code_hash: str
     ldl: int
     stl: int
@@ -311,14 +311,6 @@ class Cubin:
         return [kernel for kernel in self.kernels if kernel.entry]
 
 
-def config_of(symbol: str) -> KernelConfig | None:
-    """The configuration that a kernel's symbol spells, None when the kernel is not ours."""
-    try:
-        return parse_config(symbol)
-    except ConfigError:
-        return None
-
-
 def code_summary(path: Path) -> dict[str, CodeSummary]:
     """Figures of each kernel of a cubin by symbol; device functions are left out."""
     cubin = Cubin.read(path)
@@ -327,7 +319,6 @@ def code_summary(path: Path) -> dict[str, CodeSummary]:
         summaries[kernel.symbol] = CodeSummary(
             symbol=kernel.symbol,
             config=config_of(kernel.symbol),
-            label=kernel_label(kernel.symbol),
             code_hash=kernel.code_hash,
             ldl=kernel.ldl,
             stl=kernel.stl,

@@ -19,14 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
-from analysis.ladder.config import kernel_label
+from analysis.ladder.config import library_of
 from analysis.machine_code.cubin import EM_CUDA, SHT_NOBITS, Cubin
+from analysis.machine_code.names import add_filter_argument, filter_by_name, names_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.toolkit import run
 from analysis.table import Table, add_table_arguments, print_table
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
+WHOLE = "the file"
+NO_KERNEL = ""  # in place of a symbol
+Row = tuple[int, int | None, int | None, str]  # image, index and registers of a kernel, symbol
 _LONGEST_COMMENT = 1000  # of a line before .version
 _PTX_VERSION = re.compile(rb"\.version[ \t]+\d+\.\d+\s")
 _PTX_TARGET = re.compile(rb"\.target\s+(sm_\w+)")
@@ -51,7 +55,10 @@ class Image:
             return file.read(self.size)
 
     def cubin(self, name: str) -> Cubin:
-        return Cubin(self.data, f"{name} ({self.origin})")
+        return Cubin(self.data, self.named(name))
+
+    def named(self, file: str) -> str:
+        return file if self.origin == WHOLE else f"{file} ({self.origin})"
 
     def as_file(self, folder: Path) -> Path:
         """The image as a file of its own: the one it is already in, or a new one in the folder."""
@@ -89,7 +96,7 @@ def survey(path: Path) -> tuple[list[Image], list[str]]:
     skipped: list[str] = []
     known: set[bytes] = set()  # an image that a fatbinary holds as it is, is found twice
     for found in _candidates(path):
-        name = str(path) if found.origin == "the file" else f"{path} ({found.origin})"
+        name = found.named(str(path))
         data = found.data
         digest = hashlib.sha256(data).digest()
         if digest in known:
@@ -115,7 +122,7 @@ def _candidates(path: Path) -> list[Image]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if is_cubin(data[:64]):
-                return [Image("cubin", "", "the file", path, 0, len(data))]
+                return [Image("cubin", "", WHOLE, path, 0, len(data))]
             found = [*_plain_cubins(data, path), *_plain_ptx(data, path)]
             wrapped = data.find(FATBIN_MAGIC) >= 0
     except ValueError:
@@ -202,20 +209,25 @@ def _unpacked(path: Path) -> list[Image]:
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def image_table(path: Path, images: list[Image]) -> Table:
-    """One row a kernel of each cubin, and one for each PTX text."""
-    rows: list[tuple[str, int, str, str, str, int | None, str]] = []
+def image_table(path: Path, images: list[Image], pattern: str | None = None) -> Table:
+    """One row for each kernel that the pattern fits, and for each image without a kernel."""
+    found: list[Row] = []
+    own: list[Row]
     for number, image in enumerate(images):
         if image.kind == "ptx":
-            entries = [kernel_label(name) for name in image.entries()]
-            shown = entries[0] if len(entries) == 1 else f"{len(entries)} entries"
-            shown += f", {entries[0]} first" if len(entries) > 1 else ""
-            rows.append(("ptx", number, image.arch, shown, "", None, image.origin))
-            continue
-        for index, kernel in enumerate(each for each in image.cubin(str(path)).kernels if each.entry):
-            name = kernel_label(kernel.symbol)
-            rows.append(("cubin", number, image.arch, name, str(index), kernel.registers, image.origin))
-    return Table(("kind", "image", "arch", "kernel", "index", "registers", "where"), rows)
+            own = [(number, None, None, name) for name in image.entries()]
+        else:
+            kernels = image.cubin(str(path)).entries
+            own = [(number, index, kernel.registers, kernel.symbol) for index, kernel in enumerate(kernels)]
+        found += own or [(number, None, None, NO_KERNEL)]
+    found = filter_by_name(found, lambda kernel: kernel[-1], pattern, str(path))
+    names = names_of(symbol for *_, symbol in found)
+    rows = [
+        (images[number].kind, number, images[number].arch, index, registers, images[number].origin,
+         library_of(symbol), names[symbol])
+        for number, index, registers, symbol in found
+    ]  # fmt: skip
+    return Table(("kind", "image", "arch", "index", "registers", "where", "library", "kernel"), rows)
 
 
 def add_images_arguments(parser: argparse.ArgumentParser) -> None:
@@ -224,6 +236,7 @@ def add_images_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", type=int, metavar="N", help="only this image of the list")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder of the extracted files")
     parser.add_argument("--base", metavar="NAME", help="base name of the extracted files instead of the file's own")
+    add_filter_argument(parser, "list the kernels")
     add_table_arguments(parser)
 
 
@@ -233,8 +246,10 @@ def run_images(args: argparse.Namespace) -> int:
         if not 0 <= args.image < len(images):
             raise AnalysisError(f"{args.file}: no image {args.image}; there are {len(images)}")
         images = [images[args.image]]
+    if args.filter is not None and args.action != "list":
+        raise AnalysisError("--filter goes with list")
     if args.action == "list":
-        print_table(image_table(args.file, images), args)
+        print_table(image_table(args.file, images, args.filter), args)
         return DONE
     base = args.base or args.file.stem
     written = []

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import kernel_label
-from analysis.machine_code.cubin import Cubin, config_of
+from analysis.ladder.config import library_of
+from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import ELF_MAGIC, FATBIN_MAGIC, Image, read_images
+from analysis.machine_code.names import config_of, filter_by_name, names_of
 from analysis.machine_code.notes import note, progress
 from analysis.machine_code.opcodes import PIPES, pipe_of
 from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, disassemble_all
@@ -83,9 +84,39 @@ def read_library(path: Path, arch: str | None) -> Library:
     return Library(path, images, kernels)
 
 
-def _name(symbol: str) -> str:
-    """The short form of a kernel of ours; else the symbol, as many kernels of one library share a label."""
-    return kernel_label(symbol) if config_of(symbol) else symbol
+def chosen_from(library: Library, pattern: str | None) -> Library:
+    """The library with those of its kernels that the pattern fits."""
+    kernels = filter_by_name(library.kernels, lambda figures: figures.symbol, pattern, str(library.path))
+    return replace(library, kernels=kernels)
+
+
+def opened(library: Library, folder: Path) -> Iterator[tuple[int, Cubin, Path, list[Kernel]]]:
+    """The images that hold the library's kernels, one after another: number, cubin, its file, these kernels."""
+    wanted: dict[int, set[int]] = {}
+    for figures in library.kernels:
+        wanted.setdefault(figures.image, set()).add(figures.index)
+    for image, indices in wanted.items():
+        cubin, path = library.open(image, folder)
+        yield image, cubin, path, [kernel for kernel in cubin.entries if kernel.index in indices]
+
+
+def disassemble_library(library: Library) -> Iterator[tuple[Figures, Listing]]:
+    """The listings of the library's kernels; notes name those that are not read."""
+    figures = {(each.image, each.index): each for each in library.kernels}
+    numbers: dict[str, int] = {}  # of the images, by their cubins' names
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+
+        def cubins() -> Iterator[tuple[Cubin, Path, list[Kernel]]]:
+            for image, cubin, path, kernels in opened(library, Path(folder)):
+                numbers[cubin.name] = image
+                yield cubin, path, kernels
+
+        for cubin, kernel, listing in progress(disassemble_all(cubins()), "kernels", len(library.kernels)):
+            if isinstance(listing, Refused):
+                note(f"skipped: {cubin.name}: {kernel.symbol}: {listing.reason}")
+                continue
+            note_unknown(str(library.path), listing)
+            yield figures[numbers[cubin.name], kernel.index], listing
 
 
 def read_foreign_library(path: Path, arch: str | None) -> Library | None:
@@ -150,6 +181,7 @@ class Pair:
             "status": self.status,
             "arch": self.figures.arch,
             "kernel": self.figures.symbol,
+            "library": library_of(self.figures.symbol),
             "verdict": self.verdict,
             "instructions": self.instructions,
             **{name: asdict(side) if side else None for name, side in sides.items()},
@@ -281,11 +313,12 @@ class LibraryChange:
         """One row a kernel, those that spill more first, then by how much they grew."""
         shown = [pair for pair in self.pairs if unchanged or pair.status != "identical"]
         shown.sort(key=lambda pair: (not pair.spilled, -pair.grew, -pair.more_registers, pair.figures.symbol))
-        columns = ("status", "arch", "instructions", "delta", "registers", "local", "kernel", "verdict")
-        return Table(columns, [self._row(pair) for pair in shown])
+        columns = ("status", "arch", "instructions", "delta", "registers", "local", "verdict", "library", "kernel")
+        names = names_of(pair.figures.symbol for pair in shown)
+        return Table(columns, [self._row(pair, names[pair.figures.symbol]) for pair in shown])
 
     @staticmethod
-    def _row(pair: Pair) -> list[Cell]:
+    def _row(pair: Pair, name: str) -> list[Cell]:
         one, other = pair.before, pair.after
         sides = [side for side in (one, other) if side]
         return [
@@ -295,16 +328,18 @@ class LibraryChange:
             pair.grew if pair.instructions else None,
             _steps([side.registers for side in sides]),
             _steps([side.local for side in sides]),
-            _name(pair.figures.symbol),
             pair.verdict,
+            library_of(pair.figures.symbol),
+            name,
         ]
 
     def json(self) -> str:
+        names = names_of(pair.figures.symbol for pair in self.pairs)
         record = {
             "before": str(self.before),
             "after": str(self.after),
             "summary": self.summary(),
-            "kernels": [pair.record() for pair in self.pairs],
+            "kernels": [pair.record() | {"name": names[pair.figures.symbol]} for pair in self.pairs],
         }
         return json.dumps(record, indent=1) + "\n"
 
@@ -316,8 +351,15 @@ def _steps(values: Sequence[int | None]) -> Cell:
     return " -> ".join(str(value) for value in values)
 
 
-def diff_libraries(before: Library, after: Library, verdict: Callable[[Listing, Listing], str]) -> LibraryChange:
-    pairs = pair_kernels(before.kernels, after.kernels)
+def diff_libraries(
+    before: Library, after: Library, verdict: Callable[[Listing, Listing], str], pattern: str | None
+) -> LibraryChange:
+    pairs = filter_by_name(
+        pair_kernels(before.kernels, after.kernels),
+        lambda pair: pair.figures.symbol,
+        pattern,
+        f"{before.path} and {after.path}",
+    )
     compared = compare_pairs(before, after, pairs, verdict)
     return LibraryChange(before.path, after.path, list(progress(compared, "kernels", len(pairs))))
 
@@ -325,29 +367,15 @@ def diff_libraries(before: Library, after: Library, verdict: Callable[[Listing, 
 # ---- counts of all kernels -------------------------------------------------------------------------------------------
 
 
-def count_library(path: Path, arch: str | None) -> Table:
+def count_library(path: Path, arch: str | None, pattern: str | None) -> Table:
     """One row a kernel: its instructions, whole and by pipe; a kernel that is not read is named in a note."""
-    library = read_library(path, arch)
+    library = chosen_from(read_library(path, arch), pattern)
+    names = names_of(figures.symbol for figures in library.kernels)
     rows: list[list[Cell]] = []
-    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
-        opened = (library.open(image, Path(folder)) for image in range(len(library.images)))
-        wanted = ((cubin, file, cubin.entries) for cubin, file in opened)
-        for cubin, kernel, listing in progress(disassemble_all(wanted), "kernels", len(library.kernels)):
-            if isinstance(listing, Refused):
-                note(f"skipped: {cubin.name}: {kernel.symbol}: {listing.reason}")
-                continue
-            note_unknown(str(path), listing)
-            pipes = Counter(pipe_of(at.base) for at in listing.body)
-            rows.append(
-                [
-                    cubin.arch,
-                    _name(kernel.symbol),
-                    kernel.registers,
-                    kernel.ldl + kernel.stl,
-                    len(listing.body),
-                    *(pipes[pipe] for pipe in PIPES),
-                ]
-            )
+    for figures, listing in disassemble_library(library):
+        pipes = Counter(pipe_of(at.base) for at in listing.body)
+        numbers = [figures.registers, figures.local, len(listing.body), *(pipes[pipe] for pipe in PIPES)]
+        rows.append([figures.arch, *numbers, library_of(figures.symbol), names[figures.symbol]])
     if not rows:
         raise AnalysisError(f"{path}: none of {len(library.kernels)} kernels is read, see the notes")
-    return Table(("arch", "kernel", "registers", "local", "instructions", *PIPES), rows)
+    return Table(("arch", "registers", "local", "instructions", *PIPES, "library", "kernel"), rows)

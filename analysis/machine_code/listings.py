@@ -10,28 +10,48 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, write_atomically
+from analysis.ladder.config import library_of
+from analysis.machine_code.library import (
+    Figures,
+    Library,
+    chosen_from,
+    disassemble_library,
+    opened,
+    read_library,
+)
 from analysis.machine_code.loops import add_loop_argument, parts_of
-from analysis.machine_code.notes import progress
+from analysis.machine_code.names import add_filter_argument, file_part, names_of
 from analysis.machine_code.regions import Graph, Parts, to_dot
-from analysis.machine_code.sass import Listing, bare, format_listing, parse_listing
-from analysis.machine_code.subjects import Subject, add_subject_arguments, listings_of, start, subject_of, subjects_of
-from analysis.table import Table, add_output_arguments, emit, print_table
+from analysis.machine_code.sass import Listing, bare, format_listing, parse_listing, start_job
+from analysis.machine_code.subjects import (
+    VERSION,
+    add_subject_arguments,
+    names_in,
+    resolve,
+    start,
+    subject_of,
+    subjects_of,
+)
+from analysis.table import Cell, Table, add_output_arguments, add_table_arguments, emit, print_table
 
 
 def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
-    add_output_arguments(parser)
+    add_table_arguments(parser)
     parser.add_argument("--bare", action="store_true", help="no addresses and no control codes, for diff(1)")
     parser.add_argument("--in-place", action="store_true", help="with --bare and a listing: rewrite the file itself")
     add_loop_argument(parser)
-    parser.add_argument("--all", action="store_true", help="every kernel of the file, one file each in --out")
-    parser.add_argument("--list", action="store_true", help="list the kernels instead of disassembling one")
+    parser.add_argument("--all", action="store_true", help="every kernel of every image, one file each in --out")
+    parser.add_argument("--list", action="store_true", help="list the kernels of every image, as a table")
+    add_filter_argument(parser, "with --all and --list: the kernels")
     parser.add_argument("--out", type=Path, metavar="DIR", help="one file per subject, named NAME.ARCH.sass")
     parser.add_argument("--base", metavar="NAME", help="with --out: base name instead of the subject's own")
     parser.add_argument(
@@ -44,45 +64,70 @@ def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
 def run_sass(args: argparse.Namespace) -> int:
     if args.in_place:
         return _strip_in_place(args)
-    subjects = _any_kernel(args) if args.all or args.list else subjects_of(args)
     if args.list:
-        rows = [
-            (subject.name, subject.arch, index, subject.label) for index, subject in enumerate(_all_kernels(subjects))
-        ]
-        args.csv = args.markdown = False
-        args.sort = None
-        print_table(Table(("subject", "arch", "index", "kernel"), rows), args)
+        print_table(_list(args), args)
         return DONE
-    subjects = _all_kernels(subjects) if args.all else subjects
+    if args.csv or args.markdown or args.sort:
+        raise AnalysisError("--csv, --markdown and --sort go with --list")
+    if args.filter is not None and not args.all:
+        raise AnalysisError("--filter goes with --list or --all")
+    return _print_all(args) if args.all else _print_chosen(args)
+
+
+def _print_chosen(args: argparse.Namespace) -> int:
+    subjects = subjects_of(args)
     if len(subjects) > 1 and args.out is None:
         raise AnalysisError("several kernels need --out DIR")
-    options = shlex.split(args.nvdisasm_args) if args.nvdisasm_args else []
-    written = 0
-    for subject, text in progress(_texts(args, subjects, options), "kernels", len(subjects)):
-        emit(text, args.out / _file_name(args, subject, len(subjects)) if args.out else args.output)
-        written += 1
-    if written < len(subjects):
-        raise AnalysisError(f"{len(subjects) - written} of {len(subjects)} kernels are not read, see the notes")
-    return DONE
-
-
-def _texts(args: argparse.Namespace, subjects: list[Subject], options: list[str]) -> Iterator[tuple[Subject, str]]:
-    """What is printed of each subject."""
+    names = _checked([f"{_base(args, subject.name)}.{subject.arch}.sass" for subject in subjects])
+    options = _nvdisasm_options(args)
     if options:
         for subject in subjects:
             subject.cubin_or_refuse("--nvdisasm-args")
-        for subject, pending in [(subject, start(subject, options)) for subject in subjects]:
-            assert pending.job is not None
-            yield subject, pending.job.text()
-        return
-    if args.all:
-        listings = listings_of(subjects)
-    else:
-        listings = ((subject, pending.listing()) for subject, pending in [(each, start(each)) for each in subjects])
-    for subject, listing in listings:
-        shown = only(listing, parts_of(listing, args.loop)) if args.loop else listing
-        text = _json(shown) if args.json else format_listing(shown)
-        yield subject, bare(text) if args.bare else text
+    for name, pending in zip(names, [start(subject, options) for subject in subjects], strict=True):
+        text = pending.job.text() if options and pending.job else _text(args, pending.listing())
+        emit(text, args.out / name if args.out else args.output)
+    return DONE
+
+
+def _print_all(args: argparse.Namespace) -> int:
+    """Every kernel of the subjects; those that are not read are named in notes."""
+    libraries = [(name, _library(args, name)) for name in names_in(args)]
+    whole = [list(_file_names(_base(args, name), library).values()) for name, library in libraries]
+    _checked([name for names in whole for name in names])
+    chosen = [(name, library, chosen_from(library, args.filter)) for name, library in libraries]
+    total = sum(len(library.kernels) for *_, library in chosen)
+    if total > 1 and args.out is None:
+        raise AnalysisError("several kernels need --out DIR")
+    options = _nvdisasm_options(args)
+    written = 0
+    for name, library, part in chosen:
+        names = _file_names(_base(args, name), library)
+        listed = ((figures, _text(args, listing)) for figures, listing in disassemble_library(part))
+        for figures, text in _raw(part, options) if options else listed:
+            emit(text, args.out / names[figures.image, figures.index] if args.out else args.output)
+            written += 1
+    if written < total:
+        raise AnalysisError(f"{total - written} of {total} kernels are not read, see the notes")
+    return DONE
+
+
+def _raw(library: Library, options: list[str]) -> Iterator[tuple[Figures, str]]:
+    """What nvdisasm prints of each kernel."""
+    figures = {(each.image, each.index): each for each in library.kernels}
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+        for image, cubin, path, kernels in opened(library, Path(folder)):
+            for job in [start_job(cubin, kernel, path, options) for kernel in kernels]:
+                yield figures[image, job.kernel.index], job.text()
+
+
+def _text(args: argparse.Namespace, listing: Listing) -> str:
+    shown = only(listing, parts_of(listing, args.loop)) if args.loop else listing
+    text = _json(shown) if args.json else format_listing(shown)
+    return bare(text) if args.bare else text
+
+
+def _nvdisasm_options(args: argparse.Namespace) -> list[str]:
+    return shlex.split(args.nvdisasm_args) if args.nvdisasm_args else []
 
 
 def only(listing: Listing, parts: Parts) -> Listing:
@@ -92,35 +137,68 @@ def only(listing: Listing, parts: Parts) -> Listing:
     return replace(listing, instructions=tuple(at for at in listing.code if at.address in inside), labels=labels)
 
 
-def _any_kernel(args: argparse.Namespace) -> list[Subject]:
-    """The subjects where each kernel is as good as another."""
-    args.config = args.config or "0"
-    return subjects_of(args)
+# ---- all kernels of a file -------------------------------------------------------------------------------------------
 
 
-def _all_kernels(subjects: list[Subject]) -> list[Subject]:
-    every = []
-    for subject in subjects:
-        cubin, _ = subject.cubin_or_refuse("listing its kernels")
-        every += [
-            Subject(subject.name, subject.path, subject.arch, kernel, cubin, None, subject.folder)
-            for kernel in cubin.entries
-        ]
-    return every
+def _library(args: argparse.Namespace, name: str) -> Library:
+    """The kernels of a file, of all its images or of one architecture; of a version, those that it is built with."""
+    if VERSION.fullmatch(name):
+        return read_library(resolve(name, args.arch, "0").path, None)
+    return read_library(Path(name), args.arch)
 
 
-def _file_name(args: argparse.Namespace, subject: Subject, of: int) -> str:
-    base = args.base or (subject.name if subject.is_version else Path(subject.name).name.split(".")[0])
-    if args.all and of > 1:
-        name = "".join(mark if mark.isalnum() or mark in "+_" else "_" for mark in subject.label)
-        base = f"{base}.{name}"
-    return f"{base}.{subject.arch}.sass"
+def _list(args: argparse.Namespace) -> Table:
+    """One row for each kernel of each image, with the index that --config takes beside --arch."""
+    rows: list[list[Cell]] = []
+    for name in names_in(args):
+        library = _library(args, name)
+        seen: Counter[str] = Counter()
+        index = {}
+        for figures in library.kernels:
+            index[figures.image, figures.index] = seen[figures.arch]
+            seen[figures.arch] += 1
+        kernels = chosen_from(library, args.filter).kernels
+        names = names_of(figures.symbol for figures in kernels)
+        rows += [
+            [name, each.arch, each.image, index[each.image, each.index], each.registers,
+             library_of(each.symbol), names[each.symbol]]
+            for each in kernels
+        ]  # fmt: skip
+    return Table(("subject", "arch", "image", "index", "registers", "library", "kernel"), rows)
+
+
+def _base(args: argparse.Namespace, subject: str) -> str:
+    return str(args.base or (subject if VERSION.fullmatch(subject) else Path(subject).name.split(".")[0]))
+
+
+def _file_names(base: str, library: Library) -> dict[tuple[int, int], str]:
+    """A file name for each kernel of a library, by image and index: no two are the same, whatever is chosen of them."""
+    if len(library.kernels) == 1:
+        (only_one,) = library.kernels
+        return {(only_one.image, only_one.index): f"{base}.{only_one.arch}.sass"}
+    names = names_of(figures.symbol for figures in library.kernels)
+    seen: Counter[str] = Counter()
+    found = {}
+    for each in library.kernels:
+        name = f"{base}.{file_part(each.symbol, names[each.symbol])}"
+        place = f"{name} {each.arch}"
+        found[each.image, each.index] = f"{name}{f'.{seen[place]}' if seen[place] else ''}.{each.arch}.sass"
+        seen[place] += 1
+    return found
+
+
+def _checked(names: Sequence[str]) -> Sequence[str]:
+    """File names of which no two are the same."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise AnalysisError(f"two kernels would be written to {twice[0]}: give each subject a call of its own")
+    return names
 
 
 def _strip_in_place(args: argparse.Namespace) -> int:
     if not args.bare:
         raise AnalysisError("--in-place goes with --bare")
-    for name in [*args.subjects, *([args.cubin] if args.cubin else [])]:
+    for name in names_in(args):
         path = Path(name)
         text = read_text(path)
         parse_listing(text, name)  # refuses what is not a listing before anything is written

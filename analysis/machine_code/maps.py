@@ -15,7 +15,7 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
-from analysis.ladder.config import kernel_label
+from analysis.machine_code.names import name_of
 from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
 from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
@@ -183,7 +183,7 @@ def _slice_start(module: Module, args: argparse.Namespace, name: str) -> tuple[F
         chosen = select([each for each in module.functions if each.entry], args.config, name)
         lines = [at.line for at in chosen.statements if at.opcode.startswith(args.last)]
         if not lines:
-            raise AnalysisError(f"{name}: no instruction of {kernel_label(chosen.name)} begins with {args.last}")
+            raise AnalysisError(f"{name}: no instruction of {name_of(chosen.name)} begins with {args.last}")
         return chosen, lines[-1]
     function = module.function_at(args.line)
     if function is None:

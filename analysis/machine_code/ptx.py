@@ -16,8 +16,9 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.c_source import without_comments
-from analysis.machine_code.cubin import Cubin, config_of
+from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
+from analysis.machine_code.names import config_of
 from analysis.machine_code.subjects import DEFAULT_ARCH, VERSION, add_arch_argument, choose_arch, cubins_of_version
 from analysis.table import add_output_arguments, emit
 

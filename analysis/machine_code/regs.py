@@ -23,9 +23,10 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_atomically, write_if_changed
-from analysis.ladder.config import kernel_label
+from analysis.ladder.config import ConfigError, parse_short_form
 from analysis.ladder.headers import kernel_files, load_all
 from analysis.machine_code.cubin import CodeSummary, code_summary
+from analysis.machine_code.names import names_of
 from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
@@ -36,7 +37,7 @@ NOT_APPLICABLE = "n/a"
 class Row:
     """One kernel in a register CSV; the fields are its columns in order. None is written n/a."""
 
-    config: str  # short form; of a kernel that is not ours its label or demangled name
+    config: str  # short form; of a kernel that is not ours its demangled name
     arch: str
     registers: int
     stack: int
@@ -58,7 +59,8 @@ FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "
 
 def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
     """A row for each kernel of a log, joined with its machine code by symbol; sorted."""
-    rows = [_row(usage, code) for usage in log.entries]
+    names = names_of(usage.name for usage in log.entries)
+    rows = [_row(usage, names[usage.name], code) for usage in log.entries]
     if code is not None:
         unseen = code.keys() - {usage.name for usage in log.entries}
         if unseen:
@@ -70,7 +72,7 @@ def _order(row: Row) -> tuple[str, str]:
     return (row.config, row.arch)
 
 
-def _row(usage: Usage, code: dict[str, CodeSummary] | None) -> Row:
+def _row(usage: Usage, name: str, code: dict[str, CodeSummary] | None) -> Row:
     summary = None if code is None else code.get(usage.name)
     if code is not None and summary is None:
         raise AnalysisError(f"the cubin lacks the kernel {usage.name!r} of the log")
@@ -81,7 +83,7 @@ def _row(usage: Usage, code: dict[str, CodeSummary] | None) -> Row:
     if usage.spill_stores is None:
         raise AnalysisError(f"{usage.name}: nvlink says nothing of spills: the log of ptxas -v must stand before it")
     return Row(
-        config=kernel_label(usage.name),
+        config=name,
         arch=usage.arch,
         registers=_known(usage.registers),
         stack=_known(usage.stack),
@@ -235,6 +237,14 @@ def _by_key(versions: Mapping[str, Iterable[Row]]) -> dict[tuple[str, str, str],
     return {(version, row.config, row.arch): row for version, rows in versions.items() for row in rows}
 
 
+def _is_ours(row: Row) -> bool:
+    try:
+        parse_short_form(row.config)
+    except ConfigError:
+        return False
+    return True
+
+
 def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel must then be ours")
     parser.add_argument("--arch", metavar="ARCH", help="architecture that every kernel must be for, such as sm_80")
@@ -249,7 +259,7 @@ def run_regs(args: argparse.Namespace) -> int:
     for row in rows:
         if args.arch and row.arch != args.arch:
             raise AnalysisError(f"{args.log}: {row.config} is compiled for {row.arch}, not {args.arch}")
-        if args.version and not row.config.startswith("("):
+        if args.version and not _is_ours(row):
             raise AnalysisError(f"{args.log}: {row.config!r} is not a kernel of {args.version}")
     for note in log.notes:
         print(f"{args.log}:{note.line}: {f'{note.code}: ' if note.code else ''}{note.text}", file=sys.stderr)

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import KernelConfig, kernel_label
-from analysis.machine_code.cubin import NOP, OPCODE_MASK, WORD_BYTES, Cubin, Kernel, config_of
+from analysis.ladder.config import KernelConfig
+from analysis.machine_code.cubin import NOP, OPCODE_MASK, WORD_BYTES, Cubin, Kernel
+from analysis.machine_code.names import config_of, name_of, names_of
 from analysis.machine_code.opcodes import KNOWN
 from analysis.machine_code.toolkit import AT_ONCE, Running, finish, start
 
 NO_BARRIER = 7
+NAMED = 20  # kernels in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ class Listing:
 
     @property
     def label(self) -> str:
-        """Short form or the name of a foreign kernel."""
-        return kernel_label(self.symbol) if self.symbol else "unnamed kernel"
+        """Short form or the demangled name of a foreign kernel."""
+        return name_of(self.symbol) if self.symbol else "unnamed kernel"
 
     @property
     def config(self) -> KernelConfig | None:
@@ -283,23 +285,28 @@ N = TypeVar("N", bound=Named)
 
 
 def select(kernels: Sequence[N], choice: KernelConfig | str | None, name: str) -> N:
-    """The kernel that a config, short form, symbol or index from 0 chooses.
+    """The kernel that a config, short form, symbol, demangled name or index from 0 chooses.
 
     Without a choice: the only one, or the lowest config of ours. Two that fit are an error that names both.
     """
     if not kernels:
         raise AnalysisError(f"{name}: no kernel in this file")
     configs = [config_of(kernel.symbol) for kernel in kernels]
-    there = "; ".join(f"{position}: {kernel_label(kernel.symbol)}" for position, kernel in enumerate(kernels))
+
+    def there() -> str:
+        names = names_of(kernel.symbol for kernel in kernels[:NAMED])
+        shown = "; ".join(f"{position}: {names[kernel.symbol]}" for position, kernel in enumerate(kernels[:NAMED]))
+        return shown + (f"; and {len(kernels) - NAMED} more, see `sass --list`" if len(kernels) > NAMED else "")
+
     if choice is None:
         if len(kernels) == 1:
             return kernels[0]
         choice = min((config for config in configs if config), default=None)
         if choice is None:
-            raise AnalysisError(f"{name}: {len(kernels)} kernels, choose one with --config: {there}")
+            raise AnalysisError(f"{name}: {len(kernels)} kernels, choose one with --config: {there()}")
     if isinstance(choice, str) and choice.isdecimal():
         if int(choice) >= len(kernels):
-            raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
+            raise AnalysisError(f"{name}: no kernel {choice}; there are {there()}")
         return kernels[int(choice)]
     wanted = choice if isinstance(choice, KernelConfig) else config_of(choice)
     chosen = [
@@ -307,8 +314,11 @@ def select(kernels: Sequence[N], choice: KernelConfig | str | None, name: str) -
         for kernel, config in zip(kernels, configs, strict=True)
         if kernel.symbol == choice or (wanted is not None and config == wanted)
     ]
+    if not chosen and isinstance(choice, str) and wanted is None:
+        names = names_of(kernel.symbol for kernel in kernels)
+        chosen = [kernel for kernel in kernels if names[kernel.symbol] == choice]
     if not chosen:
-        raise AnalysisError(f"{name}: no kernel {choice}; there are {there}")
+        raise AnalysisError(f"{name}: no kernel {choice}; there are {there()}")
     if len(chosen) > 1:
         symbols = ", ".join(kernel.symbol for kernel in chosen)
         raise AnalysisError(f"{name}: {len(chosen)} kernels of the config {choice}, choose one by symbol: {symbols}")

@@ -26,6 +26,7 @@ from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
 from analysis.machine_code.loops import add_loop_argument, parts_in, parts_of, print_note
+from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, Graph, Parts
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 from analysis.machine_code.subjects import VERSION, Subject, add_arch_argument, resolve, start
@@ -348,6 +349,7 @@ def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
     parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the loop")
     parser.add_argument("--all", action="store_true", help="also what did not change")
+    add_filter_argument(parser, "of two libraries: the kernels")
     parser.add_argument("--exit-code", action="store_true", help="status 1 when the machine code differs")
     add_table_arguments(parser)
 
@@ -381,7 +383,7 @@ def _libraries(args: argparse.Namespace) -> tuple[Library, Library] | None:
 
 
 def _diff_libraries(args: argparse.Namespace, before: Library, after: Library) -> int:
-    found = diff_libraries(before, after, verdict_of)
+    found = diff_libraries(before, after, verdict_of, args.filter)
     if args.json:
         emit(found.json(), args.output)
     else:
@@ -394,6 +396,8 @@ def run_sass_diff(args: argparse.Namespace) -> int:
     libraries = _libraries(args)
     if libraries:
         return _diff_libraries(args, *libraries)
+    if args.filter is not None:
+        raise AnalysisError("--filter goes with two libraries")
     a, b, rule = resolve_pair(args)
     before, after = read_sides(a, b, args.loop)
     for side in (before, after):

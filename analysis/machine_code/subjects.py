@@ -9,18 +9,19 @@ its header, unless another config is chosen; instances of other sets are found i
 import argparse
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import KernelConfig, kernel_label, parse_short_form
+from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import load
-from analysis.machine_code.cubin import Cubin, Kernel, config_of
+from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
+from analysis.machine_code.names import config_of, name_of
 from analysis.machine_code.notes import note
-from analysis.machine_code.sass import Job, Listing, Refused, disassemble_all, parse_listing, select, start_job
+from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
 VERSION = re.compile(r"v\d\d")
 DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
@@ -50,11 +51,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        return kernel_label(self.symbol) if self.symbol else "unnamed kernel"
-
-    @property
-    def is_version(self) -> bool:
-        return VERSION.fullmatch(self.name) is not None
+        return name_of(self.symbol) if self.symbol else "unnamed kernel"
 
     def cubin_or_refuse(self, purpose: str) -> tuple[Cubin, Kernel]:
         if self.cubin is None or self.kernel is None:
@@ -84,26 +81,6 @@ def note_unknown(name: str, listing: Listing) -> None:
     if listing.unknown:
         named = ", ".join(f"{opcode} ({times})" for opcode, times in sorted(listing.unknown.items()))
         note(f'{name}: {listing.label}: opcodes not known, read as printed and counted as "other": {named}')
-
-
-def listings_of(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, Listing]]:
-    """The listings of all kernels of some cubins, which a few runs of nvdisasm print; notes name those not read."""
-    wanted: dict[tuple[Path, int], Subject] = {}
-    cubins: dict[Path, Cubin] = {}
-    kernels: dict[Path, list[Kernel]] = {}
-    for subject in subjects:
-        cubin, kernel = subject.cubin_or_refuse("disassembling all kernels")
-        cubins.setdefault(subject.path, cubin)
-        kernels.setdefault(subject.path, []).append(kernel)
-        wanted[subject.path, kernel.index] = subject
-    paths = {id(cubin): path for path, cubin in cubins.items()}
-    for cubin, kernel, found in disassemble_all((cubin, path, kernels[path]) for path, cubin in cubins.items()):
-        subject = wanted[paths[id(cubin)], kernel.index]
-        if isinstance(found, Refused):
-            note(f"skipped: {subject.name}: {kernel.symbol}: {found.reason}")
-        else:
-            note_unknown(subject.name, found)
-            yield subject, found
 
 
 def start(subject: Subject, options: Sequence[str] = ()) -> Pending:
@@ -218,11 +195,16 @@ def add_subject_arguments(parser: argparse.ArgumentParser, many: bool = False) -
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
     """The subjects that the arguments name, at least one."""
+    return [resolve(name, args.arch, args.config) for name in names_in(args)]
+
+
+def names_in(args: argparse.Namespace) -> list[str]:
+    """The subjects as they are typed, at least one."""
     names = [*getattr(args, "subjects", [])] or [name for name in [getattr(args, "subject", None)] if name]
     names += [args.cubin] if args.cubin else []
     if not names:
         raise AnalysisError("name a version (v07), a cubin, an executable or a listing")
-    return [resolve(name, args.arch, args.config) for name in names]
+    return names
 
 
 def subject_of(args: argparse.Namespace) -> Subject:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_atomically
-from analysis.ladder.config import ConfigError, KernelConfig, kernel_label, parse_config
+from analysis.ladder.config import ConfigError, KernelConfig, library_of, parse_config
 from analysis.measure import executables
 from analysis.measure.bench import dtypes_of
 from analysis.measure.executables import CANNOT_RUN, RIGHT
@@ -219,9 +219,10 @@ def columns(one: Profile, most: int) -> dict[str, Cell]:
     """The named figures of one kernel, with its `most` busiest pipes and worst stalls."""
     get = one.figures.get
     time, wavefronts, conflicts, dram = get("duration_ns"), get("wavefronts"), get("conflicts"), get("dram_bytes")
+    config = one.config
     cells: dict[str, Cell] = {
         "from": one.source,
-        "kernel": kernel_label(one.kernel),
+        "kernel": one.kernel if config is None else config.short_form(),
         "seq": one.seq(),
         "us": None if time is None else _short(time / 1e3),
         "TFLOP/s": _rounded(one.tflops(), 1),
@@ -235,6 +236,9 @@ def columns(one: Profile, most: int) -> dict[str, Cell]:
         "bank conflicts": _whole(conflicts),
         "L1 data pipe %": _rounded(get("shared_pipe"), 1),
     }
+    library = library_of(one.kernel)
+    if library:
+        cells["library"] = library
     for name, value in sorted(one.pipes.items(), key=lambda item: -item[1])[:most]:
         cells[f"pipe {name} %"] = round(value, 1)
     for name, value in sorted(one.stalls.items(), key=lambda item: -item[1])[:most]:
@@ -258,8 +262,9 @@ def _whole(value: float | None) -> int | None:
 def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
     """One row per kernel; transposed, one column per kernel and a row for each pipe and stall that any shows."""
     cells = [columns(one, most) for one in profiles]
-    fixed = [name for name in cells[0] if not name.startswith(("pipe ", "stall "))]
-    variable = dict.fromkeys(name for one in cells for name in one if name not in fixed)
+    seen = dict.fromkeys(name for one in cells for name in one)
+    fixed = [name for name in seen if not name.startswith(("pipe ", "stall "))]
+    variable = [name for name in seen if name not in fixed]
     names = fixed + sorted(variable, key=lambda name: name.startswith("stall "))
     full = [columns(one, 99) for one in profiles]
     if not transpose:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import DONE, REFUSED, AnalysisError
-from analysis.ladder.config import kernel_label
+from analysis.ladder.config import library_of
 from analysis.ladder.headers import read_version
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, survey
 from analysis.machine_code.loops import parts_in
+from analysis.machine_code.names import names_of
 from analysis.machine_code.notes import progress
 from analysis.machine_code.ptx import parse_ptx
 from analysis.machine_code.ptxas_log import looks_like_log, parse_log
@@ -65,7 +66,7 @@ def check_file(path: Path) -> list[Finding]:
 def _cubins(cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]], total: int, name: str) -> Iterator[Finding]:
     """Every kernel of some cubins: disassembled, joined with its bytes, split into regions."""
     for cubin, kernel, listing in progress(disassemble_all(cubins), f"kernels of {name}", total):
-        label = kernel_label(kernel.symbol)
+        label = kernel.symbol
         try:
             if isinstance(listing, Refused):
                 raise AnalysisError(listing.reason)
@@ -117,7 +118,7 @@ def _listing(text: str, path: Path) -> list[Finding]:
     return [
         Finding(
             "listing",
-            listing.label,
+            listing.symbol or listing.label,
             f"{len(listing.body)} instructions"
             + (", control codes" if listing.instructions[0].control else "")
             + (f", {len(Graph(listing).loops())} loops" if listing.labels else "")
@@ -130,16 +131,14 @@ def _listing(text: str, path: Path) -> list[Finding]:
 def _ptx(text: str, path: Path) -> list[Finding]:
     module = parse_ptx(text, str(path))
     return [
-        Finding(f"PTX {module.version} {module.target}", kernel_label(each.name), f"{len(each.statements)} statements")
+        Finding(f"PTX {module.version} {module.target}", each.name, f"{len(each.statements)} statements")
         for each in module.functions
     ]
 
 
 def _log(text: str, path: Path) -> list[Finding]:
     log = parse_log(text, str(path))
-    found = [
-        Finding(f"log {usage.arch}".strip(), kernel_label(usage.name), usage.sentence()) for usage in log.functions
-    ]
+    found = [Finding(f"log {usage.arch}".strip(), usage.name, usage.sentence()) for usage in log.functions]
     return found + [Finding("log note", note.code, note.text) for note in log.notes]
 
 
@@ -181,10 +180,13 @@ def run_check_tools(args: argparse.Namespace) -> int:
     rows: list[list[Cell]] = []
     bad = 0
     for path in args.files:
-        for finding in check_file(path):
+        found = check_file(path)
+        names = names_of(finding.what for finding in found)
+        for finding in found:
             bad += finding.bad
-            rows.append([str(path), finding.kind, finding.what, finding.detail])
-    print_table(Table(("file", "kind", "what", "detail"), rows), args)
+            what = finding.what
+            rows.append([str(path), finding.kind, finding.detail, library_of(what), names[what]])
+    print_table(Table(("file", "kind", "detail", "library", "what"), rows), args)
     if bad:
         print(f"analysis check-tools: {bad} not recognised", file=sys.stderr)
     return REFUSED if bad else DONE

@@ -55,14 +55,12 @@ def test_local_memory_is_counted() -> None:
     assert (by_name["_Z3sumPfi"].ldl, by_name["_Z3sumPfi"].stl) == (0, 0)
 
 
-def test_summary_has_config_or_label() -> None:
-    (fp16, bf16) = sorted(code_summary(cubin("attention.cu")).values(), key=lambda each: each.label, reverse=True)
+def test_summary_has_config() -> None:
+    (fp16, bf16) = sorted(code_summary(cubin("attention.cu")).values(), key=lambda each: str(each.config), reverse=True)
     assert fp16.config == parse_short_form(SMALL)
-    assert fp16.label == SMALL
-    assert bf16.label == "(BF16, 128, 64, 32, 4): async+load_0_0_0_tiles"
+    assert str(bf16.config) == "(BF16, 128, 64, 32, 4): async+load_0_0_0_tiles"
     assert fp16.code_hash != bf16.code_hash
-    foreign = code_summary(cubin("plain.cu"))["_Z6triplePi"]
-    assert (foreign.config, foreign.label) == (None, "_Z6triplePi")
+    assert code_summary(cubin("plain.cu"))["_Z6triplePi"].config is None
 
 
 def only_hash(path: Path) -> str:

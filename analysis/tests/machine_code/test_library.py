@@ -7,6 +7,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.machine_code.library import Figures, pair_kernels
+from analysis.machine_code.names import name_of
 from analysis.machine_code.opcodes import PIPES
 from analysis.tests.support.compiled import cubin, fatbinary, listings
 
@@ -106,8 +107,8 @@ def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["arch"] for row in rows] == ["sm_80"] * 5 + ["sm_90"] * 5
     by_name = {row["kernel"]: row for row in rows if row["arch"] == "sm_80"}
     for symbol, whole in listings(cubin("plain.cu")).items():
-        row = by_name[symbol]
+        row = by_name[name_of(symbol)]
         assert row["instructions"] == len(whole.body) == sum(row[pipe] for pipe in PIPES)
-    assert by_name["_Z11local_arrayPii"]["local"] == 66
+    assert by_name["local_array(int*, int)"]["local"] == 66
     assert main(["counts", "v01", "--all"]) == 2
     assert "--all counts the kernels of one file" in capsys.readouterr().err

@@ -38,7 +38,7 @@ ROW = Row("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", "sm_80", 205, 0, 0, 
 
 def summaries(registers: int = 205) -> dict[str, CodeSummary]:
     return {
-        usage.name: CodeSummary(usage.name, None, usage.name, f"hash{index}", 3, index, registers, 0, 0, 1)
+        usage.name: CodeSummary(usage.name, None, f"hash{index}", 3, index, registers, 0, 0, 1)
         for index, usage in enumerate(read_log(TWO).entries)
     }
 
@@ -63,7 +63,7 @@ def test_without_code_its_figures_are_not_applicable() -> None:
 
 def test_foreign_kernels_are_rows() -> None:
     names = [row.config for row in rows_of(read_log(FOLDER / "cuda9.sm_70.log"), None)]
-    assert names == ["_Z4copyPfPKf", "_Z6reducePfi"]
+    assert names == ["copy(float*, float const*)", "reduce(float*, int)"]
 
 
 def test_log_and_cubin_of_different_builds_are_refused() -> None:

@@ -14,7 +14,8 @@ from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
 from analysis.machine_code import sass, toolkit
 from analysis.machine_code.control import inconsistencies
-from analysis.machine_code.cubin import Cubin, config_of
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.names import config_of
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import (
     Control,

@@ -46,7 +46,8 @@ def test_the_details_page_with_units_and_a_foreign_kernel() -> None:
     assert ours.tflops() == pytest.approx(4 * 2 * 1024**2 * 128 / 25500 / 1e3)
     assert foreign.figures["duration_ns"] == pytest.approx(1250.5e6)
     assert foreign.tflops() is None
-    assert profile.columns(foreign, 3)["kernel"] == "FlashAttention-2"
+    assert profile.columns(foreign, 3)["kernel"] == foreign.kernel
+    assert profile.columns(foreign, 3)["library"] == "FlashAttention-2"
 
 
 def test_the_details_page_as_ncu_writes_it() -> None:

@@ -1,0 +1,167 @@
+"""Names of kernels: demangled, with the library beside them; chosen by a pattern; unique in file names."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.machine_code import names
+from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.names import FILE_PART, file_part, filter_by_name, name_of, names_of
+from analysis.machine_code.ptxas_log import demangled_names
+from analysis.machine_code.sass import select
+from analysis.tests.support.compiled import cubin, fatbinary
+
+# Kernels as libraries have them: many instances of one template, whose names differ at the end alone.
+FOREIGN = """
+struct Flash_fwd_kernel_traits {{}};
+template <typename T, int a, int b, bool c, bool d, bool e> __global__ void flash_fwd_kernel(T *out) {{ *out = a + b; }}
+template <typename T> __global__ void cutlass_gemm(T *out) {{ *out = {0}; }}
+template __global__ void flash_fwd_kernel<int, 64, 64, false, false, false>(int *);
+template __global__ void flash_fwd_kernel<int, 64, 64, false, false, true>(int *);
+template __global__ void cutlass_gemm<int>(int *);
+extern "C" __global__ void plain(int *out) {{ *out = 3; }}
+"""
+CASES = (
+    ("_Z6triplePi", "triple(int*)"),
+    ("plain", "plain"),
+    ("_ZN12_GLOBAL__N_11kEv", "(anonymous namespace)::k()"),
+    ("_Zno_name", "_Zno_name"),
+    ("", ""),
+)
+
+
+def foreign(number: int = 1) -> Path:
+    return cubin(f"foreign{number}.cu", text=FOREIGN.format(number))
+
+
+def library_of_two(folder: Path) -> Path:
+    """A file of two cubins for one architecture, which share three kernels by name."""
+    path = folder / "two.so"
+    data = b"\x7fELF" + bytes(60) + foreign(1).read_bytes() + bytes(8) + foreign(2).read_bytes()
+    path.write_bytes(data)
+    return path
+
+
+def test_names_are_demangled_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counted(text: str) -> dict[str, str]:
+        runs.append(text)
+        return demangled_names(text)
+
+    monkeypatch.setattr(names, "demangled_names", counted)
+    assert names_of(symbol for symbol, _ in CASES) == dict(CASES)
+    assert len(runs) == 1
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert names_of(symbol for symbol, _ in CASES) == {symbol: symbol for symbol, _ in CASES}
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str | int]]:
+    assert main([*arguments, "--json"]) == 0
+    found: list[dict[str, str | int]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_labels_stand_beside_the_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        ("FlashAttention-2", "void flash_fwd_kernel<int, 64, 64, false, false, false>(int*)"),
+        ("FlashAttention-2", "void flash_fwd_kernel<int, 64, 64, false, false, true>(int*)"),
+        ("CUTLASS", "void cutlass_gemm<int>(int*)"),
+        ("", "plain"),
+    }
+    file = str(foreign())
+    for command in (["sass", "--list"], ["counts", "--all"], ["images", "list"]):
+        assert {(row["library"], row["kernel"]) for row in rows(capsys, *command, file)} == expected, command
+    assert {(row["library"], row["what"]) for row in rows(capsys, "check-tools", file)} == expected
+    log = foreign().with_suffix(".log")
+    assert {row["config"] for row in rows(capsys, "regs", "--log", str(log))} == {name for _, name in expected}
+
+
+def test_list_has_every_image_and_the_index_that_config_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(library_of_two(tmp_path))
+    listed = rows(capsys, "sass", "--list", file)
+    assert [(row["image"], row["index"]) for row in listed] == [(n // 4, n) for n in range(8)]
+    for row in (listed[1], listed[6]):
+        assert main(["sass", file, "--config", str(row["index"]), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["kernel"] == row["kernel"]
+    both = rows(capsys, "sass", "--list", str(fatbinary("plain.cu", "fatbin")))
+    assert [(row["arch"], row["index"]) for row in both] == [(a, n) for a in ("sm_80", "sm_90") for n in range(5)]
+    empty = tmp_path / "empty.ptx"
+    empty.write_text(".version 8.0\n.target sm_80\n", encoding="utf-8")
+    assert main(["sass", "--list", str(empty)]) == 2
+
+
+def test_all_never_writes_two_kernels_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = str(library_of_two(tmp_path)), tmp_path / "out"
+    assert main(["sass", file, "--all", "--out", str(out)]) == 0
+    files = sorted(path.name for path in out.iterdir())
+    assert len(files) == 8
+    assert {"two.plain.sm_80.sass", "two.plain.1.sm_80.sass"} <= set(files)
+    kernels = [re.findall(r"kernel (\S+)", path.read_text(encoding="utf-8")) for path in out.iterdir()]
+    assert sorted(symbol for (symbol,) in kernels) == sorted(
+        2 * [each.symbol for each in Cubin.read(foreign()).entries]
+    )
+    assert max(map(len, files)) <= FILE_PART + 40
+    # the same names for a choice of them, and for what nvdisasm prints
+    for arguments in (["--filter", "plain"], ["--filter", "plain", "--nvdisasm-args=-hex"]):
+        some = tmp_path / str(len(arguments))
+        assert main(["sass", file, "--all", "--out", str(some), *arguments]) == 0
+        assert sorted(path.name for path in some.iterdir()) == ["two.plain.1.sm_80.sass", "two.plain.sm_80.sass"]
+    again = tmp_path / "again"
+    assert main(["sass", file, file, "--all", "--out", str(again)]) == 2
+    assert "two kernels would be written to two." in capsys.readouterr().err
+    assert main(["sass", str(foreign(1)), str(foreign(1)), "--config", "0", "--out", str(again)]) == 2
+    assert "two kernels would be written to sm_80.sm_80.sass" in capsys.readouterr().err
+    assert not again.exists()
+
+
+def test_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(library_of_two(tmp_path))
+    for pattern, number in (("FlashAttention", 4), ("true>", 2), ("^_Z16flash", 4), ("^plain$", 2)):
+        for command in (["sass", "--list"], ["counts", "--all"], ["images", "list"]):
+            assert len(rows(capsys, *command, file, "--filter", pattern)) == number, (command, pattern)
+    assert main(["sass-diff", str(foreign(1)), str(foreign(2)), "--filter", "gemm", "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (only["status"], only["name"], only["library"]) == ("changed", "void cutlass_gemm<int>(int*)", "CUTLASS")
+    for arguments, message in (
+        (["sass", "--list", file, "--filter", "nobody"], "--filter nobody fits none of 8 kernels"),
+        (["sass", "--list", file, "--filter", "("], "--filter (: not a regular expression"),
+        (["sass", file, "--filter", "plain"], "--filter goes with --list or --all"),
+        (["sass", file, "--csv"], "--csv, --markdown and --sort go with --list"),
+        (["counts", file, "--filter", "plain"], "--filter goes with --all"),
+        (["images", "extract", file, "--filter", "plain"], "--filter goes with list"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_kernel_is_chosen_by_its_demangled_name() -> None:
+    kernels = Cubin.read(foreign()).entries
+    assert select(kernels, "void cutlass_gemm<int>(int*)", "f").symbol == "_Z12cutlass_gemmIiEvPT_"
+    with pytest.raises(AnalysisError, match=r"4 kernels, choose one with --config: 0: .*flash_fwd_kernel<.*; 3: "):
+        select(kernels, None, "f")
+    with pytest.raises(AnalysisError, match=r"; 19: .*; and 4 more, see `sass --list`$"):
+        select(kernels * 6, None, "f")
+
+
+@given(st.lists(st.text(st.sampled_from("ab_Z(<>, :$.é1"), min_size=1, max_size=2 * FILE_PART), unique=True))
+def test_file_parts_are_unique_short_and_plain(symbols: list[str]) -> None:
+    parts = [file_part(symbol, symbol) for symbol in symbols]
+    assert len(set(parts)) == len(parts)
+    assert all(re.fullmatch(r"[\w.]{1,80}", part, re.ASCII) for part in parts)
+
+
+def test_file_parts_are_stable() -> None:
+    symbol = next(each.symbol for each in Cubin.read(foreign()).entries if each.symbol.endswith("ELb1EEvPT_"))
+    assert file_part(symbol, name_of(symbol)) == "flash_fwd_kernel_int_64_64_false_false_true_int.0eee5cd184dd"
+    assert file_part("plain", "plain") == "plain"
+    assert len(filter_by_name([symbol], lambda each: each, None, "f")) == 1
