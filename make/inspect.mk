@@ -12,7 +12,7 @@ logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a captu
 	@$(if $(NAME),$(RUN) -m analysis capture --name "$(NAME)",ls $^)
 counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
-map: cubins  ## CUDA, PTX and SASS side by side on a page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
+map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
 	@$(foreach v,$(CHOSEN),$(RUN) -m analysis $@ $v --html -o $(call folder,$v)/map.html $(ARGS); \
 		echo '$(call folder,$v)/map.html';)
 

@@ -97,13 +97,15 @@ def counts_of(subject: Subject, path: Path | None) -> tuple[dict[Place, Line], s
         source = "regs/lines.csv"
     else:
         try:
-            record = json.loads(read_text(path))
-            version, config = record["version"], record["config"]
+            records = [json.loads(line) for line in read_text(path).splitlines()]
+            configs = [record["config"] for record in records]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise AnalysisError(f"{path}: not a record that --counters --json wrote ({error!r})") from None
-        if config != str(subject.config):
-            raise AnalysisError(f"{path}: counts {config}, but the kernel is {subject.label}")
-        lines, source = lines_of(record, version), str(path)
+        fitting = [record for record in records if record["config"] == str(subject.config)]
+        if not fitting:
+            raise AnalysisError(f"{path}: counts {', '.join(configs) or 'nothing'}, but the kernel is {subject.label}")
+        record = fitting[-1]  # runs append to the file
+        lines, source = lines_of(record, record.get("version", "")), str(path)
     files = {name: str(load(root(), name).path.relative_to(root())) for name in {line.version for line in lines}}
     return {(files[line.version], line.line): line for line in lines}, f"The emulator's counts are from {source}."
 

@@ -168,7 +168,8 @@ def test_counts_of_a_run(tmp_path: Path) -> None:
     counted = {"file": file.name, "line": 79, "executed": 7, "wavefronts": 16, "ideal": 2, "sectors": 0}
     record = {"version": "v01", "config": str(subject.config), "counters": {"lines": [counted]}}
     path = tmp_path / "record.json"
-    path.write_text(json.dumps(record), encoding="utf-8")
+    older = record | {"counters": {"lines": []}}
+    path.write_text("".join(json.dumps(each) + "\n" for each in (older, record)), encoding="utf-8")
     lines, said = counts_of(subject, path)
     assert lines == {(f"kernels/{file.name}", 79): Line("v01", 79, 7, 16, 2, 0)}
     assert said == f"The emulator's counts are from {path}."
@@ -176,6 +177,7 @@ def test_counts_of_a_run(tmp_path: Path) -> None:
         (record | {"config": "(FP16, 128, 128, 64, 4): async"}, r"counts .* 128, 64, 4\): async, but the kernel is \("),
         (record | {"counters": {}}, "the record holds no counters by source line"),
         ({}, "not a record that --counters --json wrote"),
+        ([], "not a record that --counters --json wrote"),
     ]:
         path.write_text(json.dumps(wrong), encoding="utf-8")
         with pytest.raises(AnalysisError, match=message):
