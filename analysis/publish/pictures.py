@@ -1,16 +1,12 @@
 """The pictures of the notebooks, the README and the report, each a function from what is known to a figure.
 
     figure = progress(read_steps(root()))
-    write_if_changed(path, plot.svg(figure))
+    write_if_changed(path, svg(figure))
 
-Colours are those of Okabe and Ito, which readers with any kind of colour vision tell apart. What is not recorded yet
-is left out, and where nothing is left the picture says so.
+What is not recorded yet is left out, and where nothing is left the picture says so.
 """
 
-import html
 import importlib
-import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,21 +16,9 @@ from analysis.machine_code.bounds import waits_of
 from analysis.machine_code.regions import REGIONS
 from analysis.machine_code.sass import Instruction
 from analysis.publish import banks, predictions
+from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE, YELLOW, new_figure
 from analysis.publish.overview import Step
 from analysis.publish.published import percent_on_h200, speeds
-
-BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, BLACK = (
-    "#0072b2",
-    "#56b4e9",
-    "#009e73",
-    "#e69f00",
-    "#d55e00",
-    "#cc79a7",
-    "#f0e442",
-    "#000000",
-)
-GREY = "#8c8c8c"
-WIDE = 9.0  # inches
 
 # What the instructions of a loop are for, in the order in which bars are stacked.
 KINDS = {
@@ -71,20 +55,8 @@ def kind_of(at: Instruction) -> str:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float, **options: Any) -> tuple[Any, Any]:
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "flashladder", "font.size": 9})
-    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(
-        figsize=(width, height), layout="constrained", **options
-    )
-    for one in figure.axes:
-        for side in ("top", "right"):
-            one.spines[side].set_visible(False)
-    return figure, axes
-
-
 def _nothing(text: str) -> Any:
-    figure, axes = _figure(WIDE, 0.8)
+    figure, axes = new_figure(WIDE, 0.8)
     axes.axis("off")
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
     return figure
@@ -96,7 +68,7 @@ def _legend(axes: Any, columns: int) -> None:
 
 def progress(steps: Sequence[Step]) -> Any:
     """Percent of FlashAttention-2's speed by version: ours where measured, and the published ladder's."""
-    figure, axes = _figure(WIDE, 3.8)
+    figure, axes = new_figure(WIDE, 3.8)
     published = speeds()
     there = [step for step in steps if int(step.name[1:]) in published]
     places = {step.name: place for place, step in enumerate(steps)}
@@ -141,7 +113,7 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
     there = [step for step in steps if step.parts]
     if not there:
         return _nothing("no listing in sass/ yet")
-    figure, axes = _figure(WIDE, 4.6, nrows=3, sharex=True)
+    figure, axes = new_figure(WIDE, 4.6, nrows=3, sharex=True)
     names = [step.name for step in steps]
     for arch, color, offset in (("sm_80", BLUE, -0.2), ("sm_90", ORANGE, 0.2)):
         places = [place + offset for place in range(len(steps))]
@@ -178,7 +150,7 @@ def loop_strips(steps: Sequence[Step], arch: str) -> Any:
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
-    figure, axes = _figure(WIDE, 0.8 + 0.42 * len(there))
+    figure, axes = new_figure(WIDE, 0.8 + 0.42 * len(there))
     for row, step in enumerate(there):
         code = step.parts[arch].loop
         for kind, color in KINDS.items():
@@ -224,7 +196,7 @@ def _stacked_kinds(
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet"), None, []
-    figure, axes = _figure(WIDE, height)
+    figure, axes = new_figure(WIDE, height)
     tops = [0.0] * len(there)
     for kind, color in KINDS.items():
         heights = [
@@ -249,7 +221,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
-    figure, axes = _figure(WIDE, 3.4)
+    figure, axes = new_figure(WIDE, 3.4)
     bottom = [0] * len(there)
     for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY, YELLOW), strict=True):
         heights = [len(step.parts[arch].regions.get(name, ())) for step in there]
@@ -264,7 +236,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
 
 def bank_maps() -> Any:
     """Which group of banks holds each chunk of eight rows, as kept plainly and swizzled; one column is outlined."""
-    figure, axes = _figure(WIDE, 3.2, ncols=2, sharey=True)
+    figure, axes = new_figure(WIDE, 3.2, ncols=2, sharey=True)
     rectangle = importlib.import_module("matplotlib.patches").Rectangle
     colors = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
     for one, swizzled in zip(axes, (False, True), strict=True):
@@ -291,7 +263,7 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
     """Wavefronts of every source line that touches shared memory, beside those without conflicts."""
     if not lines:
         return _nothing("regs/lines.csv is not there: python3 -m analysis lines v01 v02 --write")
-    figure, axes = _figure(
+    figure, axes = new_figure(
         WIDE,
         1.0 + 0.26 * sum(bool(line.wavefronts) for found in lines.values() for line in found),
         nrows=len(lines),
@@ -330,7 +302,7 @@ def load_distances(steps: Sequence[Step], arch: str) -> Any:
     there = [step for step in steps if arch in step.parts]
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
-    figure, axes = _figure(WIDE, 0.9 + 0.42 * len(there))
+    figure, axes = new_figure(WIDE, 0.9 + 0.42 * len(there))
     for row, step in enumerate(there):
         found = [
             wait
@@ -350,7 +322,7 @@ def config_space(classes: Sequence[tuple[str, Sequence[KernelConfig]]], winner: 
     """Configurations as dots by tile and options; those joined by a colour are one machine code."""
     if not classes:
         return _nothing("no machine code of a search is recorded yet")
-    figure, axes = _figure(WIDE, 3.4)
+    figure, axes = new_figure(WIDE, 3.4)
     tiles = sorted({(config.B_r, config.B_c) for _, members in classes for config in members})
     options = sorted({_options(config) for _, members in classes for config in members})
     palette = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
@@ -379,7 +351,7 @@ def predicted_and_measured(claims: Sequence[predictions.Judged]) -> Any:
     judged = [one for one in claims if one.measured is not None and one.middle]
     if not judged:
         return _nothing("nothing is recorded yet that a prediction could be held against")
-    figure, axes = _figure(WIDE, 0.9 + 0.22 * len(judged))
+    figure, axes = new_figure(WIDE, 0.9 + 0.22 * len(judged))
     colors = {predictions.HIT: GREEN, predictions.NEAR: ORANGE, predictions.MISS: RED}
     for row, one in enumerate(judged):
         off = 100 * ((one.measured or 0.0) - one.middle) / abs(one.middle)
@@ -398,27 +370,3 @@ def predicted_and_measured(claims: Sequence[predictions.Judged]) -> Any:
     axes.set_xlim(-65, 65)
     axes.set_xlabel("measured above or below the prediction, % (cut at 60): ● hit, ◆ near, ✖ miss")
     return figure
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def inline_svg(figure: Any, name: str, alt: str) -> str:
-    """The figure as an SVG element for a page: black follows the text's colour, the back is left out.
-
-    `name` keeps the names of its parts apart from those of other figures on the page.
-    """
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = name
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    pyplot.close(figure)
-    text = re.sub(r"<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
-    text = re.sub(r' id="[a-zA-Z0-9.]+_[0-9_]+"', "", text[text.index("<svg") :])
-    text = text.replace("#000000", "currentColor").replace("xlink:href", "href")
-    alt = html.escape(alt, quote=True)
-    size = re.search(r'viewBox="[^"]*"', text)
-    assert size is not None
-    head = f'<svg role="img" aria-label="{alt}" {size[0]}>\n<title>{alt}</title>'
-    text = head + text[text.index(">", size.end()) + 1 :]
-    return "\n".join(line.strip() for line in text.splitlines()) + "\n"

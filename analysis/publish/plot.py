@@ -2,13 +2,11 @@
 
     .venv/bin/python -m analysis plot ladder --from h200 -o docs/ladder.svg
 
-Together with pictures.py the only module that uses matplotlib. A picture shows one run on one GPU and says which; the
+A picture shows one run on one GPU and says which; the
 same data gives the same file, so that a stale picture is found by comparing. What is not known is left out of it.
 """
 
 import argparse
-import importlib
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +21,11 @@ from analysis.measure import records, stats, summary
 from analysis.measure.records import Problem, Record
 from analysis.measure.summary import Row
 from analysis.publish import overview
+from analysis.publish.drawing import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, svg
 from analysis.publish.overview import HEADLINE, Step
 
 OURS, PEER, ROOF, SOFT = "#2f6f9f", "#b5651d", "#555555", "#c9d6df"
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")  # of Okabe and Ito
+COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 SHAPES = "os^Dv<>PX"  # of a length prime to the colours', so that many pairs come before the first returns
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory
 PEERS_SHOWN = {"fa2": "FlashAttention-2", "cudnn": "cuDNN"}
@@ -79,7 +78,7 @@ def ladder(run: Run) -> Any:
     versions = [row for name, row in run.rows.items() if name not in PEERS_SHOWN and name[:1] == "v"]
     if not versions:
         raise AnalysisError(f"no version was measured at {run.problem}")
-    figure, axes = _figure(max(6.0, 0.55 * len(versions) + 2), 3.6)
+    figure, axes = new_figure(max(6.0, 0.55 * len(versions) + 2), 3.6, font=8)
     places = range(len(versions))
     axes.bar(places, [row.tflops for row in versions], color=OURS, width=0.7)
     ratios = [f"\n×{row.ratio.mid:.2f}" if row.ratio else "" for row in versions]
@@ -175,7 +174,7 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
     if not points:
         raise AnalysisError("no version has both a record and modelled traffic (python3 -m analysis traffic --write)")
     slope = shared_roof(run)
-    figure, axes = _figure(6.4, 4.2)
+    figure, axes = new_figure(6.4, 4.2, font=8)
     least, most = min(p.intensity for p in points) / 2, max(p.intensity for p in points) * 3
     peak = run.mma_peak or 0.0
     xs = [least, peak / slope, most] if peak and least < peak / slope < most else [least, most]
@@ -244,7 +243,7 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
         {pipe for one in found for pipe in one.pipes}, key=lambda pipe: -max(o.pipes.get(pipe, 0) for o in found)
     )
     names = names[:6]
-    figure, axes = _figure(min(12.0, max(6.0, 0.8 * len(found) + 2)), 3.6)
+    figure, axes = new_figure(min(12.0, max(6.0, 0.8 * len(found) + 2)), 3.6, font=8)
     width = 0.8 / len(names)
     palette = ["#2f6f9f", "#b5651d", "#5b8c5a", "#8a6fae", "#a0a0a0", "#d0a040"]
     for index, (name, color) in enumerate(zip(names, palette, strict=False)):
@@ -267,24 +266,6 @@ def newest_run(folder: Path) -> Run | None:
 
 
 # ---- files and the command -------------------------------------------------------------------------------------------
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "flashladder", "font.size": 8})
-    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(figsize=(width, height), layout="constrained")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes
-
-
-def svg(figure: Any) -> str:
-    """The picture as SVG text; equal for equal data."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    importlib.import_module("matplotlib.pyplot").close(figure)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
 PICTURES = ("ladder", "roofline", "time")

@@ -260,13 +260,13 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.measure import profile, schema
     from analysis.mutation import results
-    from analysis.publish import modules, pictures, plot, space, story, trust
+    from analysis.publish import drawing, modules, pictures, plot, space, story, trust
 
     made = {folder / "kernels/README.md": readme_text(steps)}
-    made[folder / "docs/ladder.svg"] = plot.svg(pictures.progress(steps))
+    made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps))
     if run := plot.newest_run(folder):
         for picture in ("roofline", "time"):
-            made[folder / f"docs/{picture}.svg"] = plot.svg(plot.draw(picture, run, steps))
+            made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
     if (folder / trust.PAGE).exists():
         made[folder / trust.PAGE] = trust.trust_page(folder)
     parts: dict[str, dict[str, Callable[[], str]]] = {

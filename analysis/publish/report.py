@@ -25,7 +25,7 @@ from analysis.machine_code.sass_diff import compare
 from analysis.measure.records import Record, RecordError, latest_run, read
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
-from analysis.publish import pictures, plot, predictions
+from analysis.publish import drawing, pictures, predictions
 from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
 from analysis.publish.readme import MISSING, ladder_record, ladder_table, published_speed_table, published_table, shown
 from analysis.table import Cell, Table
@@ -330,7 +330,7 @@ def _html_section(index: int, section: Section) -> str:
 def _html_block(block: Block) -> str:
     """Nothing for a table without rows and a chart without bars."""
     if isinstance(block, Picture):
-        drawn = pictures.inline_svg(block.figure, block.name, block.alt)
+        drawn = drawing.inline_svg(block.figure, block.name, block.alt)
         return f'<figure class="drawn"><figcaption>{html.escape(block.title)}</figcaption>\n{drawn}</figure>'
     if isinstance(block, Chart):
         return _svg(block) if block.bars else ""
@@ -393,7 +393,7 @@ def run_report(args: argparse.Namespace) -> int:
     page = sections(folder)
     drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
     for picture in drawn:
-        write_if_changed(out / "report" / f"{picture.name}.svg", plot.svg(picture.figure))
+        write_if_changed(out / "report" / f"{picture.name}.svg", drawing.svg(picture.figure))
     for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
         write_if_changed(out / name, text)
         print(out / name)

@@ -14,7 +14,7 @@ from analysis.__main__ import COMMANDS, _parser, main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import kernel_files
-from analysis.publish import plot, readme
+from analysis.publish import drawing, readme
 from analysis.publish.overview import Step, read_steps
 
 PAGES = sorted(path for folder in (".", "docs", "kernels", "analysis/data") for path in (root() / folder).glob("*.md"))
@@ -296,7 +296,7 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
 def test_a_picture_is_the_same_twice() -> None:
     from analysis.publish import pictures
 
-    assert plot.svg(pictures.progress(steps()[:3])) == plot.svg(pictures.progress(steps()[:3]))
+    assert drawing.svg(pictures.progress(steps()[:3])) == drawing.svg(pictures.progress(steps()[:3]))
 
 
 def test_a_gpu_machine_needs_no_other_folders_than_the_page_says(tmp_path: Path) -> None:

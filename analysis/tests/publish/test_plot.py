@@ -12,7 +12,7 @@ from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import Header, Version
 from analysis.measure import records
 from analysis.measure.records import Problem
-from analysis.publish import overview, plot
+from analysis.publish import drawing, overview, plot
 from analysis.publish.overview import Step
 from analysis.publish.plot import Run
 from analysis.tests.support.fake import fake_bin
@@ -54,7 +54,7 @@ def test_a_run_holds_what_was_measured(log: Path) -> None:
 
 
 def test_the_ladder_names_versions_speeds_and_the_peak(log: Path) -> None:
-    text = plot.svg(plot.ladder(run_of(log)))
+    text = drawing.svg(plot.ladder(run_of(log)))
     run = run_of(log)
     for shown in (
         "v01",
@@ -65,7 +65,7 @@ def test_the_ladder_names_versions_speeds_and_the_peak(log: Path) -> None:
         "NVIDIA H200",
     ):
         assert shown in text
-    assert text == plot.svg(plot.ladder(run_of(log)))
+    assert text == drawing.svg(plot.ladder(run_of(log)))
 
 
 def test_the_roof_is_that_of_the_device(log: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_roof_is_that_of_the_device(log: Path) -> None:
     points = plot.roofline_points(run, [step("v01", 288768), step("v02", 45056), step("v03", 1)])
     assert [point.version for point in points] == ["v01", "v02"]
     assert points[1].intensity == pytest.approx(4 * 8 * 512**2 * 128 / (45056 * 128))
-    text = plot.svg(plot.roofline(run, points))
+    text = drawing.svg(plot.roofline(run, points))
     assert "shared memory 29 TB/s" in text and "v02" in text
     with pytest.raises(AnalysisError, match="modelled traffic"):
         plot.roofline(run, [])
@@ -96,7 +96,7 @@ def test_measured_cycles_of_one_pass(log: Path) -> None:
 
 
 def test_the_time_chart_shows_shares(log: Path) -> None:
-    text = plot.svg(plot.time_chart(run_of(log), [plot.Share("v01", 100.0, {"tensor": 0.5, "lsu": 0.9})]))
+    text = drawing.svg(plot.time_chart(run_of(log), [plot.Share("v01", 100.0, {"tensor": 0.5, "lsu": 0.9})]))
     assert "tensor" in text and "v01" in text
     with pytest.raises(AnalysisError, match="sm_90"):
         plot.time_chart(run_of(log), [])
