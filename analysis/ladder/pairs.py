@@ -1,6 +1,6 @@
 """Which config each side of a comparison of two versions uses.
 
-    pair = pair_configs(load(root(), "v09"), load(root(), "v10"))
+    pair = pair_named("v09", "v10")
     print(pair.a, pair.b, pair.rule)
 
 A step is judged on one config: that of the later version, where the earlier one supports it. Where it does not, the
@@ -37,6 +37,11 @@ def pair_configs(a: Version, b: Version, override: KernelConfig | None = None) -
     )
 
 
+def pair_named(a: str, b: str, config: str | None = None) -> Pair:
+    """The same of two versions by name; a config overrides the rule."""
+    return pair_configs(load(root(), a), load(root(), b), parse_config(config) if config else None)
+
+
 def add_pair_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the earlier version")
     parser.add_argument("b", metavar="B", help="the later version")
@@ -46,14 +51,12 @@ def add_pair_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_pair_config(args: argparse.Namespace) -> int:
     """Prints `VERSION<TAB>CONFIG` for each side, for make to build: `default` for the one in the version's header."""
-    override = parse_config(args.config) if args.config else None
-    a, b = load(root(), args.a), load(root(), args.b)
-    pair = pair_configs(a, b, override)
+    pair = pair_named(args.a, args.b, args.config)
     if args.json:
         record = {"a": args.a, "a_config": str(pair.a), "b": args.b, "b_config": str(pair.b), "rule": pair.rule}
         emit(json.dumps(record, indent=1) + "\n", args.output)
     else:
-        sides = ((a, pair.a), (b, pair.b))
+        sides = ((load(root(), args.a), pair.a), (load(root(), args.b), pair.b))
         lines = [f"{v.version}\t{'default' if config == v.header.config else config}\n" for v, config in sides]
         emit("".join(lines), args.output)
     return DONE

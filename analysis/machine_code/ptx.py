@@ -19,7 +19,7 @@ from analysis.ladder.c_source import without_comments
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of
-from analysis.machine_code.subjects import DEFAULT_ARCH, VERSION, add_arch_argument, choose_arch, cubins_of_version
+from analysis.machine_code.subjects import DEFAULT_ARCH, VERSION, add_arch_argument, built_cubins, cubins_for
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"
@@ -421,23 +421,16 @@ def run_ptx(args: argparse.Namespace) -> int:
 def _cubin_of(name: str, arch: str | None, number: int | None = None) -> Cubin:
     """The cubin of a version or file: image `number` of its list, else the only one of the architecture."""
     if VERSION.fullmatch(name):
-        arch = arch or DEFAULT_ARCH
-        paths = cubins_of_version(name, arch)
-        if not paths:
-            raise AnalysisError(f"{name} is not built for {arch}: run `make {name}`")
-        return Cubin.read(paths[0])
+        return Cubin.read(built_cubins(name, arch or DEFAULT_ARCH)[0])
     images = read_images(Path(name))
     if number is not None:
         if not 0 <= number < len(images) or images[number].kind != "cubin":
             raise AnalysisError(f"{name}: image {number} is no cubin; there are {len(images)} images")
         return images[number].cubin(name)
-    cubins = {place: image for place, image in enumerate(images) if image.kind == "cubin"}
-    if not cubins:
-        raise AnalysisError(f"{name}: holds PTX but no machine code")
-    chosen = choose_arch((image.arch for image in cubins.values()), arch, name)
-    fitting = {place: image for place, image in cubins.items() if image.arch == chosen}
+    fitting = cubins_for(images, arch, name)
     ours = [each for each in fitting.values() if any(config_of(k.symbol) for k in each.cubin(name).entries)]
-    if len(ours or fitting) > 1:
+    chosen = ours or list(fitting.values())
+    if len(chosen) > 1:
         there = ", ".join(map(str, fitting))
-        raise AnalysisError(f"{name}: {len(ours or fitting)} cubins for {chosen}, choose one with --image: {there}")
-    return (ours or list(fitting.values()))[0].cubin(name)
+        raise AnalysisError(f"{name}: {len(chosen)} cubins for {chosen[0].arch}, choose one with --image: {there}")
+    return chosen[0].cubin(name)

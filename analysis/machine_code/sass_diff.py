@@ -19,10 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_config
-from analysis.ladder.headers import load
-from analysis.ladder.pairs import pair_configs
+from analysis.ladder.pairs import pair_named
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
 from analysis.machine_code.loops import add_loop_argument, parts_in, parts_of, print_note
@@ -320,8 +318,8 @@ def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
     choice_a: KernelConfig | str | None = override
     choice_b: KernelConfig | str | None = override
     rule = "both sides: the config asked for" if override else ""
-    if re.fullmatch(r"v\d\d", args.a or "") and re.fullmatch(r"v\d\d", args.b or ""):
-        pair = pair_configs(load(root(), args.a), load(root(), args.b), override)
+    if VERSION.fullmatch(args.a or "") and VERSION.fullmatch(args.b or ""):
+        pair = pair_named(args.a, args.b, args.config)
         choice_a, choice_b, rule = pair.a, pair.b, pair.rule
     choice_a, choice_b = args.a_config or choice_a, args.b_config or choice_b
     a, b = resolve(a_name, args.arch, choice_a), resolve(b_name, args.arch, choice_b)

@@ -18,7 +18,7 @@ from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import load
 from analysis.machine_code.cubin import Cubin, Kernel
-from analysis.machine_code.images import FATBIN_MAGIC, is_cubin, read_bytes, read_images
+from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of, name_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
@@ -119,11 +119,17 @@ def cubins_of_version(version: str, arch: str) -> list[Path]:
     ]
 
 
+def built_cubins(version: str, arch: str) -> list[Path]:
+    """The same, at least one."""
+    paths = cubins_of_version(version, arch)
+    if not paths:
+        raise AnalysisError(f"{version} is not built for {arch}: run `make {version} ARCHS={arch.removeprefix('sm_')}`")
+    return paths
+
+
 def _of_version(name: str, arch: str, choice: KernelConfig | str | None) -> Subject:
     version = load(root(), name)
-    paths = cubins_of_version(name, arch)
-    if not paths:
-        raise AnalysisError(f"{name} is not built for {arch}: run `make {name} ARCHS={arch.removeprefix('sm_')}`")
+    paths = built_cubins(name, arch)
     wanted = version.header.config if choice is None else choice
     if isinstance(wanted, str) and wanted.startswith("("):
         wanted = parse_short_form(wanted)
@@ -155,14 +161,19 @@ def choose_arch(there: Iterable[str], asked: str | None, name: str) -> str:
     return wanted
 
 
+def cubins_for(images: Sequence[Image], arch: str | None, name: str) -> dict[int, Image]:
+    """The cubins in a file's list of images, by place, of the architecture that choose_arch() says."""
+    cubins = {place: image for place, image in enumerate(images) if image.kind == "cubin"}
+    if not cubins:
+        raise AnalysisError(f"{name}: holds PTX but no machine code")
+    chosen = choose_arch((image.arch for image in cubins.values()), arch, name)
+    return {place: image for place, image in cubins.items() if image.arch == chosen}
+
+
 def _of_executable(name: str, path: Path, arch: str | None, choice: KernelConfig | str | None) -> Subject:
     """A kernel of a cubin inside another file, which is unpacked for as long as the subject lives."""
-    images = [image for image in read_images(path) if image.kind == "cubin"]
-    if not images:
-        raise AnalysisError(f"{name}: holds PTX but no machine code")
-    chosen = choose_arch((image.arch for image in images), arch, name)
-    fitting = [image for image in images if image.arch == chosen]
-    owners = [(image, kernel) for image in fitting for kernel in image.cubin(name).entries]
+    fitting = cubins_for(read_images(path), arch, name)
+    owners = [(image, kernel) for image in fitting.values() for kernel in image.cubin(name).entries]
     kernel = select([kernel for _, kernel in owners], choice, name)
     image = next(image for image, each in owners if each is kernel)
     folder = tempfile.TemporaryDirectory(prefix="flashladder.")

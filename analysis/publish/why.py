@@ -15,9 +15,8 @@ from typing import Any
 from analysis.emulate.traffic import TRAFFIC, modelled_traffic
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
-from analysis.ladder.config import parse_config
 from analysis.ladder.headers import Version, changed_lines, load
-from analysis.ladder.pairs import Pair, pair_configs
+from analysis.ladder.pairs import Pair, pair_named
 from analysis.machine_code.bounds import UNKNOWN, Bound, executed, loop_bound
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from analysis.machine_code.loops import add_loop_argument, print_note
@@ -113,7 +112,7 @@ def read_sheet(
     a_name: str, b_name: str, arch: str | None, config: str | None, emulate: bool = True, wanted: str | None = None
 ) -> Sheet:
     a, b = load(root(), a_name), load(root(), b_name)
-    pair = pair_configs(a, b, parse_config(config) if config else None)
+    pair = pair_named(a_name, b_name, config)
     found, measured_arch = _measured(a_name, b_name, pair)
     subjects = [resolve(name, arch, choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]

@@ -147,6 +147,13 @@ def test_find_ptx(tmp_path: Path) -> None:
         find_ptx(str(bare), "sm_80")
 
 
+def test_a_version_that_is_not_built_is_refused_as_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what to run for that architecture."""
+    for command in ("ptx", "sass"):
+        assert main([command, "v01", "--arch", "75"]) == 2
+        assert "v01 is not built for sm_75: run `make v01 ARCHS=75`" in capsys.readouterr().err
+
+
 def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(cubin("attention.cu"))
     assert main(["ptx", path, "--sections"]) == 0
