@@ -123,7 +123,8 @@ static void gather(matrix *out, const warp *w, const uint16_t *regs, int count, 
     }
 }
 
-static double float_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row, int column) {
+static float float_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, place of, bool to_odd) {
+    const int row = of.row, column = of.column;
     double terms[1 + MAX_SIDE];
     int at = row * shape.n + column, top = c->exponent[at];
     terms[0] = c->value[at];
@@ -132,7 +133,7 @@ static double float_sum(const matrix *a, const matrix *b, const matrix *c, matri
         terms[1 + k] = a->value[x] * b->value[y];
         if (a->exponent[x] + b->exponent[y] > top) top = a->exponent[x] + b->exponent[y];
     }
-    return (double)emu_sum_terms(terms, shape.k + 1, top);
+    return (to_odd ? emu_sum_terms_to_odd : emu_sum_terms)(terms, shape.k + 1, top);
 }
 
 static double double_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row, int column) {
@@ -162,7 +163,7 @@ static uint64_t result_bits(const op *o, const matrix *a, const matrix *b, const
         double sum = double_sum(a, b, c, shape, at.row, at.column);
         return sum != sum ? 0x7fffffffffffffffu : bits_of_double(sum);
     }
-    float sum = (float)float_sum(a, b, c, shape, at.row, at.column);
+    float sum = float_sum(a, b, c, shape, at, numbers == MATRIX_F16);
     return numbers == MATRIX_F16 ? half_bits(sum) : canonical(sum);
 }
 

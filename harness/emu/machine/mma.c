@@ -73,7 +73,7 @@ int emu_exponent(double value, int least) {
 }
 
 /* The terms are doubles: these, their cuts and the sum of the cuts are exact. */
-float emu_sum_terms(const double *terms, int count, int top) {
+static float sum_terms(const double *terms, int count, int top, bool to_odd) {
     double sum = 0;
     int bits;
     if (top < LEAST) return 0;
@@ -87,7 +87,17 @@ float emu_sum_terms(const double *terms, int count, int top) {
     /* an f32 has 24 bits, and none below 2^-149 */
     frexp(sum, &bits);
     int dropped = bits - 24 > scale - 149 ? bits - 24 : scale - 149;
-    return (float)ldexp(trunc(ldexp(sum, -dropped)), dropped - scale);
+    double whole = ldexp(sum, -dropped), kept = trunc(whole);
+    if (to_odd && kept != whole && fmod(kept, 2) == 0) kept += sum < 0 ? -1 : 1;
+    return (float)ldexp(kept, dropped - scale);
+}
+
+float emu_sum_terms(const double *terms, int count, int top) {
+    return sum_terms(terms, count, top, false);
+}
+
+float emu_sum_terms_to_odd(const double *terms, int count, int top) {
+    return sum_terms(terms, count, top, true);
 }
 
 /* One output of a row of a block. */

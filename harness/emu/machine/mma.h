@@ -13,5 +13,7 @@ enum { OF_ZERO = -4096, OF_INFINITY = 8192 };
 int emu_exponent(double value, int least);
 /* The terms, cut to whole units of 25 places below the largest exponent, added, and cut to an f32. */
 float emu_sum_terms(const double *terms, int count, int top);
+/* Likewise, but where the cut loses something the last bit becomes 1: rounding to f16 then is as from the exact sum. */
+float emu_sum_terms_to_odd(const double *terms, int count, int top);
 
 #endif

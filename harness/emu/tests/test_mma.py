@@ -58,3 +58,17 @@ def test_sums_that_just_fit_32_bits(tmp_path: Path) -> None:
     outputs = spread(fused_sums(form, registers))
     outcome = Batch([Case(form, instruction(form), registers, outputs, as_recorded)]).run(tmp_path)
     assert not outcome[form], outcome[form]
+
+
+def test_f16_results_are_rounded_once(tmp_path: Path) -> None:
+    """1 + 2^-11 lies between two f16 numbers; 2^-24 more, which an f32 of that size drops, decides for the upper one."""
+    first = np.resize(np.arange(32) % 4 == 0, THREADS)  # lanes with k = 0 and 1
+    one_and_small, smaller = np.where(first, 0x0C003C00, 0), np.where(first, 0x0C001000, 0)
+    none, ones = np.zeros(THREADS), np.full(THREADS, 0x3C003C00)
+    inputs = {"a0": one_and_small, "a1": one_and_small, "a2": none, "a3": none, "b0": smaller, "b1": none}
+    inputs |= {"c0": ones, "c1": ones}
+    text = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%d0, %d1}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%c0, %c1};"
+    words = {name: values.astype(np.uint32) for name, values in inputs.items()}
+    outputs = {name: np.full(THREADS, 0x3C013C01, np.uint32) for name in ("d0", "d1")}
+    outcome = Batch([Case("f16 results", text, words, outputs, as_recorded)]).run(tmp_path)
+    assert not outcome["f16 results"], outcome["f16 results"]

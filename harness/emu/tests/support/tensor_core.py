@@ -70,13 +70,13 @@ def mantissa_and_exponent(bits: int, of: Format) -> tuple[int, int]:
     return (-mantissa if bits >> (of.bits - 1) else mantissa), max(field, 1) + of.smallest - 1
 
 
-def fused_sum(a: list[int], b: list[int], c: int, of: Format) -> int:
-    """Bits of c + a . b: terms are cut to whole units of the largest exponent, their sum to an f32, towards zero. Sums
-    too large for an f32 are infinite."""
+def fused_sum(a: list[int], b: list[int], c: int, of: Format, to: Format = SINGLE, mode: str = "rz") -> int:
+    """Bits of c + a . b: terms are cut to whole units of the largest exponent, their sum to an f32, towards zero, or
+    rounded once to f16. Sums too large for an f32 are infinite."""
     values = [(exact.decode(x, of), exact.decode(y, of)) for x, y in zip(a, b, strict=True)]
     total = exact.decode(c, SINGLE) + sum(x * y for x, y in values)
     if not math.isfinite(total):
-        return exact.convert(total, SINGLE)
+        return exact.convert(total, to)
     terms = []  # value is first * 2**second, and the exponent that counts
     for x, y in zip(a, b, strict=True):
         (m, e), (n, f) = mantissa_and_exponent(x, of), mantissa_and_exponent(y, of)
@@ -86,8 +86,8 @@ def fused_sum(a: list[int], b: list[int], c: int, of: Format) -> int:
     unit = max((top for m, _, top in terms if m), default=PLACES) - PLACES
     units = sum(int(math.copysign(1, m)) * (abs(m) << max(e - unit, 0) >> max(unit - e, 0)) for m, e, _ in terms)
     if abs(units) << max(unit, 0) >= 1 << 128 + max(-unit, 0):
-        return exact.convert(math.copysign(math.inf, units), SINGLE)
-    return exact.encode((units << max(unit, 0), 1 << max(-unit, 0)), SINGLE, "rz")
+        return exact.convert(math.copysign(math.inf, units), to)
+    return exact.encode((units << max(unit, 0), 1 << max(-unit, 0)), to, mode)
 
 
 def fused_sums(form: str, registers: dict[str, Array]) -> Array:

@@ -67,7 +67,7 @@ def output(a: list[int], b: list[int], c: int, kinds: list[str], suffix: str) ->
     """Bits of one element of D."""
     if kinds[1] == "f16":
         wide = exact.convert(exact.decode(c, HALF), SINGLE)
-        return exact.convert(exact.decode(fused_sum(a, b, wide, HALF), SINGLE), HALF)
+        return fused_sum(a, b, wide, HALF, HALF, "rn")
     if kinds[1] == "tf32":
         return fused_sum([x >> 13 for x in a], [x >> 13 for x in b], c, TF32)
     if kinds[1] == "f64":
