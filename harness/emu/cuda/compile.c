@@ -9,7 +9,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _XOPEN_SOURCE 700
 #endif
-#include "../emu.h"
+#include "../ptx/errors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,15 +34,6 @@ typedef struct compilation {
     const char *arguments[MAX_FLAGS + 16];
     int argument_count;
 } compilation;
-
-__attribute__((format(printf, 2, 3))) static bool fail(emu_error *error, const char *format, ...) {
-    va_list arguments;
-    error->line = 0;
-    va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
-    va_end(arguments);
-    return false;
-}
 
 /* Formats into a buffer of the given size; false where it does not fit. */
 __attribute__((format(printf, 3, 4))) static bool put(char *to, size_t bytes, const char *format, ...) {
@@ -83,15 +74,16 @@ static bool find_nvcc(compilation *c, const emu_compiler *compiler, emu_error *e
     const char *folder = named && *named ? named : compiler->toolkit;
     if (folder && put(c->nvcc, sizeof c->nvcc, "%s/bin/nvcc", folder) && access(c->nvcc, X_OK) == 0) return true;
     if (folder && folder == named) {
-        return fail(
+        return emu_fail(
             error,
             "CUDA=%s holds no bin/nvcc: name the folder of a toolkit such as /usr/local/cuda, or leave CUDA= out",
             named);
     }
-    return fail(error,
-                "%s: there is no nvcc to compile it%s%s; `make setup` installs one, and CUDA=/usr/local/cuda names an "
-                "installed one",
-                c->file, folder ? " in " : "", folder ? folder : "");
+    return emu_fail(
+        error,
+        "%s: there is no nvcc to compile it%s%s; `make setup` installs one, and CUDA=/usr/local/cuda names an "
+        "installed one",
+        c->file, folder ? " in " : "", folder ? folder : "");
 }
 
 static bool is_flag(const char *flag, const char *name) {
@@ -109,7 +101,8 @@ static bool names_an_architecture(const emu_compiler *compiler) {
 }
 
 static bool add_argument(compilation *c, const char *argument, emu_error *error) {
-    if (c->argument_count == MAX_FLAGS) return fail(error, "%s: more than %d flags for nvcc", c->file, MAX_FLAGS - 16);
+    if (c->argument_count == MAX_FLAGS)
+        return emu_fail(error, "%s: more than %d flags for nvcc", c->file, MAX_FLAGS - 16);
     c->arguments[c->argument_count++] = argument;
     c->arguments[c->argument_count] = NULL;
     return true;
@@ -119,9 +112,9 @@ static bool add_argument(compilation *c, const char *argument, emu_error *error)
 static bool describe(compilation *c, const emu_compiler *compiler, emu_error *error) {
     char folder[MAX_PATH], source[MAX_PATH];
     struct stat nvcc;
-    if (!realpath(c->file, source)) return fail(error, "cannot read %s: %s", c->file, strerror(errno));
-    if (!getcwd(folder, sizeof folder)) return fail(error, "the current folder has no name: %s", strerror(errno));
-    if (stat(c->nvcc, &nvcc) != 0) return fail(error, "cannot read %s: %s", c->nvcc, strerror(errno));
+    if (!realpath(c->file, source)) return emu_fail(error, "cannot read %s: %s", c->file, strerror(errno));
+    if (!getcwd(folder, sizeof folder)) return emu_fail(error, "the current folder has no name: %s", strerror(errno));
+    if (stat(c->nvcc, &nvcc) != 0) return emu_fail(error, "cannot read %s: %s", c->nvcc, strerror(errno));
     bool added =
         add_argument(c, c->nvcc, error) && add_argument(c, "-ptx", error) && add_argument(c, "-lineinfo", error);
     if (added && !names_an_architecture(compiler)) added = add_argument(c, "-arch=compute_80", error);
@@ -137,7 +130,7 @@ static bool describe(compilation *c, const emu_compiler *compiler, emu_error *er
     fits = fits && put(c->key + used, sizeof c->key - used, "| %s | %s | nvcc of %" PRId64 ", %" PRId64 " bytes",
                        folder, source, (int64_t)nvcc.st_mtime, (int64_t)nvcc.st_size);
     for (char *at = c->key; *at; at++) *at = *at == '\n' ? ' ' : *at;
-    return fits || fail(error, "%s: the flags for nvcc are longer than %d bytes", c->file, MAX_KEY);
+    return fits || emu_fail(error, "%s: the flags for nvcc are longer than %d bytes", c->file, MAX_KEY);
 }
 
 /* ---- the cache ---- */
@@ -160,15 +153,15 @@ static bool choose_names(compilation *c, emu_error *error) {
     char folder[MAX_PATH];
     bool named = cache && *cache ? put(folder, sizeof folder, "%s/flashladder", cache)
                                  : home && *home && put(folder, sizeof folder, "%s/.cache/flashladder", home);
-    if (!named) return fail(error, "no folder for compiled PTX: set HOME or XDG_CACHE_HOME");
-    if (!make_folder(folder)) return fail(error, "cannot make the folder %s: %s", folder, strerror(errno));
+    if (!named) return emu_fail(error, "no folder for compiled PTX: set HOME or XDG_CACHE_HOME");
+    if (!make_folder(folder)) return emu_fail(error, "cannot make the folder %s: %s", folder, strerror(errno));
     return put(c->base, sizeof c->base, "%s/%016" PRIx64, folder, hash_bytes(EMPTY_HASH, c->key, strlen(c->key))) ||
-           fail(error, "%s: its name is too long", folder);
+           emu_fail(error, "%s: its name is too long", folder);
 }
 
 static bool with_suffix(const compilation *c, const char *suffix, char *path, size_t bytes, emu_error *error) {
     return put(path, bytes, "%s%s", c->base, suffix) ||
-           fail(error, "the name of %s%s has more than %zu bytes", c->base, suffix, bytes);
+           emu_fail(error, "the name of %s%s has more than %zu bytes", c->base, suffix, bytes);
 }
 
 /* Whether the list of files says that the PTX of the cache is that of today. */
@@ -215,8 +208,8 @@ static bool keep_files(const compilation *c, const char *rule_path, emu_error *e
     char toolkit[MAX_PATH], path[MAX_PATH], fresh[MAX_PATH], name[MAX_PATH], real[MAX_PATH];
     if (!with_suffix(c, ".deps", path, sizeof path, error) ||
         !put(fresh, sizeof fresh, "%s.%jd", path, (intmax_t)getpid()))
-        return fail(error, "the name of %s.deps is too long", c->base);
-    if (!realpath(c->nvcc, toolkit)) return fail(error, "cannot read %s: %s", c->nvcc, strerror(errno));
+        return emu_fail(error, "the name of %s.deps is too long", c->base);
+    if (!realpath(c->nvcc, toolkit)) return emu_fail(error, "cannot read %s: %s", c->nvcc, strerror(errno));
     for (int i = 0; i < 2; i++) *strrchr(toolkit, '/') = 0; /* without /bin/nvcc */
     size_t length = strlen(toolkit);
     FILE *rule = fopen(rule_path, "r"), *deps = rule ? fopen(fresh, "w") : NULL;
@@ -236,7 +229,7 @@ static bool keep_files(const compilation *c, const char *rule_path, emu_error *e
     if (rule) fclose(rule);
     if (deps) written = fclose(deps) == 0 && written;
     if (written) written = rename(fresh, path) == 0;
-    return written || fail(error, "cannot write %s: %s", path, strerror(errno));
+    return written || emu_fail(error, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* ---- running nvcc ---- */
@@ -279,7 +272,7 @@ static bool compile_now(compilation *c, const char *ptx, char *path, size_t path
     if (!put(fresh, sizeof fresh, "%s.%jd.ptx", c->base, (intmax_t)getpid()) ||
         !put(rule, sizeof rule, "%s.%jd.d", c->base, (intmax_t)getpid()) ||
         !with_suffix(c, ".log", log, sizeof log, error)) {
-        return fail(error, "the name of %s is too long", c->base);
+        return emu_fail(error, "the name of %s is too long", c->base);
     }
     const char *const outputs[] = {"-MD", "-MF", rule, "-o", fresh};
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
@@ -288,13 +281,13 @@ static bool compile_now(compilation *c, const char *ptx, char *path, size_t path
     int status = run_nvcc(c, log);
     bool done = status == 0 && rename(fresh, ptx) == 0;
     if (status < 0) {
-        fail(error, "%s: cannot start it: %s", c->nvcc, strerror(errno));
+        emu_fail(error, "%s: cannot start it: %s", c->nvcc, strerror(errno));
     } else if (status > 0) {
         put(path, path_bytes, "%s", log);
         first_complaint(log, complaint, sizeof complaint);
-        fail(error, "nvcc ended with status %d on %s: %s", status, c->file, complaint);
+        emu_fail(error, "nvcc ended with status %d on %s: %s", status, c->file, complaint);
     } else if (!done) {
-        fail(error, "cannot write %s: %s", ptx, strerror(errno));
+        emu_fail(error, "cannot write %s: %s", ptx, strerror(errno));
     }
     done = done && keep_files(c, rule, error);
     unlink(fresh);
@@ -307,7 +300,7 @@ bool emu_compile(const char *file, const emu_compiler *compiler, char *path, siz
     *error = (emu_error){0};
     path[0] = 0;
     compilation *c = calloc(1, sizeof *c);
-    if (!c) return fail(error, "out of memory");
+    if (!c) return emu_fail(error, "out of memory");
     c->file = file;
     bool ready = find_nvcc(c, compiler, error) && describe(c, compiler, error) && choose_names(c, error) &&
                  with_suffix(c, ".ptx", ptx, sizeof ptx, error);

@@ -1,10 +1,10 @@
 /* launch.c - launches: CTAs over host threads, or in turns on one where they tell each other. */
 #include "launch.h"
+#include "../ptx/errors.h"
 #include "calls.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -382,52 +382,39 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
 
 /* ---- a launch ---- */
 
-static emu_status refuse_launch(emu_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static emu_status refuse_launch(emu_error *error, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    error->line = 0;
-    vsnprintf(error->text, sizeof error->text, format, arguments);
-    va_end(arguments);
-    return EMU_REFUSED;
-}
-
-static emu_status check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
-    if (!emu_decode(module, l->entry, error)) return EMU_REFUSED;
+static bool check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
+    if (!emu_decode(module, l->entry, error)) return false;
     const entry *code = &module->entries[l->entry];
     uint64_t threads = 1;
     for (int i = 0; i < 3; i++) {
-        if (!l->block[i] || !l->grid[i]) return refuse_launch(error, "a size of the grid or block is 0");
-        if (l->block[i] > 1024) return refuse_launch(error, "a block has at most 1024 threads");
-        if (i && l->grid[i] > 65535) return refuse_launch(error, "grid sizes y and z are at most 65535");
+        if (!l->block[i] || !l->grid[i]) return emu_fail(error, "a size of the grid or block is 0");
+        if (l->block[i] > 1024) return emu_fail(error, "a block has at most 1024 threads");
+        if (i && l->grid[i] > 65535) return emu_fail(error, "grid sizes y and z are at most 65535");
         if (code->required_threads[0] && code->required_threads[i] != l->block[i]) {
-            return refuse_launch(error, "the entry is written for blocks of %u x %u x %u threads",
-                                 code->required_threads[0], code->required_threads[1], code->required_threads[2]);
+            return emu_fail(error, "the entry is written for blocks of %u x %u x %u threads", code->required_threads[0],
+                            code->required_threads[1], code->required_threads[2]);
         }
         threads *= l->block[i];
     }
-    if (l->grid[0] > 2147483647u) return refuse_launch(error, "grid size x is at most 2147483647");
-    if (threads > 1024) return refuse_launch(error, "the block has %" PRIu64 " threads, above 1024", threads);
+    if (l->grid[0] > 2147483647u) return emu_fail(error, "grid size x is at most 2147483647");
+    if (threads > 1024) return emu_fail(error, "the block has %" PRIu64 " threads, above 1024", threads);
     if (code->info.max_threads && threads > code->info.max_threads) {
-        return refuse_launch(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for",
-                             threads, code->info.max_threads);
+        return emu_fail(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for", threads,
+                        code->info.max_threads);
     }
     if (l->param_bytes && !l->params)
-        return refuse_launch(error, "params is NULL, but the entry takes %u bytes of parameters",
-                             code->info.param_bytes);
+        return emu_fail(error, "params is NULL, but the entry takes %u bytes of parameters", code->info.param_bytes);
     if (l->param_bytes != code->info.param_bytes) {
-        return refuse_launch(error, "%zu bytes of parameters where the entry takes %u", l->param_bytes,
-                             code->info.param_bytes);
+        return emu_fail(error, "%zu bytes of parameters where the entry takes %u", l->param_bytes,
+                        code->info.param_bytes);
     }
     uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared;
-    if (shared > 227 * 1024) return refuse_launch(error, "%" PRIu64 " bytes of shared memory, above 232448", shared);
+    if (shared > 227 * 1024) return emu_fail(error, "%" PRIu64 " bytes of shared memory, above 232448", shared);
     if (code->local_bytes > MAX_LOCAL_BYTES)
-        return refuse_launch(error, "%u bytes of local memory per thread, above %d", code->local_bytes,
-                             MAX_LOCAL_BYTES);
+        return emu_fail(error, "%u bytes of local memory per thread, above %d", code->local_bytes, MAX_LOCAL_BYTES);
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] > UINT32_MAX - 1)
-        return refuse_launch(error, "more than 4294967294 CTAs");
-    if (!emu_check_trace(l, error)) return EMU_REFUSED;
-    return EMU_OK;
+        return emu_fail(error, "more than 4294967294 CTAs");
+    return emu_check_trace(l, error);
 }
 
 enum { MAX_THREADS = 256 };
@@ -533,7 +520,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     device->counters = (emu_counters){0};
     emu_free_findings(device); /* of an earlier launch: this one may be refused */
     atomic_store(&device->ctas_done, 0);
-    if (check_launch(module, launch, error) != EMU_OK) return EMU_REFUSED;
+    if (!check_launch(module, launch, error)) return EMU_REFUSED;
     const entry *code = &module->entries[launch->entry];
     crew c = {.device = device,
               .module = module,
@@ -556,7 +543,10 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     print_outputs(&c);
     for (int i = 0; workers && i < count; i++) machine_free(&workers[i].machine);
     free(workers);
-    if (!complete) return refuse_launch(error, "out of memory");
+    if (!complete) {
+        emu_fail(error, "out of memory");
+        return EMU_REFUSED;
+    }
     const emu_counter total = device->counters.total;
     device->counters = (emu_counters){.rows = device->rows,
                                       .count = code->instruction_count,

@@ -1,6 +1,7 @@
 /* builder.c - see builder.h */
 #include "builder.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 
 void emu_refuse(decoder *dec, const char *format, ...) {
@@ -425,4 +426,11 @@ const operand *emu_elements(decoder *dec, const operand *whole, int count) {
     if (whole->kind != OPERAND_VECTOR || whole->count != count)
         emu_refuse(dec, "a vector of %d elements is needed", count);
     return whole->items;
+}
+
+int64_t emu_group_count(decoder *dec, int index, int64_t most) {
+    const operand *groups = operand_at(dec, index);
+    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > most)
+        emu_refuse(dec, "a number of groups from 0 to %" PRId64 " is needed", most);
+    return groups->value;
 }

@@ -95,6 +95,8 @@ void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
 void emu_add_address(decoder *dec, op *o, const operand *address, state_space space);
 /* The elements of a vector operand, or the one operand itself. */
 const operand *emu_elements(decoder *dec, const operand *whole, int count);
+/* An operand of a wait: how many of the last groups need not be complete. */
+int64_t emu_group_count(decoder *dec, int index, int64_t most);
 bool emu_chose(const form_match *match, const char *modifier);
 
 #endif

@@ -82,10 +82,7 @@ void emu_decode_bulk_commit(decoder *dec, const form_match *match) {
 void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 1, 1);
-    const operand *groups = operand_at(dec, 0);
-    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > INT32_MAX)
-        emu_refuse(dec, "a number of groups is needed");
-    emu_emit(dec, OP_BULK_WAIT)->immediate = groups->value;
+    emu_emit(dec, OP_BULK_WAIT)->immediate = emu_group_count(dec, 0, INT32_MAX);
 }
 
 /* ---- warps ---- */
@@ -178,8 +175,5 @@ void emu_decode_wgmma_order(decoder *dec, const form_match *match) {
 void emu_decode_wgmma_wait(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 1, 1);
-    const operand *groups = operand_at(dec, 0);
-    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > 7)
-        emu_refuse(dec, "a number of groups from 0 to 7 is needed");
-    emu_emit(dec, OP_WGMMA_WAIT)->immediate = groups->value;
+    emu_emit(dec, OP_WGMMA_WAIT)->immediate = emu_group_count(dec, 0, 7);
 }

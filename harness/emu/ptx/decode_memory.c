@@ -295,10 +295,7 @@ void emu_decode_copy_wait(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_COPY_WAIT);
     o->immediate = -1;
     if (all) return;
-    const operand *groups = operand_at(dec, 0);
-    if (groups->kind != OPERAND_INTEGER || groups->value < 0 || groups->value > INT32_MAX)
-        emu_refuse(dec, "a number of groups is needed");
-    o->immediate = groups->value;
+    o->immediate = emu_group_count(dec, 0, INT32_MAX);
 }
 
 void emu_decode_copy_arrive(decoder *dec, const form_match *match) {

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from support.emulation import ROOT, entry
 EMU = ROOT / "harness/emu"
 FLOORS = ["", "ptx", "machine", "check", "cuda", "tool"]
 INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
-OPEN = [EMU / "machine/numbers.h"]  # inline functions that whoever has 16-bit numbers may use
+OPEN = [EMU / "machine/numbers.h", EMU / "ptx/errors.h"]  # 16-bit numbers exist once, and how errors are filled
 FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))
 OBJECTS = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in FILES if path.suffix == ".c"}
 
@@ -96,13 +97,12 @@ def test_a_source_includes_its_own_header_first() -> None:
 # ---- symbols ---------------------------------------------------------------------------------------------------------
 
 
-def symbols(path: Path) -> Iterator[tuple[str, str]]:
+@cache
+def symbols(path: Path) -> list[tuple[str, str]]:
     """Global symbols of an object: kind as nm writes it, and name; without resolvers of functions for wider vectors."""
     done = subprocess.run(["nm", "-g", path], capture_output=True, text=True, check=True)
-    for line in done.stdout.splitlines():
-        kind, name = line.split()[-2:]
-        if "." not in name:
-            yield kind, name
+    each = (line.split()[-2:] for line in done.stdout.splitlines())
+    return [(kind, name) for kind, name in each if "." not in name]
 
 
 def test_all_objects_are_there() -> None:
@@ -126,6 +126,7 @@ def test_calls_go_down_or_through_an_interface() -> None:
     assert not circle(calls)
 
 
+@cache
 def declared(header: Path) -> set[str]:
     """Names of functions that a header declares, those of the table of forms among them."""
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-E", "-x", "c", header]

@@ -2,18 +2,8 @@
 #include "files.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool emu_fail(emu_error *error, const char *format, ...) {
-    va_list arguments;
-    error->line = 0;
-    va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
-    va_end(arguments);
-    return false;
-}
 
 /* What a device or a growing file gives is read up to the limit, whatever its size is said to be. */
 char *emu_read_file(const char *path, size_t limit, size_t *bytes, emu_error *error) {
