@@ -193,16 +193,9 @@ void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int
         return;
     }
     if (m->finding_count == MAX_FINDINGS) return;
-    if (m->finding_count == m->finding_capacity) {
-        size_t larger = m->finding_capacity ? 2 * m->finding_capacity : 16;
-        finding_record *all = realloc(m->findings, larger * sizeof *all);
-        if (!all) {
-            m->out_of_memory = m->faulted = true;
-            return;
-        }
-        m->findings = all;
-        m->finding_capacity = larger;
-    }
+    finding_record *all = machine_reserve(m, m->findings, m->finding_count + 1, &m->finding_capacity, sizeof *all);
+    if (!all) return;
+    m->findings = all;
     record = &m->findings[m->finding_count++];
     *record = (finding_record){.class_ = class_,
                                .here = m->here,

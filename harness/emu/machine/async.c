@@ -6,21 +6,7 @@
 #include "checks.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-static bool room_for_copies(machine *m, warp *w, size_t more) {
-    if (w->copy_count + more <= w->copy_capacity) return true;
-    size_t larger = w->copy_capacity ? 2 * w->copy_capacity : 1024;
-    async_copy *copies = realloc(w->copies, larger * sizeof *copies);
-    if (!copies) {
-        m->out_of_memory = m->faulted = true;
-        return false;
-    }
-    w->copies = copies;
-    w->copy_capacity = larger;
-    return true;
-}
 
 /* The source of a copy that takes fewer bytes than it writes: aligned like a whole one, and only those bytes are read.
  */
@@ -33,7 +19,9 @@ static const uint8_t *partial_source(machine *m, warp *w, uint64_t address, uint
 void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
     uint64_t sources[LANES] = {0};
     uint32_t targets[LANES] = {0};
-    if (!room_for_copies(m, w, LANES)) return;
+    async_copy *copies = machine_reserve(m, w->copies, w->copy_count + LANES, &w->copy_capacity, sizeof *copies);
+    if (!copies) return;
+    w->copies = copies;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
         uint32_t taken = o->sources > 2 ? slot32(w, o->r[2])[lane] : o->bytes;
@@ -109,16 +97,10 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                        "There is no mbarrier at 0x%" PRIx64 ": mbarrier.init must come first.", address);
             continue;
         }
-        if (w->arrive_count == w->arrive_capacity) {
-            size_t larger = w->arrive_capacity ? 2 * w->arrive_capacity : 256;
-            async_arrive *arrives = realloc(w->arrives, larger * sizeof *arrives);
-            if (!arrives) {
-                m->out_of_memory = m->faulted = true;
-                return;
-            }
-            w->arrives = arrives;
-            w->arrive_capacity = larger;
-        }
+        async_arrive *arrives =
+            machine_reserve(m, w->arrives, w->arrive_count + 1, &w->arrive_capacity, sizeof *arrives);
+        if (!arrives) return;
+        w->arrives = arrives;
         if (o->detail) bar->pending++;
         w->arrives[w->arrive_count++] =
             (async_arrive){(uint32_t)address, o->instruction, w->copy_serial, w->clock, (uint8_t)lane, o->detail};

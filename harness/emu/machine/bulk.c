@@ -7,20 +7,12 @@
 #include "checks.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bulk_copy *new_copy(machine *m) {
-    if (m->bulk_count == m->bulk_capacity) {
-        size_t larger = m->bulk_capacity ? 2 * m->bulk_capacity : 64;
-        bulk_copy *copies = realloc(m->bulk, larger * sizeof *copies);
-        if (!copies) {
-            m->out_of_memory = m->faulted = true;
-            return NULL;
-        }
-        m->bulk = copies;
-        m->bulk_capacity = larger;
-    }
+    bulk_copy *copies = machine_reserve(m, m->bulk, m->bulk_count + 1, &m->bulk_capacity, sizeof *copies);
+    if (!copies) return NULL;
+    m->bulk = copies;
     return &m->bulk[m->bulk_count++];
 }
 
@@ -122,7 +114,7 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- landing ---- */
 
-/* Where the bytes of a row of the box lie in global memory; NULL for a row beyond the tensor. */
+/* Where a row of the box begins in global memory, from the tensor's column 0; *inside: the tensor has such a row. */
 static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
     uint64_t address = info->address;
     *inside = true;
@@ -147,7 +139,7 @@ static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint
     return begin < end ? (uint32_t)(end - begin) : 0;
 }
 
-/* Bytes of a row, from or to global memory at `from`; NULL leaves zeros in shared memory. */
+/* Bytes of a row, from or to `global`; where that is NULL, zeros go to shared memory. */
 static void move_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;

@@ -73,24 +73,17 @@ static int free_frame(warp *w) {
     for (int i = w->frame_count - 1; i >= 0 && i >= first; i--) {
         if (!w->frames[i].lanes) return i;
     }
-    if (w->frame_count == w->frame_capacity) {
-        int larger = w->frame_capacity ? 2 * w->frame_capacity : 16;
-        call_frame *frames = realloc(w->frames, (size_t)larger * sizeof *frames);
-        if (!frames) return -1;
-        w->frames = frames;
-        w->frame_capacity = larger;
-    }
+    call_frame *frames = emu_reserve(w->frames, (size_t)w->frame_count + 1, &w->frame_capacity, sizeof *frames);
+    if (!frames) return -1;
+    w->frames = frames;
     w->frames[w->frame_count] = (call_frame){0};
     return w->frame_count++;
 }
 
 static bool reserve_paths(warp *w) {
-    if (w->depth + MAX_PATHS <= w->stack_capacity) return true;
-    path *larger = realloc(w->stack, (size_t)(2 * w->depth + 2 * MAX_PATHS) * sizeof *larger);
-    if (!larger) return false;
-    w->stack = larger;
-    w->stack_capacity = 2 * w->depth + 2 * MAX_PATHS;
-    return true;
+    path *larger = emu_reserve(w->stack, (size_t)w->depth + MAX_PATHS, &w->stack_capacity, sizeof *larger);
+    if (larger) w->stack = larger;
+    return larger != NULL;
 }
 
 static void run_out(machine *m, bool memory) {

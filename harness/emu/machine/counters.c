@@ -87,3 +87,12 @@ void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32
     counts->requests++;
     counts->sectors += (uint64_t)count;
 }
+
+void emu_try_again(machine *m, warp *w, const op *o, uint32_t mask) {
+    w->pc--;
+    w->tries_again = true;
+    if (!(o->flags & FLAG_FIRST)) return;
+    m->steps--;
+    m->counts[o->instruction].executed--;
+    m->counts[o->instruction].lanes -= population(mask);
+}

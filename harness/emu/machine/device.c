@@ -40,13 +40,9 @@ static buffer *buffer_place(emu_device *device) {
         if (!device->buffers[i].bytes) return &device->buffers[i];
     }
     if (device->buffer_count == MAX_BUFFERS) return NULL;
-    if (device->buffer_count == device->buffer_capacity) {
-        size_t larger = device->buffer_capacity ? 2 * device->buffer_capacity : 16;
-        buffer *buffers = realloc(device->buffers, larger * sizeof *buffers);
-        if (!buffers) return NULL;
-        device->buffers = buffers;
-        device->buffer_capacity = larger;
-    }
+    buffer *buffers = emu_reserve(device->buffers, device->buffer_count + 1, &device->buffer_capacity, sizeof *buffers);
+    if (!buffers) return NULL;
+    device->buffers = buffers;
     device->buffers[device->buffer_count] = (buffer){0};
     return &device->buffers[device->buffer_count++];
 }

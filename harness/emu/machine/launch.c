@@ -162,7 +162,7 @@ static void start_warp(machine *m, uint32_t index) {
     w->frame = -1;
     memset(w->frame_base, 0, sizeof w->frame_base);
     emu_leave_calls(w, ALL_LANES);
-    w->split = w->forced = w->held = false;
+    w->split = w->forced = w->tries_again = false;
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
     w->poll_failed = w->poll_answers = false;

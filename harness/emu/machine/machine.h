@@ -103,14 +103,16 @@ typedef struct warp {
     int32_t pc, join;
     uint32_t active, exited, present; /* lanes; present: those the block has */
     path *stack;
-    int depth, stack_capacity;
+    int depth;
+    size_t stack_capacity;
     call_frame *frames;
-    int frame_count, frame_capacity;
+    int frame_count;
+    size_t frame_capacity;
     int32_t frame;              /* of the path at work, -1 in the entry */
     uint32_t frame_base[LANES]; /* where it begins in the thread's local memory */
     bool split;                 /* the stack is a list of paths, each of which may run */
     bool forced;                /* the path at work waits in vain: its next op runs with the lanes that are there */
-    bool held;                  /* the last op did not run, as its lanes wait for others */
+    bool tries_again;           /* the last op did not run */
     uint32_t spins;             /* turns of loops that may wait for other lanes, since lanes parted last */
     uint32_t turns;             /* that the path at work had since the warp was split */
     uint32_t wanted;            /* lanes that it has waited for since it came to an instruction with a member mask */
@@ -321,6 +323,13 @@ static inline uint32_t population(uint32_t mask) {
     return mask == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(mask);
 }
 
+/* emu_reserve(); without memory the machine is at fault. */
+static inline void *machine_reserve(machine *m, void *array, size_t wanted, size_t *capacity, size_t element_bytes) {
+    void *reserved = emu_reserve(array, wanted, capacity, element_bytes);
+    if (!reserved) m->out_of_memory = m->faulted = true;
+    return reserved;
+}
+
 enum { POLLS_OF_A_TURN = 32 };
 /* An op that asks what other threads have written: after some in a row without a change others go first. */
 static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address) {
@@ -434,6 +443,9 @@ void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mas
 void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
 void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
 void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
+/* The op at work cannot run yet: it is tried again, and only the last attempt counts. The caller says what the warp
+ * waits for. */
+void emu_try_again(machine *m, warp *w, const op *o, uint32_t mask);
 
 /* printf.c */
 void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);

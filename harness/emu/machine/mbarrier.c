@@ -192,10 +192,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) learn_from(m, w, done, bars);
     /* where some lanes may go on, the answer is given: what they saw complete need not be so later */
     if (last && (blocking || !(done || answers || poll_fails(m)))) {
-        w->pc--; /* try again when it is complete; only that attempt counts */
-        m->steps--;
-        m->counts[o->instruction].executed--;
-        m->counts[o->instruction].lanes -= population(mask);
+        emu_try_again(m, w, o, mask); /* when it is complete */
         w->state = blocking ? WARP_AT_MBARRIER : WARP_POLLING;
         w->mbarrier_address = last->address;
         return;

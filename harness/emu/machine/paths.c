@@ -281,25 +281,15 @@ void emu_take_turns(machine *m, warp *w) {
 
 /* ---- lanes that wait for others ---- */
 
-/* The op is tried again: only that attempt counts. */
-static void take_back(machine *m, const op *o, uint32_t mask) {
-    if (!(o->flags & FLAG_FIRST)) return;
-    m->steps--;
-    m->counts[o->instruction].executed--;
-    m->counts[o->instruction].lanes -= population(mask);
-}
-
 bool emu_hold_lanes(machine *m, warp *w, const op *o, uint32_t mask) {
     bool forced = w->forced;
     w->forced = false;
     if (forced || !(live_lanes(w) & ~mask)) return false;
-    take_back(m, o, mask);
     if (!w->split) emu_split_warp(w);
     uint32_t passing = w->active & ~mask; /* its guard lets them pass */
     if (passing) add_path(w, w->pc, passing, PATH_RUNS);
-    w->pc--;
+    emu_try_again(m, w, o, mask);
     w->active = mask;
-    w->held = true;
     emu_next_path(m, w, PATH_WAITS);
     return true;
 }
@@ -343,15 +333,15 @@ static void run_groups(machine *m, warp *w, const op *o, uint32_t mask, const ui
     w->forced = false;
     w->wanted = wanted;
     if (waiting) {
-        bool all = waiting == mask;
         const uint32_t passing = w->active & ~waiting;
-        if (all) take_back(m, o, mask);
         if (!w->split) emu_split_warp(w);
         w->wanted = wanted;
         if (passing) add_path(w, w->pc, passing, PATH_RUNS);
-        w->pc--;
+        if (waiting == mask)
+            emu_try_again(m, w, o, mask);
+        else
+            w->pc--; /* it ran for the others */
         w->active = waiting;
-        w->held = all;
         emu_next_path(m, w, PATH_WAITS);
     }
 }

@@ -2,21 +2,13 @@
 #include "machine.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void append_output(machine *m, const char *text, size_t length) {
-    if (!m->launch->output) return;
-    if (m->output_length + length > m->output_capacity) {
-        size_t larger = 2 * (m->output_length + length) + 256;
-        char *output = realloc(m->output, larger);
-        if (!output) {
-            m->out_of_memory = m->faulted = true;
-            return;
-        }
-        m->output = output;
-        m->output_capacity = larger;
-    }
+    if (!m->launch->output || !length) return;
+    char *output = machine_reserve(m, m->output, m->output_length + length, &m->output_capacity, 1);
+    if (!output) return;
+    m->output = output;
     memcpy(m->output + m->output_length, text, length);
     m->output_length += length;
 }

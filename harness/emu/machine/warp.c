@@ -409,9 +409,8 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         if (w->in_flight && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
-        bool ran = w->state != WARP_AT_MBARRIER && w->state != WARP_POLLING && w->state != WARP_AT_WGMMA &&
-                   w->state != WARP_AT_REGISTERS && !w->held; /* else it is tried again */
-        w->held = false;
+        bool ran = !w->tries_again;
+        w->tries_again = false;
         if (traced && ran) {
             m->traced++;
             emu_trace_op(m, w, o, mask);

@@ -32,10 +32,7 @@ void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask) {
         return;
     }
     if (wanted > registers_left(m, w)) {
-        w->pc--; /* again when others have given registers back */
-        m->steps--;
-        m->counts[o->instruction].executed--;
-        m->counts[o->instruction].lanes -= population(mask);
+        emu_try_again(m, w, o, mask); /* when others have given registers back */
         w->state = WARP_AT_REGISTERS;
         return;
     }

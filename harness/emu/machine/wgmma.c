@@ -10,7 +10,6 @@
 #include "checks.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WARPGROUP = 4, CHUNK = 16 /* bytes of a row of a core matrix */ };
@@ -52,10 +51,15 @@ static uint32_t chunk_address(const operand_layout *at, uint32_t block, uint32_t
 
 /* ---- one product of a warp ---- */
 
-static const uint8_t *chunk_bytes(const machine *m, uint32_t address) {
-    static const uint8_t nothing[CHUNK];
+static bool inside(const machine *m, uint32_t address) {
     uint32_t offset = address - SHARED_BASE;
-    return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK ? m->shared + offset : nothing;
+    return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
+}
+
+/* A chunk outside of shared memory is zeros; where checks are on, its product was reported. */
+static const uint8_t *chunk_bytes(const machine *m, uint32_t address) {
+    static const uint8_t zeros[CHUNK];
+    return inside(m, address) ? m->shared + (address - SHARED_BASE) : zeros;
 }
 
 /* A core matrix as the register of a fragment: lane 4*row + t has values 2*t and 2*t + 1 along K. */
@@ -121,11 +125,6 @@ static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunk_fun
     if (each->o->detail & WGMMA_A_REGISTERS) return;
     layout = layout_of(each->a, each->o->detail & WGMMA_TRANSPOSE_A);
     visit_operand(m, w, &layout, 0, 2 * WARPGROUP, visit);
-}
-
-static bool inside(const machine *m, uint32_t address) {
-    uint32_t offset = address - SHARED_BASE;
-    return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
 }
 
 static void begin_read(machine *m, const warp *w, uint32_t address) {
@@ -204,19 +203,6 @@ void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- issue ---- */
 
-static bool room_for_product(machine *m, warp *w) {
-    if (w->wgmma_count < w->wgmma_capacity) return true;
-    size_t larger = w->wgmma_capacity ? 2 * w->wgmma_capacity : 16;
-    wgmma *products = realloc(w->wgmmas, larger * sizeof *products);
-    if (!products) {
-        m->out_of_memory = m->faulted = true;
-        return false;
-    }
-    w->wgmmas = products;
-    w->wgmma_capacity = larger;
-    return true;
-}
-
 /* The other warps of the group, where they wait for this one, look again. */
 static void wake_group(machine *m, const warp *w) {
     uint32_t first = (uint32_t)w->index / WARPGROUP * WARPGROUP;
@@ -272,7 +258,9 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
         m->faulted = true;
         return;
     }
-    if (!room_for_product(m, w)) return;
+    wgmma *products = machine_reserve(m, w->wgmmas, w->wgmma_count + 1, &w->wgmma_capacity, sizeof *products);
+    if (!products) return;
+    w->wgmmas = products;
     wgmma *each = &w->wgmmas[w->wgmma_count++];
     *each = (wgmma){.o = o, .group = w->wgmma_commits, .b = slot64(w, o->r[WGMMA_B])[0]};
     each->adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & 1;
@@ -344,10 +332,7 @@ void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     warp *first = &m->warps[w->index / WARPGROUP * WARPGROUP];
     for (int i = 0; count && i < WARPGROUP; i++) {
         if ((int32_t)(first[i].wgmma_issued - wanted) >= 0) continue;
-        w->pc--; /* again when the other warp has issued its part */
-        m->steps--;
-        m->counts[o->instruction].executed--;
-        m->counts[o->instruction].lanes -= population(mask);
+        emu_try_again(m, w, o, mask); /* when the other warp has issued its part */
         w->state = WARP_AT_WGMMA;
         return;
     }

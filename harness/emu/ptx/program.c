@@ -92,6 +92,15 @@ void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
         snprintf(out, bytes, "%s%" PRIu64, reg->prefix, reg->value);
 }
 
+void *emu_reserve(void *array, size_t wanted, size_t *capacity, size_t element_bytes) {
+    size_t larger = *capacity ? *capacity : 16;
+    if (wanted <= *capacity) return array;
+    while (larger < wanted) larger *= 2;
+    void *moved = realloc(array, larger * element_bytes);
+    if (moved) *capacity = larger;
+    return moved;
+}
+
 char *emu_copy_text(const char *text) {
     size_t bytes = strlen(text) + 1;
     char *copy = malloc(bytes);

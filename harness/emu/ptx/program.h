@@ -371,6 +371,9 @@ emu_place emu_place_of(const entry *code, uint32_t instruction_index);
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b);
 /* A copy of a text, owned; NULL when out of memory. (strdup() is POSIX, and this is plain C11.) */
 char *emu_copy_text(const char *text);
+/* An array with room for `wanted` elements, which is the old one or takes its place; NULL when out of memory, where the
+ * old one stays as it is. */
+void *emu_reserve(void *array, size_t wanted, size_t *capacity, size_t element_bytes);
 /* "%tid.x" */
 const char *emu_special_name(special_register which);
 /* "%r12", "0x10", "%tid.x": the name of a register for messages. */
