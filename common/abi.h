@@ -1,13 +1,16 @@
-/* abi.h - the one parameter of flash_forward, as the harness fills it and the kernels read it.
+/* abi.h - the parameters of flash_forward, as the harness fills them and the kernels read them.
  *
  *     forward_args args = {.Q = q, .K = k, .V = v, .O = o, .batch_stride = ..., ...};
  *
  * Q, K, V and O are device addresses of contiguous (batch, seq, heads, d_head) tensors of 16-bit elements.
  * Strides count elements and hold for all four tensors. Softmax is that of Q·Kᵀ / sqrt(d_head), without a mask.
+ *
+ * A kernel with tensor copies has a second parameter, the tensor maps; harness/tensor_maps.h says what they describe.
  */
 #ifndef FL_ABI_H
 #define FL_ABI_H
 
+#include <stdalign.h>
 #include <stdint.h>
 
 typedef struct forward_args {
@@ -23,5 +26,14 @@ typedef struct forward_args {
     int32_t heads;
     int32_t batch;
 } forward_args;
+
+/* What the tensor copy engine reads of a tensor: the driver's CUtensorMap, whose bits nobody else reads. */
+typedef struct tensor_map {
+    alignas(64) uint64_t words[16];
+} tensor_map;
+
+typedef struct tensor_maps {
+    tensor_map Q, K, V, O;
+} tensor_maps;
 
 #endif

@@ -30,9 +30,9 @@ typedef struct launch_shape {
 #define FL_CONFIG_FN static inline
 #endif
 
-/* Threads of one CTA. */
+/* Threads of one CTA: a producer is a warpgroup of its own. */
 FL_CONFIG_FN int config_threads(const KernelConfig *config) {
-    return config->n_warps * 32;
+    return 32 * (config->n_warps + (config->producer ? 4 : 0));
 }
 
 /* Bytes of a row of 16-bit elements in shared memory. */
@@ -40,11 +40,20 @@ FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
     return config->d_head * 2 + (config->padded_rows ? 16 : 0);
 }
 
-/* Bytes of dynamic shared memory: one Q block, whose space O may reuse; one K and one V block or `stages` of each, then
- * with two mbarriers of 8 bytes per stage. */
+/* Rows of Q, K, V and O in shared memory: one Q block, whose space O may reuse, and one K and one V block or `stages`
+ * of each. With double_buffer_Q there are two Q blocks, so that O gets a space of its own; a third V block takes that
+ * space where P is double-buffered. */
+FL_CONFIG_FN int config_smem_rows(const KernelConfig *config) {
+    const int K_blocks = config->stages ? config->stages : 1, V_blocks = config->V_stages ? config->V_stages : K_blocks;
+    const bool O_apart = config->double_buffer_Q && !(config->double_buffer_P && config->V_stages == 3);
+    return config->B_r * (1 + config->double_buffer_Q + O_apart) + config->B_c * (K_blocks + V_blocks);
+}
+
+/* Bytes of dynamic shared memory: the rows, and two mbarriers of 8 bytes per stage. Blocks of tensor copies begin at
+ * multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
 FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
-    return (config->B_r + 2 * config->B_c * (config->stages ? config->stages : 1)) * config_row_bytes(config) +
-           16 * config->stages;
+    const int rows = config_smem_rows(config) * config_row_bytes(config);
+    return config->tensor_copies ? 1024 + rows + 1024 : rows + 16 * config->stages;
 }
 
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r.
@@ -52,7 +61,7 @@ FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
  * blocks left over for a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
  * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
  * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
- * the whole Q blocks, and below it as many rows as the slices fill. */
+ * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
                                               int64_t multiprocessors) {
     launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,
@@ -68,6 +77,10 @@ FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_
             shape.grid_x = (uint32_t)(split || blocks > multiprocessors ? multiprocessors : blocks);
             shape.grid_y = 1 + (uint32_t)(split ? waves : 0);
         }
+    } else if (config->persistent) {
+        const int64_t blocks = seq / config->B_r * heads * batch;
+        shape.grid_x = (uint32_t)(blocks > multiprocessors ? multiprocessors : blocks);
+        shape.grid_y = shape.grid_z = 1;
     }
     return shape;
 }

@@ -52,6 +52,20 @@ FIELD(bool, padded_rows, "padded", "v21", "rows in shared memory are 16 bytes lo
 FIELD(bool, split_tail, "split_tail", "v23",
       "Q blocks of a last, partly filled wave of CTAs are cut into one slice per warp")
 FIELD(bool, persistent, "persistent", "v25", "one CTA per multiprocessor takes one Q block after another")
+FIELD(bool, tensor_copies, "tensor", "v27",
+      "one thread has the tensor copy engine copy a whole block, which a tensor map describes")
+FIELD(bool, producer, "producer", "v28", "the CTA has one warpgroup more, at its front, that only issues copies")
+FIELD(bool, QK_ahead, "qk_ahead", "v29", "QK of the next KV block is issued before PV of the present one")
+FIELD(bool, ping_pong, "ping_pong", "v30",
+      "the warpgroups take turns: one multiplies while the other computes exponentials")
+FIELD(bool, double_buffer_Q, "double_q", "v33", "the next Q block is copied while the present one is in use")
+FIELD(int, exp_columns, "exp_N", "v34",
+      "columns of S whose exponentials are computed while those before them are summed; 0 is all")
+FIELD(bool, first_max, "first_max", "v35",
+      "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
+FIELD(bool, early_release, "early_k", "v36", "a K block is released once S is computed, and no later pass reads it again")
+FIELD(bool, double_buffer_P, "double_p", "v37", "P of the next KV block is computed while PV reads that of the present one")
+FIELD(int, V_stages, "v_stages_N", "v37", "blocks in the ring of V; 0 is as many as in that of K")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")
@@ -78,8 +92,23 @@ RULE(stages, cfg.stages == 0 || cfg.stages >= 2, "must be 0 or at least 2")
 RULE(slack, cfg.slack >= 0 && cfg.slack <= (cfg.stages ? cfg.stages - 2 : 0),
      "must be from 0 to stages - 2, so that one block at least is fetched ahead, and 0 without stages")
 RULE(padded_rows, !cfg.padded_rows || !cfg.swizzled, "must be off with swizzled: either of them keeps the banks apart")
-RULE(persistent, !cfg.persistent || cfg.split_tail,
-     "must be off without split_tail: only where the Q blocks are numbered along the grid can a CTA take the next")
+RULE(tensor_copies, !cfg.tensor_copies || !cfg.padded_rows,
+     "must be off with padded: a tensor map permutes the 16-byte chunks of a row and leaves no space behind it")
+RULE(B_c, cfg.B_c <= 256 || !cfg.tensor_copies, "must be at most 256 with tensor, the most rows that one copy takes")
+RULE(n_warps, cfg.n_warps % 4 == 0 || !cfg.tensor_copies, "must be a multiple of 4 with tensor: whole warpgroups")
+RULE(producer, !cfg.producer || cfg.tensor_copies, "must be off without tensor: one thread copies whole blocks")
+RULE(persistent, !cfg.persistent || cfg.split_tail || cfg.producer,
+     "must be off without split_tail and without producer: else nothing numbers the Q blocks along the grid")
+RULE(ping_pong, !cfg.ping_pong || cfg.n_warps >= 8, "must be off with fewer than 8 warps, two warpgroups")
+RULE(double_buffer_Q, !cfg.double_buffer_Q || (cfg.producer && cfg.persistent),
+     "must be off without producer and persistent: only then is there a next Q block, and a thread that copies it")
+RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the columns of one tile of S")
+RULE(exp_columns, cfg.exp_columns == 0 || cfg.B_c % cfg.exp_columns == 0, "must be 0 or divide B_c")
+RULE(early_release, !cfg.early_release || cfg.first_max,
+     "must be off without first_max: a pass over S that needs K again is rare only there")
+RULE(V_stages, cfg.V_stages == 0 || cfg.V_stages >= 2, "must be 0 or at least 2")
+RULE(V_stages, cfg.V_stages == 0 || (cfg.tensor_copies && cfg.stages),
+     "must be 0 without tensor and stages: other rings hold K and V together")
 /* clang-format on */
 
 #undef FIELD

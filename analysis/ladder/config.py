@@ -99,27 +99,29 @@ class KernelConfig(_Fields):
     def symbol(self) -> str:
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
         values = "".join(f"{LITERALS[type(value)]}{int(value)}E" for value in self.values())
-        return f"{SYMBOL_START}{values}{SYMBOL_END}"
+        return f"{SYMBOL_START}{values}{SYMBOL_END}{SYMBOL_MAPS if self.tensor_copies else ''}"
 
     def values(self) -> tuple[int, ...]:
         """The field values in order, each of its field's type."""
         return tuple(getattr(self, name) for name in FIELDS)
 
     def threads(self) -> int:
-        """Threads of one CTA."""
-        return self.n_warps * 32
+        """Threads of one CTA, as config_threads of common/config.h has them."""
+        return 32 * (self.n_warps + (4 if self.producer else 0))
 
     def smem_bytes(self) -> int:
         """Dynamic shared memory of one CTA in bytes, as config_smem_bytes of common/config.h has it."""
         row_bytes = self.d_head * 2 + (16 if self.padded_rows else 0)
-        rows = self.B_r + 2 * self.B_c * max(self.stages, 1)
-        return rows * row_bytes + 16 * self.stages
+        K_blocks = self.stages or 1
+        O_apart = self.double_buffer_Q and not (self.double_buffer_P and self.V_stages == 3)
+        rows = self.B_r * (1 + self.double_buffer_Q + O_apart) + self.B_c * (K_blocks + (self.V_stages or K_blocks))
+        return rows * row_bytes + (2048 if self.tensor_copies else 16 * self.stages)
 
     def grid(self, seq: int, heads: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
         """CTAs of a launch, as config_launch_shape of common/config.h has them."""
-        if not self.split_tail:
-            return seq // self.B_r, heads, batch
         blocks, KV_blocks = seq // self.B_r * heads * batch, seq // self.B_c
+        if not self.split_tail:
+            return (min(multiprocessors, blocks), 1, 1) if self.persistent else (seq // self.B_r, heads, batch)
         left = blocks % multiprocessors
         waves = -(-left * self.n_warps // multiprocessors)
         split = waves * (KV_blocks + 3 * self.n_warps) < self.n_warps * KV_blocks
@@ -130,6 +132,7 @@ class KernelConfig(_Fields):
 
 SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
 SYMBOL_END = "EEEv12forward_args"
+SYMBOL_MAPS = "11tensor_maps"  # the second parameter of a kernel with tensor copies
 
 
 def cpp_literal(value: int) -> str:
@@ -263,7 +266,9 @@ def parse_braces(text: str) -> KernelConfig:
 
 def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
-    match = re.fullmatch(re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + SYMBOL_END, symbol)
+    match = re.fullmatch(
+        re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + f"{SYMBOL_END}(?:{SYMBOL_MAPS})?", symbol
+    )
     if not match:
         raise ConfigError(f"{symbol!r}: not the symbol of a flash_forward instance")
     casts = {LITERALS[kind]: CASTS[kind] for kind in CASTS}

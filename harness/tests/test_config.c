@@ -92,7 +92,9 @@ static bool decodes(const char *symbol, const char *expected) {
 static void symbols(void) {
 #define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
 #define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E"
+#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER
+#define HOPPER "Lb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0ELb0ELi0E"
+#define MAPS "11tensor_maps"
 #define AFTER "EEEv12forward_args"
     static const char *const bad[] = {
         "",
@@ -101,15 +103,18 @@ static void symbols(void) {
         "_Z13flash_forwardv",
         FIRST AFTER "x",
         "x" FIRST AFTER,
-        BEFORE "L5dtype5ELi128ELi64ELi64E" AFTER,                                      /* four values */
-        FIRST LATER "Lb1E" AFTER,                                                      /* an unknown field in use */
-        FIRST "Lb2E" AFTER,                                                            /* no such bool, lazy_rescale */
-        FIRST "Lb1ELb0E" AFTER,                                                        /* bool for int */
-        FIRST "Lb0" AFTER,                                                             /* no end of a literal */
-        BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* no such type */
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* no such bool */
-        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,  /* int for bool */
-        BEFORE "L5dtype5ELin128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* negative */
+        BEFORE "L5dtype5ELi128ELi64ELi64E" AFTER, /* four values */
+        FIRST LATER "Lb1E" AFTER,                 /* an unknown field in use */
+        FIRST "Lb2E" AFTER,                       /* no such bool, lazy_rescale */
+        FIRST LATER AFTER MAPS MAPS,
+        FIRST LATER "EEEv" MAPS,
+        MAPS,
+        FIRST "Lb1ELb0E" AFTER,                                                               /* bool for int */
+        FIRST "Lb0" AFTER,                                                                    /* no end of a literal */
+        BEFORE "L5dtype7ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such type */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb2ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* no such bool */
+        BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELi1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,         /* int for bool */
+        BEFORE "L5dtype5ELin128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER,        /* negative */
         BEFORE "L5dtype5ELi12800000000ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E" AFTER, /* too long */
     };
     ok(decodes(FIRST AFTER, "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "a symbol of thirteen values");
@@ -125,6 +130,10 @@ static void symbols(void) {
     ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1ELb1E" AFTER,
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+split_tail+persistent"),
        "every later field lands in its place");
+    ok(decodes(FIRST "Lb0ELi2ELi0ELb0ELb0ELb1ELb1ELb1ELb1ELb1ELb1ELi16ELb1ELb1ELb1ELi3E" AFTER MAPS,
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+qk_ahead+ping_pong+"
+               "double_q+exp_16+first_max+early_k+double_p+v_stages_3"),
+       "every field of tensor copies lands in its place, behind it the second parameter");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
        "every field lands in its place");
@@ -137,12 +146,17 @@ static void symbols(void) {
 /* The grid of 16 heads on 132 multiprocessors. 4096 Q blocks leave 4 for the last wave, of which 32 slices are one
  * wave; 512 leave 116, too many for slices to be worth it. */
 static void launch_shapes(void) {
+#define TENSOR "(FP16, 128, 128, 128, 8): load_0_0_0_tiles+stages_2+tensor"
 #define BLOCKS "(FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded"
     static const struct {
         const char *config;
         int seq, batch;
         uint32_t x, y, z;
     } cases[] = {
+        {TENSOR, 4096, 16, 32, 16, 16},
+        {TENSOR "+producer", 4096, 16, 32, 16, 16},
+        {TENSOR "+persistent+producer", 4096, 16, 132, 1, 1},
+        {TENSOR "+persistent+producer", 512, 1, 64, 1, 1}, /* fewer blocks than multiprocessors */
         {BLOCKS, 4096, 16, 16, 16, 16},
         {BLOCKS "+split_tail", 4096, 16, 4092 + 32, 1, 1},
         {BLOCKS "+split_tail", 512, 16, 512, 1, 1},
@@ -160,6 +174,33 @@ static void launch_shapes(void) {
         ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
            "grid %u x %u x %u at %d x %d: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].batch, cases[i].seq,
            strchr(cases[i].config, '+'));
+    }
+}
+
+/* Threads and shared memory of kernels for sm_90a. A block of 128 rows has 32 KB. */
+static void shared_memory(void) {
+    enum { KB = 1024, EXTRA = 1024 /* so that blocks begin at 1024 bytes */ + 1024 /* mbarriers */ };
+    static const struct {
+        const char *config;
+        uint32_t threads, bytes;
+    } cases[] = {
+        {"(FP16, 128, 64, 128, 4): async+swizzled+load_0_0_0_tiles", 128, 16 * KB + 2 * 32 * KB},
+        {"(FP16, 128, 64, 128, 4): load_0_0_0_tiles+tensor", 128, 16 * KB + 2 * 32 * KB + EXTRA},
+        {TENSOR, 256, 32 * KB + 4 * 32 * KB + EXTRA},
+        {TENSOR "+producer", 384, 32 * KB + 4 * 32 * KB + EXTRA},
+        {TENSOR "+persistent+producer", 384, 32 * KB + 4 * 32 * KB + EXTRA},
+        {TENSOR "+persistent+producer+double_q", 384, 2 * 32 * KB + 4 * 32 * KB + 32 * KB + EXTRA},
+        {TENSOR "+persistent+producer+double_q+double_p", 384, 2 * 32 * KB + 4 * 32 * KB + 32 * KB + EXTRA},
+        {TENSOR "+persistent+producer+double_q+v_stages_3", 384, 2 * 32 * KB + 5 * 32 * KB + 32 * KB + EXTRA},
+        {TENSOR "+persistent+producer+double_q+double_p+v_stages_3", 384, 2 * 32 * KB + 5 * 32 * KB + EXTRA},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KernelConfig config;
+        struct failure failure;
+        ok(!config_parse(cases[i].config, &config, &failure), "reads %s", cases[i].config);
+        const launch_shape shape = config_launch_shape(&config, 4096, 16, 16, 132);
+        ok(shape.threads == cases[i].threads && shape.smem_bytes == cases[i].bytes, "%u threads, %u bytes: %s",
+           shape.threads, shape.smem_bytes, strchr(cases[i].config, ':'));
     }
 }
 
@@ -211,6 +252,7 @@ int main(void) {
     equality();
     symbols();
     launch_shapes();
+    shared_memory();
     fuzz();
     return tap_done();
 }

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from analysis.ladder import config as c
 from analysis.ladder.config import ConfigError, Dtype, KernelConfig
+from analysis.ladder.fields import FIELDS
 
 CASES = Path(__file__).parents[1] / "fixtures/config_cases.txt"
 V01 = c.parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
 V01_SYMBOL = (
     "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-    "Lb0ELi0ELi0ELb0ELb0ELb0EEEEv12forward_args"
+    "Lb0ELi0ELi0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0ELb0ELi0EEEEv12forward_args"
 )
 
 
@@ -37,6 +38,11 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         return draw(st.sampled_from([0, *(n for n in (2, 4, 8, 16, 32) if n <= depth // step)]))
 
     K = tiles(d_head)
+    stages, swizzled, split_tail = draw(st.sampled_from([0, 2, 3, 4, 12])), draw(st.booleans()), draw(st.booleans())
+    padded = not swizzled and draw(st.booleans())
+    tensor = not padded and n_warps % 4 == 0 and draw(st.booleans())
+    producer = tensor and draw(st.booleans())
+    persistent = (split_tail or producer) and draw(st.booleans())
     return KernelConfig(
         draw(st.sampled_from(Dtype)),
         d_head,
@@ -45,18 +51,28 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         n_warps,
         async_copy=draw(st.booleans()),
         eager_load_blocks=draw(st.booleans()),
-        swizzled=(swizzled := draw(st.booleans())),
+        swizzled=swizzled,
         Q_mma_load_K_tiles=draw(st.sampled_from([0, K])),
         K_mma_load_K_tiles=K,
         V_mma_load_K_tiles=tiles(B_c),
         mma_double_buffer_loads=buffer,
         optimized_softmax=draw(st.booleans()),
         lazy_rescale=draw(st.booleans()),
-        stages=(stages := draw(st.sampled_from([0, 2, 3, 4, 12]))),
+        stages=stages,
         slack=draw(st.integers(0, max(stages - 2, 0))),
-        padded_rows=not swizzled and draw(st.booleans()),
-        split_tail=(split_tail := draw(st.booleans())),
-        persistent=split_tail and draw(st.booleans()),
+        padded_rows=padded,
+        split_tail=split_tail,
+        persistent=persistent,
+        tensor_copies=tensor,
+        producer=producer,
+        QK_ahead=draw(st.booleans()),
+        ping_pong=n_warps == 8 and draw(st.booleans()),
+        double_buffer_Q=producer and persistent and draw(st.booleans()),
+        exp_columns=draw(st.sampled_from([0, 8, 16])),
+        first_max=(first_max := draw(st.booleans())),
+        early_release=first_max and draw(st.booleans()),
+        double_buffer_P=draw(st.booleans()),
+        V_stages=draw(st.sampled_from([0, 2, 3])) if tensor and stages else 0,
     )
 
 
@@ -141,6 +157,13 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
         ({"stages": 4, "slack": -1}, ["slack = -1", "from 0"]),
         ({"swizzled": True, "padded_rows": True}, ["padded_rows = true", "swizzled"]),
         ({"persistent": True}, ["persistent = true", "split_tail"]),
+        ({"producer": True}, ["producer = true", "tensor_copies = false"]),
+        ({"tensor_copies": True, "B_c": 272}, ["B_c = 272", "256"]),
+        ({"exp_columns": 12}, ["exp_columns = 12", "multiple of 8"]),
+        ({"exp_columns": 24}, ["exp_columns = 24", "divide B_c"]),
+        ({"early_release": True}, ["early_release = true", "first_max = false"]),
+        ({"tensor_copies": True, "stages": 2, "V_stages": 1}, ["V_stages = 1", "at least 2"]),
+        ({"tensor_copies": True, "V_stages": 2}, ["V_stages = 2", "stages = 0"]),
         ({"dtype": 5}, ["dtype = 5", "Dtype"]),
     ],
 )
@@ -155,6 +178,14 @@ def test_symbol_is_the_one_nvcc_emits() -> None:
     assert c.parse_symbol(V01_SYMBOL) == V01
 
 
+def test_a_symbol_with_tensor_copies_ends_with_the_second_parameter() -> None:
+    config = V01.replace(tensor_copies=True)
+    assert config.symbol().endswith("EEEv12forward_args11tensor_maps")
+    assert c.parse_symbol(config.symbol()) == config
+    demangled = subprocess.run(["c++filt", config.symbol()], capture_output=True, text=True, check=True).stdout
+    assert demangled.strip().endswith("}>(forward_args, tensor_maps)") and c.parse_config(demangled) == config
+
+
 def test_symbol_demangles_to_a_form_that_parses() -> None:
     demangled = subprocess.run(["c++filt", V01_SYMBOL], capture_output=True, text=True, check=True).stdout
     assert "KernelConfig{(dtype)5, 128" in demangled
@@ -162,13 +193,15 @@ def test_symbol_demangles_to_a_form_that_parses() -> None:
 
 
 def test_later_fields_may_follow_when_they_are_zero() -> None:
-    assert c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi0ELb0EEEEv")) == V01
-    with pytest.raises(ConfigError, match="value 20 of KernelConfig is 3, but only 19"):
-        c.parse_symbol(V01_SYMBOL.replace("Lb0EEEEv", "Lb0ELi3EEEEv"))
+    assert c.parse_symbol(V01_SYMBOL.replace("EEEEv", "ELi0ELb0EEEEv")) == V01
+    known = len(FIELDS)
+    with pytest.raises(ConfigError, match=f"value {known + 1} of KernelConfig is 3, but only {known}"):
+        c.parse_symbol(V01_SYMBOL.replace("EEEEv", "ELi3EEEEv"))
 
 
 def test_later_fields_may_be_missing() -> None:
-    later = "Lb0ELi0ELi0ELb0ELb0ELb0E"
+    first = "Lb0ELi0ELi0ELi0ELb0ELb0E"
+    later = V01_SYMBOL[V01_SYMBOL.index(first) + len(first) : V01_SYMBOL.index("EEEv12")]
     assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
     assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == V01.replace(lazy_rescale=True, stages=4)
     with pytest.raises(ConfigError, match="4 values, expected at least 5"):
