@@ -197,11 +197,11 @@ static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     const bool adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & mask;
     uint32_t rows[2] = {0};
     undefined from = {0};
-    use_source(m, w, o, WGMMA_B - o->dests, mask, "as a descriptor");
-    if (!fragments) use_source(m, w, o, WGMMA_A - o->dests, mask, "as a descriptor");
+    use_source(m, w, o, WGMMA_B, mask, "as a descriptor");
+    if (!fragments) use_source(m, w, o, WGMMA_A, mask, "as a descriptor");
     use_predicates(m, w, o, mask, "as scale-d");
     for (int i = 0; i < 4 && fragments; i++) {
-        const undefined *value = &w->undefined[o->r[WGMMA_A + i]];
+        const undefined *value = &w->undefined[o->r[o->dests + WGMMA_A + i]];
         for (uint32_t rest = value->lanes; rest; rest &= rest - 1) {
             rows[i % 2] |= 0xfu << first_lane(rest) / 4 * 4;
             from = *value;
@@ -209,8 +209,9 @@ static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     for (int i = 0; i < o->dests; i++) {
         undefined *sum = &w->undefined[o->r[i]];
-        if (rows[i / 2])
-            put_lanes(w, sum, ALL_LANES, rows[i / 2] | (adds ? sum->lanes : 0), &from);
+        const uint32_t lanes = rows[o->dests == 4 ? i / 2 : i];
+        if (lanes)
+            put_lanes(w, sum, ALL_LANES, lanes | (adds ? sum->lanes : 0), &from);
         else if (!adds)
             set_lanes(w, sum, 0, sum);
     }

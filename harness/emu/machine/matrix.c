@@ -74,9 +74,14 @@ static place element_place(matrix_part part, matrix_shape shape, int bits, int l
 
 /* ---- products ---- */
 
-static uint64_t element_bits(const warp *w, unsigned reg, int lane, int bits, int of) {
-    if (bits == 64) return slot64(w, reg)[lane];
-    uint32_t word = slot32(w, reg)[lane];
+/* The words of a register in all lanes, of 64 bits where an element has them. */
+static void *words_of(const warp *w, unsigned reg, int bits) {
+    return bits == 64 ? (void *)slot64(w, reg) : slot32(w, reg);
+}
+
+static uint64_t element_bits(const void *words, int lane, int bits, int of) {
+    if (bits == 64) return ((const uint64_t *)words)[lane];
+    uint32_t word = ((const uint32_t *)words)[lane];
     return bits == 32 ? word : word >> bits * of & ((1u << bits) - 1);
 }
 
@@ -108,7 +113,7 @@ static double value_of(uint64_t bits, enum matrix_numbers numbers) {
     }
 }
 
-static void gather(matrix *out, const warp *w, const uint16_t *regs, int count, matrix_part part, matrix_shape shape,
+static void gather(matrix *out, void *const *registers, int count, matrix_part part, matrix_shape shape,
                    enum matrix_numbers numbers) {
     int bits = bits_of_numbers(numbers), in_register = bits == 64 ? 1 : 32 / bits;
     int width = part == MATRIX_A ? shape.k : shape.n;
@@ -116,7 +121,7 @@ static void gather(matrix *out, const warp *w, const uint16_t *regs, int count, 
         int r = i / (LANES * in_register), lane = i / in_register % LANES, of = i % in_register;
         place at = element_place(part, shape, bits, lane, r, of);
         int to = at.row * width + at.column;
-        uint64_t element = element_bits(w, regs[r], lane, bits, of);
+        uint64_t element = element_bits(registers[r], lane, bits, of);
         out->integer[to] = integer_of(element, numbers);
         out->value[to] = value_of(element, numbers);
         out->exponent[to] = emu_exponent(out->value[to], numbers == MATRIX_F16 ? -14 : -126);
@@ -142,53 +147,77 @@ static double double_sum(const matrix *a, const matrix *b, const matrix *c, matr
     return sum;
 }
 
-static uint32_t integer_sum(const op *o, const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row,
-                            int column) {
-    bool bits = (o->detail & 15) == MATRIX_B1, both = o->flags & FLAG_TRANSPOSE;
+static uint32_t integer_sum(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c,
+                            matrix_shape shape, int row, int column) {
+    bool bits = of->a == MATRIX_B1;
     int64_t sum = c->integer[row * shape.n + column];
     for (int k = 0; k < shape.k; k++) {
         int64_t x = a->integer[row * shape.k + k], y = b->integer[k * shape.n + column];
-        sum += !bits ? x * y : both ? x & y : x ^ y;
+        sum += !bits ? x * y : of->ands ? x & y : x ^ y;
     }
-    if (o->flags & FLAG_SIGNED) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+    if (of->limits) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
     return (uint32_t)sum;
 }
 
 /* The bits of an output. */
-static uint64_t result_bits(const op *o, const matrix *a, const matrix *b, const matrix *c, matrix_shape shape,
-                            place at) {
-    enum matrix_numbers numbers = (enum matrix_numbers)(o->bytes >> 4);
-    if (numbers == MATRIX_S32) return integer_sum(o, a, b, c, shape, at.row, at.column);
-    if (numbers == MATRIX_F64) {
+static uint64_t result_bits(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, place at) {
+    const matrix_shape shape = of->shape;
+    if (of->d == MATRIX_S32) return integer_sum(of, a, b, c, shape, at.row, at.column);
+    if (of->d == MATRIX_F64) {
         double sum = double_sum(a, b, c, shape, at.row, at.column);
         return sum != sum ? 0x7fffffffffffffffu : bits_of_double(sum);
     }
-    float sum = float_sum(a, b, c, shape, at, numbers == MATRIX_F16);
-    return numbers == MATRIX_F16 ? half_bits(sum) : canonical(sum);
+    float sum = float_sum(a, b, c, shape, at, of->d == MATRIX_F16);
+    return of->d == MATRIX_F16 ? half_bits(sum) : canonical(sum);
+}
+
+static int register_count(int rows, int columns, int bits) {
+    return rows * columns * bits / LANES / (bits == 64 ? 64 : 32);
+}
+
+void emu_multiply_matrices(const matrix_product *of, void *const *a_words, void *const *b_words, void *const *c_words,
+                           void *const *d_words) {
+    matrix a, b, c;
+    const matrix_shape shape = of->shape;
+    gather(&a, a_words, of->a_registers, MATRIX_A, shape, of->a);
+    gather(&b, b_words, of->b_registers, MATRIX_B, shape, of->b);
+    gather(&c, c_words, register_count(shape.m, shape.n, bits_of_numbers(of->c)), MATRIX_C, shape, of->c);
+    const int bits = bits_of_numbers(of->d), in_register = bits == 16 ? 2 : 1;
+    for (int i = 0; i < register_count(shape.m, shape.n, bits) * LANES; i++) {
+        int r = i / LANES, lane = i % LANES;
+        uint64_t word = 0;
+        for (int element = 0; element < in_register; element++) {
+            place at = element_place(MATRIX_D, shape, bits, lane, r, element);
+            word |= result_bits(of, &a, &b, &c, at) << bits * element % 64;
+        }
+        if (bits == 64)
+            ((uint64_t *)d_words[r])[lane] = word;
+        else
+            ((uint32_t *)d_words[r])[lane] = (uint32_t)word;
+    }
+}
+
+static void find_words(const warp *w, const uint16_t *regs, int count, enum matrix_numbers numbers, void **words) {
+    for (int i = 0; i < count; i++) words[i] = words_of(w, regs[i], bits_of_numbers(numbers));
 }
 
 void emu_exec_matrix(warp *w, const op *o) {
-    matrix a, b, c;
-    const matrix_shape shape = matrix_unpack_shape(o->target);
     const op *factors = o - 1;
-    const int in_c = o->sources, in_a = o->vector;
-    enum matrix_numbers numbers = (enum matrix_numbers)(o->bytes >> 4);
-    gather(&a, w, factors->r, in_a, MATRIX_A, shape, (enum matrix_numbers)(o->detail & 15));
-    gather(&b, w, factors->r + in_a, factors->sources - in_a, MATRIX_B, shape, (enum matrix_numbers)(o->detail >> 4));
-    gather(&c, w, o->r + o->dests, in_c, MATRIX_C, shape, (enum matrix_numbers)(o->bytes & 15));
-    const int bits = bits_of_numbers(numbers), in_register = bits == 16 ? 2 : 1;
-    for (int i = 0; i < o->dests * LANES; i++) {
-        int r = i / LANES, lane = i % LANES;
-        uint64_t word = 0;
-        for (int of = 0; of < in_register; of++) {
-            place at = element_place(MATRIX_D, shape, bits, lane, r, of);
-            word |= result_bits(o, &a, &b, &c, shape, at) << bits * of % 64;
-        }
-        if (bits == 64)
-            slot64(w, o->r[r])[lane] = word;
-        else
-            slot32(w, o->r[r])[lane] = (uint32_t)word;
-    }
+    const matrix_product product = {.shape = matrix_unpack_shape(o->target),
+                                    .a = (enum matrix_numbers)(o->detail & 15),
+                                    .b = (enum matrix_numbers)(o->detail >> 4),
+                                    .c = (enum matrix_numbers)(o->bytes & 15),
+                                    .d = (enum matrix_numbers)(o->bytes >> 4),
+                                    .a_registers = o->vector,
+                                    .b_registers = factors->sources - o->vector,
+                                    .limits = o->flags & FLAG_SIGNED,
+                                    .ands = o->flags & FLAG_TRANSPOSE};
+    void *a[MAX_OPERANDS], *b[MAX_OPERANDS], *c[MAX_OPERANDS], *d[MAX_OPERANDS];
+    find_words(w, factors->r, product.a_registers, product.a, a);
+    find_words(w, factors->r + product.a_registers, product.b_registers, product.b, b);
+    find_words(w, o->r + o->dests, o->sources, product.c, c);
+    find_words(w, o->r, o->dests, product.d, d);
+    emu_multiply_matrices(&product, a, b, c, d);
 }
 
 /* ---- wmma.load and wmma.store ---- */
@@ -260,7 +289,7 @@ void emu_exec_wmma_store(machine *m, warp *w, const op *o) {
             int lane = i / in_register, of = i % in_register, shift;
             place at = element_place(MATRIX_D, shape, bits, lane, r, of);
             uint8_t *to = element_bytes(m, w, o, at, lane, &shift, &address);
-            uint64_t value = element_bits(w, o->r[first + r], lane, bits, of);
+            uint64_t value = element_bits(words_of(w, o->r[first + r], bits), lane, bits, of);
             if (!of) addresses[lane] = address;
             if (!to) continue;
             if (m->checks && space_of(o, address) == SPACE_SHARED)

@@ -6,6 +6,8 @@
 #ifndef FL_EMU_MMA_H
 #define FL_EMU_MMA_H
 
+#include "../ptx/program.h"
+
 /* The exponents of numbers that have none: the sum with any other is far below or above all others. */
 enum { OF_ZERO = -4096, OF_INFINITY = 8192 };
 
@@ -15,5 +17,19 @@ int emu_exponent(double value, int least);
 float emu_sum_terms(const double *terms, int count, int top);
 /* Likewise, but where the cut loses something the last bit becomes 1: rounding to f16 then is as from the exact sum. */
 float emu_sum_terms_to_odd(const double *terms, int count, int top);
+
+/* D = A * B + C. */
+typedef struct matrix_product {
+    matrix_shape shape;
+    enum matrix_numbers a, b, c, d;
+    int a_registers, b_registers; /* of a lane */
+    bool limits;                  /* integers that are too large become the largest */
+    bool ands;                    /* products of bits are `and`, not `xor` */
+} matrix_product;
+
+/* The matrices are given by the words of each of their registers in all lanes, as mma has them; those of D may be those
+ * of C. */
+void emu_multiply_matrices(const matrix_product *of, void *const *a_words, void *const *b_words, void *const *c_words,
+                           void *const *d_words);
 
 #endif

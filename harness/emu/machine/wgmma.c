@@ -4,10 +4,12 @@
  * late as the program allows: when the first of the warps waits for the group, and then for all four. Until then shared
  * memory that they read is marked, and so are the accumulators of a warp until that warp has waited.
  *
- * A warp's part of m64nNk16 is N/8 times m16n8k16: the fragments have its layouts, and the sums follow its rule (PTX
- * ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums were compared with an H200's).
+ * A warp's part of m64nNk16 is N/8 times m16n8k16 (of m64nNk8, m16n8k8 of tf32): the fragments have its layouts, and
+ * the sums follow its rule (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums of f32 from
+ * 16-bit factors were compared with an H200's).
  */
 #include "checks.h"
+#include "mma.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -62,7 +64,8 @@ static const uint8_t *chunk_bytes(const machine *m, uint32_t address) {
     return inside(m, address) ? m->shared + (address - SHARED_BASE) : zeros;
 }
 
-/* A core matrix as the register of a fragment: lane 4*row + t has values 2*t and 2*t + 1 along K. */
+/* A core matrix as the register of a fragment: lane 4*row + t has word t of its row, the values 2*t and 2*t + 1 along K
+ * or value t of 32 bits. */
 static void gather(const machine *m, const operand_layout *at, uint32_t block, uint32_t half, uint32_t negated,
                    uint32_t words[LANES]) {
     if (at->along_k) {
@@ -80,7 +83,26 @@ static void gather(const machine *m, const operand_layout *at, uint32_t block, u
 }
 
 static uint32_t sign_of(const op *o, enum wgmma_detail which) {
-    return o->detail & which ? 0x80008000u : 0;
+    return !(o->detail & which) ? 0 : o->bytes == MATRIX_TF32 ? 0x80000000u : 0x80008000u;
+}
+
+/* Eight columns: d += a * b. */
+static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES]) {
+    if (o->dests == 4 && o->bytes != MATRIX_TF32) {
+        emu_mma_m16n8k16(d, a, b, o->bytes == MATRIX_BF16);
+        return;
+    }
+    const enum matrix_numbers factors = (enum matrix_numbers)o->bytes, sums = o->dests == 4 ? MATRIX_F32 : MATRIX_F16;
+    const matrix_product product = {.shape = {16, 8, factors == MATRIX_TF32 ? 8 : 16},
+                                    .a = factors,
+                                    .b = factors,
+                                    .c = sums,
+                                    .d = sums,
+                                    .a_registers = 4,
+                                    .b_registers = 2};
+    void *const a_words[] = {a[0], a[1], a[2], a[3]}, *const b_words[] = {b[0], b[1]};
+    void *const d_words[] = {d[0], d[1], d[2], d[3]};
+    emu_multiply_matrices(&product, a_words, b_words, d_words, d_words);
 }
 
 /* The rows of warp w. */
@@ -97,13 +119,13 @@ static void multiply(const machine *m, warp *w, const wgmma *each) {
         for (uint32_t i = 0; i < 4; i++) gather(m, &a_layout, block + i % 2, i / 2, sign_of(o, WGMMA_NEGATE_A), a[i]);
     }
     for (uint32_t j = 0; j < o->vector; j++) {
-        uint32_t *d[4];
-        for (int i = 0; i < 4; i++) {
+        uint32_t *d[4] = {NULL};
+        for (int i = 0; i < o->dests; i++) {
             d[i] = slot32(w, o[j].r[i]);
             if (!each->adds) memset(d[i], 0, LANES * sizeof *d[i]);
         }
         for (uint32_t half = 0; half < 2; half++) gather(m, &b_layout, j, half, sign_of(o, WGMMA_NEGATE_B), b[half]);
-        emu_mma_m16n8k16(d, a, b, o->detail & WGMMA_BF16);
+        multiply_columns(o, d, a, b);
     }
 }
 
@@ -139,7 +161,7 @@ static void end_read(machine *m, const warp *w, uint32_t address) {
 
 static void add_in_flight(warp *w, const op *o, int by) {
     for (int j = 0; j < o->vector; j++) {
-        for (int i = 0; i < 4; i++) w->in_flight[o[j].r[i]] = (uint8_t)(w->in_flight[o[j].r[i]] + by);
+        for (int i = 0; i < o->dests; i++) w->in_flight[o[j].r[i]] = (uint8_t)(w->in_flight[o[j].r[i]] + by);
     }
 }
 
@@ -152,7 +174,7 @@ static const wgmma *writer_of(const warp *w, unsigned slot) {
     for (size_t i = w->wgmma_count; i-- > 0;) {
         const op *o = w->wgmmas[i].o;
         for (int j = 0; j < o->vector; j++) {
-            for (int k = 0; k < 4; k++)
+            for (int k = 0; k < o->dests; k++)
                 if (o[j].r[k] == slot) return &w->wgmmas[i];
         }
     }
@@ -191,8 +213,8 @@ static void check_fenced(machine *m, const warp *w, const op *o, int first, int 
 }
 
 static void check_registers_fenced(machine *m, const warp *w, const op *o) {
-    for (int j = 0; j < o->vector; j++) check_fenced(m, w, &o[j], 0, 4, "the accumulators");
-    if (o->detail & WGMMA_A_REGISTERS) check_fenced(m, w, o, WGMMA_A, 4, "A");
+    for (int j = 0; j < o->vector; j++) check_fenced(m, w, &o[j], 0, o->dests, "the accumulators");
+    if (o->detail & WGMMA_A_REGISTERS) check_fenced(m, w, o, o->dests + WGMMA_A, 4, "A");
 }
 
 void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
@@ -227,7 +249,7 @@ static void check_descriptor(machine *m, const warp *w, const char *name, const 
 
 /* All lanes of a warp must give the same descriptor. */
 static void check_uniform(machine *m, const warp *w, const op *o, unsigned source, const char *name) {
-    const uint64_t *values = slot64(w, o->r[source]);
+    const uint64_t *values = slot64(w, o->r[o->dests + source]);
     for (int lane = 1; lane < LANES; lane++) {
         if (values[lane] == values[0]) continue;
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, lane, -1, 0,
@@ -262,12 +284,13 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     if (!products) return;
     w->wgmmas = products;
     wgmma *each = &w->wgmmas[w->wgmma_count++];
-    *each = (wgmma){.o = o, .group = w->wgmma_commits, .b = slot64(w, o->r[WGMMA_B])[0]};
+    *each = (wgmma){.o = o, .group = w->wgmma_commits, .b = slot64(w, o->r[o->dests + WGMMA_B])[0]};
     each->adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & 1;
     if (o->detail & WGMMA_A_REGISTERS) {
-        for (int i = 0; i < 4; i++) memcpy(each->fragment[i], slot32(w, o->r[WGMMA_A + i]), sizeof each->fragment[i]);
+        for (int i = 0; i < 4; i++)
+            memcpy(each->fragment[i], slot32(w, o->r[o->dests + WGMMA_A + i]), sizeof each->fragment[i]);
     } else {
-        each->a = slot64(w, o->r[WGMMA_A])[0];
+        each->a = slot64(w, o->r[o->dests + WGMMA_A])[0];
     }
     w->wgmma_issued++;
     if (m->checks) {

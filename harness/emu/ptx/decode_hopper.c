@@ -136,15 +136,18 @@ static int columns_of(const form_match *match) {
 
 /* One op for every eight columns, as many registers have place in one. The first does the work of all. */
 void emu_decode_wgmma(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 7, 8);
-    const int columns = columns_of(match), accumulators = columns / 2;
+    const type_info *sum = match->types[0], *factor = match->types[1];
+    const bool narrow = factor->bits == 16; /* and may be transposed */
+    emu_expect_operands(dec, 6, 8);
+    const int columns = columns_of(match), in_op = sum->bits / 8, accumulators = columns / 8 * in_op;
     const operand *to = operand_at(dec, 0), *from = operand_at(dec, 1);
     const bool registers = from->kind == OPERAND_VECTOR;
-    emu_expect_operands(dec, registers ? 7 : 8, registers ? 7 : 8);
+    const int operands = !narrow ? 6 : registers ? 7 : 8;
+    emu_expect_operands(dec, operands, operands);
     if (to->kind != OPERAND_VECTOR || to->count != accumulators)
         emu_refuse(dec, "D is a vector of %d registers for %d columns", accumulators, columns);
     if (registers && from->count != 4) emu_refuse(dec, "A is a descriptor or a vector of 4 registers");
-    uint8_t detail = emu_chose(match, "bf16") ? WGMMA_BF16 : 0;
+    uint8_t detail = 0;
     uint16_t a[4], b = emu_source(dec, operand_at(dec, 2), 64, EXACT);
     for (int i = 0; i < (registers ? 4 : 1); i++)
         a[i] = registers ? emu_source(dec, &from->items[i], 32, EXACT) : emu_source(dec, from, 64, EXACT);
@@ -152,18 +155,19 @@ void emu_decode_wgmma(decoder *dec, const form_match *match) {
     if (registers) detail |= WGMMA_A_REGISTERS;
     if (is_second(dec, 4, 1, -1, "scale-a")) detail |= WGMMA_NEGATE_A;
     if (is_second(dec, 5, 1, -1, "scale-b")) detail |= WGMMA_NEGATE_B;
-    if (!registers && is_second(dec, 6, 0, 1, "trans-a")) detail |= WGMMA_TRANSPOSE_A;
-    if (is_second(dec, registers ? 6 : 7, 0, 1, "trans-b")) detail |= WGMMA_TRANSPOSE_B;
+    if (narrow && !registers && is_second(dec, 6, 0, 1, "trans-a")) detail |= WGMMA_TRANSPOSE_A;
+    if (narrow && is_second(dec, registers ? 6 : 7, 0, 1, "trans-b")) detail |= WGMMA_TRANSPOSE_B;
     for (int j = 0; j < columns / 8; j++) {
         op *o = emu_emit(dec, OP_WGMMA);
         o->detail = detail;
+        o->bytes = (uint8_t)emu_numbers_of(factor);
         o->vector = (uint8_t)(columns / 8);
         o->immediate = j;
         o->p[2] = adds;
-        for (int i = 0; i < 4; i++) add_dest(o, emu_dest(dec, &to->items[4 * j + i], 32));
+        for (int i = 0; i < in_op; i++) add_dest(o, emu_dest(dec, &to->items[in_op * j + i], 32));
         add_source(o, b);
         for (int i = 0; i < (registers ? 4 : 1); i++) add_source(o, a[i]);
-        for (int i = 0; i < 4 && (detail & WGMMA_ADDS || adds != NO_PREDICATE); i++) add_source(o, o->r[i]);
+        for (int i = 0; i < in_op && (detail & WGMMA_ADDS || adds != NO_PREDICATE); i++) add_source(o, o->r[i]);
     }
 }
 

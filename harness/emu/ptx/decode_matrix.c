@@ -18,7 +18,7 @@ static matrix_shape find_shape(const form_match *match) {
     return shape;
 }
 
-static enum matrix_numbers numbers_of(const type_info *type) {
+enum matrix_numbers emu_numbers_of(const type_info *type) {
     static const struct {
         const char *name;
         enum matrix_numbers numbers;
@@ -86,8 +86,8 @@ void emu_decode_matrix(decoder *dec, const form_match *match) {
     dec->first = first;
     o = emu_emit(dec, OP_MATRIX);
     describe(o, match);
-    o->detail = (uint8_t)(numbers_of(a) | numbers_of(b) << 4);
-    o->bytes = (uint8_t)(numbers_of(c) | numbers_of(d) << 4);
+    o->detail = (uint8_t)(emu_numbers_of(a) | emu_numbers_of(b) << 4);
+    o->bytes = (uint8_t)(emu_numbers_of(c) | emu_numbers_of(d) << 4);
     o->vector = (uint8_t)counts[MATRIX_A];
     if (emu_chose(match, "and")) o->flags |= FLAG_TRANSPOSE; /* of b1: else xor */
     for (int i = 0; i < counts[MATRIX_D]; i++) add_dest(o, regs[MATRIX_D][i]);
@@ -115,7 +115,7 @@ static void decode_access(decoder *dec, const form_match *match, op_kind kind, i
                                          : emu_constant_register(dec, (uint64_t)(columns ? rows : width), 32);
     op *o = emu_emit(dec, kind);
     describe(o, match);
-    o->detail = (uint8_t)numbers_of(type);
+    o->detail = (uint8_t)emu_numbers_of(type);
     o->vector = (uint8_t)part;
     o->bytes = (uint8_t)(type->bits < 8 ? 1 : type->bits / 8);
     if (columns) o->flags |= FLAG_TRANSPOSE;

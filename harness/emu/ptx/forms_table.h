@@ -30,6 +30,10 @@
     "m64n96k16|m64n104k16|m64n112k16|m64n120k16|m64n128k16|m64n136k16|m64n144k16|m64n152k16|m64n160k16|m64n168k16|"    \
     "m64n176k16|m64n184k16|m64n192k16|m64n200k16|m64n208k16|m64n216k16|m64n224k16|m64n232k16|m64n240k16|m64n248k16|"   \
     "m64n256k16"
+#define WGMMA_SHAPES_K8                                                                                                \
+    "m64n8k8|m64n16k8|m64n24k8|m64n32k8|m64n40k8|m64n48k8|m64n56k8|m64n64k8|m64n72k8|m64n80k8|m64n88k8|m64n96k8|"      \
+    "m64n104k8|m64n112k8|m64n120k8|m64n128k8|m64n136k8|m64n144k8|m64n152k8|m64n160k8|m64n168k8|m64n176k8|m64n184k8|"   \
+    "m64n192k8|m64n200k8|m64n208k8|m64n216k8|m64n224k8|m64n232k8|m64n240k8|m64n248k8|m64n256k8"
 #define CACHE_HINT "L2::cache_hint?"
 #define ATOMIC_SPACES "global|" SHARED "?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
@@ -452,6 +456,11 @@ ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 f16 f16",
     "A: a descriptor, or {a0..3} without trans-a; one sum of exact terms, cut as on an H200")
 ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 bf16 bf16",
     "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma, "likewise")
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f16 f16 f16",
+    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma,
+    "two sums in a register, rounded to the nearest")
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K8 " f32 tf32 tf32",
+    "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "the lower 13 bits of A and B are ignored")
 ROW("wgmma", "wgmma", "fence sync aligned", "", emu_decode_wgmma_order, "")
 ROW("wgmma", "wgmma", "commit_group sync aligned", "", emu_decode_wgmma_order, "")
 ROW("wgmma", "wgmma", "wait_group sync aligned", "n", emu_decode_wgmma_wait, "")
@@ -541,6 +550,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef STORE_SPACES
 #undef SHARED
 #undef WGMMA_SHAPES
+#undef WGMMA_SHAPES_K8
 #undef RANK
 #undef INT
 #undef BIT

@@ -222,17 +222,16 @@ enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICA
 enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
 enum bulk_detail { BULK_STORE = 1, BULK_TENSOR = 2 };
 enum wgmma_detail {
-    WGMMA_BF16 = 1,
-    WGMMA_A_REGISTERS = 2, /* else a descriptor, as for B */
-    WGMMA_TRANSPOSE_A = 4, /* the rows of M or N lie side by side, not those of K */
-    WGMMA_TRANSPOSE_B = 8,
-    WGMMA_NEGATE_A = 16,
-    WGMMA_NEGATE_B = 32,
-    WGMMA_ADDS = 64 /* to the accumulators, where no predicate says so */
+    WGMMA_A_REGISTERS = 1, /* else a descriptor, as for B */
+    WGMMA_TRANSPOSE_A = 2, /* the rows of M or N lie side by side, not those of K */
+    WGMMA_TRANSPOSE_B = 4,
+    WGMMA_NEGATE_A = 8,
+    WGMMA_NEGATE_B = 16,
+    WGMMA_ADDS = 32 /* to the accumulators, where no predicate says so */
 };
-/* Where an op of a wgmma has its registers: four accumulators, B, A, and the accumulators once more if they are read.
- */
-enum wgmma_register { WGMMA_B = 4, WGMMA_A = 5 };
+/* An OP_WGMMA has the matrix_numbers of its factors in `bytes`. Its registers: the accumulators, four of f32 or two of
+ * f16; B, A, and the accumulators once more if they are read. Sources are counted from 0. */
+enum wgmma_source { WGMMA_B, WGMMA_A };
 /* Operands of an OP_MATRIX: types of A and B in `detail`, of C and D in `bytes`, a half byte each; `vector` registers
  * are A's. An OP_WMMA_LOAD or OP_WMMA_STORE has its type in `detail` and a matrix_part in `vector`. All have the shape
  * in `target`. */

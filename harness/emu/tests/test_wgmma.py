@@ -11,7 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import ROOT, ptxrun
+from support import exact
+from support.emulation import ROOT, Array, ptxrun
+from support.exact import HALF, SINGLE, Format
+from support.tensor_core import fused_sum
 
 FOLDER = Path(__file__).parent
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
@@ -62,3 +65,134 @@ def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
         ptx, "--entry", kernel, "--grid", 4, "--block", 128, "--smem", SHARED_BYTES, "--arg", f"out:f32:{4 * words}"
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- types that no record has: against exact sums in Python ----
+
+KINDS = {"f16": ("f16", "m64n8k16"), "tf32": ("f32", "m64n8k8")}  # of A and B: type of D, shape
+TF32 = Format(11, -126, 19)
+SIGNS = {"f16": 0x80008000, "tf32": 0x80000000}
+PRODUCT = """\
+.version 8.0
+.target sm_90a
+.address_size 64
+.entry product(.param .u64 tiles, .param .u64 fragments, .param .u64 sums)
+{
+    .reg .pred %p;
+    .reg .b32 %t, %base, %a<4>, %c<4>, %x<4>;
+    .reg .b64 %at, %from, %to, %A, %B;
+    .shared .align 128 .b8 tile[2304];
+    mov.u32 %t, %tid.x;
+    mov.u32 %base, tile;
+    mul.wide.u32 %at, %t, 16;
+    ld.param.u64 %from, [tiles];
+    add.s64 %from, %from, %at;
+    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];
+    shl.b32 %t, %t, 4;
+    add.s32 %t, %t, %base;
+    st.shared.v4.b32 [%t], {%x0, %x1, %x2, %x3};
+    setp.lt.u64 %p, %at, 256;
+    @%p ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+2048];
+    @%p st.shared.v4.b32 [%t+2048], {%x0, %x1, %x2, %x3};
+    ld.param.u64 %from, [fragments];
+    add.s64 %from, %from, %at;
+    ld.global.v4.b32 {%a0, %a1, %a2, %a3}, [%from];
+    ld.param.u64 %to, [sums];
+    add.s64 %to, %to, %at;
+    ld.global.v4.b32 {%c0, %c1, %c2, %c3}, [%to];
+    fence.proxy.async;
+    bar.sync 0;
+    shr.u32 %base, %base, 4;
+    cvt.u64.u32 %A, %base;
+    add.s64 %A, %A, 0x1000080000;
+    add.s64 %B, %A, 128;
+    wgmma.fence.sync.aligned;
+    WGMMA
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    st.global.v4.b32 [%to], {%c0, %c1, %c2, %c3};
+    ret;
+}
+"""
+
+
+def chunks_of(rows: Array) -> Array:
+    """Rows of 32 bytes as shared memory has them without a swizzle: halves of eight rows lie together."""
+    return rows.view(np.uint32).reshape(-1, 8, 2, 4).transpose(0, 2, 1, 3)
+
+
+def fragments_of(rows: Array) -> Array:
+    """The four registers of A in each of 128 threads."""
+    words = rows.view(np.uint32).reshape(4, 2, 8, 2, 4)  # [warp][upper row][row][half of k][lane of four]
+    return words.transpose(0, 2, 4, 3, 1).reshape(128, 4)
+
+
+def placed(matrix: Array, kind: str) -> Array:
+    """What D's registers hold of a matrix of 64 x 8, in each of 128 threads."""
+    each = matrix.reshape(4, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(128, 2, 2)  # [thread][upper row][column]
+    if kind == "tf32":
+        return each.reshape(128, 4).astype(np.uint32)
+    return (each[:, :, 0] | each[:, :, 1] << 16).astype(np.uint32)
+
+
+def run_product(kind: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
+    """What ptxrun says, and the words of all threads afterwards. Operands: those behind D; inputs: the kernel's."""
+    sums_of, shape = KINDS[kind]
+    accumulators = ", ".join(f"%c{i}" for i in range(4 if kind == "tf32" else 2))
+    line = f"wgmma.mma_async.sync.aligned.{shape}.{sums_of}.{kind}.{kind} {{{accumulators}}}, {operands};"
+    ptx, out = folder / "product.ptx", folder / "out.bin"
+    ptx.write_text(PRODUCT.replace("WGMMA", line))
+    arguments = []
+    for name, words in zip(("tiles", "fragments", "sums"), inputs, strict=True):
+        words.astype(np.uint32).tofile(folder / name)
+        arguments += ["--arg", f"buf:u32:{words.size}:@{folder / name}"]
+    done = ptxrun(ptx, "--block", 128, *arguments, "--dump", f"2={out}")
+    return done.stdout + done.stderr, np.fromfile(out, np.uint32).reshape(128, 4) if out.exists() else inputs[2]
+
+
+def random_operand(rng: np.random.Generator, kind: str, rows: int) -> Array:
+    """Bits, 32 bytes a row."""
+    values = rng.normal(size=(rows, 16 if kind == "f16" else 8))
+    values *= np.exp2(rng.integers(-6, 6, values.shape))
+    return values.astype(np.float16).view(np.uint16) if kind == "f16" else values.astype(np.float32).view(np.uint32)
+
+
+def exact_sum(kind: str, a: Array, b: Array, c: int) -> int:
+    if kind == "tf32":
+        return fused_sum([int(x) >> 13 for x in a], [int(x) >> 13 for x in b], c, TF32)
+    return fused_sum(a.tolist(), b.tolist(), exact.convert(exact.decode(c, HALF), SINGLE), HALF, HALF, "rn")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operands", ["%A, %B, 1, 1, -1", "{%a0, %a1, %a2, %a3}, %B, 1, -1, 1", "%A, %B, 0, -1, -1"])
+def test_sums_into_f16_and_of_tf32(kind: str, operands: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng([90, len(operands)])
+    a, b = random_operand(rng, kind, 64), random_operand(rng, kind, 8)
+    c = rng.normal(size=(64, 8)) * 8
+    bits = c.astype(np.float16).view(np.uint16).astype(int) if kind == "f16" else c.astype(np.float32).view(np.uint32)
+    sums = np.zeros((128, 4), np.uint32)
+    used = placed(bits, kind)
+    sums[:, : used.shape[1]] = used
+    tiles = np.concatenate([chunks_of(a).ravel(), chunks_of(b).ravel()])
+    registers = "{" in operands
+    transposed = "" if kind == "tf32" else ", 0" if registers else ", 0, 0"
+    said, got = run_product(kind, operands + transposed, (tiles, fragments_of(a), sums), tmp_path)
+    adds, negated = operands.split("%B, ")[1].split(", ")[0] == "1", operands.count("-1") == 1
+    sign = (SIGNS[kind] & (0xFFFF if kind == "f16" else 0xFFFFFFFF)) if negated else 0
+    want = np.array(
+        [[exact_sum(kind, row ^ row.dtype.type(sign), column, int(bits[i, j]) if adds else 0)
+          for j, column in enumerate(b)] for i, row in enumerate(a)]
+    )  # fmt: skip
+    assert said == ""
+    assert (got[:, : used.shape[1]] == placed(want, kind)).all()
+    assert (got[:, used.shape[1] :] == 0).all()
+
+
+def test_accumulators_of_f16_are_in_flight(tmp_path: Path) -> None:
+    """Those of D, and no others: two registers hold the 8 columns."""
+    nothing = np.zeros((128, 4), np.uint32)
+    tiles = np.zeros(576, np.uint32)
+    for register, found in (("%c1", True), ("%c2", False)):
+        operands = f"%A, %B, 1, 1, 1, 0, 0; add.u32 %t, {register}, 1"
+        said, _ = run_product("f16", operands, (tiles, nothing, nothing), tmp_path)
+        assert (f"Register {register} is read while a wgmma.mma_async" in said) == found, said
