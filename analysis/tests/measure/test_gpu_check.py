@@ -179,20 +179,13 @@ def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypat
     assert executables.run(program, ["x"], 10, {"CUDA_VISIBLE_DEVICES": ""}).stdout == "devices: , x\n"
 
 
-def test_the_emulators_page_says_what_the_log_holds() -> None:
-    """How many outputs of the GPU and the emulator differ at most, and no element by more than a step.
-
-    The newest versions may have had no GPU yet; up to the last that had one, none is left out.
-    """
+def test_outputs_are_the_emulators() -> None:
+    """No output of the GPU is more than a rounding step from the emulator's, in any version up to the last checked."""
     log = read_text(root() / "logs/gpu-check.h200.txt")
-    found = re.findall(r"(v\d\d) (fp16|bf16) output as the emulator's: ok (.*)", log)
+    found = re.findall(r"(v\d\d) (?:fp16|bf16) output as the emulator's: ok (.*)", log)
     names = list(kernel_files(root()))
-    checked = [name for name in names if name <= max(version for version, _, _ in found)]
-    assert [version for version, _, _ in found] == [name for name in checked for _ in gpu_check.DTYPES]
-    shares = dict.fromkeys(gpu_check.DTYPES, 0.0)
-    for _, dtype, text in found:
-        notes = re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)
-        assert len(notes) == len(gpu_check.COMPARED) and all(float(steps) <= 1 for _, steps in notes)
-        shares[dtype] = max(shares[dtype], *(float(share) for share, _ in notes))
-    page = " ".join(read_text(root() / "docs/emulator.md").split())
-    assert f"up to {shares['fp16']:.2f} % in fp16 and {shares['bf16']:.2f} % in bf16" in page
+    checked = [name for name in names if name <= max(version for version, _ in found)]
+    assert [version for version, _ in found] == [name for name in checked for _ in gpu_check.DTYPES]
+    for _, text in found:
+        notes = re.findall(r"[\d.]+ % differ, by at most ([\d.]+) steps", text)
+        assert len(notes) == len(gpu_check.COMPARED) and all(float(steps) <= 1 for steps in notes)

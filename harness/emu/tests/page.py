@@ -1,12 +1,14 @@
-"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, and
-what came of other people's kernels.
+"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, what
+came of other people's kernels, and how the outputs of GPUs compare.
 
 .venv/bin/python harness/emu/tests/page.py             # rewrite the page
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import ncu
@@ -45,6 +47,25 @@ EXAMPLE = """\
 """
 
 
+LOGS = {"an H200": "logs/gpu-check.h200.txt", "an H100": "logs/gpu-check.h100.txt"}  # of `make gpu-check`
+
+
+def outputs(logs: Mapping[str, str]) -> str:
+    """One sentence: how the outputs of versions on each device, by its log, compare with the emulator's."""
+    found = re.findall(r"(v\d\d) (?:fp16|bf16) output as the emulator's: ok (.*)", "\n".join(logs.values()))
+    notes = [note for _, text in found for note in re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)]
+    share, steps = (max(float(note[i]) for note in notes) for i in range(2))
+    differ = f"at most {share:.2f} % of the outputs differ, by up to {steps:.2f} rounding steps"
+    return f"{min(found)[0]} to {max(found)[0]} on {' and '.join(logs)}: {differ if steps else 'no output differs'}"
+
+
+def comparison() -> str:
+    """The item of the page about outputs."""
+    said = outputs({device: (ROOT / log).read_text() for device, log in LOGS.items()})
+    links = ",\n  ".join(f"[{log}](../{log})" for log in LOGS.values())
+    return f"- Outputs for five inputs in fp16 and bf16, compared with the emulator's, of {said}\n  ({links})."
+
+
 def run(*arguments: str) -> str:
     """Output of ptxrun, messages included."""
     done = subprocess.run([ROOT / "bin" / "ptxrun", *arguments], capture_output=True, text=True, check=False)
@@ -65,6 +86,7 @@ def generate(page: str, folder: Path) -> str:
     page = fill(page, "ncu", ncu.table(folder))
     page = fill(page, "speed", speed.recorded_table())
     page = fill(page, "tried", tried.table())
+    page = fill(page, "outputs", comparison())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 

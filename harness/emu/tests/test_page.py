@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from page import EXAMPLE, PAGE, ROOT, fill, generate
+from page import EXAMPLE, PAGE, ROOT, fill, generate, outputs
 
 
 def test_generated_parts_are_current(tmp_path: Path) -> None:
@@ -23,6 +23,14 @@ def test_a_row_that_is_missing_shows(tmp_path: Path) -> None:
 def test_a_page_without_the_block_is_an_error() -> None:
     with pytest.raises(ValueError, match="0 blocks 'forms'"):
         fill("no block", "forms", "text")
+
+
+def test_the_largest_difference_of_outputs_is_named() -> None:
+    line = "1/9 {} output as the emulator's: ok {} % differ, by at most {} steps; 0.00 % differ, by at most {} steps\n"
+    equal, other = line.format("v01 fp16", "0.00", "0.00", "0.00"), line.format("v03 bf16", "1.50", "0.10", "0.25")
+    assert outputs({"a": equal}) == "v01 to v01 on a: no output differs"
+    expected = "v01 to v03 on a and b: at most 1.50 % of the outputs differ, by up to 0.25 rounding steps"
+    assert outputs({"a": equal, "b": other}) == outputs({"a": other, "b": equal}) == expected
 
 
 def test_the_example_is_right_with_its_barrier(tmp_path: Path) -> None:
