@@ -41,7 +41,13 @@ SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'
 
 SOURCES := $(sort $(wildcard kernels/v[0-9][0-9]_*.cu))
 VERSIONS := $(foreach s,$(SOURCES),$(firstword $(subst _, ,$(notdir $s))))
-CHOSEN := $(or $(VER),$(VERSIONS))
+# A version whose header block says `arch sm_90a` has that one cubin, for the GPUs of 90 in ARCHS; the others have ARCHS.
+# Without 90 in it, such versions are left out.
+FOR_90A := $(if $(SOURCES),$(shell grep -lE '^ \* arch +sm_90a *$$' $(SOURCES)))
+HOPPER := $(foreach s,$(FOR_90A),$(firstword $(subst _, ,$(notdir $s))))
+LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
+archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
+CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 
 # --- Words that rules use. --------------------------------------------------------------------------------------------
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)

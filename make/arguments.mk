@@ -24,6 +24,11 @@ $(if $(wrong),$(error ARCHS: '$(wrong)' is no architecture that the kernels run 
 	expected numbers from 80 on, for example ARCHS="80 90" or ARCHS=90a))
 $(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 90"))
 
+$(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
+	$v is for sm_90a alone, as its header block says: ARCHS="$(ARCHS)" must have 90 in it))
+$(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v%,$(MAKECMDGOALS)),,$(info \
+	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
+
 # The variables that all goals take, and the goals that take the others.
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
 TAKES_A := sass-diff why diff compare

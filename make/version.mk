@@ -2,7 +2,7 @@
 #
 #     kernels/v07_*.cu ─ instances ─► build/v07/instances.cuh, about.h
 #     kernels/v07_*.cu + instances.cuh ─ nvcc ─► build/v07/v07.ptx
-#     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture
+#     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture of the version
 #     v07.ptx + cubins ─ embed ─► build/v07/code.o
 #     about.h ─ cc ─► build/v07/about.o
 #     code.o + about.o + build/harness/*.o ─ cc ─► bin/v07
@@ -20,7 +20,7 @@ folder = $(BUILD)/$(1)$(SET)
 log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
 regs_of = $(BUILD)/regs$(SET)/$(1).sm_$(2).csv
 listing = $(if $(OWN),sass,$(BUILD)/sass$(SET))/$(1).sm_$(2).sass
-each = $(foreach v,$(CHOSEN),$(foreach a,$(ARCHS),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
+each = $(foreach v,$(CHOSEN),$(foreach a,$(call archs_of,$v),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
 
 # instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
 # The stamp `source` changes with the kernel file's name: a renamed file keeps its time.
@@ -35,7 +35,8 @@ endef
 # -MP gives every header an empty rule, so that one may go; the kernel file, which may be renamed, gets its own here.
 define nvcc  # $(1) version, $(2) source, $(3) folder
 $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
-	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -I$(3) -MD -MP -MT $$@ -MF $(3)/$(1).d -o $$@ $$<
+	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) $(call compute,$(1)) -I$(3) -MD -MP \
+		-MT $$@ -MF $(3)/$(1).d -o $$@ $$<
 	@echo '$(2):' >>$(3)/$(1).d
 endef
 
@@ -47,10 +48,10 @@ $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 		| cat >$(4) || { cat $(4) >&2; exit 1; }
 endef
 
-define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table
-$(1): harness/code.S $(2)/$(3) $(ARCHS:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
+define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table, $(5) architectures
+$(1): harness/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
 	$$(call say,EMBED,$$@)$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
-		-DARCHS=$$$$(echo $(ARCHS) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
+		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
 endef
 
 # The stamp set.vNN changes when bin/vNN is to hold another set of instances.
@@ -80,10 +81,10 @@ endef
 define version  # $(1) version, $(2) source, $(3) folder
 $(call instances,$(1),$(2),$(3))
 $(call nvcc,$(1),$(2),$(3))
-$(foreach a,$(ARCHS),$(eval $(call ptxas,$(3),$(1).ptx,$a,$(call log,$(1),$a))))
-$(call embed,$(3)/code.o,$(3),$(1).ptx,fl_image)
+$(foreach a,$(call archs_of,$(1)),$(eval $(call ptxas,$(3),$(1).ptx,$a,$(call log,$(1),$a))))
+$(call embed,$(3)/code.o,$(3),$(1).ptx,fl_image,$(call archs_of,$(1)))
 $(call link,$(1),$(2),$(3))
-$(foreach a,$(ARCHS),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin,$(call log,$(1),$a))))
+$(foreach a,$(call archs_of,$(1)),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin,$(call log,$(1),$a))))
 -include $(3)/$(1).d $(3)/about.d
 endef
 version_of = $(firstword $(subst _, ,$(notdir $(1))))
@@ -92,13 +93,13 @@ $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call fol
 # The helper kernels of the harness: clock stamps, peak of mma.sync.
 $(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -MD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
+	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) $(call compute,device) -MD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
 $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
-$(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image))
+$(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image,$(ARCHS)))
 -include $(wildcard $(BUILD)/device/*.d)
 
 .PHONY: all cubins $(VERSIONS)
-all: $(VERSIONS) bin/ptxrun  ## every version and ptxrun
+all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun
 # make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
 $(VERSIONS): %: $(BIN)/%
 cubin = $(call folder,$(1))/sm_$(2).cubin

@@ -8,6 +8,7 @@ Header blocks are data; docs/adding-a-version.md lists their keys. A new version
 
 import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ class Header:
     predict: str  # "" when the header has none
     claims: tuple[Claim, ...]  # the numbers of the prediction
     config: KernelConfig
-    arch: str  # "sm_80"
+    arch: str  # "sm_80", the least one; "sm_90a", the only one
     lines: int  # lines of the file that the block takes
     to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
 
@@ -57,6 +58,16 @@ class Version:
     def checks(self) -> list[Check]:
         """What the source refuses at compile time."""
         return parse_checks(self.source, str(self.path))
+
+    @property
+    def one_arch(self) -> bool:
+        """Whether the architecture of the header is the only one that the machine code is for, as sm_90a is."""
+        return self.header.arch.endswith("a")
+
+    def archs(self, chosen: Iterable[str]) -> list[str]:
+        """The architectures that `make` builds this version for where `chosen` are asked for: sm_90a for sm_90."""
+        own = self.header.arch
+        return list(chosen) if not self.one_arch else [own] if {own, own.removesuffix("a")} & {*chosen} else []
 
     def body(self) -> list[str]:
         """The source lines below the header block."""

@@ -321,7 +321,7 @@ def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[
     baseline, recorded, loops = read_baseline(folder), read_registers(folder), read_loops(folder)
     found = []
     for name, version in versions.items():
-        for arch in archs:
+        for arch in version.archs(archs):
             fresh = measure(folder, version, arch)
             found += judge_version(
                 folder, version, fresh, recorded.get(name, []), baseline, loops.get((name, arch), [])
@@ -347,10 +347,11 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
             keys = ", ".join(version.header.to_fill_in)
             raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
     before = read_baseline(folder)
-    after = {key: line for key, line in before.items() if not (key[0] in versions and key[1] in archs)}
+    again = {(name, arch) for name, version in versions.items() for arch in version.archs(archs)}
+    after = {key: line for key, line in before.items() if key[:2] not in again}
     loops = read_loops(folder)
     for version in versions.values():
-        for arch in archs:
+        for arch in version.archs(archs):
             fresh = measure(folder, version, arch)
             own = subject_of_cubin(cubin_of(folder, version, arch), version.header.config)
             loops[version.version, arch] = measure_loops(own, version.version)

@@ -19,7 +19,7 @@ from analysis.ladder.c_source import without_comments
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of
-from analysis.machine_code.subjects import DEFAULT_ARCH, VERSION, add_arch_argument, built_cubins, cubins_for
+from analysis.machine_code.subjects import VERSION, add_arch_argument, built_cubins, cubins_for
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"
@@ -421,7 +421,7 @@ def run_ptx(args: argparse.Namespace) -> int:
 def _cubin_of(name: str, arch: str | None, number: int | None = None) -> Cubin:
     """The cubin of a version or file: image `number` of its list, else the only one of the architecture."""
     if VERSION.fullmatch(name):
-        return Cubin.read(built_cubins(name, arch or DEFAULT_ARCH)[0])
+        return Cubin.read(built_cubins(name, arch)[0])
     images = read_images(Path(name))
     if number is not None:
         if not 0 <= number < len(images) or images[number].kind != "cubin":

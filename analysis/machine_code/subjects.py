@@ -16,7 +16,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
-from analysis.ladder.headers import load
+from analysis.ladder.headers import Version, load
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of, name_of
@@ -90,9 +90,9 @@ def start(subject: Subject, options: Sequence[str] = ()) -> Pending:
 
 
 def resolve(name: str, arch: str | None = None, choice: KernelConfig | str | None = None) -> Subject:
-    """The kernel that a version's name or a file means. Without an architecture: DEFAULT_ARCH, or a file's only one."""
+    """The kernel that a version's name or a file means. Without an architecture: DEFAULT_ARCH, or the only one."""
     if VERSION.fullmatch(name):
-        return _of_version(name, arch or DEFAULT_ARCH, choice)
+        return _of_version(name, arch, choice)
     path = Path(name)
     data = read_bytes(path)
     if is_cubin(data):
@@ -119,15 +119,33 @@ def cubins_of_version(version: str, arch: str) -> list[Path]:
     ]
 
 
-def built_cubins(version: str, arch: str) -> list[Path]:
-    """The same, at least one."""
-    paths = cubins_of_version(version, arch)
+def arch_of(version: Version, asked: str | None) -> str:
+    """The architecture to read of a version: the one asked for, else DEFAULT_ARCH; the only one where there is one."""
+    own = version.header.arch
+    if not version.one_arch:
+        return asked or DEFAULT_ARCH
+    if asked is not None and not version.archs([asked]):
+        raise AnalysisError(f"{version.version} is for {own} alone, not for {asked}")
+    return own
+
+
+def arch_of_pair(a: str, b: str, asked: str | None) -> str | None:
+    """The same of two versions: where one of them is for sm_90a alone, the other is read as it is for sm_90."""
+    versions = [load(root(), name) for name in (a, b) if VERSION.fullmatch(name)]
+    own = [version.header.arch.removesuffix("a") for version in versions if version.one_arch]
+    return asked or (own[0] if own else None)
+
+
+def built_cubins(name: str, arch: str | None) -> list[Path]:
+    """The cubins of a version for the architecture that arch_of() says, at least one."""
+    wanted = arch_of(load(root(), name), arch)
+    paths = cubins_of_version(name, wanted)
     if not paths:
-        raise AnalysisError(f"{version} is not built for {arch}: run `make {version} ARCHS={arch.removeprefix('sm_')}`")
+        raise AnalysisError(f"{name} is not built for {wanted}: run `make {name} ARCHS={wanted.removeprefix('sm_')}`")
     return paths
 
 
-def _of_version(name: str, arch: str, choice: KernelConfig | str | None) -> Subject:
+def _of_version(name: str, arch: str | None, choice: KernelConfig | str | None) -> Subject:
     version = load(root(), name)
     paths = built_cubins(name, arch)
     wanted = version.header.config if choice is None else choice

@@ -182,6 +182,37 @@ def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
     make(tree, "v01")
 
 
+def test_a_version_for_sm_90a_alone_has_that_cubin(tree: Path) -> None:
+    source = (tree / "kernels/v01_base.cu").read_text()
+    for old, new in (
+        ("/* v01", "/* v90"),
+        ("parent    none", "parent    v01"),
+        ("arch      sm_80", "arch      sm_90a"),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    kernel = tree / "kernels/v90_exact.cu"
+    kernel.write_text(source)
+    try:
+        refused = run_make(tree, "v90", "ARCHS=80")
+        assert refused.returncode == 2
+        assert 'v90 is for sm_90a alone, as its header block says: ARCHS="80" must have 90 in it' in refused.stderr
+        said = make(tree, "-n", "all", "ARCHS=80")
+        assert "build/v01" in said and "build/v90" not in said
+        assert 'left out with ARCHS="80", as they are for sm_90a alone: v90' in said
+        for archs in ([], ["ARCHS=90a 80"]):
+            make(tree, "-j2", "v90", *archs)
+            info = subprocess.run([tree / "bin/v90", "--info"], capture_output=True, text=True, check=True).stdout
+            assert set(re.findall(r"sm_\w+", info)) == {"sm_90a"}
+        assert ".target sm_90a" in (tree / "build/v90/v90.ptx").read_text()
+        make(tree, "regs", "VER=v90")
+        assert (tree / "logs/ptxas/v90.sm_90a.log").exists() and not (tree / "build/v90/sm_90.cubin").exists()
+        assert "v90,sm_90a," in (tree / "regs/registers.csv").read_text()
+    finally:
+        kernel.unlink()
+    make(tree, "v01")
+
+
 def test_a_renamed_kernel_file_is_built_again(tree: Path) -> None:
     """A renamed file keeps its time, which is older than what was built from the file of the old name."""
     old, new = tree / "kernels/v01_base.cu", tree / "kernels/v01_plain.cu"
