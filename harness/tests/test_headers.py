@@ -65,6 +65,7 @@ EXAMPLES: dict[str, str | None] = {
     "emu/ptx/builder.h": "decoder *dec",
     "emu/ptx/characters.h": "const char *at",
     "emu/ptx/decode.h": "loader *load, entry *code, statement in",
+    "emu/ptx/errors.h": "const char *path, size_t bytes, emu_error *error",
     "emu/ptx/lexer.h": "loader *load, const char *text, size_t bytes",
     "emu/ptx/loader.h": "loader *load, size_t count, int line, const char *name",
     "emu/ptx/program.h": "const emu_module *module",
