@@ -25,6 +25,7 @@ struct device_info {
     int64_t l2_bytes, memory_bytes;
     double clock_hz; /* of an SM at its peak */
     char driver[64];
+    char pci_bus_id[32]; /* "0000:1b:00.0", by which NVML knows a GPU; "" where it is not known */
 };
 
 /* One timed launch. */
@@ -77,6 +78,8 @@ struct backend_ops {
                              struct failure *failure);
     /* GPU: one timed launch, with the L2 flushed before it or not. */
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
+    /* GPU: launches one after the other to their end, and the SM clock over them, 0 where it could not be read. */
+    enum status (*burst)(struct backend *backend, int64_t launches, double *sm_clock_hz, struct failure *failure);
     /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
     /* Emulator, both or none: totals of the last launch; what it found, in words, and tables of counters. False when

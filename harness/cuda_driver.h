@@ -55,6 +55,7 @@ struct cuda_driver {
     CUresult (*cuDeviceGet)(CUdevice *device, int ordinal);
     CUresult (*cuDeviceGetName)(char *name, int length, CUdevice device);
     CUresult (*cuDeviceGetAttribute)(int *value, int attribute, CUdevice device);
+    CUresult (*cuDeviceGetPCIBusId)(char *text, int length, CUdevice device);
     CUresult (*cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device);
     CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device);
     CUresult (*cuDevicePrimaryCtxRelease_v2)(CUdevice device);

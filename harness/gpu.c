@@ -108,6 +108,7 @@ static enum status read_device(struct gpu *gpu, struct failure *failure) {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         CHECK(cuda->cuDeviceGetAttribute(attributes[i].value, attributes[i].attribute, gpu->device),
               "cuDeviceGetAttribute of the %s", attributes[i].name);
+    if (cuda->cuDeviceGetPCIBusId(info->pci_bus_id, sizeof info->pci_bus_id, gpu->device)) info->pci_bus_id[0] = 0;
     info->l2_bytes = l2_bytes;
     info->memory_bytes = (int64_t)memory;
     info->clock_hz = 1e3 * clock_khz;
@@ -384,6 +385,17 @@ static enum status gpu_sample(struct backend *backend, bool cold, struct sample 
     return STATUS_OK;
 }
 
+static enum status gpu_burst(struct backend *backend, int64_t launches, double *sm_clock_hz, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    gpu->epoch++;
+    enum status status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure);
+    for (int64_t i = 0; i < launches && !status; i++) status = enqueue_kernel(gpu, failure);
+    if (status || (status = enqueue_stamp(gpu, offsetof(struct shared_memory, after), failure))) return status;
+    if ((status = synchronize(gpu, gpu->symbol, failure))) return status;
+    *sm_clock_hz = clock_between_stamps(gpu);
+    return STATUS_OK;
+}
+
 /* Load every helper and the memset before anything is held: a first launch may have to wait for an idle GPU. */
 static enum status warm_helpers(struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -443,6 +455,7 @@ static const struct backend_ops GPU_OPS = {
     .set_dump = gpu_set_dump,
     .read_dump = gpu_read_dump,
     .sample = gpu_sample,
+    .burst = gpu_burst,
     .peak = gpu_peak,
 };
 

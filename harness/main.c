@@ -4,6 +4,7 @@
 #include "harness/backend.h"
 #include "harness/bench.h"
 #include "harness/config.h"
+#include "harness/energy.h"
 #include "harness/options.h"
 #include "harness/report.h"
 #include "harness/select.h"
@@ -217,7 +218,7 @@ static void warn_untrusted(const struct session *session, const struct measureme
 }
 
 static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
-                           bool *pass_after) {
+                           struct energy *energy, bool *pass_after) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
     double *const peak = &session->peak[record->problem->dtype == BF16];
@@ -230,6 +231,11 @@ static enum status measure(struct session *session, struct record *record, struc
     if (!measurement_converged(measurement)) {
         warn_untrusted(session, measurement);
         if (session->options.strict) lower_verdict(session, STATUS_UNTRUSTED);
+    }
+    if (session->options.energy && measurement->count) {
+        if ((status = energy_run(backend, measurement->time.median, energy, failure))) return status;
+        record->energy = energy;
+        if (!energy->launches) warn("--energy: NVML is absent or its energy counter does not move");
     }
     return record->verdict ? check_again(session, record, pass_after) : STATUS_OK;
 }
@@ -265,6 +271,7 @@ static enum status run_one(struct session *session, const struct problem *proble
     struct kernel_code code;
     struct verdict verdict;
     struct measurement measurement = {0};
+    struct energy energy;
     struct counts counts;
     bool pass_after;
     struct record record = {.backend = backend, .instance = instance, .problem = problem, .code = &code};
@@ -277,7 +284,8 @@ static enum status run_one(struct session *session, const struct problem *proble
     if (session->options.dump && (status = write_dump(session, dumped))) return status;
     if (backend->ops->counts) take_counts(session, &record, &counts);
     const bool correct = !record.verdict || verdict.pass;
-    if (backend->ops->sample && correct && !dumped) status = measure(session, &record, &measurement, &pass_after);
+    if (backend->ops->sample && correct && !dumped)
+        status = measure(session, &record, &measurement, &energy, &pass_after);
     if (!status) status = report_record(&session->report, &record, failure);
     if (!status && backend->ops->explain) status = explain(session);
     measurement_free(&measurement);

@@ -60,6 +60,8 @@ const struct option fl_options[] = {
      .only = BACKEND_GPU},
     {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with 4 where a measurement has not converged",
      .only = BACKEND_GPU},
+    {"--energy", .kind = OPTION_TRUE, AT(energy),
+     .help = "then launch for a second without a pause: joules per launch and watts, from NVML", .only = BACKEND_GPU},
     {"--json", .kind = OPTION_TEXT, .argument = "FILE|-", AT(json),
      .help = "append one JSON line per problem to FILE, or print it"},
     {"--csv", .kind = OPTION_TRUE, AT(csv), .help = "print comma-separated values"},
@@ -272,7 +274,7 @@ int options_only_for(const struct options *options, enum backend_choice backend,
 enum status options_check(const struct options *options, struct failure *failure) {
     static const char *const of_the_comparison[] = {"--diff", "--output"};
     static const char *const of_the_report[] = {"--diff", "--output",   "--dump", "--json",
-                                                "--csv",  "--counters", "--runs"};
+                                                "--csv",  "--counters", "--runs", "--energy"};
     if (options->check_rows == CHECK_NONE)
         for (size_t i = 0; i < sizeof of_the_comparison / sizeof *of_the_comparison; i++)
             if (is_given(options, of_the_comparison[i]))

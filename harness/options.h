@@ -39,6 +39,7 @@ struct options {
     double min_time, timeout;  /* seconds */
     double throttle_threshold; /* percent */
     bool strict;
+    bool energy;
     const char *json; /* file, "-", or NULL */
     bool csv, quiet;
     bool profile;

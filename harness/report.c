@@ -138,6 +138,24 @@ static void add_timing(struct json *json, const struct measurement *measurement)
     json_close(json, '}');
 }
 
+static void add_energy(struct json *json, const struct energy *energy) {
+    if (!energy || !energy->launches) {
+        json_null(json, "energy");
+        return;
+    }
+    json_open(json, "energy", '{');
+    json_number(json, "joules", energy->joules, 6);
+    json_number(json, "watts", energy->watts, 6);
+    json_int(json, "launches", energy->launches);
+    json_number(json, "seconds", energy->seconds, 6);
+    json_int(json, "sm_clock_hz", (int64_t)energy->sm_clock_hz);
+    if (energy->celsius < 0)
+        json_null(json, "celsius");
+    else
+        json_int(json, "celsius", energy->celsius);
+    json_close(json, '}');
+}
+
 /* TFLOP/s of the median. */
 static double tflops_of(const struct record *record) {
     if (!record->measurement || !record->measurement->count) return NAN;
@@ -229,6 +247,7 @@ static void add_record(struct json *json, const struct report *report, const str
     add_problem(json, record->problem);
     add_check(json, record->verdict, record->pass_after);
     add_timing(json, record->measurement);
+    add_energy(json, record->energy);
     add_derived(json, record);
     add_counts(json, record->counts);
     json_close(json, '}');
@@ -390,6 +409,9 @@ static enum status write_text(const struct report *report, const struct record *
     }
     print_check(record);
     putchar('\n');
+    if (record->energy && record->energy->launches)
+        printf("  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s\n", record->energy->joules,
+               record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds);
     if (record->counts) print_counts(record->counts);
     if (record->verdict && (report->options->diff || !record->verdict->pass)) print_first_wrong(record->verdict);
     return report_flush(failure);

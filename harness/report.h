@@ -11,6 +11,7 @@
 
 #include "harness/backend.h"
 #include "harness/bench.h"
+#include "harness/energy.h"
 #include "harness/options.h"
 #include "harness/verify.h"
 
@@ -27,6 +28,7 @@ struct record {
     const struct verdict *verdict;         /* NULL: not checked */
     const bool *pass_after;                /* NULL: not checked after timing */
     const struct measurement *measurement; /* NULL: not timed */
+    const struct energy *energy;           /* NULL: not asked for */
     double peak_tflops;                    /* of mma.sync, 0 where it was not measured */
     const struct counts *counts;           /* NULL: not emulated */
 };

@@ -190,6 +190,13 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     return 0;
 }
 
+CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
+    TRY(cuDeviceGetPCIBusId);
+    (void)device;
+    snprintf(text, (size_t)length, "0000:1b:00.0");
+    return 0;
+}
+
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     TRY(cuDeviceGetAttribute);
     const int capability = (int)setting("cc=", 90);

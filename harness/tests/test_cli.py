@@ -61,6 +61,10 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
         (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
+        (["--tokens", "1000", "--seq", "500,128"], ["--tokens 1000", "multiple", "--seq 128"]),
+        (["--tokens", "256", "--seq", "512"], ["--tokens 256", "--seq 512"]),
+        (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
+        (["--energy", "--profile"], ["--energy", "--profile"]),
     ],
 )
 def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -> None:

@@ -156,6 +156,7 @@ static void back_ends(void) {
         {"--timeout 1", "--timeout", ""},
         {"--throttle-threshold 0", "--throttle-threshold", ""},
         {"--strict", "--strict", ""},
+        {"--energy", "--energy", ""},
         {"--counters", "", "--counters"},
         {"--trace cta=0", "", "--trace"},
         {"--schedule 0", "", "--schedule"}, /* given, though it is the default */

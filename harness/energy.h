@@ -1,0 +1,30 @@
+/* energy.h - joules of one launch, from the total energy counter of NVML (libnvidia-ml.so.1, opened at run time).
+ *
+ *     energy_run(backend, median_ns, &energy, &failure);
+ *     if (energy.launches) printf("%.2f J per launch\n", energy.joules);
+ *
+ * The counter moves in steps of up to a tenth of a second. So launches follow each other without a pause, and what
+ * counts lies between two moves of the counter that are at least a second apart.
+ */
+#ifndef FL_ENERGY_H
+#define FL_ENERGY_H
+
+#include "harness/backend.h"
+#include "harness/status.h"
+
+#include <stdint.h>
+
+struct energy {
+    int64_t launches;   /* that the figures are of; 0: NVML is absent or has no such counter */
+    double seconds;     /* from the first of them to the end of the last */
+    double joules;      /* per launch */
+    double watts;       /* of the whole board */
+    double sm_clock_hz; /* mean, 0 where it could not be read */
+    int64_t celsius;    /* at the end; -1 where it could not be read */
+};
+
+/* Run the kernel that the back end holds for more than a second; launch_ns is the time of one launch. An absent NVML is
+ * no failure. */
+enum status energy_run(struct backend *backend, double launch_ns, struct energy *energy, struct failure *failure);
+
+#endif
