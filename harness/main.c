@@ -310,6 +310,10 @@ static enum status for_each_problem(struct session *session,
 
 static enum status check_one(struct session *session, const struct problem *problem, const struct instance *instance) {
     const struct backend *backend = session->backend;
+    const int64_t tokens = session->options.tokens;
+    if (tokens % problem->seq)
+        return fail(&session->failure, STATUS_USAGE,
+                    "--tokens %" PRId64 ": must be a multiple of the length, --seq %" PRId64, tokens, problem->seq);
     const enum status status = problem_check(problem, &instance->config, &session->failure);
     if (status || !backend->ops->check_launch) return status;
     return backend->ops->check_launch(backend, problem, instance, &session->failure);

@@ -22,6 +22,8 @@ const struct option fl_options[] = {
      .help = "number of the GPU", .only = BACKEND_GPU},
     {"--batch", .kind = OPTION_LIST, .argument = "LIST", AT(batch),
      .help = "sequences; a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)"},
+    {"--tokens", .kind = OPTION_INTEGER, .argument = "N", AT(tokens), .least = 1, .most = 1e12,
+     .help = "in place of --batch: N / seq sequences, so that every length has as many rows"},
     {"--heads", .kind = OPTION_LIST, .argument = "LIST", AT(heads),
      .help = "heads of each sequence (GPU: 16; emulator: 2)"},
     {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
@@ -285,6 +287,8 @@ enum status options_check(const struct options *options, struct failure *failure
             if (is_given(options, of_the_report[i]))
                 return fail(failure, STATUS_USAGE, "%s: --profile makes one launch and nothing else: drop one of them",
                             of_the_report[i]);
+    if (options->tokens && options->batch.count)
+        return fail(failure, STATUS_USAGE, "--tokens and --batch: both say how many sequences: drop one of them");
     if (options->json && !strcmp(options->json, "-") && options->csv)
         return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
     return STATUS_OK;

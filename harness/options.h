@@ -24,6 +24,7 @@ enum { MAX_OPTIONS = 64 };               /* rows of the table */
 struct options {
     enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
+    int64_t tokens;                       /* batch * seq in place of batch; 0: not given */
     enum dtype dtype;                     /* ANY_DTYPE: that of the configuration */
     const char *configs[MAX_CONFIGS];     /* short forms or "all", borrowed from argv */
     int n_configs;

@@ -82,7 +82,8 @@ static int64_t value_at(const struct number_list *list, int64_t i, int64_t initi
 void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype dtype, struct problem *problem) {
     const int batches = list_count(&options->batch), heads = list_count(&options->heads);
     const int64_t seq = value_at(&options->seq, i / batches / heads, gpu ? 4096 : 256);
-    *problem = (struct problem){.batch = value_at(&options->batch, i % batches, gpu ? problem_default_batch(seq) : 1),
+    const int64_t batch = options->tokens ? options->tokens / seq : gpu ? problem_default_batch(seq) : 1;
+    *problem = (struct problem){.batch = value_at(&options->batch, i % batches, batch),
                                 .heads = value_at(&options->heads, i / batches % heads, gpu ? 16 : 2),
                                 .seq = seq,
                                 .d_head = D_HEAD,

@@ -48,6 +48,13 @@ static void problems(void) {
         wrong += problem.batch != 7 + i % 2 || problem.heads != 1 + i / 2 % 3 || problem.seq != (i < 6 ? 64 : 16384);
     }
     ok(!wrong, "lengths outermost, then heads, then batches");
+    options = (struct options){.tokens = 16384, .seq = {3, {512, 1024, 16384}}};
+    wrong = 0;
+    for (int64_t i = 0; i < problem_count(&options); i++) {
+        problem_at(&options, i % 2, i, FP16, &problem);
+        wrong += problem.batch * problem.seq != 16384 || problem.seq != options.seq.values[i];
+    }
+    ok(!wrong && problem_count(&options) == 3, "with a number of tokens the batch is what makes it");
 }
 
 static void instances(void) {
