@@ -6,6 +6,7 @@
 #     make/version.mk   the chain from a kernel file to an executable and its records, one rule per arrow
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
+#     make/peers.mk     libraries to measure against, from their own source
 #     make/tests.mk     C test programs, pytest, lint
 
 MAKEFLAGS += --no-builtin-rules
@@ -58,7 +59,7 @@ $(1): FORCE
 	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
 
-PARTS := arguments toolkit harness version inspect measure tests
+PARTS := arguments toolkit harness version inspect measure peers tests
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping

@@ -1,4 +1,5 @@
 #include "harness/about.h"
+#include "harness/peer.h"
 
 #include <about.h> /* generated from the header block of the version; <> so that it is not harness/about.h */
 #include <revision.h>
@@ -42,3 +43,14 @@ bool about_dumps(void) {
     return false;
 #endif
 }
+
+#ifdef FL_PEER
+extern const struct peer FL_PEER;
+const struct peer *about_peer(void) {
+    return &FL_PEER;
+}
+#else
+const struct peer *about_peer(void) {
+    return NULL;
+}
+#endif

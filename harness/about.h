@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+struct peer;
+
 const char *about_version(void); /* "v07" */
 const char *about_name(void);    /* "autotune" */
 const char *about_title(void);   /* text after the dash of the header's first line */
@@ -20,5 +22,8 @@ const char *about_revision(void); /* of git, "unknown" outside a repository */
 bool about_dirty(void);           /* built with changes that were not committed */
 const char *about_toolkit(void);  /* "13.5.37" */
 bool about_dumps(void);           /* kernels were built with -DFA_DEBUG */
+
+/* What launches a library's kernel in place of the version's (harness/peer.h); NULL in a version. */
+const struct peer *about_peer(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include "harness/config.h"
 #include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
+#include "harness/peer.h"
 #include "harness/stats.h"
 
 #include <inttypes.h>
@@ -38,6 +39,7 @@ struct gpu {
     struct problem problem;
     CUdeviceptr tensors[N_TENSORS];
     CUdeviceptr dump;
+    CUdeviceptr scratch; /* of a peer */
     CUfunction function;
     launch_shape shape;
     const char *symbol;
@@ -60,6 +62,7 @@ static void gpu_close(struct backend *backend) {
     if (gpu->context) {
         for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
         free_address(gpu, &gpu->dump);
+        free_address(gpu, &gpu->scratch);
         free_address(gpu, &gpu->flush);
         if (gpu->shared) cuda->cuMemFreeHost(gpu->shared);
         if (gpu->start) cuda->cuEventDestroy_v2(gpu->start);
@@ -231,13 +234,46 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
     return STATUS_OK;
 }
 
+/* ---- a library's kernel in place of the version's ---- */
+
+static enum status check_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
+    const struct device_info *device = &gpu->backend.device;
+    if (device->major == peer->major && device->minor == peer->minor) return STATUS_OK;
+    return fail(failure, STATUS_CANNOT_RUN, "%s is built for compute capability %d.%d alone: %s has %d.%d",
+                about_version(), peer->major, peer->minor, device->name, device->major, device->minor);
+}
+
+static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct failure *failure) {
+    const int64_t bytes = peer->scratch_bytes(&gpu->problem);
+    gpu->symbol = about_version();
+    free_address(gpu, &gpu->scratch);
+    return bytes ? allocate(gpu, &gpu->scratch, bytes, "what the library needs beside the tensors", failure)
+                 : STATUS_OK;
+}
+
+static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
+    const struct peer_launch launch = {.problem = &gpu->problem,
+                                       .Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q],
+                                       .K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K],
+                                       .V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V],
+                                       .O = (void *)(uintptr_t)gpu->tensors[TENSOR_O],
+                                       .scratch = (void *)(uintptr_t)gpu->scratch,
+                                       .sms = gpu->backend.device.sms,
+                                       .stream = gpu->stream};
+    return peer->enqueue(&launch, failure);
+}
+
+/* ---- one instance ---- */
+
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
-    const struct code_image *image = find_code(gpu, fl_images, fl_image_count, failure);
     char text[CONFIG_TEXT_SIZE];
+    *code = (struct kernel_code){0};
+    if (about_peer()) return set_peer(gpu, about_peer(), failure);
+    const struct code_image *image = find_code(gpu, fl_images, fl_image_count, failure);
     if (!image) return STATUS_CANNOT_RUN;
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status) return status;
@@ -267,6 +303,7 @@ static enum status synchronize(const struct gpu *gpu, const char *what, struct f
 
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
+    if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
     forward_args args = problem_args(&gpu->problem);
     args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
@@ -463,7 +500,8 @@ static enum status open_all(struct gpu *gpu, const struct options *options, stru
     const struct cuda_driver *cuda = &gpu->cuda;
     enum status status = cuda_driver_open(&gpu->cuda, failure);
     if (status || (status = open_device(gpu, (int)options->device, failure))) return status;
-    if (!find_code(gpu, fl_images, fl_image_count, failure)) return STATUS_CANNOT_RUN;
+    if (about_peer() && (status = check_peer(gpu, about_peer(), failure))) return status;
+    if (!about_peer() && !find_code(gpu, fl_images, fl_image_count, failure)) return STATUS_CANNOT_RUN;
     CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
     CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
     /* cuMemcpyHtoD returns once pageable bytes are staged, and the rest of the copy runs in the default stream: ours

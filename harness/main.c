@@ -6,6 +6,7 @@
 #include "harness/config.h"
 #include "harness/energy.h"
 #include "harness/options.h"
+#include "harness/peer.h"
 #include "harness/report.h"
 #include "harness/select.h"
 #include "harness/verify.h"
@@ -52,13 +53,45 @@ static void lower_verdict(struct session *session, enum status status) {
     if (session->verdict != STATUS_WRONG) session->verdict = status;
 }
 
+/* ---- what runs ---- */
+
+/* A peer has no configurations, no PTX and no debug hooks. */
+static enum status check_peer_options(const struct options *options, struct failure *failure) {
+    const struct {
+        bool given;
+        const char *name;
+    } refused[] = {{options->n_configs > 0, "--config"},
+                   {options->list, "--list"},
+                   {options->dump != NULL, "--dump"},
+                   {options->info, "--info"},
+                   {options->backend == BACKEND_EMU, "--backend emu"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].given)
+            return fail(failure, STATUS_USAGE, "%s: %s is %s, which is machine code for a GPU and has no configs",
+                        refused[i].name, about_version(), about_peer()->library);
+    return STATUS_OK;
+}
+
+/* The instances that the command line asks for; of a peer the one of the element type. */
+static enum status choose_instances(struct session *session) {
+    const struct options *options = &session->options;
+    struct failure *failure = &session->failure;
+    if (!about_peer())
+        return select_instances(options, &session->table, session->chosen, MAX_CHOSEN, &session->n_chosen, failure);
+    const enum dtype dtype = options->dtype == ANY_DTYPE ? FP16 : options->dtype;
+    for (size_t i = 0; i < session->table.count; i++)
+        if (session->table.instances[i].config.dtype == dtype)
+            session->chosen[session->n_chosen++] = &session->table.instances[i];
+    return STATUS_OK;
+}
+
 /* ---- the back end ---- */
 
 static enum status open_backend(struct session *session) {
     const struct options *options = &session->options;
     if (options->backend == BACKEND_EMU) return emu_open(&session->backend, options, &session->failure);
     const enum status status = gpu_open(&session->backend, options, &session->failure);
-    if (status != STATUS_CANNOT_RUN || options->backend == BACKEND_GPU) return status;
+    if (status != STATUS_CANNOT_RUN || options->backend == BACKEND_GPU || about_peer()) return status;
     const struct failure no_gpu = session->failure;
     const enum status emulated = emu_open(&session->backend, options, &session->failure);
     if (emulated) return emulated;
@@ -344,11 +377,13 @@ static enum status run(struct session *session, int argc, char **argv) {
                about_dirty() ? ", changed" : "", about_toolkit());
         return STATUS_OK;
     }
-    if ((status = instance_table_read(&session->table, fl_images, fl_image_count, failure))) return status;
+    if (about_peer() && (status = check_peer_options(options, failure))) return status;
+    status = about_peer() ? peer_instances(&session->table, failure)
+                          : instance_table_read(&session->table, fl_images, fl_image_count, failure);
+    if (status) return status;
     if (options->info) return report_info(&session->table, failure);
     if (options->list) return report_list(&session->table, failure);
-    if ((status = select_instances(options, &session->table, session->chosen, MAX_CHOSEN, &session->n_chosen, failure)))
-        return status;
+    if ((status = choose_instances(session))) return status;
     if ((status = open_backend(session)) || (status = check_options(session))) return status;
     if ((status = for_each_problem(session, check_one))) return status;
     if ((status = report_open(&session->report, options, argc, argv, failure))) return status;

@@ -4,6 +4,7 @@
 #include "harness/config.h"
 #include "harness/emu/tool/print.h"
 #include "harness/json.h"
+#include "harness/peer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,11 +56,16 @@ static uint64_t total_of(const struct counts *counts, size_t i) {
 
 /* ---- JSON ---- */
 
-/* What the version is: the same in a record and in --info. */
+/* What the version or the peer is: the same in a record and in --info. */
 static void add_about(struct json *json) {
-    json_string(json, "version", about_version());
-    json_string(json, "name", about_name());
-    json_string(json, "parent", about_parent());
+    if (about_peer()) {
+        json_string(json, "peer", about_version());
+        json_string(json, "library", about_peer()->library);
+    } else {
+        json_string(json, "version", about_version());
+        json_string(json, "name", about_name());
+        json_string(json, "parent", about_parent());
+    }
     json_string(json, "revision", about_revision());
     json_bool(json, "dirty", about_dirty());
     json_string(json, "toolkit", about_toolkit());
@@ -234,8 +240,10 @@ static void add_record(struct json *json, const struct report *report, const str
     json_close(json, ']');
     json_string(json, "utc", utc);
     json_string(json, "backend", record->backend->ops->name);
-    json_string(json, "config", config_format(&record->instance->config, text));
-    json_string(json, "symbol", record->instance->symbol);
+    if (!about_peer()) {
+        json_string(json, "config", config_format(&record->instance->config, text));
+        json_string(json, "symbol", record->instance->symbol);
+    }
     if (record->code && record->code->hash[0]) {
         json_string(json, "code_hash", record->code->hash);
         json_int(json, "registers", record->code->registers);
@@ -294,6 +302,11 @@ static enum status write_json(const struct report *report, const struct record *
 
 /* ---- text and CSV ---- */
 
+/* Short form of the config; of a peer its library. */
+static const char *form_of(const struct record *record, char text[CONFIG_TEXT_SIZE]) {
+    return about_peer() ? about_peer()->library : config_format(&record->instance->config, text);
+}
+
 enum status report_flush(struct failure *failure) {
     if (!fflush(stdout) && !ferror(stdout)) return STATUS_OK;
     return fail(failure, STATUS_ERROR, "standard output: cannot be written: %s", strerror(errno));
@@ -317,10 +330,9 @@ static enum status write_csv(struct report *report, const struct record *record,
     const struct measurement *m = record->measurement;
     if (!report->csv_header_done) print_csv_header();
     report->csv_header_done = true;
-    printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(),
-           config_format(&record->instance->config, text), record->backend->ops->name, record->backend->device.name,
-           dtype_name(problem->dtype), distribution_name(problem->dist), problem->batch, problem->heads, problem->seq,
-           problem->d_head);
+    printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(), form_of(record, text),
+           record->backend->ops->name, record->backend->device.name, dtype_name(problem->dtype),
+           distribution_name(problem->dist), problem->batch, problem->heads, problem->seq, problem->d_head);
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -392,8 +404,8 @@ static enum status write_text(const struct report *report, const struct record *
     const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
     printf("%s %s  batch %" PRId64 " heads %" PRId64 " seq %" PRId64 " %s%s%s\n  ", about_version(),
-           config_format(&record->instance->config, text), problem->batch, problem->heads, problem->seq,
-           dtype_name(problem->dtype), problem->dist ? " " : "", problem->dist ? distribution_name(problem->dist) : "");
+           form_of(record, text), problem->batch, problem->heads, problem->seq, dtype_name(problem->dtype),
+           problem->dist ? " " : "", problem->dist ? distribution_name(problem->dist) : "");
     if (m && m->count) {
         printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),
                m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot",

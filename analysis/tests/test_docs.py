@@ -84,8 +84,10 @@ def goals() -> frozenset[str]:
 @cache
 def takers() -> dict[str, str]:
     """Variable to the goals that take it, by make/arguments.mk; those that all goals take are not there."""
-    lines = dict(re.findall(r"^TAKES_([A-Z]+) := (.*)$", makefiles(), re.MULTILINE))
-    return {name: re.sub(r"\$\(TAKES_([A-Z]+)\)", lambda other: lines[other[1]], text) for name, text in lines.items()}
+    lines = dict(re.findall(r"^TAKES_([A-Z0-9_]+) := (.*)$", makefiles(), re.MULTILINE))
+    return {
+        name: re.sub(r"\$\(TAKES_([A-Z0-9_]+)\)", lambda other: lines[other[1]], text) for name, text in lines.items()
+    }
 
 
 def problems_of_make(command: str) -> list[str]:
@@ -117,7 +119,7 @@ def test_an_unknown_goal_or_variable_is_found() -> None:
 
 def test_help_names_variables_for_the_goals_that_take_them() -> None:
     for goals_of_line, text in re.findall(r"^([a-z0-9 -]+):.*?## (.*)$", makefiles(), re.MULTILINE):
-        for name in set(re.findall(r"\b([A-Z]+)=", text)) - {"KERNELS"}:
+        for name in set(re.findall(r"\b([A-Z0-9_]+)=", text)) - {"KERNELS"}:
             assert set(goals_of_line.split()) <= set(takers()[name].split()), f"{goals_of_line}: {name}="
 
 

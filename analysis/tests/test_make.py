@@ -166,6 +166,8 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
         (["all", "VER=v01"], ["all takes no VER="]),
         (["regs", "VERS=v01"], ["no goal takes VERS="]),
+        (["peer-fa3"], ["peer-fa3 needs FA3=", "make peer-fa3 FA3=../flash-attention"]),
+        (["peer-fa3", "FA3=/nowhere"], ["FA3=/nowhere holds no hopper/", "checkout of flash-attention"]),
     ],
 )
 def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str]) -> None:
@@ -174,6 +176,31 @@ def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str
     for word in words:
         assert word in result.stdout + result.stderr
     make(tree, "v01")
+
+
+def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: Path, tmp_path: Path) -> None:
+    """Nothing is compiled here: FlashAttention-3 takes minutes."""
+    (tmp_path / "hopper").mkdir()
+    (tmp_path / "hopper/flash_fwd_launch_template.h").touch()
+    (tmp_path / "hopper/__init__.py").write_text('__version__ = "3.7.1"\n')
+    goal = ["peer-fa3", "-n", f"FA3={tmp_path}"]
+    without = run_make(tree, *goal)
+    assert without.returncode == 2 and f"CUTLASS={tmp_path}/csrc/cutlass holds no include/cutlass" in without.stderr
+    assert "git submodule" in without.stderr
+    header = tmp_path / "csrc/cutlass/include/cutlass/cutlass.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    for word in ("fp8_d128_full_x2", "fp16_d100_full_x2", "fp16_d128_full_x3", "fp16_d128"):
+        wrong = run_make(tree, *goal, f"FA3_KERNELS={word}")
+        assert wrong.returncode == 2 and f"'{word}' is no kernel" in wrong.stderr
+    said = make(tree, *goal, "FA3_KERNELS=bf16_d128_full_x2 fp16_d64_causal_x1")
+    assert 'FA3_LIBRARY "FlashAttention-3 3.7.1"' in said
+    assert (
+        "KERNEL(fa3_bf16_d128_full_x2, BF16, 128, false, 2) KERNEL(fa3_fp16_d64_causal_x1, FP16, 64, true, 1)" in said
+    )
+    flags = "-DFA3_NAME=fa3_fp16_d64_causal_x1 -DFA3_D_HEAD=64 -DFA3_ELEMENT=cutlass::half_t -DFA3_CAUSAL=true"
+    assert " ".join(said.replace("\\\n", " ").split()).count(flags) == 1
+    assert said.count("fa3_kernel.cu") == 2
 
 
 def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:

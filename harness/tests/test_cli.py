@@ -61,7 +61,7 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
         (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
-        (["--tokens", "1000", "--seq", "500,128"], ["--tokens 1000", "multiple", "--seq 128"]),
+        (["--tokens", "256", "--seq", "128,192"], ["--tokens 256", "multiple", "--seq 192"]),
         (["--tokens", "256", "--seq", "512"], ["--tokens 256", "--seq 512"]),
         (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
         (["--energy", "--profile"], ["--energy", "--profile"]),
@@ -597,7 +597,7 @@ def test_the_page_names_every_field_of_a_record(driver: str) -> None:
     named = set(re.findall(r"^\| `([a-z0-9_.]+)`", table, re.MULTILINE))
     written = set()
     for done in (
-        on_fake(driver, "", "--runs", "1", "--json", "-"),
+        on_fake(driver, "", "--runs", "1", "--energy", "--json", "-"),
         run("--backend", "emu", *SMALL, "--quiet", "--json", "-"),
     ):
         (record,) = records(done)
@@ -609,7 +609,7 @@ def test_the_page_names_every_field_of_a_record(driver: str) -> None:
 
 @pytest.mark.parametrize("how", ["", "off", "late", "idle", "blind", SLOW, NOISY])
 def test_records_fit_the_schema_that_readers_check(driver: str, how: str) -> None:
-    for options in (("--runs", "3"), ("--no-check", "--hot"), ("--check", "all", "--dtype", "bf16")):
+    for options in (("--runs", "3"), ("--no-check", "--hot", "--energy"), ("--check", "all", "--dtype", "bf16")):
         (record,) = records(on_fake(driver, how, "--timeout", "0.2", *options, "--json", "-"))
         assert not fault_of(record)
 

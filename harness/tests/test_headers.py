@@ -20,7 +20,8 @@ HEADERS = sorted(
     for path in HARNESS.rglob("*.h")
     if path.name != "forms_table.h"  # a table, for its includers only
 )
-SOURCES = [path for path in HARNESS.rglob("*.c") if "tests" not in path.relative_to(HARNESS).parts]
+NOT_IN_VERSIONS = {"tests", "peers"}
+SOURCES = [path for path in HARNESS.rglob("*.c") if not NOT_IN_VERSIONS & {*path.relative_to(HARNESS).parts}]
 BUILT = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in SOURCES if path.name != "about.c"}
 BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
 
@@ -34,6 +35,7 @@ EXAMPLES: dict[str, str | None] = {
     "config.h": "KernelConfig config, struct failure failure",
     "cuda_driver.h": "struct failure failure",
     "device/stamp.h": "clock_stamp before, clock_stamp after",
+    "energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
     "half.h": "void",
     "image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
@@ -41,6 +43,8 @@ EXAMPLES: dict[str, str | None] = {
     "json.h": "int fd",
     "options.h": "struct options options, int argc, char **argv, struct failure failure",
     "parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
+    "peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
+    "peers/fa3.h": "const char *(*kernel)(const fa3_launch *), fa3_launch launch",
     "problem.h": "double seconds",
     "progress.h": "struct progress_plan plan, void (*work)(void)",
     "reference.h": "struct inputs inputs, int64_t seq, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"

@@ -1,0 +1,38 @@
+/* peer.h - a kernel that a library launches in place of a version's own: what the executables of bin/peers/ link.
+ *
+ *     if (peer) return peer->enqueue(&launch, &failure);
+ *
+ * Inputs, reference, timing and records are the harness's. A peer runs on a GPU alone and has no configurations.
+ */
+#ifndef FL_PEER_H
+#define FL_PEER_H
+
+#include "harness/image.h"
+#include "harness/problem.h"
+#include "harness/status.h"
+
+#include <stdint.h>
+
+/* One launch; the tensors and the scratch memory are on the GPU. */
+struct peer_launch {
+    const struct problem *problem;
+    const void *Q, *K, *V;
+    void *O, *scratch;
+    int sms;
+    void *stream; /* CUstream */
+};
+
+struct peer {
+    const char *library; /* name and version, for records */
+    int major, minor;    /* the one compute capability that its machine code is for */
+    /* GPU memory that it needs beside the tensors. */
+    int64_t (*scratch_bytes)(const struct problem *problem);
+    /* Put one launch into the stream. STATUS_USAGE where it has no kernel for the problem. */
+    enum status (*enqueue)(const struct peer_launch *launch, struct failure *failure);
+};
+
+/* An instance for each element type: what the rest of the harness chooses from. Only type and head size mean anything.
+ */
+enum status peer_instances(struct instance_table *table, struct failure *failure);
+
+#endif

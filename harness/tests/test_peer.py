@@ -1,0 +1,98 @@
+"""bin/peers/fa3 on the made-up GPU, with kernels of fake_fa3.c in place of FlashAttention-3's."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from made_up_gpu import NEEDS_V01, ROOT, made_up, records
+
+pytestmark = NEEDS_V01
+KERNELS = [("FP16", 1), ("FP16", 2), ("BF16", 2)]
+ABOUT = {
+    "VERSION": "fa3",
+    "NAME": "fa3",
+    "TITLE": "FlashAttention-3",
+    "PARENT": "",
+    "IDEA": "",
+    "CONFIG": "",
+    "ARCH": "",
+}
+ONE = ("--batch", "1", "--heads", "2")
+SMALL = (*ONE, "--seq", "256", "--runs", "2")
+
+
+@pytest.fixture(scope="module")
+def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The executable that make peer-fa3 links, but for the kernels."""
+    folder = tmp_path_factory.mktemp("peer")
+    names = [f"KERNEL(fa3_{dtype.lower()}_d128_full_x{n}, {dtype}, 128, false, {n})" for dtype, n in KERNELS]
+    (folder / "kernels.h").write_text(
+        f'#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(names)}\n'
+    )
+    lines = [f'#define FL_{name} "{value}"\n' for name, value in ABOUT.items()]
+    (folder / "about.h").write_text("".join(lines) + "#define FL_PEER fl_fa3\n")
+    build = ROOT / "build/harness"
+    harness = [str(path) for path in (*build.glob("*.o"), *build.glob("emu/*/*.o")) if path.stem != "ptxrun"]
+    sources = ["harness/peers/fa3.c", "harness/tests/fake_fa3.c", "harness/about.c"]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{folder}", "-Ibuild", "-pthread"]
+    program = folder / "fa3"
+    command = ["cc", *flags, "-o", str(program), *sources, *harness, "build/device/code.o", "-ldl", "-lm"]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+    return program
+
+
+def run(fa3: Path, driver: str, *arguments: str, how: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", **(made_up(driver, how) if driver else {"LD_LIBRARY_PATH": "/nowhere"}), **more}
+    return subprocess.run([fa3, *arguments], capture_output=True, text=True, env=env, timeout=60)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_record_of_a_peer_is_checked_and_timed_like_one_of_a_version(fa3: Path, driver: str, dtype: str) -> None:
+    (record,) = records(run(fa3, driver, *SMALL, "--dtype", dtype, "--check", "all", "--energy", "--json", "-"))
+    assert record["peer"] == "fa3" and record["library"] == "FlashAttention-3 3.1"
+    assert not {"version", "config", "symbol"} & record.keys() and record["code_hash"] is None
+    assert record["check"]["pass"] and record["check"]["pass_after"] and record["check"]["rows"] == 512
+    assert record["problem"]["dtype"] == dtype and record["timing"]["samples_ns"] == [20e6] * 2
+    assert record["energy"]["watts"] == pytest.approx(700, rel=0.03)
+    done = run(fa3, driver, *SMALL, "--dtype", dtype, how="off", FAKE_NVML="")
+    assert done.returncode == 1 and "fa3 FlashAttention-3 3.1  batch 1 heads 2 seq 256" in done.stdout
+
+
+def test_pairs_of_ctas_where_the_number_of_q_blocks_is_even(fa3: Path, driver: str) -> None:
+    """As FlashAttention-3's own dispatch does."""
+    for seq, cluster in ((128, 1), (256, 2), (384, 1)):
+        done = run(fa3, driver, *ONE, "--seq", str(seq), "--profile", FAKE_FA3="says")
+        assert done.stderr == f"fa3_fp16_d128_full_x{cluster} on 4 SMs, scale 0.088388\n"
+    missing = run(fa3, driver, *SMALL, "--seq", "128", "--dtype", "bf16")
+    assert missing.returncode == 2
+    for word in ("bf16", "d_head 128", "clusters of 1", "FA3_KERNELS", "--seq 128"):
+        assert word in missing.stderr
+
+
+def test_a_launch_that_fails_ends_with_3_and_the_library_s_reason(fa3: Path, driver: str) -> None:
+    done = run(fa3, driver, *SMALL, FAKE_FA3="fails")
+    assert done.returncode == 3 and done.stderr == "fa3: FlashAttention-3: made up\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--config", "all"), ("--list",), ("--info",), ("--dump", "x"), ("--backend", "emu")],
+)
+def test_what_a_peer_lacks_is_refused(fa3: Path, driver: str, arguments: tuple[str, ...]) -> None:
+    done = run(fa3, driver, *arguments)
+    assert done.returncode == 2 and " ".join(arguments[: 1 + (arguments[0] == "--backend")]) in done.stderr
+    assert "FlashAttention-3 3.1" in done.stderr
+
+
+def test_without_its_gpu_it_cannot_run_and_the_emulator_is_not_taken(fa3: Path, driver: str) -> None:
+    assert run(fa3, "").returncode == 77
+    other = run(fa3, driver, *SMALL, how="cc=86")
+    assert other.returncode == 77 and "compute capability 9.0 alone: Fake GPU has 8.6" in other.stderr
+
+
+def test_nothing_is_left_on_the_gpu(fa3: Path, driver: str) -> None:
+    done = run(fa3, driver, *SMALL, "--seq", "256,512", how="left")
+    assert done.returncode == 0
+    assert "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes" in done.stderr

@@ -1,0 +1,82 @@
+# Libraries to measure against, built from a checkout of their own source; nothing of them is kept here.
+#
+#     FA3/hopper + harness/peers/fa3_kernel.cu ─ nvcc ─► build/peers/fa3/NAME.o, one for each word of FA3_KERNELS
+#     NAME.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
+
+# TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks. Each takes a core
+# for a minute or two and 4 GB of memory. FlashAttention-3 has d64, d96, d128, d192, d256 and causal ones too.
+FA3_KERNELS ?= fp16_d128_full_x2 bf16_d128_full_x2 fp16_d128_full_x1 bf16_d128_full_x1
+CUTLASS ?= $(FA3)/csrc/cutlass
+PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/ready)
+CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
+FA3_BUILD := $(BUILD)/peers/fa3
+# As FlashAttention-3's setup.py has them, without what it needs for other kernels.
+ALL_FA3FLAGS = -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a --use_fast_math --expt-relaxed-constexpr \
+	--expt-extended-lambda -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DCUTLASS_ENABLE_GDC_FOR_SM90 \
+	-diag-suppress=177 -I. -I$(FA3)/hopper -I$(CUTLASS)/include -isystem $(CCCL) $(NVCCFLAGS)
+FA3_LIBRARY = FlashAttention-3 $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' $(FA3)/hopper/__init__.py) $(shell \
+	git -C $(FA3) rev-parse --short HEAD 2>/dev/null)
+
+##@ Measuring
+.PHONY: peer-fa3
+ifneq ($(filter peer-fa3,$(MAKECMDGOALS)),)
+$(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
+$(if $(wildcard $(FA3)/hopper/flash_fwd_launch_template.h),,$(error FA3=$(FA3) holds no \
+	hopper/flash_fwd_launch_template.h: it must be the folder of a checkout of flash-attention with FlashAttention-3))
+$(if $(wildcard $(CUTLASS)/include/cutlass/cutlass.h),,$(error CUTLASS=$(CUTLASS) holds no \
+	include/cutlass/cutlass.h: run `git submodule update --init csrc/cutlass` in $(FA3), or name a checkout by CUTLASS=))
+$(if $(wildcard $(if $(CUDA),$(CCCL)/cuda/std/utility,.)),,$(error CUDA=$(CUDA) holds no include/cccl: \
+	it must be a toolkit of CUDA 13 or later))
+$(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
+$(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_LIBRARY)))
+-include $(wildcard $(FA3_BUILD)/*.d)
+endif
+peer-fa3: bin/peers/fa3  ## FlashAttention-3 as bin/peers/fa3: FA3=a checkout of flash-attention [CUTLASS=]
+
+ELEMENT_fp16 := cutlass::half_t
+ELEMENT_bf16 := cutlass::bfloat16_t
+DTYPE_fp16 := FP16
+DTYPE_bf16 := BF16
+CAUSAL_full := false
+CAUSAL_causal := true
+word_of = $(word $(2),$(subst _, ,$(1)))
+size_of = $(patsubst d%,%,$(call word_of,$(1),2))
+cluster_of = $(patsubst x%,%,$(call word_of,$(1),4))
+define fa3_kernel  # $(1) a word of FA3_KERNELS
+$(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 96 128 192 256,$(call \
+	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected words \
+	such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
+$(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(if $(CUDA),,$(READY)) $(PEER_HEADERS)
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
+		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
+		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$@ $$<
+endef
+$(foreach k,$(FA3_KERNELS),$(eval $(call fa3_kernel,$k)))
+
+fa3_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1)), $(CAUSAL_$(call \
+	word_of,$(1),3)), $(call cluster_of,$(1)))
+$(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
+	@mkdir -p $(@D)
+	@{ echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; \
+	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$@
+$(FA3_BUILD)/about.h: make/peers.mk
+	@mkdir -p $(@D)
+	@for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= ARCH=sm_90a; do \
+		echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$@
+	@echo '#define FL_PEER fl_fa3' >>$@
+$(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -I$(BUILD) -c -o $@ $<
+$(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -c -o $@ $<
+bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUILD)/%.o) $(BUILD)/device/code.o \
+		$(BUILD)/harness/main.o $(EMULATOR) $(HARNESS) $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(firstword $(wildcard \
+		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) -static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS)
+
+$(VENV)/peers/ready: requirements-peers.txt | $(READY)
+	$(call say,SETUP,headers of the CUDA C++ libraries into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
+		--disable-pip-version-check --no-deps --target $(@D) -r $< || { \
+		echo 'make: the packages of requirements-peers.txt cannot be reached; run make again' >&2; exit 1; }
+	@touch $@
