@@ -14,6 +14,7 @@
  */
 #include "../machine/checks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,8 @@ bool emu_shadow_create(machine *m) {
     m->clocks = malloc(threads * threads * sizeof *m->clocks);
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     bool complete = m->clocks && m->warp_reads;
+    for (uint32_t i = 0; i < m->warp_count; i++)
+        complete &= (m->warps[i].seen = malloc(MAX_MBARRIERS * sizeof *m->warps[i].seen)) != NULL;
     if (m->code->uses_async_proxy) {
         m->async_written = malloc(m->cell_count);
         m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
@@ -189,18 +192,50 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
                address, now, before, other);
 }
 
+static const mbarrier *mbarrier_of_copy_to(const machine *m, uint32_t address, uint64_t *phase) {
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        const bulk_copy *copy = &m->bulk[i];
+        if (copy->is_store || address - copy->shared >= copy->bytes) continue;
+        *phase = copy->phase;
+        for (int k = 0; k < m->mbarrier_count; k++)
+            if (m->mbarriers[k].live && m->mbarriers[k].address == copy->mbarrier) return &m->mbarriers[k];
+    }
+    return NULL;
+}
+
+/* What a warp that touches the target of a bulk copy has waited for at the mbarrier of that copy. */
+static void describe_wait(machine *m, const warp *w, uint32_t address, char *out, size_t bytes) {
+    uint64_t phase = 0;
+    const mbarrier *bar = mbarrier_of_copy_to(m, address, &phase);
+    if (!bar || !w->seen) return;
+    const seen_phase *seen = &w->seen[bar - m->mbarriers];
+    int used = snprintf(out, bytes, "\nThe copy belongs to phase %" PRIu64 " of the mbarrier at 0x%x; this warp ",
+                        phase, bar->address);
+    if (used < 0 || (size_t)used >= bytes) return;
+    out += used, bytes -= (size_t)used;
+    if (!seen->times)
+        snprintf(out, bytes, "has not waited for any.");
+    else if (!seen->phase)
+        snprintf(out, bytes, "has waited for the one before phase 0, which counts as complete.");
+    else
+        snprintf(out, bytes, "last waited for phase %" PRIu64 "%s.", seen->phase - 1,
+                 seen->times > 1 ? ", more than once: its parity did not change" : "");
+}
+
 static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
-    char other[64];
-    const bool bulk = !strncmp(m->code->instructions[who_instruction(who)].text, "cp.async.bulk", 13);
+    char other[64], waited[200] = "";
+    const bool bulk = strstr(m->code->instructions[who_instruction(who)].text, "cp.async.bulk") != NULL;
     describe(other, sizeof other, who, false);
+    if (bulk) describe_wait(m, w, address, waited, sizeof waited);
     emu_report(
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
         "This thread %s shared memory at 0x%x while a %s is still in flight to it.\n"
-        "The copy was issued by %s.\n%s",
+        "The copy was issued by %s.\n%s%s",
         verb, address, bulk ? "bulk copy" : "cp.async", other,
         bulk ? "Whoever reads must wait for the phase of its mbarrier, which counts the bytes: mbarrier.try_wait."
              : "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for "
-               "the others.");
+               "the others.",
+        waited);
 }
 
 static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
@@ -409,6 +444,14 @@ void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, 
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
 }
 
+/* Of the mbarriers that a thread has initialised: a fence stands behind. */
+static void note_init_fence(machine *m, uint32_t thread, uint32_t stamp) {
+    for (int i = 0; i < m->mbarrier_count; i++) {
+        mbarrier *bar = &m->mbarriers[i];
+        if (bar->live && bar->init_thread == thread && !bar->fence_stamp) bar->fence_stamp = stamp;
+    }
+}
+
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
     if (!m->proxy_fences) return;
     uint32_t threads = m->warp_count * LANES;
@@ -416,6 +459,7 @@ void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
         uint32_t thread = (uint32_t)(w->index * LANES + first_lane(mask));
         struct proxy_fences *its = &m->proxy_fences[thread];
         its->stamps[its->next++ % FENCES] = w->clock;
+        note_init_fence(m, thread, w->clock);
         uint32_t *knows = m->fence_knows + (size_t)thread * threads;
         memcpy(knows, row_of(m, w, first_lane(mask)), threads * sizeof *knows);
         for (uint32_t t = 0; t < threads; t++) {
@@ -426,6 +470,23 @@ void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
         knows[thread] = w->clock;
     }
     emu_clock_tick(m, w);
+}
+
+void emu_init_fence(machine *m, warp *w, uint32_t mask) {
+    for (; mask; mask &= mask - 1) note_init_fence(m, (uint32_t)(w->index * LANES + first_lane(mask)), w->clock);
+    emu_clock_tick(m, w);
+}
+
+void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *bar) {
+    if (!m->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp)) return; /* the latter is a race */
+    if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
+    if (proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp)) return;
+    emu_report(m, EMU_MISSING_PROXY_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
+               "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
+               "mbarrier.init.\n"
+               "The thread that initialises executes fence.mbarrier_init.release.cluster after it, and then the "
+               "barrier that tells this warp.",
+               bar->address);
 }
 
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp) {

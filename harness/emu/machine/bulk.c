@@ -39,6 +39,13 @@ static uint8_t *global_range(machine *m, warp *w, int lane, uint64_t address, ui
 }
 
 static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address) {
+    if (address % 64) {
+        emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
+                   "The tensor map is at 0x%" PRIx64 ": it must be a multiple of 64.\n"
+                   "A CUtensorMap has this alignment; as a parameter of the kernel it is __grid_constant__.",
+                   address);
+        return NULL;
+    }
     const uint8_t *bytes = emu_translate(m, w, SPACE_GENERIC, address, 64, lane, "takes the tensor map from");
     if (!bytes || !emu_translate(m, w, SPACE_GENERIC, address + 64, 64, lane, "takes the tensor map from")) return NULL;
     const tensor_map *map = (const tensor_map *)(const void *)bytes;
@@ -83,6 +90,7 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
                        "A bulk copy of %u bytes: it must be a multiple of 16, and not 0.", copy->bytes);
             return false;
         }
+        copy->address = other;
         copy->memory = global_range(m, w, lane, other, copy->bytes, store ? "copies to" : "copies from");
         if (!copy->memory) return false;
     }
@@ -91,17 +99,26 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
                         store ? "source of a bulk copy" : "target of a bulk copy");
 }
 
+/* The mbarrier that counts the bytes of a load; false after a report that there is none. */
+static bool note_mbarrier(machine *m, const warp *w, int lane, bulk_copy *copy) {
+    const mbarrier *bar = emu_find_mbarrier(m, copy->mbarrier);
+    if (!bar) {
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy->mbarrier,
+                   "There is no mbarrier at 0x%x for this copy to count its bytes: mbarrier.init must come first.",
+                   copy->mbarrier);
+        return false;
+    }
+    copy->phase = bar->phase;
+    if (m->checks) emu_check_init_fence(m, w, lane, bar);
+    return true;
+}
+
 void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         bulk_copy copy;
         if (!fill_copy(m, w, o, lane, &copy)) continue;
-        if (!copy.is_store && !emu_find_mbarrier(m, copy.mbarrier)) {
-            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy.mbarrier,
-                       "There is no mbarrier at 0x%x for this copy to count its bytes: mbarrier.init must come first.",
-                       copy.mbarrier);
-            continue;
-        }
+        if (!copy.is_store && !note_mbarrier(m, w, lane, &copy)) continue;
         if (m->checks && copy.is_store) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
         if (m->checks && !copy.is_store) emu_shadow_issue(m, w, lane, copy.shared, copy.bytes);
         m->counts[o->instruction].bytes += copy.bytes;
@@ -189,15 +206,29 @@ static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     uint8_t *shared = m->shared + (copy->shared - SHARED_BASE);
     m->here = copy->instruction;
-    if (copy->map)
+    if (copy->map) {
         move_box(m, copy);
-    else
+    } else {
         memcpy(copy->is_store ? copy->memory : shared, copy->is_store ? shared : copy->memory, copy->bytes);
+        if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
+    }
     m->here = here;
 }
 
 static void remove_copy(machine *m, size_t index) {
     memmove(&m->bulk[index], &m->bulk[index + 1], (--m->bulk_count - index) * sizeof *m->bulk);
+}
+
+/* As long as bytes are missing that were announced, a phase does not complete. */
+static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) {
+    if (bar->phase == copy->phase) return;
+    const uint32_t here = m->here;
+    m->here = copy->instruction;
+    emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, &m->warps[copy->warp], copy->lane, -1, bar->address,
+               "Phase %" PRIu64 " of the mbarrier at 0x%x completed while this copy of %u bytes was still under way.\n"
+               "expect_tx announced fewer bytes than the copies of that phase bring, or came after the last arrival.",
+               copy->phase, bar->address, copy->bytes);
+    m->here = here;
 }
 
 static void land_load(machine *m, size_t index) {
@@ -208,6 +239,7 @@ static void land_load(machine *m, size_t index) {
     if (m->checks) emu_shadow_land(m, w, copy.lane, copy.shared, copy.bytes, copy.stamp, copy.instruction, true);
     mbarrier *bar = emu_find_mbarrier(m, copy.mbarrier);
     if (!bar) return;
+    if (m->checks) check_phase(m, &copy, bar);
     uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
     if (m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
     emu_mbarrier_bytes(m, bar, -(int64_t)copy.bytes);
@@ -234,17 +266,37 @@ static void land_store(machine *m, size_t index) {
     if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes);
 }
 
+static bool may_land(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
+    bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
+    return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
+}
+
+/* In the order of issue; with a schedule seed in any. */
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
-    for (size_t i = 0; i < m->bulk_count;) {
-        const bulk_copy *copy = &m->bulk[i];
-        bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
-        bool done = mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
-        if (done)
-            land_store(m, i);
-        else
-            i++;
+    size_t count = 0;
+    for (size_t i = 0; i < m->bulk_count; i++) count += may_land(&m->bulk[i], w, o, mask);
+    for (; count; count--) {
+        size_t skipped = m->launch->schedule ? (size_t)(m->random >> 20) % count : 0, i = 0;
+        while (!may_land(&m->bulk[i], w, o, mask) || skipped--) i++;
+        land_store(m, i);
     }
     if (m->checks) emu_clock_tick(m, w);
+}
+
+void emu_check_no_bulk_left(machine *m) {
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        const bulk_copy *copy = &m->bulk[i];
+        m->here = copy->instruction;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, UINT32_MAX, &m->warps[copy->warp], copy->lane, -1, copy->shared,
+                   copy->is_store
+                       ? "The CTA ends while this bulk copy may still read its shared memory at 0x%x.\n"
+                         "Another CTA may have that memory then. The thread that copies must wait before it ends: "
+                         "cp.async.bulk.commit_group, then cp.async.bulk.wait_group.read 0."
+                       : "The CTA ends while this bulk copy may still write its shared memory at 0x%x.\n"
+                         "Another CTA may have that memory then. A thread must wait for the phase of the mbarrier "
+                         "before it ends.",
+                   copy->shared);
+    }
 }
 
 void emu_land_stores(machine *m) {

@@ -64,5 +64,9 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
 void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of. */
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask);
+/* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialised. */
+void emu_init_fence(machine *m, warp *w, uint32_t mask);
+/* A copy that a lane starts counts at an mbarrier: it must see its initialisation. */
+void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *bar);
 
 #endif

@@ -23,8 +23,8 @@ static void machine_free(machine *m) {
         emu_free_calls(w);
         free(w->copies);
         free(w->wgmmas);
-        free(w->in_flight);
-        free(w->changed);
+        free(w->wgmma_uses);
+        free(w->seen);
         free(w->arrives);
     }
     for (size_t i = 0; i < m->finding_count; i++) free(m->findings[i].message);
@@ -72,9 +72,8 @@ static bool machine_create(machine *m) {
         w->stack_capacity = MAX_PATHS;
         complete = w->file && w->predicates && w->undefined && w->stack;
         if (!m->checks || !code->uses_wgmma) continue;
-        w->in_flight = zeroed(code->slot_count);
-        w->changed = zeroed(code->slot_count);
-        complete &= w->in_flight && w->changed;
+        w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
+        complete &= w->wgmma_uses != NULL;
     }
     return complete && (!m->checks || emu_shadow_create(m));
 }
@@ -175,8 +174,10 @@ static void start_warp(machine *m, uint32_t index) {
     w->registers = 0;
     memset(w->bulk_commits, 0, sizeof w->bulk_commits);
     w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = w->wgmma_read = 0;
-    if (w->in_flight) memset(w->in_flight, 0, m->code->slot_count);
-    if (w->changed) memset(w->changed, 0, m->code->slot_count);
+    w->register_changes = 0;
+    if (w->seen) memset(w->seen, 0, MAX_MBARRIERS * sizeof *w->seen);
+    w->wgmma_fences = 0;
+    if (w->wgmma_uses) memset(w->wgmma_uses, 0, m->code->register_count * sizeof *w->wgmma_uses);
     w->copy_serial = 0;
     memset(w->commits, 0, sizeof w->commits);
     memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
@@ -254,6 +255,7 @@ static bool hire(crew *c, worker *self) {
 }
 
 static void end_cta(crew *c, machine *m) {
+    if (m->checks && m->bulk_count && !m->faulted) emu_check_no_bulk_left(m);
     emu_land_stores(m);
     m->steps_total += m->steps;
     atomic_fetch_add(&c->device->ctas_done, 1);

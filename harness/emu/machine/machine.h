@@ -67,10 +67,12 @@ typedef struct async_copy {
 /* A bulk copy under way: cp.async.bulk and cp.async.bulk.tensor. */
 typedef struct bulk_copy {
     const tensor_map *map; /* NULL for one of `bytes` side by side */
-    uint8_t *memory;       /* global, without a map */
+    uint8_t *memory;       /* global, without a map, */
+    uint64_t address;      /* and its address */
     int32_t corner[5];     /* of the box in the tensor */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
+    uint64_t phase;    /* of that mbarrier when the copy was issued */
     uint32_t instruction, stamp;
     uint32_t group; /* of the thread, for a store */
     int warp;
@@ -94,6 +96,19 @@ typedef struct wgmma {
     bool adds;                   /* to the accumulators */
     uint32_t fragment[4][LANES]; /* A, where it is in registers */
 } wgmma;
+
+/* The last phase of an mbarrier that a warp has waited for, plus 1, and how often it has. */
+typedef struct seen_phase {
+    uint64_t phase;
+    uint32_t times;
+} seen_phase;
+
+/* What wgmma has to do with a register. */
+typedef struct wgmma_use {
+    uint32_t touched; /* 1 + the fences that the warp had executed when an instruction last read or wrote it */
+    uint8_t adding;   /* unfinished products that add to it */
+    uint8_t reading;  /* unfinished products of which it is a part of A */
+} wgmma_use;
 
 typedef struct warp {
     uint32_t *file; /* slots, LANES words each */
@@ -123,6 +138,7 @@ typedef struct warp {
     bool poll_failed;  /* a test_wait just failed, or memory was polled in vain: let others go first */
     bool poll_answers; /* the next test_wait answers, even if the answer is no */
     uint32_t mbarrier_address;
+    struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
     uint32_t polls, poll_instruction;
     uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + machine.changes when it had polled in vain */
@@ -134,10 +150,11 @@ typedef struct warp {
     wgmma *wgmmas; /* from number wgmma_landed to wgmma_issued */
     size_t wgmma_count, wgmma_capacity;
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
-    uint32_t registers;  /* a thread, after a setmaxnreg; else 0 */
-    uint32_t wgmma_read; /* stamp of what its lane 0 read last for its warpgroup */
-    uint8_t *in_flight;  /* by slot: products that will write it; NULL without checks or wgmma */
-    uint8_t *changed;    /* by slot, likewise: written since the last wgmma.fence */
+    uint32_t registers; /* a thread, after a setmaxnreg; else 0 */
+    uint32_t register_changes;
+    uint32_t wgmma_read;          /* stamp of what its lane 0 read last for its warpgroup */
+    uint32_t wgmma_fences;        /* executed so far */
+    struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
     async_copy *copies;
     size_t copy_count, copy_capacity;
     uint32_t copy_serial;
@@ -249,10 +266,12 @@ typedef struct named_barrier {
 typedef struct mbarrier {
     uint32_t address;
     uint32_t expected, pending;
-    int64_t bytes; /* that copies still bring before the phase completes */
+    int64_t bytes;     /* that copies still bring before the phase completes */
+    int64_t announced; /* bytes, by expect_tx in this phase */
     uint64_t phase;
     bool live;
-    uint32_t *arriving, *completed; /* clocks of the current and the last completed phase */
+    uint32_t init_thread, init_stamp, fence_stamp; /* of mbarrier.init, and of the first fence of that thread since */
+    uint32_t *arriving, *completed;                /* clocks of the current and the last completed phase */
 } mbarrier;
 
 enum { BARRIERS = 16, MAX_MBARRIERS = 256, COUNTER_FIELDS = 7 };
@@ -390,6 +409,10 @@ void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
 bool emu_land_next_bulk(machine *m);
 /* At the end of a CTA its stores land. */
 void emu_land_stores(machine *m);
+/* What a warp in a setmaxnreg.inc waits for. */
+void emu_describe_registers(const machine *m, const warp *w, char *out, size_t bytes);
+/* What is still under way as the CTA ends. */
+void emu_check_no_bulk_left(machine *m);
 
 /* warpgroup.c */
 void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask);

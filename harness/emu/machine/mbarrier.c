@@ -4,6 +4,7 @@
  */
 #include "paths.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
@@ -68,6 +69,8 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
                           .expected = count,
                           .pending = count,
                           .live = true,
+                          .init_thread = (uint32_t)(w->index * LANES + lane),
+                          .init_stamp = w->clock,
                           .arriving = arriving,
                           .completed = completed};
         size_t clock_bytes = (size_t)m->warp_count * LANES * sizeof *arriving;
@@ -76,11 +79,36 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
+/* An mbarrier that is about to go must not be waited for, and no copy may count at it. */
+static void check_unused(machine *m, const warp *w, int lane, const mbarrier *bar) {
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        const bulk_copy *copy = &m->bulk[i];
+        if (copy->is_store || copy->mbarrier != bar->address) continue;
+        emu_report(m, EMU_BARRIER_MISUSE, copy->instruction, w, lane, copy->warp * LANES + copy->lane, bar->address,
+                   "The mbarrier at 0x%x ends while a copy of %u bytes that counts at it is under way.\n"
+                   "Wait for its phase %" PRIu64 " first.",
+                   bar->address, copy->bytes, bar->phase);
+        return;
+    }
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *other = &m->warps[i];
+        bool waits = other->state == WARP_AT_MBARRIER || other->state == WARP_POLLING;
+        if (!waits || other->mbarrier_address != bar->address) continue;
+        emu_report(m, EMU_BARRIER_MISUSE, m->code->ops[other->pc].instruction, w, lane, other->index * LANES,
+                   bar->address,
+                   "The mbarrier at 0x%x ends while warp %d waits for its phase %" PRIu64 ".\n"
+                   "A barrier that all its users pass belongs before mbarrier.inval.",
+                   bar->address, other->index, bar->phase);
+        return;
+    }
+}
+
 void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         mbarrier *bar = expect_mbarrier(m, w, o, lane);
         if (!bar) continue;
+        if (m->checks) check_unused(m, w, lane, bar);
         bar->live = false;
         if (m->checks) emu_shadow_write(m, w, lane, bar->address, 8, NULL);
     }
@@ -89,6 +117,7 @@ void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mas
 static void complete_phase(machine *m, mbarrier *bar) {
     if (bar->pending || bar->bytes) return;
     bar->phase++;
+    bar->announced = 0;
     m->changes++;
     m->vain_polls = 0;
     bar->pending = bar->expected;
@@ -119,13 +148,26 @@ void emu_mbarrier_bytes(machine *m, mbarrier *bar, int64_t bytes) {
     complete_phase(m, bar);
 }
 
+/* expect_tx: before the arrival that comes with it. */
+static void announce(machine *m, const warp *w, int lane, mbarrier *bar, uint32_t bytes) {
+    enum { MAX_BYTES = (1 << 20) - 1 };
+    bar->bytes += bytes;
+    bar->announced += bytes;
+    if (bar->bytes > MAX_BYTES)
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
+                   "The mbarrier at 0x%x expects %" PRId64 " bytes: an mbarrier counts up to %d.", bar->address,
+                   bar->bytes, MAX_BYTES);
+}
+
 /* expect_tx and complete_tx without an arrival. */
 void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         mbarrier *bar = expect_mbarrier(m, w, o, lane);
-        int64_t bytes = slot32(w, o->r[1])[lane];
-        if (bar) emu_mbarrier_bytes(m, bar, o->detail ? -bytes : bytes);
+        const uint32_t bytes = slot32(w, o->r[1])[lane];
+        if (!bar) continue;
+        if (!o->detail) announce(m, w, lane, bar, bytes);
+        emu_mbarrier_bytes(m, bar, o->detail ? -(int64_t)bytes : 0);
     }
     if (m->checks) emu_clock_tick(m, w);
 }
@@ -145,7 +187,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         if (m->checks) emu_clock_publish(m, w, 1u << lane, bar->arriving);
-        if (o->sources > 2) bar->bytes += slot32(w, o->r[3])[lane]; /* before the arrival */
+        if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
         emu_mbarrier_arrive(m, bar, count);
     }
     if (m->checks) emu_clock_tick(m, w);
@@ -170,6 +212,13 @@ static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars
     }
 }
 
+static void note_seen(const machine *m, const warp *w, const mbarrier *bar) {
+    if (!bar) return;
+    seen_phase *seen = &w->seen[bar - m->mbarriers];
+    seen->times = seen->phase == bar->phase ? seen->times + 1 : 1;
+    seen->phase = bar->phase;
+}
+
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL, *bars[LANES] = {NULL};
@@ -190,6 +239,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!complete) last = bar;
     }
     if (m->checks) learn_from(m, w, done, bars);
+    if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
     /* where some lanes may go on, the answer is given: what they saw complete need not be so later */
     if (last && (blocking || !(done || answers || poll_fails(m)))) {
         emu_try_again(m, w, o, mask); /* when it is complete */

@@ -8,6 +8,7 @@
 #include "checks.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ enum {
     MAX_SPLIT_TURNS = 1 << 16, /* warp instructions after which each path of a split warp had its turns */
     MAX_LOOP = 4096,           /* warp instructions of a loop that is recognised as endless */
     SEED_SLICE = 200,          /* the same with a seed */
-    SEED_SLICES_OF_A_CTA = 8   /* on average, with a seed */
+    SEED_SLICES_OF_A_CTA = 8,  /* on average, with a seed */
+    SEED_EARLY_COPY = 4        /* turns of warps until a bulk copy lands that could wait, likewise */
 };
 
 uint64_t emu_mix(uint64_t x) {
@@ -49,16 +51,48 @@ static bool land_any_arrive(machine *m) {
     return emu_land_next_bulk(m);
 }
 
+__attribute__((format(printf, 4, 5))) static void add_text(char *out, size_t bytes, size_t *used, const char *format,
+                                                           ...) {
+    if (*used >= bytes) return;
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(out + *used, bytes - *used, format, arguments);
+    va_end(arguments);
+    *used += more > 0 ? (size_t)more : 0;
+}
+
 /* What the mbarrier still needs that a warp waits for. */
 static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes) {
     const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
     if (!bar) return;
-    int used = snprintf(out, bytes, "\n  mbarrier 0x%x: phase %" PRIu64 " needs %u of %u arrivals", bar->address,
-                        bar->phase, bar->pending, bar->expected);
-    if (bar->bytes && used > 0 && (size_t)used < bytes)
-        snprintf(out + used, bytes - (size_t)used,
+    size_t used = 0;
+    add_text(out, bytes, &used, "\n  mbarrier 0x%x: phase %" PRIu64 " needs %u of %u arrivals", bar->address,
+             bar->phase, bar->pending, bar->expected);
+    if (bar->bytes) {
+        add_text(out, bytes, &used,
                  bar->bytes > 0 ? " and %" PRId64 " bytes that no copy brings" : " and got %" PRId64 " bytes too many",
                  bar->bytes > 0 ? bar->bytes : -bar->bytes);
+        add_text(out, bytes, &used, " (announced %" PRId64 ", arrived %" PRId64 ")", bar->announced,
+                 bar->announced - bar->bytes);
+    }
+    const seen_phase *seen = w->seen ? &w->seen[bar - m->mbarriers] : NULL;
+    if (!seen || !seen->times || !seen->phase) return;
+    add_text(out, bytes, &used, "\n  this warp last waited for phase %" PRIu64, seen->phase - 1);
+    if (bar->phase > seen->phase + 1)
+        add_text(out, bytes, &used, "; phases %" PRIu64 " to %" PRIu64 " have completed since, and it came too late",
+                 seen->phase, bar->phase - 1);
+}
+
+/* Of a warp that waits for its warpgroup: who has issued fewer products. */
+static void describe_products(const machine *m, const warp *w, char *out, size_t bytes) {
+    const uint32_t begin = (uint32_t)w->index / 4 * 4;
+    size_t used = 0;
+    for (uint32_t i = begin; i < begin + 4 && i < m->warp_count; i++) {
+        const warp *other = &m->warps[i];
+        if ((int32_t)(other->wgmma_issued - w->wgmma_issued) < 0)
+            add_text(out, bytes, &used, "\n  warp %u has issued %u wgmma, this warp %u: all four warps must", i,
+                     other->wgmma_issued, w->wgmma_issued);
+    }
 }
 
 static void report_deadlock(machine *m) {
@@ -80,6 +114,9 @@ static void report_deadlock(machine *m) {
                  place.own ? place.own->line : 0, place.ptx_line, place.ptx);
         if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
             describe_mbarrier(m, w, list + strlen(list), sizeof list - strlen(list));
+        if (w->state == WARP_AT_REGISTERS)
+            emu_describe_registers(m, w, list + strlen(list), sizeof list - strlen(list));
+        if (w->state == WARP_AT_WGMMA) describe_products(m, w, list + strlen(list), sizeof list - strlen(list));
     }
     emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
                polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
@@ -182,6 +219,7 @@ cta_turn emu_run_turn(machine *m, bool may_pause) {
         const uint64_t begin = m->steps;
         const uint64_t slice = seeded ? 1 + next_random(m) % SEED_SLICE : MAX_SLICE;
         w->poll_failed = false;
+        if (seeded && m->bulk_count && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_bulk(m);
         emu_warp_run(m, w, slice);
         m->last_warp = chosen;
         bool quiet = w->state == WARP_READY && runs_quietly(m, w, m->steps - begin);

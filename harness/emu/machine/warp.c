@@ -262,6 +262,9 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_PROXY_FENCE:
         if (m->checks) emu_proxy_fence(m, w, mask);
         break;
+    case OP_INIT_FENCE:
+        if (m->checks && m->proxy_fences) emu_init_fence(m, w, mask);
+        break;
     case OP_WGMMA_FENCE:
         emu_exec_wgmma_fence(m, w, o, mask);
         break;
@@ -406,7 +409,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         }
         if (w->undefined_count) emu_follow_undefined(m, w, o, mask);
         if (!mask) continue;
-        if (w->in_flight && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
+        if (w->wgmma_uses && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
         bool ran = !w->tries_again;

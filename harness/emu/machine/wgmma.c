@@ -159,68 +159,127 @@ static void end_read(machine *m, const warp *w, uint32_t address) {
 
 /* ---- registers ---- */
 
-static void add_in_flight(warp *w, const op *o, int by) {
+/* Virtual registers, not slots: ptxas gives an unfinished product registers of its own, whatever shares a slot here. */
+static const uint16_t *registers_of(const machine *m, const op *o) {
+    return m->code->names[o - m->code->ops];
+}
+
+/* A product begins to use its registers, or ends. */
+static void note_use(const machine *m, warp *w, const op *o, int by) {
     for (int j = 0; j < o->vector; j++) {
-        for (int i = 0; i < o->dests; i++) w->in_flight[o[j].r[i]] = (uint8_t)(w->in_flight[o[j].r[i]] + by);
+        const uint16_t *names = registers_of(m, &o[j]);
+        for (int i = 0; i < o->dests; i++)
+            w->wgmma_uses[names[i]].adding = (uint8_t)(w->wgmma_uses[names[i]].adding + by);
     }
+    const uint16_t *a = registers_of(m, o) + o->dests + WGMMA_A;
+    for (int i = 0; o->detail & WGMMA_A_REGISTERS && i < 4; i++)
+        w->wgmma_uses[a[i]].reading = (uint8_t)(w->wgmma_uses[a[i]].reading + by);
 }
 
-static void register_name(const machine *m, const op *o, int operand, char *out, size_t bytes) {
-    emu_register_name(&m->code->registers[m->code->names[o - m->code->ops][operand]], out, bytes);
+static void register_name(const machine *m, uint16_t name, char *out, size_t bytes) {
+    emu_register_name(&m->code->registers[name], out, bytes);
 }
 
-/* The product of a warp that will write a slot. */
-static const wgmma *writer_of(const warp *w, unsigned slot) {
+/* The last unfinished product of a warp that adds to a register. */
+static const op *adder_of(const machine *m, const warp *w, uint16_t name) {
     for (size_t i = w->wgmma_count; i-- > 0;) {
         const op *o = w->wgmmas[i].o;
         for (int j = 0; j < o->vector; j++) {
+            const uint16_t *names = registers_of(m, &o[j]);
             for (int k = 0; k < o->dests; k++)
-                if (o[j].r[k] == slot) return &w->wgmmas[i];
+                if (names[k] == name) return o;
         }
     }
     return NULL;
 }
 
-void emu_check_registers(machine *m, warp *w, const op *o) {
-    const int count = o->dests + o->sources;
-    for (int i = 0; i < count; i++) {
-        if (!w->in_flight[o->r[i]]) continue;
-        char name[64];
-        const wgmma *by = writer_of(w, o->r[i]);
-        register_name(m, o, i, name, sizeof name);
-        emu_report(m, EMU_REGISTER_IN_FLIGHT, by ? by->o->instruction : UINT32_MAX, w, -1, -1, 0,
-                   "Register %s is %s while a wgmma.mma_async that adds to it is unfinished.\n"
-                   "The warp must wait first: wgmma.commit_group, then wgmma.wait_group for that group.",
-                   name, i < o->dests ? "written" : "read");
-        break;
+static const op *reader_of(const machine *m, const warp *w, uint16_t name) {
+    for (size_t i = w->wgmma_count; i-- > 0;) {
+        const op *o = w->wgmmas[i].o;
+        const uint16_t *a = registers_of(m, o) + o->dests + WGMMA_A;
+        for (int k = 0; o->detail & WGMMA_A_REGISTERS && k < 4; k++)
+            if (a[k] == name) return o;
     }
-    /* a copy leaves the choice of registers to ptxas: it changes none that a product uses */
-    const bool copies = o->kind == OP_LANES && o->run.lanes == emu_lanes_mov_32;
-    for (int i = 0; i < o->dests; i++) w->changed[o->r[i]] = copies ? w->changed[o->r[o->dests]] : 1;
+    return NULL;
 }
 
-static void check_fenced(machine *m, const warp *w, const op *o, int first, int count, const char *what) {
-    for (int i = first; i < first + count; i++) {
-        if (!w->changed[o->r[i]]) continue;
-        char name[64];
-        register_name(m, o, i, name, sizeof name);
+static void report_in_flight(machine *m, const warp *w, uint16_t name, bool written) {
+    char text[64];
+    const bool adding = w->wgmma_uses[name].adding;
+    const op *by = adding ? adder_of(m, w, name) : reader_of(m, w, name);
+    register_name(m, name, text, sizeof text);
+    emu_report(m, EMU_REGISTER_IN_FLIGHT, by ? by->instruction : UINT32_MAX, w, -1, -1, 0,
+               "Register %s is %s while a wgmma.mma_async that %s is unfinished.\n"
+               "The warp must wait first: wgmma.commit_group, then wgmma.wait_group for that group.",
+               text, written ? "written" : "read", adding ? "adds to it" : "takes it as a part of A");
+}
+
+void emu_check_registers(machine *m, warp *w, const op *o) {
+    const uint16_t *names = registers_of(m, o);
+    wgmma_use *uses = w->wgmma_uses;
+    const int count = o->dests + o->sources;
+    /* a copy leaves the choice of registers to ptxas: it touches none that a product uses */
+    const bool copies = o->kind == OP_LANES && o->run.lanes == emu_lanes_mov_32;
+    for (int i = 0; i < count; i++) {
+        const wgmma_use *use = &uses[names[i]];
+        if (!use->adding && (!use->reading || (copies && i >= o->dests))) continue;
+        report_in_flight(m, w, names[i], i < o->dests);
+        break;
+    }
+    if (copies) {
+        const bool plain = m->code->registers[names[1]].kind == REGISTER_PLAIN;
+        uses[names[0]].touched = plain ? uses[names[1]].touched : 0;
+        return;
+    }
+    for (int i = 0; i < count; i++) uses[names[i]].touched = w->wgmma_fences + 1;
+}
+
+static void check_fenced(machine *m, const warp *w, const uint16_t *names, int count, const char *what) {
+    for (int i = 0; i < count; i++) {
+        if (w->wgmma_uses[names[i]].touched != w->wgmma_fences + 1) continue;
+        char text[64];
+        register_name(m, names[i], text, sizeof text);
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
-                   "Register %s of %s was changed, and no wgmma.fence followed before this wgmma.\n"
-                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did to registers.",
-                   name, what);
+                   "Register %s of %s was used by another instruction, and no wgmma.fence followed before this wgmma.\n"
+                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did with registers.",
+                   text, what);
         return;
     }
 }
 
-static void check_registers_fenced(machine *m, const warp *w, const op *o) {
-    for (int j = 0; j < o->vector; j++) check_fenced(m, w, &o[j], 0, o->dests, "the accumulators");
-    if (o->detail & WGMMA_A_REGISTERS) check_fenced(m, w, o, o->dests + WGMMA_A, 4, "A");
+/* An unfinished product may add to the same registers if it has the same shape. */
+static void check_shape(machine *m, const warp *w, const op *o) {
+    const uint16_t name = registers_of(m, o)[0];
+    const op *before = w->wgmma_uses[name].adding ? adder_of(m, w, name) : NULL;
+    if (!before || before->vector == o->vector) return;
+    char text[64];
+    register_name(m, name, text, sizeof text);
+    emu_report(m, EMU_WGMMA_MISUSE, before->instruction, w, -1, -1, 0,
+               "Register %s is an accumulator of this wgmma with %d columns and of an unfinished one with %d.\n"
+               "Only products of one shape follow each other without wgmma.wait_group and wgmma.fence.",
+               text, 8 * o->vector, 8 * before->vector);
+}
+
+static void check_product_registers(machine *m, const warp *w, const op *o) {
+    if (!w->wgmma_fences) {
+        emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
+                   "This is the first wgmma of the warp, and no wgmma.fence stands before it.\n"
+                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did with registers.");
+        return;
+    }
+    for (int j = 0; j < o->vector; j++) check_fenced(m, w, registers_of(m, &o[j]), o->dests, "the accumulators");
+    check_shape(m, w, o);
+    if (!(o->detail & WGMMA_A_REGISTERS)) return;
+    const uint16_t *a = registers_of(m, o) + o->dests + WGMMA_A;
+    check_fenced(m, w, a, 4, "A");
+    for (int i = 0; i < 4; i++)
+        if (w->wgmma_uses[a[i]].adding) report_in_flight(m, w, a[i], false);
 }
 
 void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
     emu_check_all_lanes(m, w, mask);
-    if (w->changed) memset(w->changed, 0, m->code->slot_count);
+    w->wgmma_fences++;
 }
 
 /* ---- issue ---- */
@@ -260,14 +319,35 @@ static void check_uniform(machine *m, const warp *w, const op *o, unsigned sourc
     }
 }
 
+/* Bits 14, 15, 30, 31, 46 to 48 and 52 to 61 are nothing. */
+static void check_bits(machine *m, const warp *w, const char *name, uint64_t descriptor) {
+    const uint64_t unused = 3ull << 14 | 3ull << 30 | 7ull << 46 | 0x3ffull << 52;
+    if (!(descriptor & unused)) return;
+    emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
+               "The descriptor of %s is 0x%" PRIx64 ", with bits 0x%" PRIx64 " that belong to no field.\n"
+               "The address and both offsets are counted in 16 bytes and have 14 bits each: (value & 0x3ffff) >> 4.",
+               name, descriptor, descriptor & unused);
+}
+
+static void check_scale(machine *m, const warp *w, const op *o) {
+    const uint32_t lanes = o->p[2] == NO_PREDICATE ? 0 : w->predicates[o->p[2]];
+    if (!lanes || lanes == ALL_LANES) return;
+    emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, first_lane(lanes & 1 ? ~lanes : lanes), -1, 0,
+               "Lanes of the warp give different values of scale-d to a wgmma: %u of 32 add to the accumulators.",
+               population(lanes));
+}
+
 static void check_product(machine *m, const warp *w, const wgmma *each) {
     const op *o = each->o;
     operand_layout layout = layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B);
+    check_scale(m, w, o);
     check_uniform(m, w, o, WGMMA_B, "B");
+    check_bits(m, w, "B", each->b);
     check_descriptor(m, w, "B", &layout, o->vector);
     if (o->detail & WGMMA_A_REGISTERS) return;
     layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
     check_uniform(m, w, o, WGMMA_A, "A");
+    check_bits(m, w, "A", each->a);
     check_descriptor(m, w, "A", &layout, 2 * WARPGROUP);
 }
 
@@ -283,7 +363,7 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     wgmma *products = machine_reserve(m, w->wgmmas, w->wgmma_count + 1, &w->wgmma_capacity, sizeof *products);
     if (!products) return;
     w->wgmmas = products;
-    wgmma *each = &w->wgmmas[w->wgmma_count++];
+    wgmma *each = &w->wgmmas[w->wgmma_count];
     *each = (wgmma){.o = o, .group = w->wgmma_commits, .b = slot64(w, o->r[o->dests + WGMMA_B])[0]};
     each->adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & 1;
     if (o->detail & WGMMA_A_REGISTERS) {
@@ -292,13 +372,14 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     } else {
         each->a = slot64(w, o->r[o->dests + WGMMA_A])[0];
     }
-    w->wgmma_issued++;
     if (m->checks) {
         check_product(m, w, each);
-        check_registers_fenced(m, w, o);
-        add_in_flight(w, o, 1);
+        check_product_registers(m, w, o);
+        note_use(m, w, o, 1);
         if (w->index % WARPGROUP == 0) visit_chunks(m, w, each, begin_read);
     }
+    w->wgmma_count++;
+    w->wgmma_issued++;
     wake_group(m, w);
 }
 
@@ -360,7 +441,7 @@ void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         return;
     }
     if (count && (int32_t)(m->wgmma_done[w->index / WARPGROUP] - wanted) < 0) compute(m, w, wanted);
-    for (uint32_t i = 0; m->checks && i < count; i++) add_in_flight(w, w->wgmmas[i].o, -1);
+    for (uint32_t i = 0; m->checks && i < count; i++) note_use(m, w, w->wgmmas[i].o, -1);
     w->wgmma_count -= count;
     w->wgmma_landed = wanted;
     memmove(w->wgmmas, w->wgmmas + count, w->wgmma_count * sizeof *w->wgmmas);

@@ -113,6 +113,12 @@ void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
     emu_emit(dec, OP_PROXY_FENCE);
 }
 
+void emu_decode_init_fence(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 0, 0);
+    emu_emit(dec, OP_INIT_FENCE);
+}
+
 /* ---- wgmma ---- */
 
 /* Whether the products are added to the accumulators: a predicate or a number. */

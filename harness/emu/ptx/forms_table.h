@@ -514,7 +514,8 @@ ROW("bulk", "prefetch", "param|const? tensormap", "[map]", emu_decode_prefetch, 
 ROW("warp", "elect", "sync", "d|p, mask", emu_decode_elect, "the lowest lane of the mask; d may be _")
 ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_registers,
     "waits until the CTA has the registers")
-ROW("fence", "fence", "mbarrier_init release cluster", "", emu_decode_nothing, "memory is sequentially consistent here")
+ROW("fence", "fence", "mbarrier_init release cluster", "", emu_decode_init_fence,
+    "bulk copies can then count at the mbarriers of the thread")
 ROW("control", "griddepcontrol", "launch_dependents|wait", "", emu_decode_nothing, "does nothing")
 ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
 ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")

@@ -279,8 +279,11 @@ static void parse_tuning(parser *p) {
             }
             p->code->info.max_threads = sizes[0] * sizes[1] * sizes[2];
             if (token_is(&head, ".reqntid")) memcpy(p->code->required_threads, sizes, sizeof sizes);
-        } else if (token_is(&head, ".minnctapersm") || token_is(&head, ".maxnreg") ||
-                   token_is(&head, ".maxnctapersm")) {
+        } else if (token_is(&head, ".minnctapersm")) {
+            p->code->min_ctas = emu_expect_small(p, 32, "the number of CTAs");
+        } else if (token_is(&head, ".maxnreg")) {
+            p->code->max_registers = emu_expect_small(p, 255, "the number of registers");
+        } else if (token_is(&head, ".maxnctapersm")) {
             emu_expect_integer(p);
         } else if (token_is(&head, ".noreturn")) {
             continue;

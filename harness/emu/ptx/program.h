@@ -178,6 +178,7 @@ typedef enum op_kind {
     OP_MAX_REGISTERS, /* setmaxnreg: `immediate` a thread, detail 1 for .inc */
     OP_ELECT,
     OP_PROXY_FENCE,
+    OP_INIT_FENCE,
     OP_WGMMA_FENCE,
     OP_WGMMA_COMMIT,
     OP_WGMMA_WAIT,
@@ -343,6 +344,7 @@ typedef struct entry {
     uint16_t *predicate_names; /* virtual register of each predicate */
     uint32_t *unset; /* registers that may be read before they are written; predicates behind them, by number */
     uint32_t slot_count, constant_slots, predicate_count, unset_count, special_slots[SPECIAL_COUNT];
+    uint32_t max_registers, min_ctas;  /* of .maxnreg and .minnctapersm, else 0 */
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool needs_clocks;                 /* has barriers of a part of the CTA: threads need their own clocks */

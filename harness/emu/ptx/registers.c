@@ -213,6 +213,25 @@ static void widen_live(const flow *f, interval *all) {
     }
 }
 
+/* A wgmma writes when it is waited for: accumulators that nothing reads afterwards share their slot with nobody. */
+static void widen_accumulators(const flow *f, interval *all) {
+    bool *read = emu_load_alloc(f->load, f->code->register_count + 1);
+    for (uint32_t i = 0; i < f->code->op_count; i++) {
+        const op *o = &f->code->ops[i];
+        for (int k = o->dests; k < o->dests + o->sources && o->kind != OP_WGMMA; k++) read[o->r[k]] = true;
+    }
+    const routine *in = f->code->routines;
+    for (uint32_t i = 0; i < f->code->op_count; i++) {
+        const op *o = &f->code->ops[i];
+        while (i >= in->end) in++;
+        for (int k = 0; k < o->dests && o->kind == OP_WGMMA; k++) {
+            if (read[o->r[k]]) continue;
+            widen(&all[o->r[k]], 2 * in->begin);
+            widen(&all[o->r[k]], 2 * in->end - 1);
+        }
+    }
+}
+
 static interval *find_intervals(flow *f) {
     size_t registers = f->code->register_count;
     interval *all = emu_load_alloc(f->load, (registers + 1) * sizeof *all);
@@ -223,6 +242,7 @@ static interval *find_intervals(flow *f) {
         for (int k = 0; k < o->dests; k++) widen(&all[o->r[k]], 2 * i + 1);
         for (int k = o->dests; k < o->dests + o->sources; k++) widen(&all[o->r[k]], 2 * i);
     }
+    if (f->code->uses_wgmma) widen_accumulators(f, all);
     return all;
 }
 

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.defects import FILES, MBARRIER, SHARED, Defect, check_reported, check_silent
 from support.emulation import entry, ptxrun
+from support.hopper_defects import HOPPER
 from support.versions import Launch, versions
 
-SHARED = ".shared .align 16 .b8 smem[1024];"
-FILES = '.file 1 "lesson.cu"'
 POINTER = ".param .u64 data"
-
-
-@dataclass(frozen=True)
-class Defect:
-    """`bad` must give exactly one finding, of class `name`, whose message says all of `says`; `good` none."""
-
-    name: str
-    label: str
-    bad: str
-    good: str
-    says: list[str] = field(default_factory=list)
-    block: int = 64
-    params: str = ""
-    args: list[str] = field(default_factory=list)
-    directives: str = SHARED
-    options: list[str] = field(default_factory=list)
-    status: int = 1
-
 
 START = """.reg .b32 %s, %x, %y, %t;
 .reg .b64 %p;
@@ -44,13 +25,6 @@ LOAD_POINTER = "ld.param.u64 %p, [data];\n"
 # What HERE gives in %y is the result.
 KEEP = START + LOAD_POINTER + "HERE\n.loc 1 14 0\nmad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;"
 ASYNC = START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 20 0\ncp.async.ca.shared.global [%s], [%p], 4;\n"
-MBARRIER = """.reg .b32 %s, %t;
-.reg .b64 %state;
-.reg .pred %q, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-setp.eq.u32 %q, %t, 0;
-"""
 # Warp 1 reads 32 words and one of its lanes says so at an mbarrier, at which warp 0 waits before it writes them.
 HANDED_OVER = (
     MBARRIER
@@ -76,77 +50,6 @@ mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
 st.shared.u32 [%a+64], 1;
 end:"""
 )
-# A warpgroup multiplies 64 x 16 by 16 x 8 zeros: A in the first 2 KB of shared memory, B behind.
-WGMMA_SHARED = ".shared .align 128 .b8 smem[4096];"
-WGMMA_START = """.reg .b32 %t, %s, %a, %w;
-.reg .f32 %d<4>;
-.reg .b64 %x, %y;
-.reg .pred %q, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.s32 %a, %t, 4, %s;
-setp.lt.u32 %q, %t, 128;
-@%q st.shared.u32 [%a], 0;
-@%q st.shared.u32 [%a+512], 0;
-@%q st.shared.u32 [%a+1024], 0;
-@%q st.shared.u32 [%a+1536], 0;
-@%q st.shared.u32 [%a+2048], 0;
-PROXY
-bar.sync 0;
-shr.u32 %w, %s, 4;
-cvt.u64.u32 %x, %w;
-or.b64 %x, %x, 0x1000080000;
-add.s64 %y, %x, 128;
-mov.f32 %d0, 0f00000000;
-mov.f32 %d1, 0f00000000;
-mov.f32 %d2, 0f00000000;
-mov.f32 %d3, 0f00000000;
-"""
-FENCED = WGMMA_START.replace("PROXY", "fence.proxy.async.shared::cta;")
-PRODUCT = (
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %x, %y, 1, 1, 1, 0, 0;\n"
-    "wgmma.commit_group.sync.aligned;\n"
-)
-WGMMA = ".loc 1 30 0\nwgmma.fence.sync.aligned;\n" + PRODUCT
-WGMMA_WAIT = ".loc 1 31 0\nwgmma.wait_group.sync.aligned 0;\n"
-# Warps 4 to 7 fill the slot of A that warps 0 to 3 have read.
-OTHER_WARPGROUP = (
-    FENCED
-    + "setp.ge.u32 %q, %t, 128;\n@%q bra.uni write;\n"
-    + WGMMA
-    + WGMMA_WAIT
-    + "TELL\nbra.uni end;\nwrite:\nHEAR\n.loc 1 33 0\nst.shared.u32 [%a], 1;\nend:"
-)
-CHANGE = ".loc 1 32 0\nadd.f32 %d1, %d1, 0f3f800000;\n"
-# One thread lets the copy engine bring 128 bytes to shared memory.
-TENSOR = (
-    MBARRIER
-    + """.reg .b64 %m;
-@%q mbarrier.init.shared.b64 [%s+512], 1;
-mov.b64 %m, data;
-cvta.param.u64 %m, %m;
-bar.sync 0;
-@!%q bra wait;
-mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], BYTES;
-.loc 1 40 0
-cp.async.bulk.tensor.RANK.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%m, AT], [%s+512];
-wait:
-mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;
-.loc 1 41 0
-@!%done bra wait;"""
-)
-
-
-def tensor(rank: str = "1d", at: str = "{0}", size: int = 128) -> str:
-    return TENSOR.replace("RANK", rank).replace("AT", at).replace("BYTES", str(size))
-
-
-TENSOR_ENTRY = {
-    "params": ".param .align 64 .b8 data[128]",
-    "args": ["tmap:64:64:none:buf:f16:64"],
-    "directives": ".shared .align 128 .b8 smem[1024];",
-}
-
 # All lanes of a warp read one word and arrive at an mbarrier; lane 0 waits for ARRIVALS of them and writes the word.
 READ_TOGETHER = (
     MBARRIER
@@ -432,103 +335,6 @@ DEFECTS = [
         ["lesson.cu:12", "warp 1", "lane 8"],
         status=3,
     ),
-    Defect(
-        "register-in-flight",
-        "an accumulator is read too early",
-        FENCED + WGMMA + CHANGE + WGMMA_WAIT,
-        FENCED + WGMMA + WGMMA_WAIT + CHANGE,
-        ["%d1", "wgmma.wait_group", "lesson.cu:30"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "wgmma-misuse",
-        "no wgmma.fence after a change",
-        FENCED + WGMMA + WGMMA_WAIT + CHANGE + PRODUCT + WGMMA_WAIT,
-        FENCED + WGMMA + WGMMA_WAIT + CHANGE + WGMMA + WGMMA_WAIT,
-        ["%d1", "wgmma.fence"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "wgmma-misuse",
-        "warps disagree",
-        FENCED + "setp.ge.u32 %q, %t, 96;\n@%q add.s64 %y, %y, 1;\n" + WGMMA + WGMMA_WAIT,
-        FENCED + "add.s64 %y, %y, 1;\n" + WGMMA + WGMMA_WAIT,
-        ["warps 0 and 3", "different descriptors of B"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "out-of-bounds",
-        "a descriptor beyond shared memory",
-        FENCED + "add.s64 %y, %y, 256;\n" + WGMMA + WGMMA_WAIT,
-        FENCED + WGMMA + WGMMA_WAIT,
-        ["descriptor of B", "4096 bytes"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "missing-proxy-fence",
-        "stores go to wgmma unfenced",
-        WGMMA_START.replace("PROXY", "") + WGMMA + WGMMA_WAIT,
-        FENCED + WGMMA + WGMMA_WAIT,
-        ["fence.proxy.async", "ordinary store"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "async-in-flight",
-        "a slot is filled while wgmma reads it",
-        FENCED + WGMMA + ".loc 1 33 0\nst.shared.u32 [%a+2048], 1;\n" + WGMMA_WAIT,
-        FENCED + WGMMA + WGMMA_WAIT + "bar.sync 1, 128;\n.loc 1 33 0\nst.shared.u32 [%a+2048], 1;\n",
-        ["may still read it", "lesson.cu:33", "lesson.cu:30"],
-        block=128,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "race",
-        "a slot is filled without asking the readers",
-        OTHER_WARPGROUP.replace("TELL", "").replace("HEAR", ""),
-        OTHER_WARPGROUP.replace("TELL", "bar.arrive 2, 256;").replace("HEAR", "bar.sync 2, 256;"),
-        ["lesson.cu:33", "lesson.cu:30"],
-        block=256,
-        directives=WGMMA_SHARED,
-    ),
-    Defect(
-        "bad-tensor-map",
-        "another number of dimensions",
-        tensor("2d", "{0, 0}").split("wait:")[0] + "wait:",
-        tensor(),
-        ["1 dimensions", "names 2"],
-        **TENSOR_ENTRY,
-    ),
-    Defect(
-        "deadlock",
-        "more bytes expected than come",
-        tensor(size=256),
-        tensor(),
-        ["128 bytes that no copy brings"],
-        status=3,
-        **TENSOR_ENTRY,
-    ),
-    Defect(
-        "deadlock",
-        "fewer bytes expected than come",
-        tensor(size=64),
-        tensor(),
-        ["64 bytes too many"],
-        status=3,
-        **TENSOR_ENTRY,
-    ),
-    Defect(
-        "async-in-flight",
-        "read before the phase is complete",
-        tensor().replace("wait:", "ld.shared.u32 %t, [%s];\nwait:"),
-        tensor() + "\nld.shared.u32 %t, [%s];",
-        ["bulk copy", "in flight"],
-        **TENSOR_ENTRY,
-    ),
 ]
 
 ASSERT_DIRECTIVES = """.file 1 "lesson.cu"
@@ -568,33 +374,14 @@ DEFECTS.append(
 )  # fmt: skip
 
 
-def run(defect: Defect, body: str, folder: Path) -> tuple[int, str, str]:
-    directives = defect.directives if defect.directives.startswith(".file") else f"{FILES}\n{defect.directives}"
-    path = folder / "defect.ptx"
-    path.write_text(entry(body, defect.params, directives=directives))
-    args = [word for spec in defect.args for word in ("--arg", spec)]
-    done = ptxrun(path, "--block", defect.block, *args, *defect.options)
-    return done.returncode, done.stdout, done.stderr
-
-
-def ids(defect: Defect) -> str:
-    return f"{defect.name}: {defect.label}"
-
-
-@pytest.mark.parametrize("defect", DEFECTS, ids=ids)
+@pytest.mark.parametrize("defect", DEFECTS, ids=str)
 def test_defect_is_reported(defect: Defect, tmp_path: Path) -> None:
-    status, _, text = run(defect, defect.bad, tmp_path)
-    summary = re.search(r"^(\d+) findings?: (.*)$", text, re.M)
-    assert status == defect.status and summary, f"status {status}\n{text}"
-    assert {part.split(" ")[0] for part in summary[2].split(", ")} == {defect.name}, text
-    missing = [words for words in defect.says if words not in text]
-    assert not missing, f"{missing} is not said in:\n{text}"
+    check_reported(defect, tmp_path)
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=ids)
+@pytest.mark.parametrize("defect", DEFECTS, ids=str)
 def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
-    status, _, text = run(defect, defect.good, tmp_path)
-    assert (status, text) == (0, "")
+    check_silent(defect, tmp_path)
 
 
 def test_every_class_has_a_defect() -> None:
@@ -602,7 +389,7 @@ def test_every_class_has_a_defect() -> None:
     header = (Path(__file__).resolve().parents[1] / "emu.h").read_text()
     body = header[header.index("typedef enum emu_class {") : header.index("} emu_class;")]
     names = [name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(\w+),", body, re.M)]
-    assert {defect.name for defect in DEFECTS} == set(names)
+    assert {defect.name for defect in [*DEFECTS, *HOPPER]} == set(names)
 
 
 def test_checks_off_finds_no_race(tmp_path: Path) -> None:

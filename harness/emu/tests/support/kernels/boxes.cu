@@ -12,7 +12,10 @@ extern "C" __global__ void boxes(const __grid_constant__ CUtensorMap from, const
                                  uint32_t *raw) {
     const uint32_t shared = (uint32_t)__cvta_generic_to_shared(box), barrier = shared + 8192;
     const int32_t x = (int32_t)(blockIdx.x * STEP_X) - 8, y = (int32_t)(blockIdx.y * STEP_Y) - 2;
-    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
     __syncthreads();
     if (threadIdx.x == 0) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");

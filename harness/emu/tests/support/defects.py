@@ -1,0 +1,66 @@
+"""A program with one defect and its legal twin: what the one must be told, and that the other stays silent.
+
+check_reported(defect, folder)
+check_silent(defect, folder)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.emulation import entry, ptxrun
+
+FILES = '.file 1 "lesson.cu"'
+SHARED = ".shared .align 16 .b8 smem[1024];"
+MBARRIER = """.reg .b32 %s, %t;
+.reg .b64 %state;
+.reg .pred %q, %done;
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+setp.eq.u32 %q, %t, 0;
+"""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """`bad` must give exactly one finding, of class `name`, whose message says all of `says`; `good` none."""
+
+    name: str
+    label: str
+    bad: str
+    good: str
+    says: list[str] = field(default_factory=list)
+    block: int = 64
+    params: str = ""
+    args: list[str] = field(default_factory=list)
+    directives: str = SHARED
+    options: list[str] = field(default_factory=list)
+    status: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.label}"
+
+
+def run(defect: Defect, body: str, folder: Path) -> tuple[int, str, str]:
+    directives = defect.directives if defect.directives.startswith(".file") else f"{FILES}\n{defect.directives}"
+    path = folder / "defect.ptx"
+    path.write_text(entry(body, defect.params, directives=directives))
+    args = [word for spec in defect.args for word in ("--arg", spec)]
+    done = ptxrun(path, "--block", defect.block, *args, *defect.options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def check_reported(defect: Defect, folder: Path) -> None:
+    status, _, text = run(defect, defect.bad, folder)
+    summary = re.search(r"^(\d+) findings?: (.*)$", text, re.M)
+    assert status == defect.status and summary, f"status {status}\n{text}"
+    assert {part.split(" ")[0] for part in summary[2].split(", ")} == {defect.name}, text
+    missing = [words for words in defect.says if words not in text]
+    assert not missing, f"{missing} is not said in:\n{text}"
+
+
+def check_silent(defect: Defect, folder: Path) -> None:
+    status, _, text = run(defect, defect.good, folder)
+    assert (status, text) == (0, "")
