@@ -39,9 +39,21 @@ static mbarrier *expect_mbarrier(machine *m, warp *w, const op *o, int lane) {
     return bar;
 }
 
+/* Whether one of some lanes makes the same mbarrier as a lane, with the same count: then it does not matter who. */
+static bool made_by(const warp *w, const op *o, uint32_t lanes, int lane) {
+    const uint32_t *counts = slot32(w, o->r[1]), address = mbarrier_address(w, o, lane);
+    for (; lanes; lanes &= lanes - 1) {
+        int other = first_lane(lanes);
+        if (mbarrier_address(w, o, other) == address && counts[other] == counts[lane]) return true;
+    }
+    return false;
+}
+
 void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
+    const uint32_t all = mask;
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
+        if (made_by(w, o, all & ~mask, lane)) continue;
         uint32_t address = mbarrier_address(w, o, lane), count = slot32(w, o->r[1])[lane];
         uint8_t *bytes = emu_translate(m, w, SPACE_SHARED, address, 8, lane, "makes an mbarrier of");
         if (!bytes) continue;

@@ -265,6 +265,23 @@ DEFECTS = [
         MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %state, [%s];",
     ),
     Defect(
+        "barrier-misuse",
+        "lanes that make one mbarrier with different counts",
+        MBARRIER + "shr.u32 %t, %t, 4;\nadd.u32 %t, %t, 32;\nmbarrier.init.shared.b64 [%s], %t;",
+        MBARRIER + "mbarrier.init.shared.b64 [%s], 32;",
+        ["initialised a second time", "lane 16"],
+        block=32,
+    ),
+    Defect(
+        "barrier-misuse",
+        "an mbarrier that is initialised twice",
+        MBARRIER + "mbarrier.init.shared.b64 [%s], 32;\nmbarrier.init.shared.b64 [%s], 32;",
+        MBARRIER + "mbarrier.init.shared.b64 [%s], 32;\n@%q mbarrier.inval.shared.b64 [%s];\nbar.warp.sync -1;\n"
+        "@%q mbarrier.init.shared.b64 [%s], 32;",
+        ["initialised a second time", "lane 0"],
+        block=32,
+    ),
+    Defect(
         "divergent-sync",
         "a shuffle without lanes that its mask names",
         START
