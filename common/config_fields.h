@@ -63,8 +63,10 @@ FIELD(int, exp_columns, "exp_N", "v34",
       "columns of S whose exponentials are computed while those before them are summed; 0 is all")
 FIELD(bool, first_max, "first_max", "v35",
       "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
-FIELD(bool, early_release, "early_k", "v36", "a K block is released once S is computed, and no later pass reads it again")
-FIELD(bool, double_buffer_P, "double_p", "v37", "P of the next KV block is computed while PV reads that of the present one")
+FIELD(bool, early_release, "early_k", "v36",
+      "a K block is released once S is computed, and no later pass reads it again")
+FIELD(bool, double_buffer_P, "double_p", "v37",
+      "P of the next KV block is computed while PV reads that of the present one")
 FIELD(int, V_stages, "v_stages_N", "v37", "blocks in the ring of V; 0 is as many as in that of K")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
