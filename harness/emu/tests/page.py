@@ -1,5 +1,5 @@
 """Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, what
-came of other people's kernels, and how the outputs of GPUs compare.
+came of other people's kernels and of broken ones for sm_90a, and how the outputs of GPUs compare.
 
 .venv/bin/python harness/emu/tests/page.py             # rewrite the page
 """
@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import hopper_trials
 import ncu
 import speed
 import tried
@@ -86,6 +87,7 @@ def generate(page: str, folder: Path) -> str:
     page = fill(page, "ncu", ncu.table(folder))
     page = fill(page, "speed", speed.recorded_table())
     page = fill(page, "tried", tried.table())
+    page = fill(page, "hopper", hopper_trials.table())
     page = fill(page, "outputs", comparison())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 

@@ -42,6 +42,14 @@ DEVICE void wait(uint32_t barrier, uint32_t parity) {
     }
 }
 
+/* The same as a loop in PTX. */
+DEVICE void wait_in_ptx(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\n"
+                 "bra again;\ndone:\n}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
 /* ---- copies ---- */
 
 DEVICE void copy_16_bytes(uint32_t to, const void *from) {

@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_pieces(const float *x
 #pragma unroll 1
     for (int piece = 0; piece < COUNT; piece++) {
         const int slot = piece % SLOTS;
-        wait(full + 8 * slot, piece / SLOTS & 1);
+        wait_in_ptx(full + 8 * slot, piece / SLOTS & 1);
         const float value = ((const float *)(memory + slot * BYTES))[thread];
         if (thread == 0) wait_until_read<SLOTS - 1>();
         __syncthreads();

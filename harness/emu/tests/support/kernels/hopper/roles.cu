@@ -1,11 +1,11 @@
-/* roles.cu - a producer warpgroup gives registers to two consumer warpgroups: C = A B', 128 x 64 of 128 x 192 values and
- * 64 x 192; A stays in shared memory, B comes through a ring of two stages.
+/* roles.cu - a producer warpgroup gives registers to two consumer warpgroups: C = A B', 128 x 64 of 128 x 320 values and
+ * 64 x 320; A stays in shared memory, B comes through a ring of two stages.
  */
 #include "hopper.cuh"
 
 namespace roles {
 
-constexpr int BLOCKS = 3, BOX_BYTES = 64 * 64 * 2, STAGES = 2, CONSUMERS = 2;
+constexpr int BLOCKS = 5, BOX_BYTES = 64 * 64 * 2, STAGES = 2, CONSUMERS = 2;
 
 extern __shared__ __align__(1024) unsigned char memory[];
 
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
             init_barrier(full + 8 * stage, 1);
-            init_barrier(empty + 8 * stage, CONSUMERS * 4);
+            init_barrier(empty + 8 * stage, CONSUMERS);
         }
         init_barrier(rows_full, 1);
         fence_barrier_init();
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         commit_products();
         wait_for_products<0>();
         pin(d);
-        if (threadIdx.x % 32 == 0) arrive(empty + 8 * slot);
+        if (threadIdx.x % 128 == 0) arrive(empty + 8 * slot);
     }
     write_tile(c + (role - 1) * 64 * 64, 64, d);
 }

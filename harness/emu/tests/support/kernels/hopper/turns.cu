@@ -1,5 +1,6 @@
 /* turns.cu - two warpgroups take turns with one place in shared memory, by named barriers: C = A B', 256 x 64 of
- * 256 x 32 values and 64 x 32. Warpgroup g multiplies the blocks of 64 rows g, g + 2.
+ * 256 x 32 values and 64 x 32. Warpgroup g multiplies the blocks of 64 rows g, g + 2. Each warpgroup
+ * brings a half of B, and the barriers and fences of the turns are those of B too.
  */
 #include "hopper.cuh"
 
@@ -21,8 +22,6 @@ extern "C" __global__ void __launch_bounds__(256) multiply_turns(const uint4 *a,
     const int group = threadIdx.x / 128, other = 1 - group;
     const uint32_t tiles = shared_address(memory);
     stage(memory + TILE_BYTES, b, threadIdx.x, 256);
-    fence_proxy();
-    __syncthreads();
     if (group == 1) arrive_named(TURN_OF, 256);
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; turn++) {

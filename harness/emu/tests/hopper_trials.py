@@ -1,0 +1,110 @@
+"""Tries mutants of the small kernels for sm_90a (hopper_mutations.py) on the emulator: which go unnoticed?
+
+.venv/bin/python harness/emu/tests/hopper_trials.py    # tries all and rewrites records/hopper_mutants.csv
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from support.hopper import KERNELS, compile_all, entry_text
+from support.hopper_mutations import HopperMutant, hopper_mutants
+from survivors import classes
+
+RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
+FIELDS = ("kernel", "kind", "mutants", "reported", "equivalent")
+SCHEDULES = (0, 1, 2)
+STEPS = 200_000  # warp instructions: no kernel runs so many
+
+# Mutants that are the same program: (kernel, kind, ordinal).
+EQUIVALENT = {
+    ("roles", "registers taken", 0): "how many registers a thread may use is a limit for ptxas, not for the program",
+}
+
+
+@dataclass(frozen=True)
+class Trials:
+    name: str  # of a kernel
+    ptx: Path  # of all kernels
+
+    @property
+    def folder(self) -> Path:
+        return self.ptx.parent
+
+    @cache  # noqa: B019
+    def mutants(self) -> list[HopperMutant]:
+        return list(hopper_mutants(entry_text(self.ptx, KERNELS[self.name].entry)))
+
+    def wrong(self, mutant: HopperMutant) -> str:
+        """What is wrong with a mutant that is neither reported as it should be nor equivalent; else ""."""
+        kernel, path = KERNELS[self.name], self.folder / "mutant.ptx"
+        path.write_text(mutant.text)
+        seen: set[str] = set()
+        right = True
+        for schedule in SCHEDULES:
+            done, output = kernel.run(path, self.folder, "--schedule", schedule, "--steps", STEPS)
+            assert done.returncode in (0, 1, 3), done.stderr
+            found = classes(done.stderr)
+            if found & mutant.expected:
+                return ""
+            seen |= found
+            right = right and output == kernel.right()
+        if right and not seen and self.excuse(mutant):
+            return ""
+        return f"{self.name}, {mutant}: {sorted(seen) or 'no finding'}, result {'right' if right else 'wrong'}"
+
+    def excuse(self, mutant: HopperMutant) -> str:
+        return EQUIVALENT.get((self.name, mutant.kind, mutant.ordinal), "")
+
+    def rows(self) -> list[dict[str, object]]:
+        """Of the record, if every mutant is reported or equivalent: how many there are of each kind."""
+        total = Counter(mutant.kind for mutant in self.mutants())
+        same = Counter(mutant.kind for mutant in self.mutants() if self.excuse(mutant))
+        return [
+            {"kernel": self.name, "kind": kind, "mutants": n, "reported": n - same[kind], "equivalent": same[kind]}
+            for kind, n in total.items()
+        ]
+
+
+def recorded() -> list[dict[str, str]]:
+    with RECORD.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table() -> str:
+    """Markdown: a row for each kernel, and their sums."""
+    lines = ["| kernel | kinds | mutants | reported by name | equivalent |", "|---|---:|---:|---:|---:|"]
+    rows = recorded()
+    for name in [*KERNELS, "all"]:
+        of = [row for row in rows if name in (row["kernel"], "all")]
+        sums = [sum(int(row[field]) for row in of) for field in FIELDS[2:]]
+        lines.append(f"| {name} | {len({row['kind'] for row in of})} | {' | '.join(map(str, sums))} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    rows, wrong = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        ptx = compile_all(Path(folder))
+        for name in KERNELS:
+            trials = Trials(name, ptx)
+            wrong += [text for mutant in trials.mutants() if (text := trials.wrong(mutant))]
+            rows += trials.rows()
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        return 1
+    with RECORD.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Broken programs for sm_90a are reported by name: each mutant of a small kernel, by a class that fits its defect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hopper_trials import EQUIVALENT, Trials, recorded
+from support.hopper import KERNELS
+from support.hopper_mutations import MOVES, RULES, HopperMutant
+
+
+def sample(hopper_ptx: Path) -> Iterator[tuple[Trials, HopperMutant]]:
+    """One mutant of each kind, from one kernel after the other, as far as they have such a line."""
+    names = list(KERNELS)
+    for turn, kind in enumerate([*RULES, *MOVES]):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            found = [mutant for mutant in Trials(name, hopper_ptx).mutants() if mutant.kind == kind]
+            if found:
+                yield Trials(name, hopper_ptx), found[turn % len(found)]
+                break
+
+
+def test_one_mutant_of_each_kind_is_reported(hopper_ptx: Path) -> None:
+    tried = list(sample(hopper_ptx))
+    wrong = [text for trials, mutant in tried if (text := trials.wrong(mutant))]
+    assert not wrong, "\n".join(wrong)
+    assert {mutant.kind for _, mutant in tried} == {*RULES, *MOVES}, "a rule that fits no kernel"
+
+
+def test_the_record_counts_these_mutants(hopper_ptx: Path) -> None:
+    rows = [row for name in KERNELS for row in Trials(name, hopper_ptx).rows()]
+    assert recorded() == [{name: str(value) for name, value in row.items()} for row in rows], (
+        "stale: run .venv/bin/python harness/emu/tests/hopper_trials.py"
+    )
+
+
+def test_listed_mutants_exist(hopper_ptx: Path) -> None:
+    for name, kind, ordinal in EQUIVALENT:
+        assert any((m.kind, m.ordinal) == (kind, ordinal) for m in Trials(name, hopper_ptx).mutants())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_mutants_are_reported(name: str, hopper_ptx: Path) -> None:
+    trials = Trials(name, hopper_ptx)
+    wrong = [text for mutant in trials.mutants() if (text := trials.wrong(mutant))]
+    assert not wrong, "\n".join(wrong)
