@@ -26,6 +26,9 @@ const char *about_config(void) {
 const char *about_arch(void) {
     return FL_ARCH;
 }
+bool about_exact(void) {
+    return FL_ARCH[sizeof FL_ARCH - 2] == 'a';
+}
 const char *about_revision(void) {
     return FL_REVISION;
 }

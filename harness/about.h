@@ -17,7 +17,8 @@ const char *about_title(void);   /* text after the dash of the header's first li
 const char *about_parent(void);  /* "v06", "" for the first version */
 const char *about_idea(void);
 const char *about_config(void);   /* short form of the header's config */
-const char *about_arch(void);     /* "sm_80": the least architecture */
+const char *about_arch(void);     /* "sm_80", the least architecture; "sm_90a", the only one */
+bool about_exact(void);           /* that architecture is the only one */
 const char *about_revision(void); /* of git, "unknown" outside a repository */
 bool about_dirty(void);           /* built with changes that were not committed */
 const char *about_toolkit(void);  /* "13.5.37" */

@@ -5,13 +5,19 @@
 #include "harness/emu/emu.h"
 #include "harness/emu/tool/print.h"
 #include "harness/progress.h"
+#include "harness/tensor_maps.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TENSOR_O = N_INPUTS, N_TENSORS };
+/* The parameters of flash_forward as they lie in constant memory: a kernel without tensor copies has the first alone.
+ */
+struct parameters {
+    forward_args args;
+    tensor_maps maps;
+};
 
 struct emu {
     struct backend backend;
@@ -55,6 +61,10 @@ static enum status fail_load(const emu_error *error, struct failure *failure) {
     return fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error->line, error->text);
 }
 
+static size_t parameter_bytes(const KernelConfig *config) {
+    return config->tensor_copies ? sizeof(struct parameters) : sizeof(forward_args);
+}
+
 static enum status emu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
@@ -63,9 +73,11 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     emu->instance = instance;
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
         return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
-    if (entry->param_bytes != sizeof(forward_args))
-        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: forward_args has %zu", instance->symbol,
-                    entry->param_bytes, sizeof(forward_args));
+    if (entry->param_bytes != parameter_bytes(&instance->config))
+        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s %zu", instance->symbol,
+                    entry->param_bytes,
+                    instance->config.tensor_copies ? "forward_args and tensor_maps have" : "forward_args has",
+                    parameter_bytes(&instance->config));
     emu_error error;
     if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
     return STATUS_OK;
@@ -127,20 +139,32 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
                                 .context = emu->device});
 }
 
+static enum status fill_parameters(const struct emu *emu, struct parameters *parameters, struct failure *failure) {
+    const KernelConfig *config = &emu->instance->config;
+    forward_args *args = &parameters->args;
+    struct tensor_layout layouts[N_TENSORS];
+    *args = problem_args(&emu->problem);
+    args->Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
+    args->K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
+    args->V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
+    args->O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
+    args->debug = (void *)(uintptr_t)emu->dump;
+    if (!config->tensor_copies) return STATUS_OK;
+    tensor_layouts(&emu->problem, config, emu->tensors, layouts);
+    return tensor_maps_of_emulator(layouts, &parameters->maps, failure);
+}
+
 /* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
-    forward_args args = problem_args(&emu->problem);
-    char label[120];
-    args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
-    args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
-    args.V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
-    args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
-    args.debug = (void *)(uintptr_t)emu->dump;
-    launch.params = &args;
-    launch.param_bytes = sizeof args;
+    struct parameters parameters;
     emu_error error = {0};
+    char label[120];
+    const enum status status = fill_parameters(emu, &parameters, failure);
+    if (status) return status;
+    launch.params = &parameters;
+    launch.param_bytes = (uint32_t)parameter_bytes(&emu->instance->config);
     struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
     const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
     progress_stop(progress);

@@ -20,6 +20,7 @@ static const struct {
     ENTRY(cuMemHostGetDevicePointer_v2), ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemsetD8Async),
     ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuEventCreate),
     ENTRY(cuEventDestroy_v2), ENTRY(cuEventRecord), ENTRY(cuEventElapsedTime), ENTRY(cuLaunchKernel),
+    ENTRY(cuTensorMapEncodeTiled),
 };
 /* clang-format on */
 

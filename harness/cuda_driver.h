@@ -41,7 +41,14 @@ enum {
 
     CU_MEMHOSTALLOC_DEVICEMAP = 2,
     CU_STREAM_DEFAULT = 0, /* waits for the default stream, and that one for it */
-    CU_EVENT_DEFAULT = 0
+    CU_EVENT_DEFAULT = 0,
+
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
+    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9,
+    CU_TENSOR_MAP_INTERLEAVE_NONE = 0,
+    CU_TENSOR_MAP_SWIZZLE_128B = 3,
+    CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3,
+    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 /* zeros */
 };
 
 /* Entry points, each under the name it is looked up by. */
@@ -84,6 +91,10 @@ struct cuda_driver {
     CUresult (*cuLaunchKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
                                void **parameters, void **extra);
+    CUresult (*cuTensorMapEncodeTiled)(void *map, int data_type, uint32_t rank, CUdeviceptr address,
+                                       const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
+                                       const uint32_t *element_strides, int interleave, int swizzle, int l2_promotion,
+                                       int fill);
 };
 
 /* Open libcuda.so.1 and look every entry point up. STATUS_CANNOT_RUN where there is no driver, or one that is too old

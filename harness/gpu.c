@@ -6,6 +6,7 @@
 #include "harness/device/stamp.h"
 #include "harness/peer.h"
 #include "harness/stats.h"
+#include "harness/tensor_maps.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,8 +17,6 @@ struct shared_memory {
     clock_stamp before[MAX_STAMPS], after[MAX_STAMPS];
     uint32_t released; /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
 };
-
-enum { TENSOR_O = N_INPUTS, N_TENSORS };
 
 struct gpu {
     struct backend backend;
@@ -41,6 +40,7 @@ struct gpu {
     CUdeviceptr dump;
     CUdeviceptr scratch; /* of a peer */
     CUfunction function;
+    tensor_maps maps; /* filled for a kernel with tensor copies */
     launch_shape shape;
     const char *symbol;
 };
@@ -133,6 +133,13 @@ static const struct code_image *find_code(const struct gpu *gpu, const struct co
     }
     const struct code_image *code = image_for_gpu(images, count, device->major, device->minor);
     if (code) return code;
+    if (images == fl_images && about_exact()) {
+        fail(failure, STATUS_CANNOT_RUN,
+             "%s is for %s alone: it needs a GPU of compute capability 9.0, such as H100 or H200, and %s has %d.%d; "
+             "the emulator runs it anywhere (--backend emu)",
+             about_version(), about_arch(), device->name, device->major, device->minor);
+        return NULL;
+    }
     image_kinds(images, count, kinds, sizeof kinds);
     fail(failure, STATUS_CANNOT_RUN,
          "no machine code for %s, compute capability %d.%d; this executable holds %s; build with: make ARCHS=\"80 90 "
@@ -292,7 +299,10 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
                                    (int)gpu->shape.smem_bytes),
           "cuFuncSetAttribute of %u bytes of dynamic shared memory for %s", gpu->shape.smem_bytes,
           config_format(&instance->config, text));
-    return STATUS_OK;
+    if (!instance->config.tensor_copies) return STATUS_OK;
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_layouts(problem, &instance->config, gpu->tensors, layouts);
+    return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
 static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
@@ -310,7 +320,7 @@ static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure
     args.V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V];
     args.O = (void *)(uintptr_t)gpu->tensors[TENSOR_O];
     args.debug = (void *)(uintptr_t)gpu->dump;
-    void *parameters[] = {&args};
+    void *parameters[] = {&args, (void *)(uintptr_t)&gpu->maps}; /* the driver takes as many as the kernel has */
     const launch_shape *shape = &gpu->shape;
     CHECK(cuda->cuLaunchKernel(gpu->function, shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, 1, 1,
                                shape->smem_bytes, gpu->stream, parameters, NULL),

@@ -55,7 +55,7 @@ double problem_attn_flop(const struct problem *problem);
 /* Batch that goes with a sequence length on a GPU: 16 up to 4096, 8 at 8192, 4 beyond. */
 int64_t problem_default_batch(int64_t seq);
 
-/* The argument of flash_forward, without the device addresses. */
+/* The first parameter of flash_forward, without the device addresses. */
 forward_args problem_args(const struct problem *problem);
 
 /* Check sizes, and that the configuration can run them; STATUS_USAGE with a message of its own for each. */

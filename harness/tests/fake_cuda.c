@@ -31,6 +31,7 @@
 #include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
 #include "harness/half.h"
+#include "harness/inputs.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -313,6 +314,55 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsign
 
 /* ---- flash_forward ---- */
 
+/* What this driver writes into a tensor map: the layout of the tensor, and a word that says who made it. */
+enum { MADE_HERE = 0xfa4e };
+struct layout {
+    uint64_t made_here, address, strides[4];
+    uint32_t sizes[5], dtype;
+};
+
+/* Takes 16-bit elements in five dimensions alone. */
+CUresult cuTensorMapEncodeTiled(void *map, int data_type, uint32_t rank, CUdeviceptr address, const uint64_t *sizes,
+                                const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+                                int interleave, int swizzle, int l2_promotion, int fill) {
+    TRY(cuTensorMapEncodeTiled);
+    struct layout layout = {.made_here = MADE_HERE, .address = address};
+    const bool known = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    layout.dtype = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? FP16 : BF16;
+    if ((uintptr_t)map % 64 || address % 16 || rank != 5 || !known) return 1;
+    if (interleave || swizzle != CU_TENSOR_MAP_SWIZZLE_128B || l2_promotion > 3 || fill || box[0] * 2 > 128) return 1;
+    for (int i = 0; i < 5; i++) {
+        if (!sizes[i] || !box[i] || box[i] > 256 || element_strides[i] != 1 || (i && strides[i - 1] % 16)) return 1;
+        layout.sizes[i] = (uint32_t)sizes[i];
+        if (i) layout.strides[i - 1] = strides[i - 1];
+    }
+    memset(map, 0, sizeof(tensor_map));
+    memcpy(map, &layout, sizeof layout);
+    return 0;
+}
+
+/* What a kernel with tensor copies reads: nothing but the maps. */
+static forward_args args_of_maps(const tensor_maps *maps, enum dtype dtype) {
+    const tensor_map *all[] = {&maps->Q, &maps->K, &maps->V, &maps->O};
+    struct layout layouts[4];
+    for (int t = 0; t < 4; t++) {
+        memcpy(&layouts[t], all[t], sizeof *layouts);
+        if (layouts[t].made_here != MADE_HERE || layouts[t].dtype != dtype ||
+            memcmp(layouts[t].strides, layouts[0].strides, sizeof layouts->strides) != 0) {
+            fprintf(stderr, "tensor map %d is not one of this problem\n", t);
+            abort();
+        }
+    }
+    return (forward_args){.Q = (const void *)(uintptr_t)layouts[TENSOR_Q].address,
+                          .K = (const void *)(uintptr_t)layouts[TENSOR_K].address,
+                          .V = (const void *)(uintptr_t)layouts[TENSOR_V].address,
+                          .O = (void *)(uintptr_t)layouts[TENSOR_O].address,
+                          .seq_stride = (int64_t)layouts[0].strides[0] / 2,
+                          .head_stride = (int64_t)layouts[0].strides[2] / 2,
+                          .batch_stride = (int64_t)layouts[0].strides[3] / 2,
+                          .seq = (int32_t)layouts[0].sizes[1]};
+}
+
 /* What the CTAs of the grid compute: rows [64 x, 64 x + 64) of head y of batch z where B_r is 64. */
 static void forward(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
     const uint16_t *Q = args->Q, *K = args->K, *V = args->V;
@@ -541,7 +591,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (!grid_x || !grid_y || !grid_z || !block_x || block_x > 1024 || shared_bytes > (unsigned)function->shared_bytes)
         return 1; /* CUDA_ERROR_INVALID_VALUE */
     if (strstr(function->name, "flash_forward")) {
-        op.parameters.forward = *(forward_args *)parameters[0];
+        const enum dtype dtype = strstr(function->name, "L5dtype15E") ? BF16 : FP16;
+        op.parameters.forward = strstr(function->name, "11tensor_maps") ? args_of_maps(parameters[1], dtype)
+                                                                        : *(forward_args *)parameters[0];
     } else if (strstr(function->name, "mma_peak")) {
         op.parameters.peak.out = *(uint64_t *)parameters[0];
         op.parameters.peak.iterations = *(int *)parameters[1];

@@ -18,10 +18,10 @@ SLOW = "clocks=500"  # MHz: a third of the peak clock
 NEEDS_V01 = pytest.mark.skipif(not V01.exists(), reason="bin/v01 is not built: make v01")
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """bin/v01 with no driver to be found, unless the environment says where one is."""
+def run(*arguments: str, program: Path = V01, **environment: str) -> subprocess.CompletedProcess[str]:
+    """bin/v01 or another with no driver to be found, unless the environment says where one is."""
     env = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/nowhere", **environment}
-    return subprocess.run([V01, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
 
 
 def made_up(driver: str, how: str) -> dict[str, str]:

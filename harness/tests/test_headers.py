@@ -56,6 +56,7 @@ EXAMPLES: dict[str, str | None] = {
     "sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "stats.h": "const double *samples, int64_t count, struct failure failure",
     "status.h": "struct failure *failure, int device, int count",
+    "tensor_maps.h": "struct problem problem, KernelConfig config, const uint64_t *addresses",
     "verify.h": "struct inputs inputs, const uint16_t *output, struct verdict verdict, struct failure failure",
     "tests/element.h": "void",
     "tests/tap.h": "int sum",

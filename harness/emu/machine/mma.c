@@ -162,13 +162,17 @@ typedef int32_t ints8 __attribute__((vector_size(32)));
 typedef uint32_t words8 __attribute__((vector_size(32)));
 typedef int16_t pairs8 __attribute__((vector_size(32)));
 
-static inline row8 row_at(const float *from) {
+/* Into multiply8(), also without optimisation: a function of its own passes vectors another way than that one, which is
+ * compiled for other instructions. */
+#define INLINED static inline __attribute__((always_inline))
+
+INLINED row8 row_at(const float *from) {
     row8 row;
     memcpy(&row, from, sizeof row);
     return row;
 }
 
-static inline ints8 ints_at(const uint32_t *from) {
+INLINED ints8 ints_at(const uint32_t *from) {
     ints8 row;
     memcpy(&row, from, sizeof row);
     return row;
@@ -176,7 +180,7 @@ static inline ints8 ints_at(const uint32_t *from) {
 
 /* The larger of two in each place; compilers see one instruction in this loop. */
 #define LARGER(name, type)                                                                                             \
-    static inline type name(type x, type y) {                                                                          \
+    INLINED type name(type x, type y) {                                                                                \
         for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = x[i] > y[i] ? x[i] : y[i];                          \
         return x;                                                                                                      \
     }
@@ -184,7 +188,7 @@ LARGER(larger_pairs, pairs8)
 LARGER(larger, ints8)
 
 /* The values of eight 16-bit numbers. */
-static inline __attribute__((always_inline)) row8 values_of(words8 half, bool bfloat) {
+INLINED row8 values_of(words8 half, bool bfloat) {
     if (bfloat) return (row8)(half << 16);
     words8 magnitude = (half & 0x7fff) << 13;
     ints8 scaled = (ints8)((row8)magnitude * 0x1p112f), not_finite = (ints8)magnitude >= 0x0f800000;
@@ -192,14 +196,14 @@ static inline __attribute__((always_inline)) row8 values_of(words8 half, bool bf
 }
 
 /* The exponents of sixteen 16-bit numbers with `bits` bits of mantissa and an exponent field of at most `last`. */
-static inline __attribute__((always_inline)) pairs8 exponents_of(pairs8 halves, int bits, int16_t last) {
+INLINED pairs8 exponents_of(pairs8 halves, int bits, int16_t last) {
     int16_t bias = last / 2;
     pairs8 magnitude = halves & 0x7fff, field = magnitude >> bits,
            exponent = larger_pairs(field, (pairs8){0} + 1) - bias;
     return exponent + ((magnitude == 0) & OF_ZERO) + ((field == last) & OF_INFINITY);
 }
 
-static inline __attribute__((always_inline)) void widen8(halves *out, const uint32_t *words, bool bfloat) {
+INLINED void widen8(halves *out, const uint32_t *words, bool bfloat) {
 #pragma GCC unroll 4
     for (int lane = 0; lane < LANES; lane += 8) {
         words8 word = (words8)ints_at(words + lane);
@@ -212,7 +216,7 @@ static inline __attribute__((always_inline)) void widen8(halves *out, const uint
 }
 
 /* The exponents of eight products of lower halves and, beside them, of upper halves. */
-static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
+INLINED pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
     int32_t pair;
     pairs8 row;
     memcpy(&pair, a, sizeof pair);
@@ -220,7 +224,7 @@ static inline pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
     return row + (pairs8)((ints8){0} + pair);
 }
 
-static inline row8 join_row(const uint32_t *even, const uint32_t *odd) {
+INLINED row8 join_row(const uint32_t *even, const uint32_t *odd) {
     row4 first, second;
     memcpy(&first, even, sizeof first);
     memcpy(&second, odd, sizeof second);
@@ -232,12 +236,12 @@ static inline row8 join_row(const uint32_t *even, const uint32_t *odd) {
 enum { SMALLEST = -100, LARGEST = PLACES, MOST_UNITS = 0x7fffff00 };
 
 /* value * 2^places, without its fraction: `places` goes to the exponent field. Zeros become numbers below 1. */
-static inline ints8 cut(row8 value, ints8 places) {
+INLINED ints8 cut(row8 value, ints8 places) {
     return __builtin_convertvector((row8)((words8)value + ((words8)places << 23)), ints8);
 }
 
 /* The largest exponents among the terms of a row. */
-static inline __attribute__((always_inline)) ints8 largest_exponents(row8 sum, const factors *of, int block, int row) {
+INLINED ints8 largest_exponents(row8 sum, const factors *of, int block, int row) {
     pairs8 pairs = add_exponents(of->a[0][block].exponent[4 * row], of->b[0].exponent);
 #pragma GCC unroll 7
     for (int i = 1; i < 8; i++) {
@@ -251,8 +255,7 @@ static inline __attribute__((always_inline)) ints8 largest_exponents(row8 sum, c
 
 /* A row of the accumulator plus its products, where no exponent is larger than `top`. *beyond becomes negative in
  * columns beyond the limits. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t. */
-static inline __attribute__((always_inline)) row8 add_row(row8 sum, ints8 top, const factors *of, int block, int row,
-                                                          ints8 *beyond) {
+INLINED row8 add_row(row8 sum, ints8 top, const factors *of, int block, int row, ints8 *beyond) {
     ints8 places = PLACES - top, even = cut(sum, places), odd = {0};
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
@@ -268,8 +271,7 @@ static inline __attribute__((always_inline)) row8 add_row(row8 sum, ints8 top, c
     return (row8)((ints8)nearest + too_far) * unit; /* one f32 nearer to zero where that is -1 */
 }
 
-static inline __attribute__((always_inline)) void add_block8(float out[8][8], const uint32_t *even, const uint32_t *odd,
-                                                             const factors *of, int block) {
+INLINED void add_block8(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of, int block) {
     ints8 beyond = {0}, tops[8];
     for (int row = 0; row < 8; row++) {
         ints8 top = largest_exponents(join_row(even + 4 * row, odd + 4 * row), of, block, row);
@@ -285,7 +287,7 @@ static inline __attribute__((always_inline)) void add_block8(float out[8][8], co
     if (found) add_block(out, even, odd, of, block);
 }
 
-static inline void transpose8(uint32_t *out, const uint32_t *words) {
+INLINED void transpose8(uint32_t *out, const uint32_t *words) {
     ints8 in0 = ints_at(words), in1 = ints_at(words + 8), in2 = ints_at(words + 16), in3 = ints_at(words + 24);
     ints8 a = __builtin_shufflevector(in0, in1, 0, 8, 1, 9, 4, 12, 5, 13);
     ints8 b = __builtin_shufflevector(in2, in3, 0, 8, 1, 9, 4, 12, 5, 13);

@@ -1,0 +1,44 @@
+/* tensor_maps.h - what the tensor maps of a kernel with tensor copies describe: one place for driver and emulator.
+ *
+ *     struct tensor_layout layouts[N_TENSORS];
+ *     tensor_layouts(&problem, &config, addresses, layouts);
+ *
+ * A map is 5-D: {64, seq, d_head / 64, heads, batch}. A copy takes whole rows of one head: the elements of a row in
+ * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
+ * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
+ * warp.
+ */
+#ifndef FL_TENSOR_MAPS_H
+#define FL_TENSOR_MAPS_H
+
+#include "common/abi.h"
+#include "harness/cuda_driver.h"
+#include "harness/inputs.h"
+#include "harness/problem.h"
+#include "harness/status.h"
+
+#include <stdint.h>
+
+enum { TENSOR_RANK = 5 };
+
+/* Dimension 0 is the one whose elements lie side by side. */
+struct tensor_layout {
+    uint64_t address;
+    uint64_t sizes[TENSOR_RANK];       /* elements */
+    uint64_t strides[TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
+    uint32_t box[TENSOR_RANK];         /* elements that one copy moves */
+};
+
+/* The layouts of Q, K, V and O at these device addresses. */
+void tensor_layouts(const struct problem *problem, const KernelConfig *config, const uint64_t addresses[N_TENSORS],
+                    struct tensor_layout layouts[N_TENSORS]);
+
+/* The second parameter of flash_forward, by the driver's cuTensorMapEncodeTiled or as the emulator reads it.
+ * STATUS_ERROR where a map is refused. */
+enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dtype,
+                                  const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
+                                  struct failure *failure);
+enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
+                                    struct failure *failure);
+
+#endif

@@ -1,0 +1,88 @@
+"""Versions for sm_90a alone, on the emulator and on made-up GPUs: who runs them, and what their tensor maps say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from made_up_gpu import ROOT, made_up, records, run
+
+from analysis.ladder.headers import Version, load_all
+
+VERSIONS = [version for version in load_all(ROOT).values() if version.one_arch]
+SMALL = ("--batch", "2", "--heads", "2", "--check", "all", "--config", "all", "--quiet", "--json", "-")
+
+
+def first(copies: bool) -> Version:
+    """The first version for sm_90a alone that is built, without tensor copies or with them."""
+    for version in VERSIONS:
+        if version.header.config.tensor_copies == copies and program_of(version).exists():
+            return version
+    pytest.skip(f"no version for sm_90a alone {'with' if copies else 'without'} tensor copies is built: make all")
+
+
+def program_of(version: Version) -> Path:
+    return ROOT / "bin" / version.version
+
+
+def on_gpu(driver: str, how: str, version: Version, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """With one block of queries and keys per head: a made-up GPU goes through them in double precision."""
+    seq = max(version.header.config.B_r, version.header.config.B_c)
+    return run(*SMALL, "--seq", str(seq), *arguments, program=program_of(version), **made_up(driver, how))
+
+
+@pytest.mark.parametrize("capability", ["8.0", "8.6", "10.0", "12.0"])
+def test_another_gpu_is_refused_by_name(driver: str, capability: str) -> None:
+    version = first(copies=False)
+    how = f"cc={capability.replace('.', '')}"
+    done = on_gpu(driver, how, version, "--backend", "gpu")
+    assert done.returncode == 77 and not done.stdout
+    assert done.stderr == (
+        f"{version.version}: {version.version} is for sm_90a alone: it needs a GPU of compute capability 9.0, such as "
+        f"H100 or H200, and Fake GPU has {capability}; the emulator runs it anywhere (--backend emu)\n"
+    )
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_the_emulator_runs_it_where_the_gpu_cannot(driver: str, copies: bool) -> None:
+    done = on_gpu(driver, "cc=80", first(copies))
+    assert done.returncode == 0, done.stderr
+    assert [(record["backend"], record["check"]["pass"]) for record in records(done)] == [("emu", True)] * 2
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_gpu_of_90_runs_it(driver: str, copies: bool) -> None:
+    """The made-up GPU takes addresses and strides of a kernel with tensor copies from the maps alone."""
+    done = on_gpu(driver, "cc=90", first(copies), "--runs", "1")
+    assert done.returncode == 0, done.stderr
+    assert [(record["backend"], record["check"]["pass"]) for record in records(done)] == [("gpu", True)] * 2
+
+
+def test_a_map_that_the_driver_refuses_is_named(driver: str) -> None:
+    done = on_gpu(driver, "fails=cuTensorMapEncodeTiled:2", first(copies=True))
+    assert done.returncode == 3
+    assert "cuTensorMapEncodeTiled of V: CUDA_ERROR_UNKNOWN (999, made up)" in done.stderr
+
+
+def test_an_older_driver_lacks_tensor_maps(driver: str, tmp_path: Path) -> None:
+    """The made-up driver under a name that its users look for, without this one function."""
+    library = Path(driver) / "libcuda.so.1"
+    (tmp_path / "libcuda.so.1").write_bytes(library.read_bytes().replace(b"cuTensorMapEncode", b"cuTensorMapAbsent"))
+    done = on_gpu(str(tmp_path), "", first(copies=True), "--backend", "gpu")
+    assert done.returncode == 77
+    assert "has no cuTensorMapEncodeTiled: a driver for CUDA 12 or newer is needed" in done.stderr
+
+
+def test_a_cubin_that_was_cut_off_is_refused(driver: str, tmp_path: Path) -> None:
+    version = first(copies=False)
+    whole = (ROOT / "build" / version.version / "sm_90a.cubin").read_bytes()
+    program = program_of(version).read_bytes()
+    assert program.count(whole) == 1
+    half = whole[: len(whole) // 2].ljust(len(whole), b"\0")
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(program.replace(whole, half))
+    damaged.chmod(0o755)
+    done = run(*SMALL, "--seq", "128", program=damaged, **made_up(driver, "cc=90"))
+    assert done.returncode == 3
+    assert "the embedded sm_90a code" in done.stderr and "build again with make" in done.stderr

@@ -1,0 +1,113 @@
+/* test_tensor_maps.c - what the maps of Q, K, V and O describe, and that driver and emulator are told the same. */
+#include "harness/config.h"
+#include "harness/tensor_maps.h"
+#include "harness/tests/tap.h"
+
+#include <inttypes.h>
+#include <stdalign.h>
+#include <stddef.h>
+
+static const struct problem PROBLEM = {.batch = 2, .heads = 3, .seq = 384, .d_head = D_HEAD, .dtype = BF16};
+static const KernelConfig CONFIG = {.dtype = BF16, .d_head = 128, .B_r = 128, .B_c = 96, .n_warps = 8};
+static const uint64_t ADDRESSES[N_TENSORS] = {0x10000, 0x20000, 0x30000, 0x40000};
+
+static void layouts_of_a_problem(void) {
+    const uint32_t rows[N_TENSORS] = {64, 96, 96, 16};
+    const uint64_t sizes[TENSOR_RANK] = {64, 384, 2, 3, 2};
+    const uint64_t strides[TENSOR_RANK - 1] = {3 * 256, 128, 256, 384 * 3 * 256};
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    for (int t = 0; t < N_TENSORS; t++) {
+        const uint32_t box[TENSOR_RANK] = {64, rows[t], 2, 1, 1};
+        ok(layouts[t].address == ADDRESSES[t], "tensor %d begins at 0x%" PRIx64, t, layouts[t].address);
+        ok(!memcmp(layouts[t].sizes, sizes, sizeof sizes), "its sizes");
+        ok(!memcmp(layouts[t].strides, strides, sizeof strides), "its strides");
+        ok(!memcmp(layouts[t].box, box, sizeof box), "its box has %" PRIu32 " rows", layouts[t].box[1]);
+    }
+}
+
+static void parameter_block(void) {
+    ok(sizeof(tensor_map) == 128 && alignof(tensor_map) == 64, "a map has 128 bytes at a multiple of 64");
+    ok(sizeof(tensor_maps) == 4 * 128 && offsetof(tensor_maps, O) == 3 * 128, "four of them lie side by side");
+}
+
+static struct call {
+    void *map;
+    int data_type, interleave, swizzle, l2_promotion, fill;
+    uint32_t rank;
+    struct tensor_layout layout;
+} calls[N_TENSORS];
+static int n_calls, refused_call = -1;
+
+static CUresult encode(void *map, int data_type, uint32_t rank, CUdeviceptr address, const uint64_t *sizes,
+                       const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
+                       int swizzle, int l2_promotion, int fill) {
+    struct call *call = &calls[n_calls];
+    *call = (struct call){map, data_type, interleave, swizzle, l2_promotion, fill, rank, {.address = address}};
+    memcpy(call->layout.sizes, sizes, sizeof call->layout.sizes);
+    memcpy(call->layout.strides, strides, sizeof call->layout.strides);
+    memcpy(call->layout.box, box, sizeof call->layout.box);
+    for (uint32_t i = 0; i < rank; i++) ok(element_strides[i] == 1, "no element is left out in dimension %" PRIu32, i);
+    *(uint32_t *)map = (uint32_t)address;
+    return n_calls++ == refused_call ? 1 : CUDA_SUCCESS;
+}
+
+static bool same_layout(const struct tensor_layout *a, const struct tensor_layout *b) {
+    return a->address == b->address && !memcmp(a->sizes, b->sizes, sizeof a->sizes) &&
+           !memcmp(a->strides, b->strides, sizeof a->strides) && !memcmp(a->box, b->box, sizeof a->box);
+}
+
+static CUresult named(CUresult error, const char **name) {
+    (void)error;
+    *name = "CUDA_ERROR_INVALID_VALUE";
+    return CUDA_SUCCESS;
+}
+
+static void the_driver(void) {
+    const struct cuda_driver cuda = {
+        .cuTensorMapEncodeTiled = encode, .cuGetErrorName = named, .cuGetErrorString = named};
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_maps maps;
+    struct failure failure;
+    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    ok(!tensor_maps_of_driver(&cuda, BF16, layouts, &maps, &failure) && n_calls == N_TENSORS, "the driver makes all");
+    for (int t = 0; t < N_TENSORS; t++) {
+        const struct call *call = &calls[t];
+        ok(same_layout(&call->layout, &layouts[t]) && call->rank == 5, "map %d: the layout is passed on", t);
+        ok(call->data_type == 9 && call->interleave == 0 && call->swizzle == 3 && call->l2_promotion == 3 &&
+               !call->fill,
+           "map %d: bf16, 128B swizzle, 256 bytes for the L2, zeros", t);
+    }
+    ok((uint32_t)maps.Q.words[0] == 0x10000 && (uint32_t)maps.K.words[0] == 0x20000 &&
+           (uint32_t)maps.V.words[0] == 0x30000 && (uint32_t)maps.O.words[0] == 0x40000,
+       "each map is that of its tensor");
+    n_calls = 0;
+    ok(!tensor_maps_of_driver(&cuda, FP16, layouts, &maps, &failure) && calls[0].data_type == 6, "fp16 has its number");
+    n_calls = 0;
+    refused_call = 2;
+    ok(tensor_maps_of_driver(&cuda, FP16, layouts, &maps, &failure) == STATUS_ERROR, "a map that is refused");
+    says(failure.text, "cuTensorMapEncodeTiled of V: CUDA_ERROR_INVALID_VALUE", "a map that is refused");
+}
+
+static void the_emulator(void) {
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_maps maps;
+    struct failure failure;
+    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    ok(!tensor_maps_of_emulator(layouts, &maps, &failure), "the emulator takes all layouts");
+    ok(memcmp(&maps.Q, &maps.K, sizeof maps.Q) && memcmp(&maps.K, &maps.V, sizeof maps.K) &&
+           memcmp(&maps.V, &maps.O, sizeof maps.V),
+       "each map is one of its own");
+    layouts[TENSOR_K].address += 8;
+    ok(tensor_maps_of_emulator(layouts, &maps, &failure) == STATUS_ERROR, "an address that no map takes");
+    says(failure.text, "the tensor map of K: the tensor starts at 0x20008, which is not a multiple of 16",
+         "an address");
+}
+
+int main(void) {
+    layouts_of_a_problem();
+    parameter_block();
+    the_driver();
+    the_emulator();
+    return tap_done();
+}
