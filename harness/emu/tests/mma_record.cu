@@ -1,6 +1,6 @@
 /* mma_record.cu - writes what a GPU's mma.sync computes, for test_mma.py to hold the emulator against.
  *
- *     nvcc -std=c++20 -arch=sm_90 -I. -o mma_record harness/emu/tests/mma_record.cu
+ *     nvcc -std=c++20 -arch=sm_90 -o mma_record harness/emu/tests/mma_record.cu
  *     ./mma_record > harness/emu/tests/records/mma.h200.csv
  *
  * One line per lane: the form, the kind of numbers, the lane and its registers of A, B, C and D in hexadecimal. The
@@ -8,46 +8,76 @@
  */
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-
-#include "common/ptx_sm80.cuh"
 
 constexpr int LANES = 32;
 
 struct lane_registers {
     uint32_t a[4], b[2];
-    float c[4], d[4];
+    uint32_t c[4], d[4]; /* f32, or two pairs of f16 and two zeros */
 };
 
-enum form { K16_F16, K16_BF16, K8_F16, K8_BF16, FORMS };
-constexpr const char *FORM_NAMES[FORMS] = {"m16n8k16.f16", "m16n8k16.bf16", "m16n8k8.f16", "m16n8k8.bf16"};
+/* The types behind the shape: of A and B, then of C and D where they are not f32. */
+enum form { K16_F16, K16_BF16, K8_F16, K8_BF16, K16_F16_F16, K8_F16_F16, K8_TF32, K4_TF32, FORMS };
+constexpr const char *FORM_NAMES[FORMS] = {"m16n8k16.f16",     "m16n8k16.bf16",   "m16n8k8.f16",  "m16n8k8.bf16",
+                                           "m16n8k16.f16.f16", "m16n8k8.f16.f16", "m16n8k8.tf32", "m16n8k4.tf32"};
+enum numbers { HALVES, BFLOATS, TF32 }; /* A and B */
+constexpr enum numbers FORM_NUMBERS[FORMS] = {HALVES, BFLOATS, HALVES, BFLOATS, HALVES, HALVES, TF32, TF32};
 
-/* What the 16-bit operands and the accumulators are made of. */
+/* What the operands and the accumulators are made of. */
 enum kind { CLOSE, ANY_FINITE, WEIGHTS, FULL, CANCELLING, TINY, ZEROS, NOT_FINITE, OVERFLOWING, KINDS };
 constexpr const char *KIND_NAMES[KINDS] = {"close", "any finite", "weights",    "full",       "cancelling",
                                            "tiny",  "zeros",      "not finite", "overflowing"};
 
+#define SUM_F32(shape, type) "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 "
+#define SUM_F16(shape) "mma.sync.aligned." shape ".row.col.f16.f16.f16.f16 "
+
+/* Four sums in four registers; A in two or four, B in one or two. */
+#define MULTIPLY_4_2_1(text)                                                                                           \
+    asm(text "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                     \
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                               \
+        : "r"(at.a[0]), "r"(at.a[1]), "r"(at.b[0]))
+#define MULTIPLY_4_4_2(text)                                                                                           \
+    asm(text "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                               \
+        : "r"(at.a[0]), "r"(at.a[1]), "r"(at.a[2]), "r"(at.a[3]), "r"(at.b[0]), "r"(at.b[1]))
+#define MULTIPLY_2_2_1(text)                                                                                           \
+    asm(text "{%0, %1}, {%2, %3}, {%4}, {%0, %1};" : "+r"(d[0]), "+r"(d[1]) : "r"(at.a[0]), "r"(at.a[1]), "r"(at.b[0]))
+#define MULTIPLY_2_4_2(text)                                                                                           \
+    asm(text "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"                                                         \
+        : "+r"(d[0]), "+r"(d[1])                                                                                       \
+        : "r"(at.a[0]), "r"(at.a[1]), "r"(at.a[2]), "r"(at.a[3]), "r"(at.b[0]), "r"(at.b[1]))
+
 __global__ void multiply(lane_registers *lanes, int form) {
     lane_registers &at = lanes[threadIdx.x];
-    float d[4] = {at.c[0], at.c[1], at.c[2], at.c[3]};
+    uint32_t d[4] = {at.c[0], at.c[1], at.c[2], at.c[3]};
     switch (form) {
     case K16_F16:
-        mma_m16n8k16_f16(d, at.a, at.b[0], at.b[1]);
+        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "f16"));
         break;
     case K16_BF16:
-        mma_m16n8k16_bf16(d, at.a, at.b[0], at.b[1]);
+        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "bf16"));
         break;
     case K8_F16:
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(at.a[0]), "r"(at.a[1]), "r"(at.b[0]));
+        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "f16"));
         break;
     case K8_BF16:
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(at.a[0]), "r"(at.a[1]), "r"(at.b[0]));
+        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "bf16"));
+        break;
+    case K16_F16_F16:
+        MULTIPLY_2_4_2(SUM_F16("m16n8k16"));
+        break;
+    case K8_F16_F16:
+        MULTIPLY_2_2_1(SUM_F16("m16n8k8"));
+        break;
+    case K8_TF32:
+        MULTIPLY_4_4_2(SUM_F32("m16n8k8", "tf32"));
+        break;
+    case K4_TF32:
+        MULTIPLY_4_2_1(SUM_F32("m16n8k4", "tf32"));
         break;
     }
     for (int i = 0; i < 4; i++) at.d[i] = d[i];
@@ -101,7 +131,17 @@ static uint32_t pair(int kind, bool bfloat) {
     return low | operand(kind, bfloat) << 16;
 }
 
-static float accumulator(int kind, bool bfloat) {
+/* One number of tf32: a bfloat's range, three bits more, and 13 bits that are not looked at. */
+static uint32_t tf32_operand(int kind) {
+    const uint32_t wide = operand(kind, true);
+    return wide << 16 | below(1u << 16);
+}
+
+static uint32_t word(int kind, enum numbers numbers) {
+    return numbers == TF32 ? tf32_operand(kind) : pair(kind, numbers == BFLOATS);
+}
+
+static uint32_t accumulator(int kind, bool bfloat) {
     const uint32_t negative = below(2), mantissa = below(1u << 23);
     uint32_t value = 0;
     switch (kind) {
@@ -123,9 +163,7 @@ static float accumulator(int kind, bool bfloat) {
     default:
         value = number(23, 127, negative, (int)below(12) - 6, mantissa);
     }
-    float result;
-    memcpy(&result, &value, sizeof result);
-    return result;
+    return value;
 }
 
 static void check(cudaError_t error) {
@@ -139,12 +177,12 @@ int main() {
     check(cudaMallocHost(&lanes, LANES * sizeof *lanes));
     printf("form,kind,lane,a0,a1,a2,a3,b0,b1,c0,c1,c2,c3,d0,d1,d2,d3\n");
     for (int form = 0; form < FORMS; form++) {
-        const bool bfloat = form == K16_BF16 || form == K8_BF16;
+        const bool wide_range = FORM_NUMBERS[form] != HALVES, narrow = form == K16_F16_F16 || form == K8_F16_F16;
         for (int kind = 0; kind < KINDS; kind++) {
             for (int lane = 0; lane < LANES; lane++) {
-                for (uint32_t &a : lanes[lane].a) a = pair(kind, bfloat);
-                for (uint32_t &b : lanes[lane].b) b = pair(kind, bfloat);
-                for (float &c : lanes[lane].c) c = accumulator(kind, bfloat);
+                for (uint32_t &a : lanes[lane].a) a = word(kind, FORM_NUMBERS[form]);
+                for (uint32_t &b : lanes[lane].b) b = word(kind, FORM_NUMBERS[form]);
+                for (uint32_t &c : lanes[lane].c) c = narrow ? pair(kind, false) : accumulator(kind, wide_range);
             }
             multiply<<<1, LANES>>>(lanes, form);
             check(cudaDeviceSynchronize());

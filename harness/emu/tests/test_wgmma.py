@@ -11,14 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import exact
 from support.emulation import ROOT, Array, ptxrun
-from support.exact import HALF, SINGLE, Format
-from support.tensor_core import fused_sum
+from support.tensor_core import Form, one_sum
 
 FOLDER = Path(__file__).parent
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
-WORDS = {"sums": 128 * 32, "rows": 2 * 128 * 32}
+WORDS = {"sums": 128 * 32, "halves": 128 * 16, "tf32": 128 * 32, "rows": 2 * 128 * 32}
 SHARED_BYTES = 2 * 32768 + 2048
 
 
@@ -69,8 +67,7 @@ def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
 
 # ---- types that no record has: against exact sums in Python ----
 
-KINDS = {"f16": ("f16", "m64n8k16"), "tf32": ("f32", "m64n8k8")}  # of A and B: type of D, shape
-TF32 = Format(11, -126, 19)
+FORMS = {"f16": Form(16, "f16", "f16"), "tf32": Form(8, "tf32", "f32")}  # by the type of A and B
 SIGNS = {"f16": 0x80008000, "tf32": 0x80000000}
 PRODUCT = """\
 .version 8.0
@@ -137,9 +134,9 @@ def placed(matrix: Array, kind: str) -> Array:
 
 def run_product(kind: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
     """What ptxrun says, and the words of all threads afterwards. Operands: those behind D; inputs: the kernel's."""
-    sums_of, shape = KINDS[kind]
+    of = FORMS[kind]
     accumulators = ", ".join(f"%c{i}" for i in range(4 if kind == "tf32" else 2))
-    line = f"wgmma.mma_async.sync.aligned.{shape}.{sums_of}.{kind}.{kind} {{{accumulators}}}, {operands};"
+    line = f"wgmma.mma_async.sync.aligned.m64n8k{of.k}.{of.sums}.{kind}.{kind} {{{accumulators}}}, {operands};"
     ptx, out = folder / "product.ptx", folder / "out.bin"
     ptx.write_text(PRODUCT.replace("WGMMA", line))
     arguments = []
@@ -157,13 +154,7 @@ def random_operand(rng: np.random.Generator, kind: str, rows: int) -> Array:
     return values.astype(np.float16).view(np.uint16) if kind == "f16" else values.astype(np.float32).view(np.uint32)
 
 
-def exact_sum(kind: str, a: Array, b: Array, c: int) -> int:
-    if kind == "tf32":
-        return fused_sum([int(x) >> 13 for x in a], [int(x) >> 13 for x in b], c, TF32)
-    return fused_sum(a.tolist(), b.tolist(), exact.convert(exact.decode(c, HALF), SINGLE), HALF, HALF, "rn")
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("operands", ["%A, %B, 1, 1, -1", "{%a0, %a1, %a2, %a3}, %B, 1, -1, 1", "%A, %B, 0, -1, -1"])
 def test_sums_into_f16_and_of_tf32(kind: str, operands: str, tmp_path: Path) -> None:
     rng = np.random.default_rng([90, len(operands)])
@@ -180,7 +171,7 @@ def test_sums_into_f16_and_of_tf32(kind: str, operands: str, tmp_path: Path) -> 
     adds, negated = operands.split("%B, ")[1].split(", ")[0] == "1", operands.count("-1") == 1
     sign = (SIGNS[kind] & (0xFFFF if kind == "f16" else 0xFFFFFFFF)) if negated else 0
     want = np.array(
-        [[exact_sum(kind, row ^ row.dtype.type(sign), column, int(bits[i, j]) if adds else 0)
+        [[one_sum(FORMS[kind], (row ^ row.dtype.type(sign)).tolist(), column.tolist(), int(bits[i, j]) if adds else 0)
           for j, column in enumerate(b)] for i, row in enumerate(a)]
     )  # fmt: skip
     assert said == ""

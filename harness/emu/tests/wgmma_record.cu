@@ -3,10 +3,10 @@
  *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o wgmma_record harness/emu/tests/wgmma_record.cu
  *     ./wgmma_record > harness/emu/tests/records/wgmma.h200.csv
  *
- * Two questions: how sums are formed (sums_*: operands of four kinds), and where a descriptor points (rows_*: shared
- * memory holds its own indexes, and a unit matrix brings them out). The kernels make their inputs themselves, so that
- * the emulator runs the very same PTX. One line for each kernel and CTA: FNV-1a over the words of its output. Exit
- * status 1: the GPU could not be used.
+ * Two questions: how sums are formed (sums_*, halves_* and tf32_*: operands of four kinds), and where a descriptor
+ * points (rows_*: shared memory holds its own indexes, and a unit matrix brings them out). The kernels make their
+ * inputs themselves, so that the emulator runs the very same PTX. One line for each kernel and CTA: FNV-1a over the
+ * words of its output. Exit status 1: the GPU could not be used.
  */
 #include <cuda_runtime.h>
 
@@ -113,6 +113,67 @@ __device__ void sums(float *out) {
     for (int i = 0; i < ACCUMULATORS; i++) out[(blockIdx.x * 128 + thread) * ACCUMULATORS + i] = d[i];
 }
 
+/* The same of tf32, eight along K and 13 bits that are not looked at, and of halves into halves. */
+#define D16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+#define HALVES8(i)                                                                                                     \
+    "+r"(h[i]), "+r"(h[i + 1]), "+r"(h[i + 2]), "+r"(h[i + 3]), "+r"(h[i + 4]), "+r"(h[i + 5]), "+r"(h[i + 6]),        \
+        "+r"(h[i + 7])
+#define MULTIPLY_TF32(a_operand, ...)                                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 " D32 ", " a_operand ", 1, 1, 1;"                \
+                 : ACC8(0), ACC8(8), ACC8(16), ACC8(24)                                                                \
+                 : __VA_ARGS__)
+#define MULTIPLY_HALVES(a_operand, trans, ...)                                                                         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16 " D16 ", " a_operand ", 1, 1, 1, " trans ";"      \
+                 : HALVES8(0), HALVES8(8)                                                                              \
+                 : __VA_ARGS__)
+
+__device__ uint32_t operand_word(bool tf32, int kind, uint32_t seed) {
+    if (tf32) return (uint32_t)operand(kind, true, seed) << 16 | (mix(seed + 2) & 0xffff);
+    return operand(kind, false, seed) | (uint32_t)operand(kind, false, seed + 2) << 16;
+}
+
+/* Word w of a row of 32 bytes. */
+__device__ uint32_t plain_word(uint32_t row, uint32_t w) {
+    return plain_index(row, 2 * w) / 2;
+}
+
+/* grid and kinds as above. out: [trials][threads][ACCUMULATORS], of halves the first half of that */
+template <bool INTO_HALVES, bool REGISTERS>
+__device__ void other_sums(float *out) {
+    const int thread = threadIdx.x, kind = blockIdx.x % 4, group = thread % 32 / 4;
+    const uint32_t seed = blockIdx.x << 20;
+    uint32_t *words = (uint32_t *)shared_memory;
+    for (uint32_t i = thread; i < (64 + COLUMNS) * 8; i += 128)
+        words[plain_word(i / 8, i % 8)] = operand_word(!INTO_HALVES, kind, seed + 4 * i);
+    publish();
+    uint32_t a[4], h[ACCUMULATORS / 2];
+    float d[ACCUMULATORS];
+    for (int i = 0; i < 4; i++) {
+        const uint32_t row = thread / 32 * 16 + group + i % 2 * 8;
+        a[i] = words[plain_word(row, i / 2 * 4 + thread % 4)];
+    }
+    for (int i = 0; i < ACCUMULATORS; i++) d[i] = accumulator(kind, seed + 0x80000 + 4 * (thread * ACCUMULATORS + i));
+    for (int i = 0; i < ACCUMULATORS / 2; i++)
+        h[i] = operand_word(false, kind, seed + 0x80000 + 4 * (thread * ACCUMULATORS + i));
+    const uint64_t a_descriptor = descriptor(shared_base(), 128, 256);
+    const uint64_t b_descriptor = descriptor(shared_base() + 2048, 128, 256);
+    fence();
+    if constexpr (INTO_HALVES && REGISTERS)
+        MULTIPLY_HALVES("{%16, %17, %18, %19}, %20", "0", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+                        "l"(b_descriptor));
+    else if constexpr (INTO_HALVES)
+        MULTIPLY_HALVES("%16, %17", "0, 0", "l"(a_descriptor), "l"(b_descriptor));
+    else if constexpr (REGISTERS)
+        MULTIPLY_TF32("{%32, %33, %34, %35}, %36", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor));
+    else
+        MULTIPLY_TF32("%32, %33", "l"(a_descriptor), "l"(b_descriptor));
+    finish(d);
+    for (int i = 0; i < ACCUMULATORS / 2; i++) asm volatile("" : "+r"(h[i])::"memory");
+    constexpr int COUNT = INTO_HALVES ? ACCUMULATORS / 2 : ACCUMULATORS;
+    for (int i = 0; i < COUNT; i++)
+        out[(blockIdx.x * 128 + thread) * COUNT + i] = INTO_HALVES ? __uint_as_float(h[i % (ACCUMULATORS / 2)]) : d[i];
+}
+
 /* ---- descriptors ---- */
 
 /* A descriptor of each swizzle with offsets, starts and base offsets that stay inside the first 64 KB. */
@@ -173,6 +234,10 @@ KERNEL(sums_f16_shared, (sums<false, false>))
 KERNEL(sums_f16_registers, (sums<false, true>))
 KERNEL(sums_bf16_shared, (sums<true, false>))
 KERNEL(sums_bf16_registers, (sums<true, true>))
+KERNEL(halves_shared, (other_sums<true, false>))
+KERNEL(halves_registers, (other_sums<true, true>))
+KERNEL(tf32_shared, (other_sums<false, false>))
+KERNEL(tf32_registers, (other_sums<false, true>))
 KERNEL(rows_of_a, (rows<false, true>))
 KERNEL(rows_of_a_transposed, (rows<true, true>))
 KERNEL(rows_of_b, (rows<false, false>))
@@ -211,6 +276,10 @@ int main() {
     record("rows_of_a_transposed", rows_of_a_transposed, 128, 2 * TILE);
     record("rows_of_b", rows_of_b, 128, 2 * TILE);
     record("rows_of_b_transposed", rows_of_b_transposed, 128, 2 * TILE);
+    record("halves_shared", halves_shared, 64, TILE / 2);
+    record("halves_registers", halves_registers, 64, TILE / 2);
+    record("tf32_shared", tf32_shared, 64, TILE);
+    record("tf32_registers", tf32_registers, 64, TILE);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) fprintf(stderr, "wgmma_record: %s\n", cudaGetErrorString(error));
     return error != cudaSuccess;

@@ -7,33 +7,54 @@ fused_sums("m16n8k16.f16", registers)  # bits of D[mma, 16, 8]
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from support import exact
 from support.emulation import Array
 from support.exact import BFLOAT, HALF, SINGLE, Format
 
-FORMATS = {"f16": HALF, "bf16": BFLOAT}
-FORMS = [f"m16n8k{k}.{kind}" for k in (16, 8) for kind in FORMATS]
+TF32 = Format(11, -126, 19)
+FORMATS = {"f16": HALF, "bf16": BFLOAT, "tf32": TF32}
+FORMS = [f"m16n8k{k}.{kind}" for k in (16, 8) for kind in ("f16", "bf16")]
 PLACES = 25  # of the unit below the largest exponent
 LANE = np.arange(32)
 
 
-def shape_of(form: str) -> tuple[int, str]:
-    """k and the type of the operands of "m16n8k16.bf16"."""
-    shape, kind = form.split(".")
-    return int(shape.removeprefix("m16n8k")), kind
+@dataclass(frozen=True)
+class Form:
+    """The k, the type of the factors and that of the sums of "m16n8k16.bf16" or "m16n8k16.f16.f16"."""
+
+    k: int
+    kind: str
+    sums: str
+
+    @property
+    def in_register(self) -> int:
+        """Factors."""
+        return 1 if self.kind == "tf32" else 2
+
+
+def parse_form(form: str) -> Form:
+    shape, kind, *sums = form.split(".")
+    return Form(int(shape.removeprefix("m16n8k")), kind, sums[0] if sums else "f32")
 
 
 def registers_of(form: str) -> tuple[list[str], list[str], list[str]]:
     """Names of the registers of A, B and C."""
-    k, _ = shape_of(form)
-    return [f"a{i}" for i in range(k // 4)], [f"b{i}" for i in range(k // 8)], [f"c{i}" for i in range(4)]
+    of = parse_form(form)
+    count = of.k // 4 // of.in_register  # of B
+    return [f"a{i}" for i in range(2 * count)], [f"b{i}" for i in range(count)], [f"c{i}" for i in range(sums_of(of))]
+
+
+def sums_of(of: Form) -> int:
+    """Registers of C and of D."""
+    return 4 if of.sums == "f32" else 2
 
 
 def random_registers(form: str, mmas: int, seed: int) -> dict[str, Array]:
     """A and B of normal deviates with exponents spread over 16 binades, C over 30."""
-    rng, (_, kind) = np.random.default_rng(seed), shape_of(form)
+    rng, kind = np.random.default_rng(seed), parse_form(form).kind
     a, b, c = registers_of(form)
     registers: dict[str, Array] = {}
     for name in a + b:
@@ -47,18 +68,23 @@ def random_registers(form: str, mmas: int, seed: int) -> dict[str, Array]:
 
 
 def matrices(form: str, registers: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """Bits of A[mma, 16, k], B[mma, k, 8] and C[mma, 16, 8] (PTX ISA, matrix fragments for mma.m16n8k16, m16n8k8)."""
-    k, _ = shape_of(form)
-    group, pair, mmas = LANE // 4, LANE % 4 * 2, len(registers["a0"]) // 32
-    a, b, c = np.zeros((mmas, 16, k), int), np.zeros((mmas, k, 8), int), np.zeros((mmas, 16, 8), int)
-    for half in range(2):
-        for i in range(k // 4):
-            bits = registers[f"a{i}"].reshape(mmas, 32) >> 16 * half & 0xFFFF
-            a[:, group + 8 * (i % 2), pair + 8 * (i // 2) + half] = bits
-        for i in range(k // 8):
-            b[:, pair + 8 * i + half, group] = registers[f"b{i}"].reshape(mmas, 32) >> 16 * half & 0xFFFF
+    """Bits of A[mma, 16, k], B[mma, k, 8] and C[mma, 16, 8] (PTX ISA, matrix fragments for mma)."""
+    of, group, mmas = parse_form(form), LANE // 4, len(registers["a0"]) // 32
+    step, bits = of.in_register, 32 // of.in_register
+    first, chunk = LANE % 4 * step, 4 * step  # of a register along k
+    a, b, c = np.zeros((mmas, 16, of.k), int), np.zeros((mmas, of.k, 8), int), np.zeros((mmas, 16, 8), int)
+    names_a, names_b, _ = registers_of(form)
+    for element in range(step):
+        for i, name in enumerate(names_a):
+            at = first + chunk * (i // 2) + element
+            a[:, group + 8 * (i % 2), at] = registers[name].reshape(mmas, 32) >> bits * element & (1 << bits) - 1
+        for i, name in enumerate(names_b):
+            at = first + chunk * i + element
+            b[:, at, group] = registers[name].reshape(mmas, 32) >> bits * element & (1 << bits) - 1
     for i in range(4):
-        c[:, group + 8 * (i // 2), pair + i % 2] = registers[f"c{i}"].reshape(mmas, 32)
+        name, shift = (f"c{i}", 0) if of.sums == "f32" else (f"c{i // 2}", i % 2 * 16)
+        mask = 0xFFFFFFFF if of.sums == "f32" else 0xFFFF
+        c[:, group + 8 * (i // 2), LANE % 4 * 2 + i % 2] = registers[name].reshape(mmas, 32) >> shift & mask
     return a, b, c
 
 
@@ -90,13 +116,22 @@ def fused_sum(a: list[int], b: list[int], c: int, of: Format, to: Format = SINGL
     return exact.encode((units << max(unit, 0), 1 << max(-unit, 0)), to, mode)
 
 
+def one_sum(of: Form, a: list[int], b: list[int], c: int) -> int:
+    """Bits of an element of D: sums of halves are rounded to the nearest, and of a tf32 number 19 bits count."""
+    if of.kind == "tf32":
+        a, b = [x >> 13 for x in a], [x >> 13 for x in b]
+    if of.sums == "f16":
+        return fused_sum(a, b, exact.convert(exact.decode(c, HALF), SINGLE), HALF, HALF, "rn")
+    return fused_sum(a, b, c, FORMATS[of.kind])
+
+
 def fused_sums(form: str, registers: dict[str, Array]) -> Array:
     """D[mma, 16, 8], bits."""
     a, b, c = matrices(form, registers)
-    of = FORMATS[shape_of(form)[1]]
+    of = parse_form(form)
     return np.array(
         [
-            [[fused_sum(row, column, int(c[mma, i, j]), of) for j, column in enumerate(b[mma].T.tolist())]
+            [[one_sum(of, row, column, int(c[mma, i, j])) for j, column in enumerate(b[mma].T.tolist())]
              for i, row in enumerate(a[mma].tolist())]
             for mma in range(len(a))
         ],
@@ -111,11 +146,12 @@ def spread(sums: Array) -> dict[str, Array]:
 
 def instruction(form: str, in_place: bool = False) -> str:
     """PTX for registers of those names; in place, the accumulators are the results' registers."""
-    (k, kind), (a, b, c), d = shape_of(form), registers_of(form), [f"d{i}" for i in range(4)]
+    of, (a, b, c) = parse_form(form), registers_of(form)
+    d = [name.replace("c", "d") for name in c]
     operands = [", ".join(f"%{name}" for name in names) for names in (d, a, b, d if in_place else c)]
     moves = "".join(f"mov.b32 %{to}, %{by};\n" for to, by in zip(d, c, strict=True)) if in_place else ""
     return (
-        f"{moves}mma.sync.aligned.m16n8k{k}.row.col.f32.{kind}.{kind}.f32 "
+        f"{moves}mma.sync.aligned.m16n8k{of.k}.row.col.{of.sums}.{of.kind}.{of.kind}.{of.sums} "
         + ", ".join(f"{{{each}}}" for each in operands)
         + ";"
     )
