@@ -2,7 +2,8 @@
 
     for problem in inconsistencies(Graph(listing)): print(problem)
 
-Three rules that compiled code keeps: a wait names a scoreboard that an earlier instruction on some path set; an
+Three rules that compiled code keeps: a wait names a scoreboard that an earlier instruction on some path set, but for
+one for all six, which stands before a fence whatever is set; an
 instruction of fixed latency sets none; between an arithmetic instruction and one that reads its result lie at least the
 cycles of the shortest known latency. A decoder that reads the wrong bits breaks them at once.
 """
@@ -53,7 +54,7 @@ def _unset_waits(graph: Graph) -> Iterator[str]:
         known = may_be_set[first]
         for at in block.instructions:
             missing = at.control.wait & ~known if at.control else 0
-            if missing:
+            if missing and at.control and at.control.wait != ALL_SCOREBOARDS:
                 names = ", ".join(str(i) for i in range(6) if missing >> i & 1)
                 yield f"waits for scoreboard {names}, which no path has set: {_place(at)}"
             known |= _set_by(at)

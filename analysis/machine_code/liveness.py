@@ -10,37 +10,42 @@ import re
 from collections.abc import Sequence
 
 from analysis.errors import AnalysisError
+from analysis.machine_code.opcodes import MATRIX
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction
 
 _REGISTER = re.compile(r"(?<![UA-Za-z0-9_.])R(\d+)(\.64)?(?![0-9])")
+_UNIFORM = re.compile(r"(?<![A-Za-z0-9_.])UR(\d+)(\.64)?(?![0-9])")
 _STACK = 1  # R1 points to the stack until the end, as nvdisasm counts it
 _PREDICATE = re.compile(r"!?U?P[0-9T]\b")
-_PLAIN = re.compile(r"R[0-9Z]+")
+_PLAIN = re.compile(r"U?R[0-9Z]+")
 _SPLIT = re.compile(r",\s*(?![^\[]*\])")  # not the commas inside brackets
+# Those whose first operand is a register that they read; of all others it is the result, or an address in brackets.
 _ONLY_READ = (
-    "ST STS STG STL STSM LDGSTS RED REDG REDS BAR BRA BRX BRXU JMP JMX EXIT RET CALL BSSY BSYNC BREAK WARPSYNC "
-    "NANOSLEEP YIELD MEMBAR ERRBAR FENCE DEPBAR LDGDEPBAR LDDEPBAR ARRIVES CCTL CCTLL CCTLT KILL BPT NOP R2P R2UR FCHK "
-    "ISETP FSETP HSETP2 DSETP PSETP PLOP3 SETMAXREG USETMAXREG CGABAR PREEXIT ACQBULK"
+    "BAR BRA BRX BRXU JMP JMX EXIT RET CALL BSSY BSYNC BREAK WARPSYNC NANOSLEEP YIELD MEMBAR ERRBAR FENCE DEPBAR "
+    "LDGDEPBAR LDDEPBAR ARRIVES KILL BPT NOP R2P FCHK ISETP FSETP HSETP2 DSETP PSETP PLOP3 SETMAXREG USETMAXREG CGABAR "
+    "PREEXIT ACQBULK UISETP UPLOP3 UFSETP UPSETP UR2UP"
 )
 _NO_RESULT = frozenset(_ONLY_READ.split())
 # Registers of A and B, and for IMMA of C and D: a lane's share of a matrix. C and D of HMMA follow from their type.
 _HMMA = {"16816": (4, 2), "1688": (2, 1)}
 _TF32 = {"1688": (4, 2), "1684": (2, 1)}
 _IMMA = {"16832": (4, 2, 4), "16816": (2, 1, 4), "8816": (1, 1, 2), "16864": (4, 2, 4)}
+_WARP_GROUP = re.compile(r"[HIQB]GMMA(?:\.SP)?\.64x(\d+)x\d+(?:\.(F16)\b)?")
+_VECTORS = {"128": 4, "64": 2, "F32x4": 4, "F32x2": 2, "F16x8": 4, "F16x4": 2, "BF16x8": 4, "BF16x4": 2}
+# Of registers they take pairs where a modifier is one of _PAIR.
+_PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "ISETP", "UIADD3", "UIADD", "UMOV", "USEL", "UISETP"})
+_PAIR = frozenset({"64", "U64", "S64"})
+_GENERIC = frozenset({"LD", "LDG", "ST", "STG", "RED", "ATOM", "ATOMG", "CCTL", "LDGMC"})  # addresses of 64 bits
+_MEMORY = _GENERIC - {"CCTL"} | {"LDS", "LDL", "LDC", "STS", "STL", "STAS", "ATOMS", "REDG", "REDS"}
 
 
 def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
-    """The registers that an instruction writes and those that it reads, RZ left out."""
-    every = [text.strip() for text in _SPLIT.split(at.operands)] if at.operands else []
-    operands = [text for text in every if not _PREDICATE.match(text)]
-    result = -1
-    if at.base not in _NO_RESULT and not at.base.startswith("U"):
-        result = next((place for place, text in enumerate(operands) if _PLAIN.match(text)), -1)
+    """The registers of a thread that an instruction writes and those that it reads, RZ left out."""
+    result, sources = _operands(at)
     widths = _widths(at)
-    writes = _registers(operands[result], widths[0]) if result >= 0 else set()
+    writes = _registers(result, widths[0])
     reads: set[int] = set()
-    sources = [text for place, text in enumerate(operands) if place != result]
     for place, text in enumerate(sources, start=1):
         reads |= _registers(text, _address(at, text) if "[" in text else widths[min(place, len(widths) - 1)])
     if at.base == "RET":
@@ -50,16 +55,38 @@ def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(writes), frozenset(reads)
 
 
+def uniform_registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
+    """The uniform registers, one for all threads of a warp, that an instruction writes and reads, URZ left out."""
+    result, sources = _operands(at)
+    widths = _uniform_widths(at)
+    reads: set[int] = set()
+    for place, text in enumerate(sources, start=1):
+        width = widths[min(place, len(widths) - 1)]
+        if "desc[" in text:
+            width = 4 if "gdesc[" in text else 2  # of A and B, also where A comes from registers; of memory
+        reads |= _registers(text, width, _UNIFORM)
+    return frozenset(_registers(result, widths[0], _UNIFORM)), frozenset(reads)
+
+
+def _operands(at: Instruction) -> tuple[str, list[str]]:
+    """The operand that holds the result, "" where there is none, and the others; predicates are left out."""
+    every = [text.strip() for text in _SPLIT.split(at.operands)] if at.operands else []
+    operands = [text for text in every if not _PREDICATE.match(text)]
+    if operands and at.base not in _NO_RESULT and _PLAIN.match(operands[0]):
+        return operands[0], operands[1:]
+    return "", operands
+
+
 def _address(at: Instruction, text: str) -> int:
     """Registers of an address, where it does not say `.64` itself: on sm_75 `.E` stands for 64 bits."""
     extended = ".E" in at.opcode and not re.search(r"R\d+\.(64|U32)|desc|UR\d", text)
-    return 2 if extended and at.base in ("LD", "LDG", "ST", "STG", "RED", "ATOM", "ATOMG") else 1
+    return 2 if extended and at.base in _GENERIC else 1
 
 
-def _registers(text: str, width: int) -> set[int]:
+def _registers(text: str, width: int, register: re.Pattern[str] = _REGISTER) -> set[int]:
     """Those that an operand names; of an address `.64` means two."""
     found: set[int] = set()
-    for match in _REGISTER.finditer(text):
+    for match in register.finditer(text):
         first = int(match[1])
         found.update(range(first, first + max(width, 2 if match[2] else 1)))
     return found
@@ -68,29 +95,19 @@ def _registers(text: str, width: int) -> set[int]:
 def _widths(at: Instruction) -> Sequence[int]:
     """Registers of the result, then of each operand but predicates; the last width is that of all that follow."""
     base, *modifiers = at.opcode.split(".")
-    if base == "HMMA":
-        shape = modifiers[0]
-        a_b = (_TF32 if "TF32" in modifiers else _HMMA).get(shape)
-        if a_b is None:
-            raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")
-        d = 4 if "F32" in modifiers[1:2] else 2
-        return (d, *a_b, d)
-    if base == "IMMA":
-        if modifiers[0] not in _IMMA:
-            raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")
-        a, b, d = _IMMA[modifiers[0]]
-        return (d, a, b, d)
-    if base in ("HGMMA", "IGMMA", "BGMMA", "QGMMA", "QMMA", "OMMA", "DMMA", "BMMA") or base.startswith("UTC"):
-        raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")
+    if base in MATRIX:
+        return _matrix_widths(at, modifiers)
     if base in ("LDSM", "STSM"):
         count = {"4": 4, "2": 2}.get(modifiers[-1], 1)
         return (count, count)
-    size = {"128": 4, "64": 2}.get(next((m for m in modifiers if m in ("128", "64")), ""), 1)
-    if base in ("LD", "LDG", "LDS", "LDL", "LDC", "ST", "STG", "STS", "STL", "ATOM", "ATOMG", "ATOMS", "RED", "REDG"):
+    size = next((_VECTORS[each] for each in modifiers if each in _VECTORS), 1)
+    if base in _MEMORY:
         return (size, size)
-    if base == "IMAD" and "WIDE" in modifiers:
-        return (2, 1, 1, 2)
-    if base in ("IADD", "IADD3", "MOV", "ISETP", "BRX", "JMX") and (size == 2 or base in ("BRX", "JMX")):
+    if base == "SYNCS":
+        return (2, 1)  # the state of an mbarrier, and the bytes that an arrival expects
+    if base == "IMAD" and modifiers[:1] in (["WIDE"], ["HI"]):
+        return (2 if modifiers[0] == "WIDE" else 1, 1, 1, 2)
+    if (base in _PAIRS and _PAIR & set(modifiers)) or base in ("BRX", "JMX"):
         return (2, 2)
     if base in ("DADD", "DMUL", "DFMA", "DMNMX", "DSETP"):
         return (2, 2)
@@ -103,6 +120,46 @@ def _widths(at: Instruction) -> Sequence[int]:
         double, long = "F64" in modifiers, bool({"U64", "S64"} & set(modifiers))
         return (2 if (double if base == "I2F" else long) else 1, 2 if (long if base == "I2F" else double) else 1)
     return (1, 1)
+
+
+def _matrix_widths(at: Instruction, modifiers: Sequence[str]) -> Sequence[int]:
+    """The same of a matrix instruction."""
+    shape = modifiers[0] if modifiers else ""
+    if at.base == "HMMA":
+        a_b = (_TF32 if "TF32" in modifiers else _HMMA).get(shape)
+        if a_b:
+            d = 4 if "F32" in modifiers[1:2] else 2
+            return (d, *a_b, d)
+    elif at.base == "IMMA" and shape in _IMMA:
+        a, b, d = _IMMA[shape]
+        return (d, a, b, d)
+    elif group := _WARP_GROUP.match(at.opcode):
+        # A thread holds a 128th of D: 32 · N elements of 4 or 2 bytes. A comes from four registers, or like B from
+        # shared memory. What follows C is the metadata of a sparse A.
+        d = int(group[1]) // (4 if group[2] else 2)
+        return (d, 1, d, 1) if "gdesc[" in at.operands.split(",")[1] else (d, 4, 1, d, 1)
+    raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")
+
+
+def _uniform_widths(at: Instruction) -> Sequence[int]:
+    """The same of uniform registers."""
+    base, *modifiers = at.opcode.split(".")
+    if base.startswith("UTMA"):
+        # The copy engine reads the address in shared memory, for a load that of its mbarrier, and the coordinates; then
+        # the address of the tensor map.
+        before = {"UTMALDG": 2, "UTMASTG": 1, "UTMAREDG": 1}.get(base, 0)
+        dimensions = next((int(each[0]) for each in modifiers if re.fullmatch("[1-5]D", each)), 2)
+        return (1, before + dimensions, 2, 1)
+    if base.startswith("UBLK"):
+        return (1, 2, 2 if modifiers[1:2] == ["G"] else 1, 1)  # into, with the mbarrier of a load; from; bytes
+    if base == "UIMAD" and "WIDE" in modifiers:
+        return (2, 1, 1, 2)
+    if base == "SYNCS":
+        return (2, 1, 2 if "64" in modifiers else 1)
+    if base in _GENERIC or (base in _PAIRS and _PAIR & set(modifiers)):
+        return (2, 2)
+    size = next((_VECTORS[each] for each in modifiers if each in _VECTORS), 1)
+    return (size, 1) if base in ("ULDC", "LDCU") else (1, 1)
 
 
 def count_live(graph: Graph) -> dict[int, int]:

@@ -157,8 +157,8 @@ def test_registers_of_an_instruction(text: str, writes: str, reads: str) -> None
 
 
 def test_a_shape_that_is_not_known_is_refused() -> None:
-    with pytest.raises(AnalysisError, match=r"HGMMA\.64x128x16\.F32 .*: the registers of its operands are not known"):
-        registers_of(Instruction(0, "", "HGMMA.64x128x16.F32", "R24, gdesc[UR4], R24"))
+    with pytest.raises(AnalysisError, match=r"HMMA\.16832\.F32 .*: the registers of its operands are not known"):
+        registers_of(Instruction(0, "", "HMMA.16832.F32", "R24, R4, R8, R24"))
 
 
 def test_a_predicated_write_ends_no_range_and_no_range_begins_before_a_write() -> None:

@@ -83,6 +83,19 @@ def cubin(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path
     return target
 
 
+@cache
+def assembled(name: str, text: str, arch: str = "sm_90a") -> Path:
+    """A cubin of PTX text."""
+    target = _folder("assembled", name, arch, text) / f"{arch}.cubin"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            source, out = Path(scratch) / f"{name}.ptx", Path(scratch) / "out.cubin"
+            source.write_text(text, encoding="utf-8")
+            _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
+            _keep(out, target)
+    return target
+
+
 def log_of(path: Path) -> str:
     return path.with_suffix(".log").read_text(encoding="utf-8")
 
