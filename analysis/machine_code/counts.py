@@ -18,8 +18,8 @@ from analysis.errors import DONE, AnalysisError
 from analysis.machine_code.library import count_library
 from analysis.machine_code.loops import add_loop_argument, nest_table, parts_of, print_note
 from analysis.machine_code.names import add_filter_argument
-from analysis.machine_code.opcodes import MATRIX, family
-from analysis.machine_code.regions import Graph, Parts
+from analysis.machine_code.opcodes import MATRIX, family, main_matrix
+from analysis.machine_code.regions import Graph, Parts, matrix_count
 from analysis.machine_code.sass import Instruction
 from analysis.machine_code.subjects import VERSION, add_subject_arguments, start, subject_of, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -50,12 +50,14 @@ class Counts:
         return self.row(name) / self.matrix if self.matrix else None
 
 
-def count_instructions(region: str, code: Sequence[Instruction], modifiers: bool = False) -> Counts:
+def count_instructions(
+    region: str, code: Sequence[Instruction], modifiers: bool = False, matrix: frozenset[str] = MATRIX
+) -> Counts:
     names = Counter(_row_name(at, modifiers) for at in code)
     return Counts(
         region=region,
         total=len(code),
-        matrix=sum(at.base in MATRIX for at in code),
+        matrix=matrix_count(code, matrix),
         never=sum(at.never for at in code),
         predicated=sum(bool(at.predicate) for at in code),
         by_name=dict(names),
@@ -70,8 +72,8 @@ def _row_name(at: Instruction, modifiers: bool) -> str:
 def count(parts: Parts, modifiers: bool = False) -> list[Counts]:
     """The whole kernel first, then its regions in order."""
     return [
-        count_instructions(WHOLE, parts.listing.body, modifiers),
-        *(count_instructions(name, code, modifiers) for name, code in parts.regions.items()),
+        count_instructions(name, code, modifiers, parts.graph.matrix)
+        for name, code in {WHOLE: parts.listing.body, **parts.regions}.items()
     ]
 
 
@@ -143,12 +145,13 @@ def _print_counts(args: argparse.Namespace, loop_only: bool) -> int:
     for subject, pending in zip(subjects, [start(subject) for subject in subjects], strict=True):
         listing = pending.listing()
         if not loop_only and (len(subjects) > 1 or not Graph(listing).nest):
-            columns.append((subject.name, count_instructions(WHOLE, listing.body, args.modifiers)))
+            matrix = main_matrix(at.base for at in listing.body)
+            columns.append((subject.name, count_instructions(WHOLE, listing.body, args.modifiers, matrix)))
         else:
             parts = parts_of(listing, args.loop, subject)
             print_note(subject.name, parts)
             title = f"{subject.name} loop" if len(subjects) > 1 else "loop"
-            loop = count_instructions("loop", parts.loop, args.modifiers)
+            loop = count_instructions("loop", parts.loop, args.modifiers, parts.graph.matrix)
             regions = [(counts.region, counts) for counts in count(parts, args.modifiers)]
             columns += [(title, loop)] if loop_only else regions
         if not (args.json or args.csv):

@@ -3,9 +3,10 @@
     parts = parts_of(listing)               # split at the loop that runs
     parts = parts_of(listing, "tail slice") # at another one: by role, number or address
 
-A kernel may hold several copies of its KV loop, each for some problems. The emulator runs every version on the problem
-BENCHMARK, and on two more that tell what the other copies are for; it counts by PTX line, and the line table of the
-cubin says which instructions come from a line. `make accept` records that with the figures of each loop, and of the
+A kernel may hold several copies of its KV loop, each for some problems, and on sm_90a the loops of its producers, which
+copy what the consumers' KV loops multiply. The emulator runs every version on the problem BENCHMARK, and on two more
+that tell what the other copies are for; it counts by PTX line, and the line table of the cubin says which instructions
+come from a line. `make accept` records that with the figures of each loop, and of the
 rest of the kernel, which the gate compares (gate.py).
 """
 
@@ -28,9 +29,11 @@ from analysis.files import read_text, root
 from analysis.ladder.config import Dtype, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
-from analysis.machine_code.opcodes import MATRIX, pipe_of
+from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, pipe_of
 from analysis.machine_code.ptx import EMBEDDED, embedded_ptx
 from analysis.machine_code.regions import (
+    PRODUCER,
+    REPEATS,
     Graph,
     Loop,
     Parts,
@@ -38,6 +41,7 @@ from analysis.machine_code.regions import (
     find_kv_loop,
     kv_loops,
     matrix_count,
+    producer_loops,
     split_at,
     what_it_is,
 )
@@ -75,6 +79,7 @@ ROLES = {
     (True, False, False): "tail slice",
 }
 NEVER = "not seen to run"
+CONSUMER = "consumer"  # of a kernel whose warp groups multiply: the KV loop, where it runs in every problem
 
 
 @dataclass(frozen=True)
@@ -95,24 +100,25 @@ class Figures:
 _COUNTED = {
     "local_loads": {"LDL"},
     "local_stores": {"STL"},
-    "global_loads": {"LDG", "LDGSTS", "LD"},
-    "global_stores": {"STG", "ST", "RED", "REDG", "ATOMG", "ATOM"},
+    "global_loads": {"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"},
+    "global_stores": {"STG", "ST", "RED", "REDG", "ATOMG", "ATOM", "UTMASTG", "UTMAREDG", "UBLKRED"},
     "shared": {"LDS", "LDSM", "STS", "STSM", "ATOMS", "REDS"},
     "synchronisation": {
         *("BAR", "MEMBAR", "ERRBAR", "FENCE", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "SYNCS", "ARRIVES", "CCTL"),
+        *("WARPGROUP", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT"),
     },
 }
 
 
 @dataclass(frozen=True)
 class Part:
-    """A row of regs/loops.csv: a KV loop of a version's own config, or the rest of the kernel."""
+    """A row of regs/loops.csv: a KV loop or producer's loop of a version's own config, or the rest of the kernel."""
 
     version: str
     arch: str
     config: str
     part: str  # the number of the loop in address order, from 1, or REST
-    role: str  # of ROLES; "" for the rest
+    role: str  # of ROLES, CONSUMER or PRODUCER with a number where there are several; "" for the rest
     first: str  # address of the loop's header
     passes: int  # of warps through the loop in BENCHMARK
     shares: str  # "0d320=0.984": of the passes, of blocks and predicated instructions that not every pass executes
@@ -134,19 +140,36 @@ PART_FIGURES = tuple(field.name for field in fields(Figures))
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-def figures_of(code: Sequence[Instruction]) -> Figures:
+def figures_of(code: Sequence[Instruction], matrix: frozenset[str] = MATRIX) -> Figures:
     bases = Counter(at.base for at in code if not at.never)
     counted = {name: sum(bases[base] for base in opcodes) for name, opcodes in _COUNTED.items()}
     stalls = sum(max(1, at.control.stall) for at in code if at.control)
-    return Figures(instructions=len(code), matrix=matrix_count(code), **counted, stalls=stalls)
+    return Figures(instructions=len(code), matrix=matrix_count(code, matrix), **counted, stalls=stalls)
+
+
+def named_loops(graph: Graph) -> list[Loop]:
+    """The KV loops and the producers' loops, in address order."""
+    return sorted([*kv_loops(graph), *producer_loops(graph)], key=lambda loop: loop.header)
+
+
+def roles_of(graph: Graph) -> dict[int, str]:
+    """Header to the role of a named loop, where warp groups multiply: there the code shows it. Empty for others."""
+    if graph.matrix is not WARP_GROUP:
+        return {}
+    found = {}
+    for role, loops in ((CONSUMER, kv_loops(graph)), (PRODUCER, producer_loops(graph))):
+        several = len(loops) > 1
+        found.update({loop.header: f"{role} {n}" if several else role for n, loop in enumerate(loops, start=1)})
+    return found
 
 
 def parts_with_figures(graph: Graph) -> list[tuple[Loop | None, Figures]]:
-    """Each KV loop, whole, with what is inside it; then None with what lies outside all of them."""
-    loops = kv_loops(graph)
+    """Each named loop, whole, with what is inside it; then None with what lies outside all of them."""
+    loops = named_loops(graph)
     inside: set[int] = set().union(*(loop.blocks for loop in loops))
-    rest = graph.instructions(graph.blocks.keys() - inside)
-    return [*((loop, figures_of(graph.instructions(loop.blocks))) for loop in loops), (None, figures_of(rest))]
+    parts: list[tuple[Loop | None, Iterable[int]]] = [(loop, loop.blocks) for loop in loops]
+    parts.append((None, graph.blocks.keys() - inside))
+    return [(loop, figures_of(graph.instructions(blocks), graph.matrix)) for loop, blocks in parts]
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------
@@ -226,11 +249,17 @@ def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Pro
 
 
 def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
-    """How often warps went through a loop: each of its matrix instructions was executed so often."""
-    counts = {executed.get(lines.get(at.address) or 0, 0) for at in loop if at.base in MATRIX}
-    if len(counts) != 1:
+    """How often warps went through a loop: each of its matrix instructions was executed so often.
+
+    Where warp groups multiply or copies are started, some may stand in blocks that few passes execute, such as the end
+    of a tile: then as often as the most frequent.
+    """
+    bases = {at.base for at in loop}
+    main = next(opcodes for opcodes in (WARP_GROUP, MATRIX, COPY_ENGINE) if opcodes & bases)
+    counts = {executed.get(lines.get(at.address) or 0, 0) for at in loop if at.base in main}
+    if len(counts) != 1 and main is MATRIX:
         raise AnalysisError(f"the matrix instructions of the loop at {loop[0].address:04x} ran {sorted(counts)} times")
-    return counts.pop()
+    return max(counts)
 
 
 def measure_loops(subject: Subject, version: str) -> list[Part]:
@@ -243,6 +272,7 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     lines = {row.instruction.address: row.ptx_line for row in rows}
     by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS)
     graph = Graph(listing)
+    by_structure = roles_of(graph)
     found = []
     for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):
         if loop is None:
@@ -251,6 +281,9 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
         code = graph.instructions(loop.blocks)
         passes = [passes_of(code, lines, executed) for executed in by_problem]
         role = ROLES.get((passes[0] > 0, passes[1] > 0, passes[2] > 0), NEVER)
+        if loop.header in by_structure:
+            own = by_structure[loop.header]
+            role = own if role == ROLES[True, True, True] else f"{own}, {role}"
         shares = shares_of(graph, loop, lines, by_problem[0], passes[0]) if passes[0] else {}
         text = " ".join(f"{at:04x}={share:.4f}" for at, share in sorted(shares.items()))
         first = f"{loop.header:04x}"
@@ -298,15 +331,24 @@ def shares_of(
 
 @dataclass(frozen=True)
 class KvLoop:
-    """A KV loop of a kernel, and what is recorded of it."""
+    """A KV loop or a producer's loop of a kernel, and what is recorded of it."""
 
     number: int
     loop: Loop
     recorded: Part | None
+    structure: str | None = None  # the role that shows in the code
+
+    @property
+    def role(self) -> str | None:
+        return self.recorded.role if self.recorded else self.structure
+
+    @property
+    def produces(self) -> bool:
+        return self.structure is not None and self.structure.startswith(PRODUCER)
 
     @property
     def name(self) -> str:
-        return f"loop {self.number}" + (f" ({self.recorded.role})" if self.recorded else "")
+        return f"loop {self.number}" + (f" ({self.role})" if self.role else "")
 
     def shares(self, graph: Graph) -> dict[int, float] | None:
         """Of the passes, the share that executes an instruction, by address, where that is less than 1."""
@@ -336,7 +378,7 @@ def recorded_loops(graph: Graph, folder: Path) -> list[Part]:
     if listing.config is None:
         return []
     config = str(listing.config.replace(dtype=Dtype.FP16))
-    there = [(f"{loop.header:04x}", len(graph.instructions(loop.blocks))) for loop in kv_loops(graph)]
+    there = [(f"{loop.header:04x}", len(graph.instructions(loop.blocks))) for loop in named_loops(graph)]
     for (_, arch), parts in _read_once(loops_path(folder)).items():
         loops = [part for part in parts if part.part != REST]
         recorded = [(part.first, part.figures.instructions) for part in loops]
@@ -355,17 +397,21 @@ def _read_version(path: Path, _: int) -> dict[tuple[str, str], list[Part]]:
 
 
 def loops_of(graph: Graph, subject: Subject | None = None) -> list[KvLoop]:
-    """The KV loops of a kernel in address order, with what is recorded of each.
+    """The named loops of a kernel in address order, with what is recorded of each.
 
     Of several loops without a record, those of another configuration for example, the emulator tells which runs, where
     `subject` is the kernel's cubin and bin/ptxrun is built.
     """
     if graph not in _KNOWN:
-        loops, recorded = kv_loops(graph), recorded_loops(graph, root())
+        loops, recorded = named_loops(graph), recorded_loops(graph, root())
         if subject and len(loops) > 1 and not recorded and _can_measure(subject):
             recorded = measure_loops(subject, subject.name)[:-1]
         known: Sequence[Part | None] = recorded or [None] * len(loops)
-        _KNOWN[graph] = [KvLoop(n, *of) for n, of in enumerate(zip(loops, known, strict=True), start=1)]
+        roles = roles_of(graph)
+        _KNOWN[graph] = [
+            KvLoop(number, loop, part, roles.get(loop.header))
+            for number, (loop, part) in enumerate(zip(loops, known, strict=True), start=1)
+        ]
     return _KNOWN[graph]
 
 
@@ -379,7 +425,7 @@ def _can_measure(subject: Subject) -> bool:
 
 def running(loops: Sequence[KvLoop]) -> KvLoop | None:
     """Of several loops the one that warps go through most often in BENCHMARK; None where that is not recorded."""
-    counted = [each for each in loops if each.recorded is not None]
+    counted = [each for each in loops if each.recorded is not None and not each.produces]
     return max(counted, key=lambda each: each.recorded.passes if each.recorded else 0, default=None)
 
 
@@ -401,8 +447,7 @@ def find(loops: Sequence[KvLoop], wanted: str, label: str) -> KvLoop:
     """The loop that a text names: its number, its role, or an address in it."""
     number = int(wanted, 16) if re.fullmatch(r"(0x)?[0-9a-f]{4,}", wanted) else None
     for each in loops:
-        role = each.recorded.role if each.recorded else None
-        if wanted in (str(each.number), role) or (number is not None and number == each.loop.header):
+        if wanted in (str(each.number), each.role) or (number is not None and number == each.loop.header):
             return each
     there = ", ".join(f"{each.name} at {each.loop.header:04x}" for each in loops)
     raise AnalysisError(f"--loop {wanted}: {label} has no such KV loop; it has {there or 'none'}")
@@ -417,7 +462,9 @@ def note_on(parts: Parts) -> str | None:
     if mine is None:
         return None
     others = ", ".join(each.name for each in loops if each is not mine)
-    if mine.recorded is None:
+    if mine.produces or sum(not each.produces for each in loops) == 1:
+        why = "copies for the consumers" if mine.produces else "the one that multiplies"
+    elif mine.recorded is None:
         why = "which of them runs is not recorded"
     elif mine is running(loops):
         why = "the one that runs in the benchmark"
@@ -428,8 +475,9 @@ def note_on(parts: Parts) -> str | None:
 
 def add_loop_argument(parser: argparse.ArgumentParser) -> None:
     """--loop of every command that shows a KV loop."""
-    parser.add_argument("--loop", metavar="LOOP", help="another KV loop than the one that runs in the benchmark: its "
-                        "number, its role such as 'tail slice', or its address; `loop --nest` lists them")  # fmt: skip
+    parser.add_argument("--loop", metavar="LOOP", help="another loop than the KV loop that runs in the benchmark: "
+                        "its number, its role such as 'tail slice' or producer, or its address; `loop --nest` lists "
+                        "them")  # fmt: skip
 
 
 def print_note(name: str, parts: Parts) -> None:
@@ -454,17 +502,28 @@ def nest_table(graph: Graph, subject: Subject | None = None) -> Table:
 
     def add(loops: Iterable[Loop], level: int, around: KvLoop | None) -> None:
         for loop in loops:
-            kv = by_header.get(loop.header)
-            code = graph.instructions(loop.blocks)
-            what = what_it_is(code) if around else ""
-            passes = kv.recorded.passes if kv and kv.recorded else None
-            if kv:
-                what = "KV " + kv.name + (", runs" if kv is runs else "")
-            row(level, code, graph.instructions(loop.own_blocks()), passes, what)
-            add(loop.children, level + 1, kv or around)
-            if kv:
-                for block, share in kv.rare_blocks(graph):
+            named = by_header.get(loop.header)
+            passes = named.recorded.passes if named and named.recorded else None
+            if named:
+                what = ("" if named.produces else "KV ") + named.name + (", runs" if named is runs else "")
+            else:
+                what = _unnamed(graph, loop, around, list(by_header.values()))
+            row(level, graph.instructions(loop.blocks), graph.instructions(loop.own_blocks()), passes, what)
+            add(loop.children, level + 1, named or around)
+            if named:
+                for block, share in named.rare_blocks(graph):
                     row(level + 1, block, block, None, f"block in {100 * share:.3g} % of the passes")
 
     add(graph.nest, 1, None)
     return Table(("level", "first", "last", "instructions", "own", "matrix", "passes", "is"), rows)
+
+
+def _unnamed(graph: Graph, loop: Loop, around: KvLoop | None, named: Iterable[KvLoop]) -> str:
+    """What a loop is that has no name; "" where that is not known."""
+    inside = [each.role or "" for each in named if each.loop.header in loop.blocks]
+    if inside:
+        return f"around {', '.join(inside)}" if graph.matrix is WARP_GROUP else ""
+    if matrix_count(graph.instructions(loop.blocks)):
+        return "multiplies by mma.sync"
+    what = what_it_is(graph, loop)
+    return what if around or (graph.matrix is WARP_GROUP and what != REPEATS) else ""

@@ -6,6 +6,7 @@ lsu (memory, shuffles), uniform, control. An opcode that is in no table is read 
 its pipe is not known, nor whether it branches.
 """
 
+from collections.abc import Iterable
 from functools import cache
 
 _PIPES = {
@@ -42,6 +43,8 @@ PIPES = (*_PIPES, OTHER)
 # Instructions that multiply matrices, one for each warp or warp group.
 _MATRIX = "HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA UTCMXQMMA UTCBMMA"
 MATRIX = frozenset(_MATRIX.split())
+WARP_GROUP = frozenset({"HGMMA", "IGMMA", "BGMMA", "QGMMA"})  # those of four warps together, sm_90a
+COPY_ENGINE = frozenset({"UTMALDG", "UBLKCP"})  # copies that one thread starts, mostly into shared memory
 
 # The result of a fixed-latency instruction is ready when the stall counts say so; the others release a scoreboard.
 _FIXED = (
@@ -49,6 +52,14 @@ _FIXED = (
     "FMNMX IMNMX VIMNMX VIADD IABS PLOP3 BMSK SGXT UIADD3 ULOP3 USHF ULEA UMOV USEL UPRMT UISETP UPLOP3"
 )
 FIXED_LATENCY = frozenset(_FIXED.split())
+
+
+def main_matrix(bases: Iterable[str]) -> frozenset[str]:
+    """The matrix opcodes that a kernel's work is counted in: those of warp groups where it has any, else all.
+
+    Beside warp-group ones, others do what is rare, such as a slow path.
+    """
+    return WARP_GROUP if WARP_GROUP & set(bases) else MATRIX
 
 
 def pipe_of(base: str) -> str:

@@ -4,29 +4,32 @@
     print(parts.kv.first, len(parts.regions["loop"]))
 
 A kernel may hold several KV loops, copies of one for different problems: the innermost loops with matrix instructions.
-Which one runs is known to loops.py; split() takes that with the most matrix instructions. What stands before it is
+Which one runs is known to loops.py; split() takes that with the most matrix instructions. Where warps have roles, these
+are the consumers' loops; the producers' loops start copies. What stands before the KV loop is
 prologue, and peeled block from the barrier before the first matrix instruction on; what follows it is remainder block
 up to the last matrix instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out
-of line". What leads to or follows another KV loop only is "other copies".
+of line". What leads to or follows another KV loop only is "other copies", and what belongs to a producer's loop in that
+way is "producer".
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
 from analysis.errors import AnalysisError
-from analysis.machine_code.opcodes import MATRIX
+from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, main_matrix
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
+PRODUCER = "producer"
 OTHER_COPIES = "other copies"
-REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line", OTHER_COPIES)
+REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line", PRODUCER, OTHER_COPIES)
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
 _BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
 _LEAVING = INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
 _POLLED = frozenset({"LDS", "LDG", "LD", "ATOM", "ATOMS", "ATOMG", "SYNCS"})
-_ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG"})
+_ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG", *COPY_ENGINE, "UTMASTG"})
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Parts:
 
     @cached_property
     def matrix_count(self) -> int:
-        return sum(at.base in MATRIX for at in self.loop)
+        return matrix_count(self.loop, self.graph.matrix)
 
 
 class Graph:
@@ -95,6 +98,11 @@ class Graph:
             raise AnalysisError(f"{listing.label}: the kernel is empty")
         self.blocks = self._blocks()
         self._link()
+
+    @cached_property
+    def matrix(self) -> frozenset[str]:
+        """The opcodes that this kernel's matrix instructions are counted by."""
+        return main_matrix(at.base for at in self.code)
 
     # Where a branch goes. BSYNC continues where the BSSY of its barrier register said; see _link.
 
@@ -278,8 +286,8 @@ class Graph:
         return [at for first in sorted(blocks) for at in self.blocks[first].instructions if at.base != "NOP"]
 
 
-def matrix_count(instructions: Iterable[Instruction]) -> int:
-    return sum(at.base in MATRIX for at in instructions)
+def matrix_count(instructions: Iterable[Instruction], opcodes: frozenset[str] = MATRIX) -> int:
+    return sum(at.base in opcodes for at in instructions)
 
 
 def in_line(graph: Graph, loop: Loop) -> list[int]:
@@ -298,14 +306,39 @@ def in_line(graph: Graph, loop: Loop) -> list[int]:
 def kv_loops(graph: Graph) -> list[Loop]:
     """The innermost loops with matrix instructions, in address order.
 
-    A spin on a barrier inside one holds no matrix instructions, so it does not hide the loop around it.
+    A spin on a barrier inside one holds no matrix instructions, so it does not hide the loop around it. Nor does a loop
+    of mma.sync hide that of wgmma around it, which it serves as a slow path.
+    """
+    return _innermost(graph, lambda loop: matrix_count(graph.instructions(loop.blocks), graph.matrix) > 0)
+
+
+def producer_loops(graph: Graph) -> list[Loop]:
+    """The innermost loops that start copies by the copy engine and multiply nothing, in address order.
+
+    Where ptxas does not know that one thread alone starts a copy, the copy stands in a loop over the lanes, which is
+    none of these.
     """
 
-    def matrix(loop: Loop) -> int:
-        return matrix_count(graph.instructions(loop.blocks))
+    def copies(loop: Loop) -> bool:
+        code = graph.instructions(loop.blocks)
+        return any(at.base in COPY_ENGINE for at in code) and not matrix_count(code) and not _over_lanes(graph, loop)
 
-    inner = [loop for loop in graph.loops() if matrix(loop) and not any(matrix(child) for child in loop.children)]
+    return _innermost(graph, copies) if graph.matrix is WARP_GROUP else []
+
+
+def _innermost(graph: Graph, fits: Callable[[Loop], bool]) -> list[Loop]:
+    inner = [loop for loop in graph.loops() if fits(loop) and not any(fits(each) for each in _below(loop))]
     return sorted(inner, key=lambda loop: loop.header)
+
+
+def _below(loop: Loop) -> Iterator[Loop]:
+    for child in loop.children:
+        yield child
+        yield from _below(child)
+
+
+def _over_lanes(graph: Graph, loop: Loop) -> bool:
+    return all(graph.blocks[latch].last.opcode == "BRA.U.ANY" for latch in loop.latches)
 
 
 def find_kv_loop(graph: Graph) -> Loop:
@@ -315,24 +348,31 @@ def find_kv_loop(graph: Graph) -> Loop:
     """
     inner = kv_loops(graph)
     if inner:
-        return max(inner, key=lambda loop: matrix_count(graph.instructions(loop.blocks)))
+        return max(inner, key=lambda loop: matrix_count(graph.instructions(loop.blocks), graph.matrix))
     loops = graph.loops()
     if not loops:
         raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
     return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
 
 
-def what_it_is(code: Iterable[Instruction]) -> str:
-    """What a loop without matrix instructions does inside a KV loop."""
-    bases = {at.base for at in code if not at.never}
-    if bases & _POLLED and not bases & _ACTING:
-        return "waits"
-    return "repeats for other lanes" if "R2UR" in bases else "repeats"
+WAITS, FOR_REGISTERS = "waits", "waits for registers"
+OTHER_LANES, REPEATS = "repeats for other lanes", "repeats"
+
+
+def what_it_is(graph: Graph, loop: Loop) -> str:
+    """What a loop without matrix instructions does."""
+    code = [at for at in graph.instructions(loop.blocks) if not at.never]
+    bases = {at.base for at in code}
+    if "USETMAXREG" in bases:
+        return FOR_REGISTERS
+    if bases & _POLLED and not bases & _ACTING and not any(at.opcode.startswith("SYNCS.ARRIVE") for at in code):
+        return WAITS
+    return OTHER_LANES if _over_lanes(graph, loop) or "R2UR" in bases else REPEATS
 
 
 def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
     """Of these blocks of a loop, those that every way round it goes through that runs its matrix instructions."""
-    heart = max(near, key=lambda first: matrix_count(graph.blocks[first].instructions))
+    heart = max(near, key=lambda first: matrix_count(graph.blocks[first].instructions, graph.matrix))
 
     def leads_back(avoided: int) -> bool:
         work, seen = [heart], {avoided}
@@ -358,16 +398,20 @@ def _reached(start: int, edges: Callable[[int], Iterable[int]]) -> set[int]:
     return found
 
 
-def other_copies(graph: Graph, kv: Loop) -> set[int]:
-    """The blocks before or after another KV loop that are neither before nor after this one, and that loop's own."""
+def of_others(graph: Graph, kv: Loop) -> dict[str, set[int]]:
+    """The blocks before or after another copy's or a producer's loop that are neither before nor after this one."""
 
-    def around(loop: Loop) -> set[int]:
-        after = _reached(loop.header, lambda block: graph.blocks[block].successors)
-        return after | _reached(loop.header, lambda block: graph.predecessors[block])
+    def around(loops: Iterable[Loop]) -> set[int]:
+        found: set[int] = set()
+        for loop in loops:
+            found |= _reached(loop.header, lambda block: graph.blocks[block].successors)
+            found |= _reached(loop.header, lambda block: graph.predecessors[block])
+        return found
 
-    mine = around(kv)
-    others = (around(loop) for loop in kv_loops(graph) if loop.header != kv.header)
-    return set().union(*others) - mine
+    mine = around([kv])
+    copies = around(loop for loop in kv_loops(graph) if loop.header != kv.header) - mine
+    producers = around(loop for loop in producer_loops(graph) if loop.header != kv.header) - mine
+    return {OTHER_COPIES: copies, PRODUCER: producers - copies}
 
 
 def split(listing: Listing) -> Parts:
@@ -381,14 +425,14 @@ def split_at(graph: Graph, kv: Loop, shares: Mapping[int, float] | None = None) 
     near = in_line(graph, kv)
     loop = graph.instructions(near)
     first, last = loop[0].address, loop[-1].address
-    apart = graph.instructions(other_copies(graph, kv))
-    elsewhere = {at.address for at in apart}
+    others = {name: graph.instructions(blocks) for name, blocks in of_others(graph, kv).items()}
+    elsewhere = {at.address for code in others.values() for at in code}
     body = [at for at in graph.listing.body if at.address not in elsewhere]
     before = [at for at in body if at.address < first]
     main_end = next((at.address for at in body if at.address > last and _ends(at)), body[-1].address)
     after = [at for at in body if last < at.address <= main_end]
-    cut = _start_of_peeled_block(before)
-    rest = max((at + 1 for at, each in enumerate(after) if each.base in MATRIX), default=0)
+    cut = _start_of_peeled_block(before, graph.matrix)
+    rest = max((at + 1 for at, each in enumerate(after) if each.base in graph.matrix), default=0)
     parts = dict(
         zip(
             REGIONS,
@@ -399,7 +443,8 @@ def split_at(graph: Graph, kv: Loop, shares: Mapping[int, float] | None = None) 
                 after[:rest],
                 after[rest:],
                 [at for at in body if at.address > main_end],
-                apart,
+                others[PRODUCER],
+                others[OTHER_COPIES],
             ),
             strict=True,
         )
@@ -413,9 +458,9 @@ def _ends(at: Instruction) -> bool:
     return at.base == "EXIT" and not at.predicate
 
 
-def _start_of_peeled_block(before: list[Instruction]) -> int:
+def _start_of_peeled_block(before: list[Instruction], opcodes: frozenset[str]) -> int:
     """Position of the barrier before the first matrix instruction, with the waits that lead to it."""
-    matrix = next((position for position, at in enumerate(before) if at.base in MATRIX), None)
+    matrix = next((position for position, at in enumerate(before) if at.base in opcodes), None)
     if matrix is None:
         return len(before)
     cut = matrix

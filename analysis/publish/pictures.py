@@ -32,9 +32,10 @@ KINDS = {
     "control": GREY,
 }
 _KIND_OF = {
-    "matrix": "HMMA",
+    "matrix": "HMMA HGMMA",
     "shared memory to registers": "LDSM LDS",
-    "copies and barriers": "LDGSTS LDGDEPBAR DEPBAR BAR STG STS LDG UTMALDG SYNCS CCTL",
+    "copies and barriers": "LDGSTS LDGDEPBAR DEPBAR BAR STG STS LDG UTMALDG SYNCS CCTL UTMASTG UBLKCP UTMACMDFLUSH "
+    "WARPGROUP FENCE MEMBAR STSM",
     "softmax": "FADD FMUL FFMA FMNMX MUFU SHFL F2F F2FP FSETP FSEL HADD2 HMUL2 HFMA2 I2FP F2I FRND",
     "moves": "MOV CS2R PRMT UMOV",
     "local memory": "LDL STL",
@@ -223,7 +224,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
         return _nothing(f"no listing for {arch} in sass/ yet")
     figure, axes = new_figure(WIDE, 3.4)
     bottom = [0] * len(there)
-    for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY, YELLOW), strict=True):
+    for name, color in zip(REGIONS, (GREEN, SKY, BLUE, ORANGE, PINK, GREY, RED, YELLOW), strict=True):
         heights = [len(step.parts[arch].regions.get(name, ())) for step in there]
         if any(heights):
             axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color, label=name)

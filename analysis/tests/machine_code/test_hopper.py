@@ -1,0 +1,187 @@
+"""Machine code of sm_90a: what each instruction reads and writes, and the loops of warps with roles."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.machine_code.control import inconsistencies
+from analysis.machine_code.liveness import registers_of, uniform_registers_of
+from analysis.machine_code.loops import find, loops_of, nest_table, parts_of
+from analysis.machine_code.opcodes import pipe_of
+from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph
+from analysis.machine_code.sass import Instruction, Listing
+from analysis.tests.support.compiled import SOURCES, assembled, cubin, listing, listings, misread_opcodes
+from analysis.tests.support.hopper import every_wgmma, life_ranges
+
+
+def shapes() -> Path:
+    return assembled("shapes", every_wgmma())
+
+
+def copies() -> Path:
+    return assembled("copies", (SOURCES / "hopper.ptx").read_text(encoding="utf-8"))
+
+
+def pipeline(*defines: str) -> Path:
+    return cubin("pipeline.cu", "sm_90a", *defines)
+
+
+def code(*defines: str) -> Listing:
+    return listing(pipeline(*defines), "pipeline")
+
+
+def instruction(text: str) -> Instruction:
+    found = re.fullmatch(r"(?:(@!?U?P\w+)\s+)?(\S+)\s*(.*)", text)
+    assert found is not None
+    return Instruction(0, found[1] or "", found[2], found[3])
+
+
+def other_operands(path: Path) -> Iterator[str]:
+    """Where our registers of an instruction are not those that nvdisasm marks.
+
+    nvdisasm lets a call read what is live then, and we let the end of a kernel read the stack.
+    """
+    for text, files in life_ranges(path):
+        at = instruction(text)
+        if at.base in ("CALL", "EXIT", "RET") or at.never:
+            continue
+        for name, found in (("GPR", registers_of(at)), ("UGPR", uniform_registers_of(at))):
+            theirs = files.get(name)
+            expected = (theirs.writes, theirs.reads) if theirs else (frozenset(), frozenset())
+            if found != expected:
+                yield f"{text}: {name} {[sorted(each) for each in (*found, *expected)]}"
+
+
+# ---- operands --------------------------------------------------------------------------------------------------------
+
+
+def test_registers_of_every_wgmma_are_those_of_nvdisasm() -> None:
+    """Of all types, from registers and from shared memory, dense and sparse."""
+    texts = [text for text, _ in life_ranges(shapes())]
+    assert Counter(text.split(".")[0] for text in texts if "GMMA" in text) == {"HGMMA": 48, "QGMMA": 24, "IGMMA": 24,
+                                                                               "BGMMA": 6}  # fmt: skip
+    assert list(other_operands(shapes())) == []
+
+
+def test_registers_of_copies_and_barriers_are_those_of_nvdisasm() -> None:
+    bases = {instruction(text).base for text, _ in life_ranges(copies())}
+    assert {"UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF", "UBLKCP", "UBLKRED", "SYNCS", "STAS", "ELECT", "STSM"} <= bases
+    assert {"R2UR", "UTMACMDFLUSH", "UCGABAR_ARV", "REDUX", "BAR", "FENCE"} <= bases
+    assert list(other_operands(copies())) == []
+
+
+@pytest.mark.parametrize("defines", [(), ("-DUNROLL=2",), ("-DCOPIES",), ("-DPERSISTENT", "-DSLOW")], ids=" ".join)
+def test_registers_of_a_pipeline_are_those_of_nvdisasm(defines: tuple[str, ...]) -> None:
+    assert list(other_operands(pipeline(*defines))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "arch"), [("attention.cu", "sm_90"), ("plain.cu", "sm_90a"), ("plain.cu", "sm_120")]
+)
+def test_registers_of_other_kernels_are_those_of_nvdisasm(source: str, arch: str) -> None:
+    """From sm_90 on the text names all of them; on sm_80 the uniform ones of a memory descriptor are hidden."""
+    assert list(other_operands(cubin(source, arch))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "writes", "reads", "uniform"),
+    [
+        ("HGMMA.64x128x16.F32 R24, gdesc[UR8], RZ, !UPT", range(24, 88), [], range(8, 12)),
+        ("HGMMA.64x8x16.F32.BF16 R24, R8, gdesc[UR20].tnspB, R24, UP0, gsb0", range(24, 28),
+         [*range(8, 12), *range(24, 28)], range(20, 24)),
+        ("HGMMA.64x256x16.F16 R24, gdesc[UR4], R24", range(24, 88), range(24, 88), range(4, 8)),
+        ("UTMALDG.5D [UR8], [UR4], desc[UR24]", [], [], [4, 5, *range(8, 15), 24, 25]),
+        ("UTMASTG.2D [UR8], [UR4]", [], [], [4, 5, 8, 9, 10]),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ+0x8], R2", [], [2, 3], []),
+    ],
+)  # fmt: skip
+def test_registers_of_an_instruction(
+    text: str, writes: Iterable[int], reads: Iterable[int], uniform: Iterable[int]
+) -> None:
+    """So many of D, four of A, four uniform ones of both descriptors; one for each coordinate of a copy."""
+    at = instruction(text)
+    assert registers_of(at) == (frozenset(writes), frozenset(reads))
+    assert uniform_registers_of(at)[1] == frozenset(uniform)
+
+
+def test_a_wgmma_of_another_form_is_refused() -> None:
+    with pytest.raises(AnalysisError, match=r"'HGMMA\.128x8x16\.F32 R4, .*': the registers of its operands are not"):
+        registers_of(instruction("HGMMA.128x8x16.F32 R4, gdesc[UR4], R4"))
+
+
+@pytest.mark.parametrize("made", [shapes, copies, pipeline], ids=lambda each: each.__name__)
+def test_listings_and_control_codes(made: Callable[[], Path]) -> None:
+    file = made()
+    assert misread_opcodes(file, listings(file)) == []
+    for each in listings(file).values():
+        assert each.unknown == {}
+        assert inconsistencies(Graph(each)) == []
+        assert all(pipe_of(at.base) == "tensor" for at in each.body if "GMMA" in at.base)
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+
+def roles(*defines: str) -> dict[str, int]:
+    """Role of a loop to its matrix instructions, and for producers to the copies that it starts."""
+    graph = Graph(code(*defines))
+    found = {}
+    for each in loops_of(graph):
+        bases = Counter(at.base for at in graph.instructions(each.loop.blocks))
+        found[each.role or ""] = bases["UTMALDG"] if each.produces else bases["HGMMA"]
+    return found
+
+
+def test_loops_are_named_by_role() -> None:
+    """nvcc repeats the producer's loop four times and adds one for what is left over."""
+    assert roles() == {"consumer": 6, "producer 1": 4, "producer 2": 1}
+    assert roles("-DUNROLL=2") == {"consumer": 12, "producer 1": 4, "producer 2": 1}
+    assert roles("-DCOPIES") == {"consumer 1": 6, "consumer 2": 6, "producer 1": 4, "producer 2": 1}
+    assert roles("-DPERSISTENT", "-DSLOW") == {"consumer": 6, "producer": 4}
+
+
+def test_a_slow_path_of_mma_sync_does_not_hide_the_loop_of_wgmma() -> None:
+    """Its loop stands inside, with matrix instructions of its own."""
+    graph = Graph(code("-DPERSISTENT", "-DSLOW"))
+    parts = parts_of(graph.listing)
+    assert parts.matrix_count == 6
+    assert Counter(at.base for at in graph.instructions(parts.kv.blocks))["HMMA"] == 1
+    what = [row[-1] for row in nest_table(graph).rows]
+    assert "multiplies by mma.sync" in what
+    assert "around consumer" in what
+    assert what.count("waits for registers") == 1
+    assert (what.count("repeats for other lanes"), what.count("waits")) == (7, 8)
+
+
+def test_each_role_has_its_region() -> None:
+    listed = code("-DCOPIES")
+    parts = parts_of(listed)
+    assert sum(len(code) for code in parts.regions.values()) == len(listed.body)
+    found = {name: Counter(at.base for at in code) for name, code in parts.regions.items()}
+    assert {name: bases["UTMALDG"] for name, bases in found.items() if bases["UTMALDG"]} == {PRODUCER: 5}
+    assert {name: bases["HGMMA"] for name, bases in found.items() if bases["HGMMA"]} == {"loop": 6, OTHER_COPIES: 6}
+    of_producer = parts_of(listed, "producer 1")
+    assert sum(at.base == "UTMALDG" for at in of_producer.loop) == 4
+
+
+def test_a_loop_is_chosen_by_role() -> None:
+    loops = loops_of(Graph(code("-DCOPIES")))
+    assert find(loops, "consumer 2", "x").number == 2
+    with pytest.raises(AnalysisError, match=r"no such KV loop; it has loop 1 \(consumer 1\) at .*\(producer 1\)"):
+        find(loops, "producer", "x")
+
+
+def test_counts_are_for_each_wgmma(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not for those of the slow path."""
+    assert main(["loop", str(pipeline("-DPERSISTENT", "-DSLOW")), "--per-hmma", "--csv"]) == 0
+    said = capsys.readouterr()
+    rows = dict(line.split(",") for line in said.out.splitlines()[1:])
+    assert float(rows["HGMMA"]) == 1.0
+    assert float(rows["MUFU.EX2"]) == 8 / 6
+    assert "loop 1 (consumer) of 2 at " in said.err
+    assert "the one that multiplies; --loop takes another: loop 2 (producer)" in said.err
