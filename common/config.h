@@ -41,12 +41,10 @@ FL_CONFIG_FN int config_row_bytes(const KernelConfig *config) {
 }
 
 /* Rows of Q, K, V and O in shared memory: one Q block, whose space O may reuse, and one K and one V block or `stages`
- * of each. With double_buffer_Q there are two Q blocks, so that O gets a space of its own; a third V block takes that
- * space where P is double-buffered. */
+ * of each. With double_buffer_Q there are two Q blocks, and O has a space of its own. */
 FL_CONFIG_FN int config_smem_rows(const KernelConfig *config) {
-    const int K_blocks = config->stages ? config->stages : 1, V_blocks = config->V_stages ? config->V_stages : K_blocks;
-    const bool O_apart = config->double_buffer_Q && !(config->double_buffer_P && config->V_stages == 3);
-    return config->B_r * (1 + config->double_buffer_Q + O_apart) + config->B_c * (K_blocks + V_blocks);
+    const int KV_blocks = config->stages ? config->stages : 1;
+    return config->B_r * (config->double_buffer_Q ? 3 : 1) + 2 * config->B_c * KV_blocks;
 }
 
 /* Bytes of dynamic shared memory: the rows, and two mbarriers of 8 bytes per stage. Blocks of tensor copies begin at

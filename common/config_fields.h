@@ -65,9 +65,6 @@ FIELD(bool, first_max, "first_max", "v35",
       "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
 FIELD(bool, early_release, "early_k", "v36",
       "a K block is released once S is computed, and no later pass reads it again")
-FIELD(bool, double_buffer_P, "double_p", "v37",
-      "P of the next KV block is computed while PV reads that of the present one")
-FIELD(int, V_stages, "v_stages_N", "v37", "blocks in the ring of V; 0 is as many as in that of K")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")
@@ -108,9 +105,6 @@ RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the c
 RULE(exp_columns, cfg.exp_columns == 0 || cfg.B_c % cfg.exp_columns == 0, "must be 0 or divide B_c")
 RULE(early_release, !cfg.early_release || cfg.first_max,
      "must be off without first_max: a pass over S that needs K again is rare only there")
-RULE(V_stages, cfg.V_stages == 0 || cfg.V_stages >= 2, "must be 0 or at least 2")
-RULE(V_stages, cfg.V_stages == 0 || (cfg.tensor_copies && cfg.stages),
-     "must be 0 without tensor and stages: other rings hold K and V together")
 /* clang-format on */
 
 #undef FIELD

@@ -112,9 +112,7 @@ class KernelConfig(_Fields):
     def smem_bytes(self) -> int:
         """Dynamic shared memory of one CTA in bytes, as config_smem_bytes of common/config.h has it."""
         row_bytes = self.d_head * 2 + (16 if self.padded_rows else 0)
-        K_blocks = self.stages or 1
-        O_apart = self.double_buffer_Q and not (self.double_buffer_P and self.V_stages == 3)
-        rows = self.B_r * (1 + self.double_buffer_Q + O_apart) + self.B_c * (K_blocks + (self.V_stages or K_blocks))
+        rows = self.B_r * (3 if self.double_buffer_Q else 1) + 2 * self.B_c * (self.stages or 1)
         return rows * row_bytes + (2048 if self.tensor_copies else 16 * self.stages)
 
     def grid(self, seq: int, heads: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:

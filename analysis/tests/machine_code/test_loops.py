@@ -184,7 +184,7 @@ int main(void) {
     KernelConfig config = {.B_r = 256, .B_c = 64, .n_warps = 8};
     for (int kind = 0; kind < 5; kind++) {
         config.split_tail = kind == 1 || kind == 2, config.persistent = kind == 2 || kind == 4;
-        config.stages = kind > 2 ? 2 : 0, config.V_stages = kind > 3 ? 3 : 0;
+        config.stages = kind > 2 ? 2 : 0;
         config.d_head = 128, config.tensor_copies = config.producer = kind > 2, config.double_buffer_Q = kind > 3;
         for (int blocks = 1; blocks < 70; blocks++)
             for (int multiprocessors = 1; multiprocessors < 20; multiprocessors += 3) {
@@ -202,7 +202,7 @@ def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
     printed = subprocess.run([tmp_path / "grid"], capture_output=True, text=True, check=True).stdout
     found = [tuple(int(word) for word in line.split()) for line in printed.splitlines()]
     tensor = "+stages_2+tensor+producer"
-    features = ("", "+split_tail", "+split_tail+persistent", tensor, tensor + "+persistent+double_q+v_stages_3")
+    features = ("", "+split_tail", "+split_tail+persistent", tensor, tensor + "+persistent+double_q")
     configs = [parse_config(f"(FP16, 128, 256, 64, 8): load_0_0_0_tiles{more}") for more in features]
     assert found == [
         (*config.grid(256 * blocks, 2, 3, multiprocessors), config.threads(), config.smem_bytes())
