@@ -66,19 +66,29 @@ def round_of(record: Record) -> Round:
     return Round(record.samples_ns, record.sm_clock_hz, record.discarded, record.timed)
 
 
-def reference_of(subjects: Sequence[str], against: str | None) -> str:
-    """The subject that ratios are taken to: the one asked for, else fa2, else the first."""
-    if against is not None and against not in subjects:
-        raise AnalysisError(f"--against {against}: not in these records; there are {', '.join(subjects)}")
-    return against or ("fa2" if "fa2" in subjects else subjects[0])
+REFERENCES = ("fa2", "fa3", "cudnn")
+
+
+def references_of(subjects: Sequence[str], against: str | None) -> list[str]:
+    """The subjects that ratios are taken to: those asked for, else the libraries, else the first."""
+    asked = [name.strip() for name in (against or "").split(",") if name.strip()]
+    for name in asked:
+        if name not in subjects:
+            raise AnalysisError(f"--against {name}: not in these records; there are {', '.join(subjects)}")
+    return asked or [name for name in REFERENCES if name in subjects] or [subjects[0]]
+
+
+def subjects_of(records: Sequence[Record]) -> list[str]:
+    """Every subject once: versions by number, then peers by name."""
+    return sorted({subject_name(record) for record in records}, key=subject_order(records))
 
 
 def rows(records: Sequence[Record], against: str | None = None) -> tuple[list[Row], str]:
-    """A row for each subject and problem, in order of problem and name, and the name of the reference."""
+    """A row for each subject and problem, in order of problem and name, and the name of the (first) reference."""
     one_device(records)
     rounds = series(records)
-    subjects = sorted({subject_name(record) for record in records}, key=subject_order(records))
-    reference = reference_of(subjects, against)
+    subjects = subjects_of(records)
+    reference = references_of(subjects, against)[0]
     found = []
     problems = sorted({record.problem for record in records}, key=lambda p: (p.kind, p.dtype != "fp16", p))
     for problem in problems:
@@ -129,7 +139,15 @@ def subject_order(records: Iterable[Record]) -> Any:
     return lambda name: (name in peers, name)
 
 
-def long_table(found: Sequence[Row], reference: str) -> Table:
+Also = Sequence[tuple[str, Sequence[Row]]]  # further references, each with the rows of the first one in their order
+
+
+def _ends(row: Row) -> list[Cell]:
+    ratio = row.ratio
+    return [None, None, None] if ratio is None else [round(end, 4) for end in (ratio.mid, ratio.low, ratio.high)]
+
+
+def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
     """One row per subject and problem, with everything."""
     columns = (
         "subject",
@@ -141,6 +159,7 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
         f"ratio to {reference}",
         "low",
         "high",
+        *(f"{title}{name}" for name, _ in also for title in ("ratio to ", "low of ", "high of ")),
         "rounds",
         "samples",
         "SM GHz",
@@ -148,10 +167,9 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
         "check",
     )
     lines: list[Sequence[Cell]] = []
-    for row in found:
+    for place, row in enumerate(found):
         p = row.problem
         kind = "" if p.kind == "attention" else f" {p.kind}"
-        ends = (row.ratio.mid, row.ratio.low, row.ratio.high) if row.ratio else (None, None, None)
         lines.append(
             (
                 row.subject + kind,
@@ -160,7 +178,8 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
                 p.heads,
                 p.seq,
                 round(row.tflops, 1) if row.tflops else None,
-                *(None if end is None else round(end, 4) for end in ends),
+                *_ends(row),
+                *(end for _, others in also for end in _ends(others[place])),
                 row.rounds,
                 row.samples,
                 None if row.sm_ghz is None else round(row.sm_ghz, 3),
@@ -171,15 +190,23 @@ def long_table(found: Sequence[Row], reference: str) -> Table:
     return Table(columns, lines)
 
 
-def wide_table(found: Sequence[Row], reference: str) -> Table:
-    """One row per subject, one column per problem: TFLOP/s and in brackets the ratio."""
+def wide_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
+    """One row per subject, one column per problem: TFLOP/s and in brackets the ratio to each reference.
+
+    A length that was measured with several batches has a column for each, "fp16 512×32".
+    """
     problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
-    problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq))
-    columns = ["subject", *(f"{problem.dtype} {problem.seq}" for problem in problems)]
+    problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq, problem.batch))
+    lengths = [(problem.dtype, problem.seq) for problem in problems]
+    columns = ["subject"]
+    for problem, length in zip(problems, lengths, strict=True):
+        columns.append(f"{length[0]} {length[1]}" + (f"×{problem.batch}" if lengths.count(length) > 1 else ""))
     cells: dict[str, dict[Problem, str]] = {}
-    for row in found:
+    for place, row in enumerate(found):
         text = "WRONG" if row.passed is False else f"{row.tflops:.1f}"
-        text += f" ({row.ratio.mid:.3f})" if row.ratio and row.subject != reference else ""
+        ratios = [("–" if name == row.subject or each.ratio is None else f"{each.ratio.mid:.3f}")
+                  for name, each in ((reference, row), *((name, others[place]) for name, others in also))]  # fmt: skip
+        text += f" ({' '.join(ratios)})" if set(ratios) != {"–"} else ""
         cells.setdefault(row.subject, {})[row.problem] = text
     lines = [(subject, *(mine.get(problem) for problem in problems)) for subject, mine in cells.items()]
     return Table(columns, [line for line in lines if any(line[1:])])
@@ -189,11 +216,14 @@ def render(records: Sequence[Record], args: argparse.Namespace) -> str:
     """The table of a run in the form that the options ask for."""
     if not records:
         return "nothing was measured\n"
-    found, reference = rows(records, args.against)
+    references = references_of(subjects_of(records), args.against)
+    (found, reference), *others = [rows(records, name) for name in references]
+    also = [(name, rows_of_it) for rows_of_it, name in others]
     if not args.wide:
-        return render_table(long_table(found, reference), args)
-    text = render_table(wide_table(found, reference), args)
-    return text if args.json or args.csv else f"TFLOP/s (ratio to {reference}), {one_device(records)}\n{text}"
+        return render_table(long_table(found, reference, also), args)
+    text = render_table(wide_table(found, reference, also), args)
+    names = " ".join(references)
+    return text if args.json or args.csv else f"TFLOP/s (ratio to {names}), {one_device(records)}\n{text}"
 
 
 def runs_table(records: Sequence[Record]) -> Table:
@@ -219,7 +249,9 @@ def add_records_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
     parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
-    parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
+    parser.add_argument(
+        "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"
+    )
     parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_table_arguments(parser)
 
