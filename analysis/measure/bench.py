@@ -1,6 +1,7 @@
 """Measures versions and peers in rounds and appends the records to logs/bench/GPU.jsonl.
 
     python3 -m analysis bench --versions v09,v10 --seqs 512:16384:*2 --dtypes fp16,bf16 --rounds 5 --budget 300 --peers
+    python3 -m analysis bench --versions v25 --peers fa2,cudnn,fa3 --seqs 512:16384:*2 --tokens 16384
 
 A round runs everything once, briefly: each executable and each peer once a dtype, over all lengths. The next round goes
 through them in reverse. So slow changes of clock and heat fall on all alike, and each round gives one ratio for
@@ -12,15 +13,15 @@ import argparse
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.measure import executables, records, summary
 from analysis.measure.executables import CANNOT_RUN, RIGHT, UNTRUSTED, WRONG, Timing
-from analysis.measure.peers import Peers, chosen, yardstick
+from analysis.measure.peers import BUILT, Peers, chosen, yardstick
 from analysis.measure.records import Problem
 from analysis.table import add_table_arguments, emit
 
@@ -46,21 +47,39 @@ class Plan:
 
     units: tuple[Unit, ...]
     seqs: tuple[int, ...]
-    batch: int | None  # None: the published protocol's batch for each length
+    batch: int | None  # None: the published protocol's batch for each length; 0: no such problem
     heads: int
     dist: str
     seed: int
     check_rows: int
     timing: Timing
+    tokens: int | None = None  # then also the problems of batch · seq = tokens
+    energy: bool = False
 
     def name(self) -> str:
         """Equal for equal plans; kept in the records so that a run can be resumed."""
         return records.fingerprint(asdict(self))
 
+    def sizes(self) -> list[tuple[list[str], list[tuple[int, int]]]]:
+        """What the executables take for each size, and its lengths with their batches; none twice.
+
+        A problem that both sizes name, such as 16 sequences of 1024 for 16384 tokens, belongs to the first.
+        """
+        found: list[tuple[list[str], list[tuple[int, int]]]] = []
+        if self.batch != 0:
+            batches = [(seq, self.batch or executables.standard_batch(seq)) for seq in self.seqs]
+            found.append(([] if self.batch is None else ["--batch", str(self.batch)], batches))
+        if self.tokens:
+            there = {pair for _, pairs in found for pair in pairs}
+            batches = [(seq, self.tokens // seq) for seq in self.seqs]
+            found.append((["--tokens", str(self.tokens)], [pair for pair in batches if pair not in there]))
+        return [(arguments, pairs) for arguments, pairs in found if pairs]
+
     def problems(self, dtype: str) -> list[Problem]:
         return [
-            Problem("attention", dtype, self.batch or executables.standard_batch(seq), self.heads, seq, 128, self.dist)
-            for seq in self.seqs
+            Problem("attention", dtype, batch, self.heads, seq, 128, self.dist)
+            for _, pairs in self.sizes()
+            for seq, batch in pairs
         ]
 
 
@@ -72,14 +91,18 @@ def new_run_id() -> str:
 # ---- one unit --------------------------------------------------------------------------------------------------------
 
 
-def executable_arguments(plan: Plan, unit: Unit) -> list[str]:
-    """The command line of an executable for one unit, without the program."""
+def program_of(unit: Unit) -> Path:
+    """The executable that measures a unit."""
+    return executables.find_peer(unit.subject) if unit.is_peer else executables.find(unit.subject)
+
+
+def executable_arguments(plan: Plan, unit: Unit, size: Sequence[str], seqs: Sequence[int]) -> list[str]:
+    """The command line of an executable for one unit and one size, without the program."""
     timing = plan.timing
-    longest_first = sorted(plan.seqs, reverse=True)  # an executable draws its inputs once, for the largest problem
-    arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, longest_first))]
-    if plan.batch is not None:
-        arguments += ["--batch", str(plan.batch)]
+    longest_first = sorted(seqs, reverse=True)  # an executable draws its inputs once, for the largest problem
+    arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, longest_first)), *size]
     arguments += ["--heads", str(plan.heads), "--dist", plan.dist, "--seed", str(plan.seed)]
+    arguments += ["--energy"] if plan.energy else []
     arguments += ["--check", str(plan.check_rows)] if plan.check_rows else ["--no-check"]
     arguments += ["--warmup", str(timing.warmup), "--min-samples", str(timing.min_samples)]
     arguments += ["--max-noise", f"{timing.max_noise:g}", "--min-time", f"{timing.min_time:g}"]
@@ -88,21 +111,27 @@ def executable_arguments(plan: Plan, unit: Unit) -> list[str]:
 
 def measure_executable(plan: Plan, unit: Unit) -> tuple[list[dict[str, Any]], str]:
     """The records of one executable, and what to tell about it ("" when all went well)."""
-    timeout = STARTUP_SECONDS + len(plan.seqs) * (plan.timing.timeout + 20)
-    outcome = executables.run(executables.find(unit.subject), executable_arguments(plan, unit), timeout)
-    if outcome.status == CANNOT_RUN:
-        executables.checked(outcome)
-    found = outcome.records if outcome.status in (RIGHT, WRONG, UNTRUSTED) else []
-    return found, outcome.problem()
+    found: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
+    for size, pairs in plan.sizes():
+        timeout = STARTUP_SECONDS + len(pairs) * (plan.timing.timeout + 20)
+        arguments = executable_arguments(plan, unit, size, [seq for seq, _ in pairs])
+        outcome = executables.run(program_of(unit), arguments, timeout)
+        if outcome.status == CANNOT_RUN:
+            executables.checked(outcome)
+        found += outcome.records if outcome.status in (RIGHT, WRONG, UNTRUSTED) else []
+        notes |= {outcome.problem(): None} if outcome.problem() else {}
+    return found, "; ".join(notes)
 
 
-def measure_peer(plan: Plan, unit: Unit, peers: Peers) -> tuple[list[dict[str, Any]], str]:
-    """The same for a peer."""
+def measure_in_worker(plan: Plan, unit: Unit, peers: Peers) -> tuple[list[dict[str, Any]], str]:
+    """The same for a peer that is called through PyTorch."""
     problems = [yardstick(unit.dtype)] if unit.subject == "cublas" else plan.problems(unit.dtype)
     found, notes = [], []
     for problem in problems:
         try:
-            found.append(peers.measure(unit.subject, problem, plan.seed, plan.timing, min(plan.check_rows, 64)))
+            rows = min(plan.check_rows, 64)
+            found.append(peers.measure(unit.subject, problem, plan.seed, plan.timing, rows, plan.energy))
         except AnalysisError as error:
             notes.append(str(error))
     return found, "; ".join(notes)
@@ -190,7 +219,7 @@ def rounds_of(
     if path is None and peers is not None:
         path = records.bench_path(peers.device["name"])
     if path is None:
-        path = records.bench_path(gpu_name(plan.units[0].subject))
+        path = records.bench_path(gpu_name(plan.units[0]))
     if resume:
         run_id, first, last = resumed(path, plan)
         _say(f"resuming {run_id} after {first} rounds" if run_id else "nothing to resume: a new run", quiet)
@@ -208,7 +237,8 @@ def rounds_of(
                 return path, run_id
             _say(progress.line(number, unit), quiet)
             begin = time.monotonic()
-            found, note = measure_peer(plan, unit, peers) if unit.is_peer and peers else measure_executable(plan, unit)
+            worker = peers if unit.is_peer and unit.subject not in BUILT else None
+            found, note = measure_in_worker(plan, unit, worker) if worker else measure_executable(plan, unit)
             seconds[unit] = time.monotonic() - begin
             progress.total_seconds += seconds[unit]
             progress.done += 1
@@ -261,13 +291,13 @@ def spread_ranks(count: int, most: int) -> list[int]:
     return [*below, *middle, *(count - 1 - rank for rank in reversed(below))]
 
 
-def gpu_name(version: str) -> str:
+def gpu_name(unit: Unit) -> str:
     """The device that an executable finds; NoGpu without one. One launch of the smallest standard problem tells."""
     arguments = ["--backend", "gpu", "--seq", "512", "--batch", "1", "--heads", "1", "--no-check", "--runs", "1"]
-    outcome = executables.run(executables.find(version), [*arguments, "--quiet", "--json", "-"], STARTUP_SECONDS)
+    outcome = executables.run(program_of(unit), [*arguments, "--quiet", "--json", "-"], STARTUP_SECONDS)
     executables.checked(outcome)
     if not outcome.records:
-        raise AnalysisError(f"bin/{version} printed no record")
+        raise AnalysisError(f"{program_of(unit)} printed no record")
     return records.device_name(outcome.records[0])
 
 
@@ -300,13 +330,27 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> Non
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
+def add_tokens_argument(parser: argparse.ArgumentParser) -> None:
+    """The second size, which bench and compare share."""
+    parser.add_argument(
+        "--tokens", type=int, metavar="N", help="also with N / length sequences; --batch 0: with those alone"
+    )
+
+
 def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
     """The plan that the options describe."""
     if args.rounds < 1:
         raise AnalysisError(f"--rounds {args.rounds}: must be at least 1")
     timing = Timing(3, args.min_samples, args.max_noise, args.min_time, args.sample_timeout)
     seqs = tuple(executables.numbers(args.seqs, "--seqs"))
-    return Plan(tuple(units), seqs, args.batch, args.heads, args.dist, args.seed, args.check, timing)
+    plan = Plan(tuple(units), seqs, args.batch, args.heads, args.dist, args.seed, args.check, timing)
+    tokens = args.tokens
+    for seq in seqs if tokens is not None else ():
+        if tokens < 1 or tokens % seq:
+            raise AnalysisError(f"--tokens {tokens}: must be a multiple of every length, and {seq} is one")
+    if args.batch is not None and args.batch < (0 if tokens else 1):
+        raise AnalysisError(f"--batch {args.batch}: must be at least 1" + (", or 0 beside --tokens" if tokens else ""))
+    return replace(plan, tokens=tokens)
 
 
 def dtypes_of(args: argparse.Namespace) -> list[str]:
@@ -328,11 +372,15 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="also fa2, cudnn, efficient, fa3, cublas, or all of them without a list",
     )
+    parser.add_argument("--energy", action="store_true", help="joules per launch too: a second more for each problem")
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
-    parser.add_argument("--against", metavar="NAME", help="the subject that ratios are taken to: fa2, else the first")
+    parser.add_argument(
+        "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the newest unfinished run of the same plan")
     parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_measuring_arguments(parser, rounds=5)
+    add_tokens_argument(parser)
     add_table_arguments(parser)
 
 
@@ -342,15 +390,15 @@ def run_bench(args: argparse.Namespace) -> int:
     names = chosen(args.peers) if args.peers else []
     units = [Unit(version, False, dtype) for dtype in dtypes_of(args) for version in versions]
     try:
-        peers = Peers.start(args.python) if names else None
+        peers = Peers.start(args.python) if set(names) - set(BUILT) else None
         try:
-            for name in [name for name in names if peers and name in peers.missing]:
-                _say(f"{name} is left out: {peers.missing[name] if peers else ''}", args.quiet)
+            missing = dict(peers.missing if peers else {}) | unbuilt(names)
+            for name in [name for name in names if name in missing]:
+                _say(f"{name} is left out: {missing[name]}", args.quiet)
                 names.remove(name)
             units = interleave(units, [Unit(name, True, dtype) for dtype in dtypes_of(args) for name in names])
-            path, run = rounds_of(
-                plan_of(args, units), args.rounds, args.budget, peers, args.records, args.resume, args.quiet
-            )
+            plan = replace(plan_of(args, units), energy=args.energy)
+            path, run = rounds_of(plan, args.rounds, args.budget, peers, args.records, args.resume, args.quiet)
         finally:
             if peers:
                 peers.close()
@@ -361,6 +409,18 @@ def run_bench(args: argparse.Namespace) -> int:
     emit(summary.render(found, args), args.output)
     _say(f"run {run} in {path}", args.quiet)
     return DIFFERENT if any(record.passed is False for record in found) else DONE
+
+
+def unbuilt(names: Iterable[str]) -> dict[str, str]:
+    """Of the peers that are executables, those that are not there, and how to build them."""
+    found = {}
+    for name in names:
+        if name in BUILT:
+            try:
+                executables.find_peer(name)
+            except AnalysisError as error:
+                found[name] = str(error)
+    return found
 
 
 def add_peers_arguments(parser: argparse.ArgumentParser) -> None:

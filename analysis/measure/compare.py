@@ -134,6 +134,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
     parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
     bench.add_measuring_arguments(parser, rounds=6)
+    bench.add_tokens_argument(parser)
     add_table_arguments(parser)
 
 

@@ -125,6 +125,14 @@ def find(version: str, folder: Path | None = None) -> Path:
     return path
 
 
+def find_peer(name: str) -> Path:
+    """The executable of a peer that is built from its own source, bin/peers/NAME."""
+    path = bin_folder() / "peers" / name
+    if not os.access(path, os.X_OK):
+        raise AnalysisError(f"{path} is not there: `make peer-{name}` builds it from its source (docs/peers.md)")
+    return path
+
+
 def require_config(version: str, config: KernelConfig) -> None:
     """Refuse a configuration that a version's executable does not hold, with those that it holds."""
     path = find(version)

@@ -1,8 +1,8 @@
-"""The peers that the versions are measured against: PyTorch's attention and cuBLAS, in a process of their own.
+"""The peers that the versions are measured against: executables of bin/peers/, and what is called through PyTorch.
 
     with Peers.start() as peers: record = peers.measure("fa2", problem, seed=1, timing=Timing(), check_rows=64)
 
-They run in one process of an interpreter that has PyTorch (peers_worker.py): this one, or the python3 of the PATH.
+The latter run in one process of an interpreter with PyTorch (peers_worker.py): this one, or the python3 of the PATH.
 """
 
 import importlib.util
@@ -23,9 +23,10 @@ PEERS = {
     "fa2": "FlashAttention-2, PyTorch's flash back end",
     "cudnn": "cuDNN's attention through PyTorch",
     "efficient": "PyTorch's memory-efficient back end",
-    "fa3": "FlashAttention-3's wheel",
+    "fa3": "FlashAttention-3, bin/peers/fa3",
     "cublas": "cuBLAS matmul 8192³, a yardstick",
 }
+BUILT = ("fa3",)  # executables that `make peer-NAME` builds
 YARDSTICK_SIZE = 8192
 
 
@@ -57,7 +58,9 @@ class Peers:
             )
         )
 
-    def measure(self, peer: str, problem: Problem, seed: int, timing: Timing, check_rows: int) -> dict[str, Any]:
+    def measure(
+        self, peer: str, problem: Problem, seed: int, timing: Timing, check_rows: int, energy: bool = False
+    ) -> dict[str, Any]:
         """One record; AnalysisError with the library's own sentence when it can't run the problem."""
         assert self.process.stdin is not None
         request = {
@@ -66,6 +69,7 @@ class Peers:
             "seed": seed,
             "timing": asdict(timing),
             "check_rows": check_rows,
+            "energy": energy,
         }
         try:
             self.process.stdin.write(json.dumps(request) + "\n")

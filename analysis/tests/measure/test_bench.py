@@ -17,6 +17,7 @@ from analysis.files import root
 from analysis.measure import bench, records
 from analysis.measure.bench import Plan, Progress, Unit
 from analysis.measure.executables import Timing
+from analysis.measure.records import Record
 from analysis.tests.support.fake import FakeBin, fake_bin
 
 
@@ -30,6 +31,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
 
 def run(tmp_path: Path, *options: str) -> int:
     return main(["bench", "--records", str(tmp_path / "out.jsonl"), *options])
+
+
+def found(tmp_path: Path) -> tuple[Record, ...]:
+    return records.read(tmp_path / "out.jsonl").records
 
 
 def test_rounds_are_interleaved_and_reversed(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +89,48 @@ def test_the_options_reach_the_executable(fake: FakeBin, tmp_path: Path) -> None
         "--json -",
     ):
         assert expected in call
+
+
+def test_a_number_of_tokens_is_a_second_size_in_the_same_rounds(fake: FakeBin, tmp_path: Path) -> None:
+    """16 sequences of 1024 are both sizes: they are measured once."""
+    assert run(tmp_path, "--versions", "v02", "--rounds", "2", "--seqs", "512,1024,2048", "--tokens", "16384") == 0
+    sizes = [(record.round, record.problem.seq, record.problem.batch) for record in found(tmp_path)]
+    once = [(2048, 16), (1024, 16), (512, 16), (2048, 8), (512, 32)]
+    assert sizes == [(number, *size) for number in (1, 2) for size in once]
+    standard, tokens = fake.calls()[:2]
+    assert "--seq 2048,1024,512 --heads" in standard and "--tokens" not in standard
+    assert "--seq 2048,512 --tokens 16384 --heads" in tokens and "--batch" not in tokens
+
+
+def test_a_number_of_tokens_alone(fake: FakeBin, tmp_path: Path) -> None:
+    options = ("--versions", "v02", "--rounds", "1", "--seqs", "512,1024", "--tokens", "16384")
+    assert run(tmp_path, *options, "--batch", "0") == 0
+    assert [(record.problem.seq, record.problem.batch) for record in found(tmp_path)] == [(1024, 16), (512, 32)]
+    assert run(tmp_path, *options, "--batch", "16", "--resume") == 0
+    assert [record.problem.batch for record in found(tmp_path)[2:]] == [16, 16, 32], "another plan"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tokens", "16384", "--seqs", "512,3000"], ["--tokens 16384", "multiple", "3000"]),
+        (["--tokens", "0"], ["--tokens 0", "multiple"]),
+        (["--batch", "0"], ["--batch 0: must be at least 1"]),
+        (["--batch", "-1", "--tokens", "4096"], ["--batch -1", "0 beside --tokens"]),
+    ],
+)
+def test_sizes_that_make_no_problem_are_refused(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: list[str]
+) -> None:
+    assert run(tmp_path, *options) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in words) and not fake.calls()
+
+
+def test_energy_is_measured_where_it_is_asked_for(fake: FakeBin, tmp_path: Path) -> None:
+    for options in ([], ["--energy"]):
+        assert run(tmp_path, "--versions", "v02", "--rounds", "1", "--seqs", "512", *options) == 0
+    assert [record.raw["energy"] is not None for record in found(tmp_path)] == [False, True]
 
 
 def test_launch_stands_in_front(fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
