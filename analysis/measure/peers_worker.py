@@ -1,11 +1,11 @@
-"""The process that runs the peers: PyTorch's attention back ends, FlashAttention-3's wheel and cuBLAS.
+"""The process that runs the peers that are called through PyTorch: its attention back ends and cuBLAS.
 
     python3 -m analysis.measure.peers_worker       # reads one JSON request a line, answers one JSON line each
 
 It stays alive for a whole bench, so that peers interleave with the executables without paying for PyTorch's start.
-Its first line says what is here. A request is {"peer", "problem", "seed", "timing", "check_rows"}, an answer a record
-(records.py) or {"error": sentence}. Inputs are the executables' own, value for value
-(inputs.py); each library reads them in place, as strided views.
+Its first line says what is here. A request is {"peer", "problem", "seed", "timing", "check_rows", "energy"}, an answer
+a record (records.py) or {"error": sentence}. Inputs are the executables' own, value for value (inputs.py); each library
+reads them in place, as strided views.
 
 Each sample: overwrite a buffer larger than L2, record an event, run the peer, record an event. The overwrite also keeps
 the GPU busy while the launch is queued, so the time between the events holds no time of the host.
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from analysis.measure import inputs, stats
+from analysis.measure import inputs, nvml, stats
 
 SDPA = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 FLUSH_BYTES = 256 << 20
@@ -66,14 +66,7 @@ class Worker:
     def hello(self) -> dict[str, Any]:
         """What is here: device, library, and for each peer why it can't be used, "" when it can."""
         missing = {name: "" for name in (*SDPA, "cublas")}
-        missing["fa3"] = "" if self._fa3() else "the module flash_attn_interface is not installed"
         return {"library": f"PyTorch {self.torch.__version__}", "device": self.device(), "peers": missing}
-
-    @staticmethod
-    def _fa3() -> Any:
-        with contextlib.suppress(ImportError):
-            return importlib.import_module("flash_attn_interface")
-        return None
 
     def tensors(self, problem: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
         """Q, K and V as (batch, seq, heads, d); for the matmul two square matrices and nothing."""
@@ -108,16 +101,6 @@ class Worker:
         q, k, v = self.tensors(problem, seed)
         if peer == "cublas":
             yield lambda: torch.matmul(q, k)
-        elif peer == "fa3":
-            module = self._fa3()
-            if module is None:
-                raise RuntimeError("the module flash_attn_interface is not installed")
-
-            def run_fa3() -> Any:
-                out = module.flash_attn_func(q, k, v)
-                return out[0] if isinstance(out, tuple) else out
-
-            yield run_fa3
         else:
             attention = importlib.import_module("torch.nn.attention")
             views = [tensor.transpose(1, 2) for tensor in (q, k, v)]
@@ -135,6 +118,7 @@ class Worker:
             check = self.check(output, problem, rows) if rows else None
             del output
             timing = self.time(launch, request["timing"])
+            energy = self.energy(launch, timing["median"]) if request["energy"] else None
         flop = 2 * problem["seq"] ** 3
         if problem["kind"] == "attention":
             flop = 4 * problem["batch"] * problem["heads"] * problem["seq"] ** 2 * problem["d_head"]
@@ -146,6 +130,7 @@ class Worker:
             "problem": problem | {"seed": seed},
             "check": check,
             "timing": timing,
+            "energy": energy,
             "derived": {"tflops": flop / timing["median"] / 1e3},
         }
 
@@ -183,6 +168,21 @@ class Worker:
             "q3": stats.quantile(samples, 0.75),
             "min": min(samples),
         }
+
+    def energy(self, launch: Callable[[], Any], launch_ns: float) -> dict[str, Any] | None:
+        """Joules of a launch, while launches follow each other; None without NVML."""
+        counter = nvml.EnergyCounter.of(f"GPU-{getattr(self.properties, 'uuid', '')}")
+        launches = nvml.launches_of_a_burst(launch_ns)
+
+        def burst() -> None:
+            for _ in range(launches):
+                launch()
+            self.torch.cuda.synchronize()
+
+        if counter is None:
+            return None
+        with contextlib.closing(counter):
+            return nvml.between_moves(counter, burst, launches)
 
     def check(self, output: Any, problem: dict[str, Any], rows: int) -> dict[str, Any]:
         """Sampled output rows against float64, with the executables' bound on each element."""

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from analysis.measure import inputs, peers_worker
-from analysis.tests.support.numpy_torch import NumpyTorch
+from analysis.tests.support.fake_nvml import FakeNvml
+from analysis.tests.support.numpy_torch import NumpyTorch, Tensor
 
 PROBLEM: dict[str, Any] = {
     **{"kind": "attention", "dtype": "fp16", "batch": 2, "heads": 3, "seq": 32},
@@ -21,7 +22,7 @@ RULE = {"warmup": 2, "min_samples": 5, "max_noise": 0.5, "min_time": 0.0, "timeo
 
 
 def request(peer: str = "fa2", problem: dict[str, Any] = PROBLEM, **changed: Any) -> dict[str, Any]:
-    return {"peer": peer, "problem": problem, "seed": 3, "timing": RULE, "check_rows": 40} | changed
+    return {"peer": peer, "problem": problem, "seed": 3, "timing": RULE, "check_rows": 40, "energy": False} | changed
 
 
 @pytest.fixture
@@ -42,7 +43,6 @@ def worker(torch: NumpyTorch) -> peers_worker.Worker:
 def test_what_is_here(worker: peers_worker.Worker) -> None:
     device = {"name": "NumPy", "cc": "9.1", "sms": 132, "l2_bytes": 4096, "driver": worker.driver}
     missing = {"fa2": "", "cudnn": "", "efficient": "", "cublas": ""}
-    missing["fa3"] = "the module flash_attn_interface is not installed"
     assert worker.hello() == {"library": "PyTorch 0.1", "device": device, "peers": missing}
     assert worker.flush.numel() == 2 * 4096, "the buffer is larger than the L2"
 
@@ -155,15 +155,19 @@ def test_one_wrong_row_among_all_is_found(worker: peers_worker.Worker) -> None:
     assert worker.measure(request(check_rows=800))["check"]["pass"] is False
 
 
-def test_flash_attention_3_where_it_is_installed(worker: peers_worker.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        out = worker.torch.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)))
-        return out.transpose(1, 2), "statistics"
-
-    assert peers_worker.answer(worker, request("fa3")) == {"error": "the module flash_attn_interface is not installed"}
-    monkeypatch.setitem(sys.modules, "flash_attn_interface", SimpleNamespace(flash_attn_func=attend))
-    assert worker.hello()["peers"]["fa3"] == ""
-    assert worker.measure(request("fa3"))["check"]["pass"]
+@pytest.mark.parametrize(("uuid", "watts"), [("8f6c", 500), ("other", None)])
+def test_joules_are_those_of_the_gpu_that_pytorch_has(
+    worker: peers_worker.Worker, monkeypatch: pytest.MonkeyPatch, uuid: str, watts: int | None
+) -> None:
+    """Attention takes 2 ms of a clock that NVML and the worker share."""
+    monkeypatch.setattr("time.monotonic", lambda: Tensor.clock / 1e3)
+    monkeypatch.setattr("ctypes.CDLL", lambda name: FakeNvml(lambda: Tensor.clock / 1e3, 500, "GPU-8f6c"))
+    worker.properties.uuid = uuid
+    energy = worker.measure(request(energy=True))["energy"]
+    assert (energy is None) == (watts is None)
+    if energy:
+        assert energy["joules"] == pytest.approx(500 * 2e-3, rel=0.006)
+    assert worker.measure(request())["energy"] is None
 
 
 def test_requests_are_answered_line_by_line(
