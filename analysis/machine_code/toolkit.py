@@ -37,6 +37,19 @@ def find_tool(name: str) -> Path:
     raise AnalysisError(f"{name} not found in {looked}: run `make setup`, or set CUDA to an installed toolkit")
 
 
+def execute(command: Sequence[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
 class Running:
     """A tool at work, or waiting until fewer than AT_ONCE others are."""
 
@@ -51,15 +64,7 @@ class Running:
     def _work(self) -> None:
         with _SLOTS:
             try:
-                self.done = subprocess.run(
-                    self.command,
-                    cwd=self.folder,
-                    capture_output=True,
-                    stdin=subprocess.DEVNULL,
-                    text=True,
-                    errors="replace",
-                    check=False,
-                )
+                self.done = execute(self.command, self.folder)
             except OSError as error:
                 self.failure = error
 

@@ -34,10 +34,9 @@ from analysis.machine_code.sass import (
     format_listing,
     parse_listing,
     select,
-    with_control,
 )
 from analysis.machine_code.toolkit import find_tool
-from analysis.tests.support.compiled import disassembly
+from analysis.tests.support.compiled import read_listing
 
 ROW = Row("(FP16)", "sm_80", 200, 0, 0, 0, 0, 1, "424[0]", "hash", 0, 0)
 KEY = ("v09", "sm_80", "(FP16)")
@@ -486,12 +485,8 @@ def own_archs() -> list[str]:
 
 
 def kept_listing(path: Path, config: KernelConfig) -> Listing:
-    """As disassemble() makes it, from what nvdisasm printed of this cubin when it was new."""
-    cubin = Cubin.read(path)
-    kernel = select(cubin.entries, config, path.name)
-    found = parse_listing(disassembly(path, "-c", "-fun", str(kernel.index)))
-    (own,) = (listing for listing in found if listing.symbol == kernel.symbol)
-    return with_control(replace(own, arch=cubin.arch), kernel)
+    """As disassemble() makes it, from what nvdisasm printed of the whole cubin when it was new."""
+    return read_listing(path, select(Cubin.read(path).entries, config, path.name))
 
 
 @pytest.mark.parametrize("name", list(load_all(root())))

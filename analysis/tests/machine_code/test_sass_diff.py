@@ -227,6 +227,7 @@ def test_missing_sides_and_builds(
     assert "v01 is not built for sm_80: run `make v01 ARCHS=80`" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_kept_disassemblies")
 def test_two_built_versions_take_two_seconds() -> None:
     """Processor time, so that a busy machine does not fail it: what 2 cores need 2 s for."""
     for version in ("v03", "v04"):

@@ -3,7 +3,7 @@
     path = cubin("attention.cu", "sm_80", "-DPEELED")
 
 Outputs are kept in build/tests-analysis under a hash of source and options, so that a second run compiles nothing;
-what nvdisasm prints, under a hash of the cubin.
+what nvdisasm prints, in every test of this folder, under a hash of the cubin and options (conftest.py).
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
-from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin
-from analysis.machine_code.sass import Listing, parse_listing, with_control
+from analysis.machine_code import toolkit
+from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin, Kernel
+from analysis.machine_code.sass import Listing, each_listing, parse_listing, with_control
 from analysis.machine_code.toolkit import find_tool
 
 SOURCES = root() / "analysis/tests/fixtures/code"
@@ -27,6 +29,7 @@ KEPT = root() / "build/tests-analysis"
 NVCC_FLAGS = ("-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
 PTXAS_FLAGS = ("-O3", "-v", "--generate-line-info")
 ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
+FOR_ONE_ARCH = ("pipes.cu", "warp_group.cu")  # instructions that other architectures do not have
 
 
 @cache
@@ -52,7 +55,9 @@ def _source(name: str) -> Path:
 
 @cache
 def ptx(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path:
-    """The PTX of a source file, or of `text` under that name."""
+    """The PTX of a source file, or of `text` under that name: as with the ladder, one for many architectures."""
+    if name not in FOR_ONE_ARCH and arch != "sm_75":
+        arch = "sm_80"
     body = text or _source(name).read_text(encoding="utf-8")
     folder = _folder("ptx", name, arch, *defines, body)
     target = folder / f"{Path(name).stem}.ptx"
@@ -123,26 +128,51 @@ def _keep(made: Path, target: Path) -> None:
     Path(name).replace(target)
 
 
+Execute = Callable[[Sequence[str], Path | None], subprocess.CompletedProcess[str]]
+
+
+def keeping(execute: Execute) -> Execute:
+    """Runs a tool, but nvdisasm once for each cubin and options: it needs a third of a second to start."""
+
+    def kept(command: Sequence[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
+        tool, *options, name = command
+        path = (folder or Path()) / name
+        if Path(tool).name != "nvdisasm" or not path.is_file():
+            return execute(command, folder)
+        target = _folder(tool, *options, hashlib.sha256(path.read_bytes()).hexdigest()) / "listing"
+        if not target.exists():
+            done = execute(command, folder)
+            if done.returncode != 0 or done.stderr:
+                return done
+            with tempfile.TemporaryDirectory() as scratch:
+                out = Path(scratch) / "out"
+                out.write_text(done.stdout, encoding="utf-8")
+                _keep(out, target)
+        return subprocess.CompletedProcess(command, 0, target.read_text(encoding="utf-8"), "")
+
+    return kept
+
+
 def disassembly(path: Path, *options: str) -> str:
     """What nvdisasm prints of a cubin."""
-    target = _folder("nvdisasm", *options, hashlib.sha256(path.read_bytes()).hexdigest()) / "listing"
-    if not target.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            out = Path(scratch) / "out"
-            out.write_text(_run("nvdisasm", *options, str(path)), encoding="utf-8")
-            _keep(out, target)
-    return target.read_text(encoding="utf-8")
+    return toolkit.run("nvdisasm", [*options, str(path)])
 
 
 def read_listings(path: Path) -> dict[str, Listing]:
     """The listing of every kernel of a cubin by symbol, from one run of nvdisasm."""
     read = Cubin.read(path)
-    text = disassembly(path, "-c")
-    by_symbol = {each.symbol: each for each in parse_listing(text, path.name)}
+    by_symbol = {each.symbol: each for each in parse_listing(disassembly(path, "-c"), path.name)}
     return {
         kernel.symbol: with_control(replace(by_symbol[kernel.symbol], arch=read.arch), kernel)
         for kernel in read.entries
     }
+
+
+def read_listing(path: Path, kernel: Kernel) -> Listing:
+    """The listing of one kernel, from the same run."""
+    printed = each_listing(disassembly(path, "-c").splitlines(), path.name)
+    own = next(each for each in printed if each.symbol == kernel.symbol)
+    return with_control(replace(own, arch=Cubin.read(path).arch), kernel)
 
 
 @cache
