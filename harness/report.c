@@ -185,7 +185,9 @@ static void add_derived(struct json *json, const struct record *record) {
 static void add_tally(struct json *json, const emu_tally *tally, emu_tally_key key) {
     const emu_counter *sum = &tally->sum;
     json_open(json, NULL, '{');
-    json_string(json, key == EMU_BY_LINE ? "file" : "name", tally->name);
+    char name[512];
+    snprintf(name, sizeof name, "%.*s", tally->name_bytes, tally->name);
+    json_string(json, key == EMU_BY_LINE ? "file" : "name", name);
     if (key == EMU_BY_LINE) json_int(json, "line", tally->line);
     if (key == EMU_BY_REGION) json_int(json, "depth", tally->depth);
     json_int(json, "executed", (int64_t)sum->executed);
@@ -223,6 +225,7 @@ static void add_counts(struct json *json, const struct counts *counts) {
     add_table(json, "lines", counts->tables, EMU_BY_LINE);
     add_table(json, "regions", counts->tables, EMU_BY_REGION);
     add_table(json, "groups", counts->tables, EMU_BY_GROUP);
+    add_table(json, "engines", counts->tables, EMU_BY_ENGINE);
     json_int(json, "findings", (int64_t)counts->findings);
     json_close(json, '}');
 }

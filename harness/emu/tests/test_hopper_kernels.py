@@ -25,3 +25,22 @@ def test_it_is_right_and_nothing_is_found(name: str, schedule: int, hopper_ptx: 
 def test_so_it_is_under_a_hundred_schedules(name: str, hopper_ptx: Path) -> None:
     for schedule in range(3, 103):
         check(name, hopper_ptx, schedule)
+
+
+SHAPE = "m64n64k16.f32.f16.f16"
+TO_SHARED, TO_GLOBAL = " copies to shared memory", " copies to global memory"
+ENGINES = {  # executed by warps, and bytes of copies
+    "ring": {SHAPE: [5 * 4 * 4, 0], "tensor" + TO_SHARED: [10, 10 * 8192]},
+    "stores": {"tensor" + TO_GLOBAL: [4 * 3, 64 * 192 * 2]},
+    "pieces": {"bulk" + TO_SHARED: [5, 640 * 4], "bulk" + TO_GLOBAL: [5, 640 * 4]},
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_shapes_of_wgmma_and_bytes_of_copies_are_counted(name: str, hopper_ptx: Path) -> None:
+    done, _ = KERNELS[name].run(hopper_ptx, hopper_ptx.parent, "--counters")
+    _, behind = done.stdout.split("wgmma and copies", 1)
+    table, said = behind.split("\n\n")[:2]
+    rows = (line.rsplit(maxsplit=5) for line in table.splitlines()[1:])
+    assert {row[0]: [int(row[1]), int(row[5])] for row in rows} == ENGINES[name]
+    assert " ".join(said.split()).endswith("takes wavefronts, too: these are not modelled.")

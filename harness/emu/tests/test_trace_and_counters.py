@@ -230,6 +230,7 @@ def test_counters_as_tables(tmp_path: Path) -> None:
     assert table["lesson.cu:7"][1:] == ["6", "4", "2", "0", "256"]  # three instructions in two warps
     assert table["total"][1:5] == ["19", "4", "2", "8"]
     assert [line for line in done.stdout.splitlines() if line.startswith("region")]
+    assert "wgmma" not in done.stdout  # nor is anything said of what it does not use
 
 
 def emulate(*options: str) -> subprocess.CompletedProcess[str]:
@@ -259,6 +260,7 @@ def test_the_record_holds_the_tables_that_are_printed() -> None:
     assert [row["depth"] for row in counters["regions"]] == [0, 1, 0]
     groups = {row["name"]: row["executed"] for row in counters["groups"]}
     assert (groups["mma"], groups["ldmatrix"]) == (counters["total"]["mma"], counters["total"]["ldmatrix"])
+    assert counters["engines"] == []  # neither wgmma nor copies
 
 
 def test_the_record_has_no_tables_without_counters() -> None:

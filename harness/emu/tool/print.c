@@ -22,6 +22,22 @@ void emu_print_forms(FILE *to) {
     }
 }
 
+/* The shape and the types of a wgmma, or the kind of a bulk copy; without a name for other instructions. */
+static emu_tally engine_of(const emu_counter *row) {
+    const char *shape = strstr(row->place.ptx, "wgmma.mma_async."), *copy = strstr(row->place.ptx, "cp.async.bulk.");
+    if (shape) {
+        shape = strstr(shape, "m64");
+        return (emu_tally){.name = shape, .name_bytes = (int)strcspn(shape, " \t")};
+    }
+    if (!copy || !row->bytes) return (emu_tally){.name = ""}; /* none, or only a commit, a wait or a prefetch */
+    const bool tensor = !strncmp(copy, "cp.async.bulk.tensor.", 21), store = strstr(copy, ".global.shared::cta");
+    const bool between = strstr(copy, ".shared::cluster.shared::cta");
+    const char *name = between  ? "copies to shared memory of other CTAs"
+                       : tensor ? (store ? "tensor copies to global memory" : "tensor copies to shared memory")
+                                : (store ? "bulk copies to global memory" : "bulk copies to shared memory");
+    return (emu_tally){.name = name};
+}
+
 /* The heading of a row. A source line is the innermost of the kernel's own file, not that of a wrapper in a header. */
 static emu_tally heading_of(const emu_counters *counters, const emu_counter *row, emu_tally_key key) {
     const emu_place *place = &row->place;
@@ -30,6 +46,7 @@ static emu_tally heading_of(const emu_counters *counters, const emu_counter *row
         return (emu_tally){.name = region->name, .depth = region->depth};
     }
     if (key == EMU_BY_GROUP) return (emu_tally){.name = row->group};
+    if (key == EMU_BY_ENGINE) return engine_of(row);
     if (!place->own) return (emu_tally){.name = "PTX line", .line = place->ptx_line};
     const char *slash = strrchr(place->own->file, '/');
     return (emu_tally){.name = slash ? slash + 1 : place->own->file, .line = place->own->line};
@@ -37,14 +54,19 @@ static emu_tally heading_of(const emu_counters *counters, const emu_counter *row
 
 static int by_name_and_line(const void *left, const void *right) {
     const emu_tally *a = left, *b = right;
-    int names = strcmp(a->name, b->name);
+    int bytes = a->name_bytes < b->name_bytes ? a->name_bytes : b->name_bytes,
+        names = strncmp(a->name, b->name, (size_t)bytes);
+    if (!names) names = a->name_bytes - b->name_bytes;
     return names ? names : (a->line > b->line) - (a->line < b->line);
 }
 
 static void print_tally(FILE *to, const emu_tally *tally) {
     char name[64];
-    const char *format = tally->line == 0 ? "%s" : strchr(tally->name, '.') ? "%s:%d" : "%s %d"; /* file or PTX line */
-    snprintf(name, sizeof name, format, tally->name, tally->line);
+    const bool file = tally->line && strchr(tally->name, '.'); /* or a PTX line */
+    if (tally->line)
+        snprintf(name, sizeof name, file ? "%s:%d" : "%s %d", tally->name, tally->line);
+    else
+        snprintf(name, sizeof name, "%.*s", tally->name_bytes, tally->name);
     fprintf(to, "%-36s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 "\n", name,
             tally->sum.executed, tally->sum.wavefronts, tally->sum.ideal, tally->sum.sectors, tally->sum.bytes);
 }
@@ -56,6 +78,8 @@ emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, s
         const emu_counter *row = &counters->rows[i];
         if (!row->executed) continue;
         emu_tally tally = heading_of(counters, row, key);
+        if (!tally.name_bytes) tally.name_bytes = (int)strlen(tally.name);
+        if (!tally.name_bytes) continue;
         size_t at = 0;
         while (at < *count && by_name_and_line(&tallies[at], &tally) != 0) at++;
         if (at == *count) tallies[(*count)++] = tally;
@@ -83,14 +107,28 @@ static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key 
     return true;
 }
 
+/* What the tensor cores and the copy engine do beside the warps; nothing where a kernel uses neither. */
+static bool print_engines(FILE *to, const emu_counters *counters) {
+    size_t count;
+    emu_tally *tallies = emu_tally_counters(counters, EMU_BY_ENGINE, &count);
+    free(tallies);
+    if (!tallies || !count) return tallies != NULL;
+    if (!print_tallies(to, counters, EMU_BY_ENGINE, "wgmma and copies")) return false;
+    fputs(
+        "A wgmma counts once for each of its four warps. What wgmma and copies read and write in shared memory takes\n"
+        "wavefronts, too: these are not modelled.\n\n",
+        to);
+    return true;
+}
+
 bool emu_print_counters(FILE *to, const emu_counters *counters) {
     fputs("PTX instructions executed by warps, modelled shared-memory wavefronts and global 32-byte sectors: counts, "
           "no times.\n\n",
           to);
-    emu_tally total = {.name = "total", .sum = counters->total};
+    emu_tally total = {.name = "total", .name_bytes = 5, .sum = counters->total};
     bool done = print_tallies(to, counters, EMU_BY_LINE, "source line") &&
                 print_tallies(to, counters, EMU_BY_REGION, "region") &&
-                print_tallies(to, counters, EMU_BY_GROUP, "group");
+                print_tallies(to, counters, EMU_BY_GROUP, "group") && print_engines(to, counters);
     print_tally(to, &total);
     return done;
 }
