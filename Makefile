@@ -42,8 +42,8 @@ SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'
 
 SOURCES := $(sort $(wildcard kernels/v[0-9][0-9]_*.cu))
 VERSIONS := $(foreach s,$(SOURCES),$(firstword $(subst _, ,$(notdir $s))))
-# A version whose header block says `arch sm_90a` has that one cubin, for the GPUs of 90 in ARCHS; the others have ARCHS.
-# Without 90 in it, such versions are left out.
+# A version whose header block says `arch sm_90a` has that one cubin, where ARCHS has 90 or 90a. The other versions have
+# one for each of ARCHS. LEFT_OUT: the versions that have none.
 FOR_90A := $(if $(SOURCES),$(shell grep -lE '^ \* arch +sm_90a *$$' $(SOURCES)))
 HOPPER := $(foreach s,$(FOR_90A),$(firstword $(subst _, ,$(notdir $s))))
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))

@@ -40,6 +40,7 @@ COMMANDS = (
     Command("sass", "machine_code.listings", "disassemble kernels with control codes; strip a listing to compare it"),
     Command("cfg", "machine_code.listings", "draw the control-flow graph as DOT or SVG"),
     Command("demangle", "machine_code.ptxas_log", "demangle the names in a log or any text"),
+    Command("losses", "machine_code.losses", "say what ptxas could not do with wgmma and setmaxnreg as written"),
     Command("regs", "machine_code.regs", "write registers, spills and code hash of one build as CSV"),
     Command("registers", "machine_code.regs", "report registers and spills over versions, marked against the parent"),
     Command("capture", "machine_code.regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),

@@ -20,7 +20,7 @@ folder = $(BUILD)/$(1)$(SET)
 log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
 regs_of = $(BUILD)/regs$(SET)/$(1).sm_$(2).csv
 listing = $(if $(OWN),sass,$(BUILD)/sass$(SET))/$(1).sm_$(2).sass
-each = $(foreach v,$(CHOSEN),$(foreach a,$(call archs_of,$v),$(call $(1),$v,$a)))# each,WORD: WORD of all chosen versions
+each = $(foreach v,$(CHOSEN),$(foreach a,$(call archs_of,$v),$(call $(1),$v,$a)))# each,WORD: of all chosen versions
 
 # instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
 # The stamp `source` changes with the kernel file's name: a renamed file keeps its time.
@@ -40,12 +40,14 @@ $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(
 	@echo '$(2):' >>$(3)/$(1).d
 endef
 
-# `&:` says that one run makes both files. ptxas does not mind a full disk below its log: cat does.
+# `&:` says that one run makes both files. ptxas does not mind a full disk below its log: cat does. Advisories C75xx are
+# errors: ptxas serialised wgmma or dropped setmaxnreg. Code for a debugger need not be fast.
 define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
 $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 	@mkdir -p $(dir $(4))
 	$$(call say,PTXAS,$(1)/sm_$(3).cubin)$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $(1)/sm_$(3).cubin $$< 2>&1 \
 		| cat >$(4) || { cat $(4) >&2; exit 1; }
+	$(if $(DEBUG),,@! grep -q 'info.*C75[0-9]' $(4) || $(RUN) -m analysis losses $(4) --exit-code >&2)
 endef
 
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table, $(5) architectures
@@ -93,7 +95,8 @@ $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call fol
 # The helper kernels of the harness: clock stamps, peak of mma.sync.
 $(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) $(call compute,device) -MD -MP -MT $@ -MF $(BUILD)/device/device.d -o $@ $<
+	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) $(call compute,device) -MD -MP -MT $@ \
+		-MF $(BUILD)/device/device.d -o $@ $<
 $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
 $(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image,$(ARCHS)))
 -include $(wildcard $(BUILD)/device/*.d)

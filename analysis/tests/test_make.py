@@ -237,6 +237,55 @@ def test_a_version_for_sm_90a_alone_has_that_cubin(tree: Path) -> None:
         assert "v90,sm_90a," in (tree / "regs/registers.csv").read_text()
     finally:
         kernel.unlink()
+        (tree / "bin/v90").unlink(missing_ok=True)
+    make(tree, "v01")
+
+
+EARLY = """/* v90 - reads an accumulator early
+ *
+ * parent    v01
+ * idea      none
+ * config    (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles
+ * arch      sm_90a
+ */
+#include "common/abi.h"
+#include "common/config.h"
+template <KernelConfig cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head == 128, "d_head must be 128");
+}
+template <KernelConfig cfg>
+__global__ void flash_forward(const __grid_constant__ forward_args args) {
+    check_config<cfg>();
+    float d[4] = {};
+    for (int i = 0; i < args.heads; i++) {
+        asm volatile("wgmma.fence.sync.aligned;\\n"
+                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %4, 1, 1, 1, 0, 0;\\n"
+                     "wgmma.commit_group.sync.aligned;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "l"(args.seq_stride));
+        d[0] += 1;
+        asm volatile("wgmma.wait_group.sync.aligned 0;");
+    }
+    ((float *)args.O)[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}
+#include "instances.cuh"
+"""
+
+
+def test_a_version_whose_wgmma_is_serialised_is_not_built(tree: Path) -> None:
+    kernel = tree / "kernels/v90_early.cu"
+    kernel.write_text(EARLY)
+    try:
+        for _ in range(2):  # nothing is left of the first time that would look finished
+            done = run_make(tree, "v90")
+            assert done.returncode == 2
+            assert "ptxas waits where the source does not, and what should overlap does not" in done.stderr
+            assert "each wgmma waits for the one before it, which can halve the speed; look at this: " in done.stderr
+            assert "logs/ptxas/v90.sm_90a.log:1: C75" in done.stderr
+            assert not (tree / "bin/v90").exists() and not (tree / "build/v90/sm_90a.cubin").exists()
+    finally:
+        kernel.unlink()
     make(tree, "v01")
 
 

@@ -1,0 +1,63 @@
+"""What ptxas could not do with wgmma and setmaxnreg as the source says: its advisories C75xx, in words.
+
+    for note in losses(read_log(path)): print(loss_sentence(note))
+
+The build of a version with one of them fails.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+from analysis.errors import DIFFERENT, DONE
+from analysis.machine_code.names import name_of
+from analysis.machine_code.ptxas_log import Log, Note, read_log
+from analysis.table import add_output_arguments, emit
+
+LOSS = "C75"  # how the codes of these advisories begin
+SERIAL = "each wgmma waits for the one before it, which can halve the speed"
+# Words of an advisory, what it costs, and what to look at; the first row that fits.
+LOSSES = (
+    ("setmaxnreg", "no register moves between warpgroups: the consumers keep the few of the entry",
+     "__launch_bounds__ must give the threads of the launch, and each count must hold what its warps need"),
+    ("wait_group is injected", "ptxas waits where the source does not, and what should overlap does not",
+     "an instruction uses registers of a wgmma before its group is waited for"),
+    ("function boundary", SERIAL, "a call between wgmma.fence and wgmma.wait_group: inline the function"),
+    ("extern calls", SERIAL, "a call between wgmma.fence and wgmma.wait_group: inline the function"),
+    ("insufficient register", SERIAL, "accumulators and A of all wgmma in flight need more registers than there are"),
+    ("input registers", SERIAL, "registers of A are written while a wgmma is in flight: put wgmma.fence behind them"),
+    ("reading accumulator", SERIAL, "an accumulator is read before wgmma.wait_group"),
+    ("defining accumulator", SERIAL, "an accumulator is written behind wgmma.fence, or before wgmma.wait_group"),
+    ("ill formed", SERIAL, "every path needs wgmma.fence, wgmma, commit_group and wait_group in this order"),
+    ("divergent", SERIAL, "a wgmma stands in a branch that not all warps of the warpgroup surely take"),
+    ("", "a loss that this table does not know", "what ptxas says"),
+)  # fmt: skip
+
+
+def losses(log: Log) -> list[Note]:
+    """The advisories on wgmma and setmaxnreg. Each is a mistake: the machine code is not what the source says."""
+    return [note for note in log.notes if note.code.startswith(LOSS)]
+
+
+def loss_sentence(note: Note) -> str:
+    """What an advisory costs, what to look at, and what ptxas says of it, in two lines."""
+    said = note.text.casefold()
+    cost, look = next((cost, look) for words, cost, look in LOSSES if words in said)
+    kernel = name_of(note.function) if note.function else "a kernel"
+    words = re.sub(r" in(?: the)? function '[^']*'", "", note.text)
+    return f"{note.code} in {kernel}: {cost}; look at this: {look}\n    {words}"
+
+
+def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", type=Path, metavar="LOG", help="what ptxas said")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 where there is one")
+    add_output_arguments(parser)
+
+
+def run_losses(args: argparse.Namespace) -> int:
+    found = losses(read_log(args.log))
+    lines = [f"{args.log}:{note.line}: {loss_sentence(note)}\n" for note in found]
+    emit(json.dumps([asdict(note) for note in found], indent=1) + "\n" if args.json else "".join(lines), args.output)
+    return DIFFERENT if found and args.exit_code else DONE
