@@ -108,9 +108,8 @@ void emu_decode_max_registers(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
-    (void)match;
     emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_PROXY_FENCE);
+    emu_emit(dec, emu_chose(match, "global") ? OP_NOTHING : OP_PROXY_FENCE);
 }
 
 void emu_decode_init_fence(decoder *dec, const form_match *match) {

@@ -521,7 +521,7 @@ ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequenti
 ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu_decode_proxy_fence,
-    "stores of the thread can then be read by wgmma and bulk copies")
+    "stores of the thread to shared memory can then be read by wgmma and bulk copies; .global does nothing")
 /* control */
 ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
 ROW("control", "brx", "idx uni?", "a, targets", emu_decode_branch_indexed, "behind their .branchtargets")

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
+from test_setmaxnreg import HANDED_OVER
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
+from vectors.opcodes_hopper import hopper_cases
 from vectors.opcodes_integer import integer_cases, logic_cases
 from vectors.opcodes_matrix import mma_cases
 from vectors.opcodes_memory import atomic_cases, data_cases
@@ -23,6 +25,8 @@ from vectors.opcodes_narrow import narrow_cases
 from vectors.opcodes_rounding import rounding_cases
 from vectors.opcodes_set import set_cases
 from vectors.opcodes_warp import copy_cases, flow_cases, matrix_cases, shuffle_cases, vote_cases
+from vectors.tensor_boxes import PROGRAMS
+from vectors.wgmma_shapes import products, program
 
 GROUPS = (
     integer_cases,
@@ -44,6 +48,7 @@ GROUPS = (
     table_cases,
     copy_cases,
     flow_cases,
+    hopper_cases,
 )
 
 
@@ -104,20 +109,8 @@ ELSEWHERE = {
     "ret": "uni changes nothing",
     "ldu": "as ld",
     "wmma": "test_wmma.py",
-    "wgmma": "test_wgmma.py",
-    "elect": "test_wgmma.py",
-    "setmaxnreg": "test_wgmma.py",
-    "griddepcontrol": "does nothing",
-    "cp async bulk": "test_tensor_copies.py",
     "prefetch param|const? tensormap": "does nothing",
-    "fence mbarrier_init": "does nothing",
-    "mbarrier arrive": "transactions and clusters: test_tensor_copies.py",
-    "mbarrier expect_tx|complete_tx": "test_tensor_copies.py",
-    "mbarrier test_wait|try_wait": "relaxed and clusters change nothing",
     "brx": "test_functions.py",
-    "fence proxy async": "needs sm_90",
-    "fence sc|acq_rel|acquire|release?": "acquire and release need PTX 8.6",
-    "cvta": "param: no address of a parameter is taken",
     "ld": "L2 eviction needs sm_100, release is no order of a load",
     "st": "hints of other architectures; param: calls",
     "cvt ftz? f64 f32|f64": "f64 to f64",
@@ -127,6 +120,7 @@ ELSEWHERE = {
 def test_every_form_has_a_vector() -> None:
     """Each row of the table, and each alternative of its modifiers, is used by a case above."""
     text = "".join(build(make).text()[0] for make in GROUPS)
+    text += program(products(0)) + "".join(boxes.text() for boxes in PROGRAMS) + HANDED_OVER
     unused = [
         line
         for line in missing(read_forms(), text)
@@ -139,10 +133,13 @@ def test_every_form_has_a_vector() -> None:
 def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    for make in GROUPS:
-        path = tmp_path / f"{make.__name__}.ptx"
-        path.write_text(build(make).text()[0])
-        done = subprocess.run([ptxas, "-O0", "-arch=sm_90", "-o", "/dev/null", path], capture_output=True, text=True)
+    texts = [("sm_90", build(make).text()[0]) for make in GROUPS] + [("sm_90", boxes.text()) for boxes in PROGRAMS]
+    handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
+    texts += [("sm_90a", program(products(0))), ("sm_90a", handed)]
+    path = tmp_path / "vectors.ptx"
+    for arch, text in texts:
+        path.write_text(text)
+        done = subprocess.run([ptxas, "-O0", f"-arch={arch}", "-o", "/dev/null", path], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

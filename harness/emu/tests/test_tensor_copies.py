@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.emulation import ROOT, ptxrun
+from vectors.tensor_boxes import BOX, PROGRAMS, SIZES, Boxes
 
 SOURCE = Path(__file__).parent / "support/kernels/boxes.cu"
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
@@ -49,6 +50,31 @@ def test_boxes_arrive_swizzled_with_zeros_beyond_the_edges(swizzle: str, seed: i
     # what went back is the tensor, and nothing between its rows
     to = np.fromfile(tmp_path / "to.bin", np.uint16).reshape(HEIGHT, PITCH)
     assert (to[:, :WIDTH] == source).all() and not to[:, WIDTH:].any()
+
+
+@pytest.mark.parametrize("boxes", PROGRAMS, ids=lambda boxes: f"{boxes.rank}d")
+@pytest.mark.parametrize("schedule", [0, 5])
+def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> None:
+    """At corners of which some lie before the tensor and some behind it; no two boxes store another value."""
+    rng = np.random.default_rng(boxes.rank)
+    corners = np.zeros((12, 5), np.int32)
+    for i in range(boxes.rank):
+        corners[:, i] = rng.integers(-BOX[i], SIZES[i] + 1, 12)
+    corners[0] = 0
+    source = rng.integers(1, 1 << 16, int(np.prod(SIZES[: boxes.rank])), dtype=np.uint16)
+    source.tofile(tmp_path / "source.bin")
+    corners.tofile(tmp_path / "corners.bin")
+    (tmp_path / "boxes.ptx").write_text(boxes.text())
+    done = ptxrun(
+        tmp_path / "boxes.ptx", "--grid", 12, "--block", 32, "--schedule", schedule,
+        "--arg", boxes.tensor(f":@{tmp_path / 'source.bin'}"), "--arg", boxes.tensor(""),
+        "--arg", f"buf:i32:60:@{tmp_path / 'corners.bin'}", "--arg", f"out:u16:{12 * boxes.elements}",
+        "--dump", f"1={tmp_path / 'target.bin'}", "--dump", f"3={tmp_path / 'raw.bin'}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    found, reached = boxes.boxes(source, corners)
+    assert (np.fromfile(tmp_path / "raw.bin", np.uint16).reshape(12, -1) == found).all()
+    assert (np.fromfile(tmp_path / "target.bin", np.uint16) == reached).all()
 
 
 @pytest.mark.parametrize(

@@ -564,6 +564,14 @@ HOPPER = [
     ),
     Defect(
         "missing-proxy-fence",
+        "the fence is of global memory",
+        bytes_out(COPY_OUT + WAIT_OUT).replace("async.shared::cta;", "async.global;"),
+        bytes_out(COPY_OUT + WAIT_OUT).replace("async.shared::cta;", "async;"),
+        ["fence.proxy.async", "lesson.cu:50", "lesson.cu:51"],
+        **OUTPUT,
+    ),
+    Defect(
+        "missing-proxy-fence",
         "a copy takes what was stored unfenced",
         bytes_out(COPY_OUT + WAIT_OUT).replace("fence.proxy.async.shared::cta;\n", ""),
         bytes_out(COPY_OUT + WAIT_OUT),

@@ -231,6 +231,8 @@ def more_memory_cases(data: Array) -> None:
         "fence.acq_rel.gpu;",
         "fence.sc.sys;",
         "fence.acq_rel.cluster;",
+        "fence.acquire.gpu;",
+        "fence.release.cta;",
         "nanosleep.u32 20;",
     ]
     code = (
