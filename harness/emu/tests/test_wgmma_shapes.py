@@ -13,7 +13,7 @@ from vectors.wgmma_shapes import AREA, KINDS, SWIZZLES, Product, bits_of, fragme
 def inputs(product: Product, rng: np.random.Generator) -> tuple[bytes, Array]:
     """The bytes of a product's input, and D."""
     a, b = (rng.integers(-4, 5, (rows, product.depth)) for rows in (64, product.columns))
-    memory = np.zeros(AREA, np.uint8)
+    memory = np.zeros(product.area, np.uint8)
     if product.a:
         product.a.put(memory, bits_of(a, product.kind))
     product.b.put(memory, bits_of(b, product.kind))

@@ -15,8 +15,8 @@ from support.emulation import Array
 SWIZZLES = ("none", "128B", "64B", "32B")  # by bits 62 and 63 of a descriptor
 WIDTHS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
 KINDS = {"f16": ("f32", "f16"), "bf16": ("f32", "bf16"), "f16 sums": ("f16", "f16"), "tf32": ("f32", "tf32")}
-AREA = 48 * 1024  # bytes of shared memory: A in the first 16 KB, B behind
-B_AT = 16 * 1024
+AREA = 48 * 1024  # bytes of shared memory: A in the first 8 KB, B behind
+B_AT = 8 * 1024
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,12 @@ class Product:
     @property
     def registers(self) -> int:
         return self.columns // (4 if self.kind == "f16 sums" else 2)
+
+    @property
+    def area(self) -> int:
+        """Bytes of shared memory that it needs, in pieces that 128 threads bring."""
+        last = self.b.places(*np.indices((self.columns, self.depth))).max()
+        return int(last) // 2048 * 2048 + 2048
 
     def instruction(self) -> str:
         sums, factors = KINDS[self.kind]
@@ -157,7 +163,7 @@ setp.ne.u32 %yes, %t, 1000;
 
 
 def program(made: list[Product]) -> str:
-    """Input: for each product AREA bytes of shared memory, A's fragments and the accumulators; output: the latter."""
+    """Input: for each product its shared memory, A's fragments and the accumulators; output: the latter."""
     text = [HEAD]
     at = to = 0
     for product in made:
@@ -174,8 +180,8 @@ def program(made: list[Product]) -> str:
             f"ld.global.v4.b32 {{%x0, %x1, %x2, %x3}}, [%from+{at}];",
             "st.shared.v4.b32 [%s], {%x0, %x1, %x2, %x3};",
         ]
-        text += ["add.s32 %i, %i, 2048;", f"setp.lt.u32 %more, %i, {AREA};", "@%more bra fill;"]
-        at += AREA
+        text += ["add.s32 %i, %i, 2048;", f"setp.lt.u32 %more, %i, {product.area};", "@%more bra fill;"]
+        at += product.area
         text += ["mul.wide.u32 %own, %t, 16;", "add.s64 %from, %in, %own;"]
         text += [f"ld.global.v4.b32 {{%a0, %a1, %a2, %a3}}, [%from+{at}];"]
         at += 128 * 16
