@@ -3,7 +3,8 @@
     table = live_registers(text_of_lrm)      # address to the number of live registers of each kind
     lines = live_by_line(listing, loop)      # most live registers of every source line of the kernel
 
-The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps.
+The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps. Where warps
+have roles, setmaxnreg sets each role's number of registers: the live ones of a role are shown beside its limit.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
@@ -21,6 +23,7 @@ from analysis.machine_code.notes import note
 from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
+from analysis.machine_code.warp_roles import WarpRole, roles_in
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 REGISTERS_PER_SM = 65536
@@ -131,6 +134,47 @@ class LiveLoop:
         entry = self.live[self.parts.loop[0].address].get("GPR", 0)
         return {"at_entry": entry, "most": most, "at": f"{-at:04x}", "allocated": self.registers}
 
+    @cached_property
+    def roles(self) -> list["LiveRole"]:
+        """The live registers of each role of the kernel's warps; none where it has no setmaxnreg."""
+        return [live_in(role, self.live, self.registers) for role in roles_in(self.parts.graph)]
+
+    @property
+    def limit(self) -> int | None:
+        """Registers that a thread has in the loop."""
+        first = self.parts.loop[0]
+        return next((each.limit for each in self.roles if first in each.role.code), self.registers)
+
+
+@dataclass(frozen=True)
+class LiveRole:
+    """What the code of one role needs of the registers that its warps have."""
+
+    role: WarpRole
+    limit: int | None
+    most: int
+    at: int  # the address where most are live
+
+    @property
+    def over(self) -> int:
+        """Registers beyond the limit, live or named."""
+        return max(0, max(self.most, self.role.highest + 1) - self.limit) if self.limit is not None else 0
+
+    def cells(self) -> list[Cell]:
+        note = f"{self.over} over the limit" if self.over else ""
+        count = len(self.role.code)
+        return [self.role.name, self.limit, self.most, f"{self.at:04x}", f"R{self.role.highest}", count, note]
+
+
+ROLE_COLUMNS = ("role", "limit", "most live", "at", "highest", "instructions", "note")
+
+
+def live_in(role: WarpRole, live: "Live", at_entry: int | None) -> LiveRole:
+    """The most live registers of a role; `at_entry` are those that ptxas allocated."""
+    counts = [(live.get(at.address, {}).get("GPR", 0), -at.address) for at in role.code]
+    most, at = max(counts)
+    return LiveRole(role, at_entry if role.limit is None else role.limit, most, -at)
+
 
 Live = dict[int, dict[str, int]]  # address to live registers by file (GPR, PRED, UGPR, ...)
 
@@ -227,7 +271,8 @@ def live_table(loop: LiveLoop, every: bool) -> Table:
 def occupancy_lines(loop: LiveLoop, config: KernelConfig | None) -> list[str]:
     arch = loop.parts.listing.arch
     most, at = loop.most()
-    lines = [f"most live registers in the loop: {most} at {-at:04x}; allocated: {loop.registers}"]
+    allocated = f"{loop.registers}" + (f" at entry, {loop.limit} here" if loop.roles else "")
+    lines = [f"most live registers in the loop: {most} at {-at:04x}; allocated: {allocated}"]
     if config is not None and loop.registers:
         now = occupancy_of(arch, loop.registers, config)
         lines.append(f"{now.ctas} CTAs per SM on {arch}, limited by {now.limit}")
@@ -245,8 +290,8 @@ def summary_table(subjects: Sequence[Subject], loops: Sequence[LiveLoop]) -> Tab
         config = subject.config
         resident = occupancy_of(subject.arch, loop.registers, config) if config and loop.registers else None
         ctas, limit = (resident.ctas, resident.limit) if resident else (None, None)
-        rows.append([subject.name, subject.arch, loop.most()[0], loop.registers, ctas, limit])
-    return Table(("subject", "arch", "most live", "allocated", "CTAs per SM", "limited by"), rows)
+        rows.append([subject.name, subject.arch, loop.most()[0], loop.limit, loop.registers, ctas, limit])
+    return Table(("subject", "arch", "most live", "limit", "allocated", "CTAs per SM", "limited by"), rows)
 
 
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:
@@ -280,6 +325,7 @@ def run_live(args: argparse.Namespace) -> int:
         record = {
             **loop.record(),
             "steps": [{"ctas": ctas, "registers": most} for ctas, most in steps],
+            "roles": [dict(zip(ROLE_COLUMNS, each.cells(), strict=True)) for each in loop.roles],
             "loop": [{"address": f"{at.address:04x}", **loop.live[at.address]} for at in loop.parts.loop],
         }
         emit(json.dumps(record, indent=1) + "\n", args.output)
@@ -287,4 +333,6 @@ def run_live(args: argparse.Namespace) -> int:
     print_table(live_table(loop, args.every), args)
     if not args.csv:
         emit("\n" + "\n".join(occupancy_lines(loop, config)) + "\n", None)
+        if loop.roles:
+            emit("\n" + Table(ROLE_COLUMNS, [each.cells() for each in loop.roles]).text(), None)
     return DONE

@@ -1,5 +1,6 @@
 """Machine code of sm_90a: what each instruction reads and writes, and the loops of warps with roles."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,12 +11,22 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.machine_code.control import inconsistencies
-from analysis.machine_code.liveness import registers_of, uniform_registers_of
+from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
+from analysis.machine_code.liveness import count_live, registers_of, uniform_registers_of
 from analysis.machine_code.loops import find, loops_of, nest_table, parts_of
 from analysis.machine_code.opcodes import pipe_of
 from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph
-from analysis.machine_code.sass import Instruction, Listing
-from analysis.tests.support.compiled import SOURCES, assembled, cubin, listing, listings, misread_opcodes
+from analysis.machine_code.sass import Instruction, Listing, parse_listing
+from analysis.machine_code.warp_roles import roles_in
+from analysis.tests.support.compiled import (
+    SOURCES,
+    assembled,
+    cubin,
+    disassembly,
+    listing,
+    listings,
+    misread_opcodes,
+)
 from analysis.tests.support.hopper import every_wgmma, life_ranges
 
 
@@ -185,3 +196,52 @@ def test_counts_are_for_each_wgmma(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(rows["MUFU.EX2"]) == 8 / 6
     assert "loop 1 (consumer) of 2 at " in said.err
     assert "the one that multiplies; --loop takes another: loop 2 (producer)" in said.err
+
+
+# ---- registers by role -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("defines", [(), ("-DCOPIES",), ("-DPERSISTENT", "-DSLOW")], ids=" ".join)
+def test_live_registers_are_those_of_nvdisasm(defines: tuple[str, ...]) -> None:
+    """Where it gives up, we count: the accumulators of an unfinished wgmma too."""
+    graph = Graph(code(*defines))
+    theirs = live_registers(disassembly(pipeline(*defines), *LIVE_OPTIONS, "-c"), "f")
+    assert count_live(graph) == {at.address: theirs[at.address]["GPR"] for at in graph.code}
+
+
+def test_each_role_has_the_limit_of_its_setmaxnreg(capsys: pytest.CaptureFixture[str]) -> None:
+    path = pipeline("-DKEEP=120")
+    assert main(["live", str(path), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    entry, consumer, producer = record["roles"]
+    assert [each["role"] for each in record["roles"]] == ["before setmaxnreg", "consumer", "producer"]
+    assert (entry["limit"], consumer["limit"], producer["limit"]) == (record["allocated"], 120, 24)
+    assert record["most"] == consumer["most live"] > producer["most live"]
+    assert not any(each["note"] for each in record["roles"])
+    assert sum(each["instructions"] for each in record["roles"]) == len(code("-DKEEP=120").body)
+    assert main(["live", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"allocated: {record['allocated']} at entry, 120 here" in out
+    assert re.search(r"producer +24 ", out)
+
+
+def test_registers_over_the_limit_are_a_finding() -> None:
+    lines = ["@P0 BRA `(.L_x_0)", "USETMAXREG.DEALLOC.CTAPOOL 0x18", "UTMALDG.2D [UR8], [UR4]", "MOV R24, 0x1",
+             "EXIT", "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xf0", "@!UP0 BRA `(.L_x_0)",
+             "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "EXIT"]  # fmt: skip
+    text = "".join(f"        /*{16 * place:04x}*/  {line} ;\n" for place, line in enumerate(lines))
+    text = text.replace("        /*0050*/", ".L_x_0:\n        /*0050*/")
+    graph = Graph(parse_listing("//------ .text.made -----\n" + text)[0])
+    live = {at.address: {"GPR": 20} for at in graph.code}
+    live[0x80] = {"GPR": 250}
+    found = [live_in(role, live, 168) for role in roles_in(graph)]
+    assert [(each.role.name, each.limit, each.most, each.role.highest, each.over) for each in found] == [
+        ("before setmaxnreg", 168, 20, 0, 0),
+        ("producer", 24, 20, 24, 1),
+        ("consumer", 240, 250, 55, 10),
+    ]
+    assert found[1].cells()[-1] == "1 over the limit"
+
+
+def test_a_kernel_without_setmaxnreg_has_no_roles() -> None:
+    assert roles_in(Graph(listing(cubin("attention.cu", "sm_90a")))) == []
