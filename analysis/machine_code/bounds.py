@@ -7,6 +7,9 @@ Two bounds: the sum of the stall counts is the least time in which one warp alon
 each pipe divided by its width is the least time in which a sub-partition can run the loop for one warp, however many
 warps it holds. Cycles are those of one SM sub-partition.
 
+wgmma runs on its own once it is started, so that other pipes work beside it; its rate is the measured one
+(wgmma_rates.py), and "not measured" without a record.
+
 A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. Where
 that is not recorded (loops.py) it counts nothing in a bound, and whole in `at_most`.
 """
@@ -18,11 +21,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from analysis.errors import DONE, AnalysisError
+from analysis.files import root
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
-from analysis.machine_code.opcodes import OTHER, pipe_of
+from analysis.machine_code.opcodes import OTHER, WARP_GROUP, pipe_of
 from analysis.machine_code.regions import Parts, matrix_count
 from analysis.machine_code.sass import NO_BARRIER, Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subjects_of
+from analysis.machine_code.wgmma_rates import NOT_MEASURED, Rates, read_rates
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 UNKNOWN = "not known"
@@ -40,7 +45,6 @@ class Widths:
     xu: int
     fp64: int
     matrix: float | None  # multiply-adds a clock and sub-partition of HMMA, fp32 accumulate; None: not known
-    wgmma: float | None = None  # the same of warp-group instructions
 
 
 # HMMA: 1024 multiply-adds a clock and SM on sm_80 (A100 whitepaper), 512 on sm_86 and sm_89. On sm_90 an HMMA.16816 is
@@ -49,7 +53,7 @@ WIDTHS = {
     "sm_80": Widths(fp32=64, fma_int=64, alu=64, xu=16, fp64=32, matrix=256),
     "sm_86": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
     "sm_89": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
-    "sm_90": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=2048 / 6, wgmma=512),
+    "sm_90": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=2048 / 6),
     "sm_100": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=None),
     "sm_120": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
 }
@@ -70,6 +74,8 @@ class Bound:
     arch: str
     issue_cycles: int  # sum of stall counts: one warp alone
     pipes: tuple[PipeLoad, ...]  # longest first; "issue" is one instruction a cycle
+    warp_group: bool = False  # the matrix instructions are wgmma
+    rates: Rates | None = None  # of wgmma
 
     @property
     def binding(self) -> PipeLoad | None:
@@ -137,6 +143,8 @@ def loop_bound(parts: Parts) -> Bound:
 def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share] | None = None) -> Bound:
     """Bounds of one run through some code. A predicated instruction takes its turn to issue, executed or not."""
     widths = widths_of(arch)
+    warp_group = any(at.base in WARP_GROUP for at in code)
+    rates = read_rates(root(), arch) if warp_group else None
     if any(at.control is None for at in code):
         raise AnalysisError("the bound needs control codes: a cubin, or a listing that holds them")
     loads: dict[str, PipeLoad] = {"issue": PipeLoad("issue", 0.0, 0.0, 0.0)}
@@ -154,17 +162,17 @@ def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share]
         stalls += share.issued * max(1, at.control.stall if at.control else 0)
         pipe = pipe_of(at.base)
         if pipe != "control" and not at.never:
-            add(pipe, cost_of(at, pipe, widths), share.executed, share.at_most)
+            add(pipe, cost_of(at, pipe, widths, rates), share.executed, share.at_most)
     ordered = sorted(loads.values(), key=lambda load: (-(load.cycles or 0), load.pipe))
-    return Bound(arch, round(stalls), tuple(ordered))
+    return Bound(arch, round(stalls), tuple(ordered), warp_group, rates)
 
 
-def cost_of(at: Instruction, pipe: str, widths: Widths) -> float | None:
+def cost_of(at: Instruction, pipe: str, widths: Widths, rates: Rates | None = None) -> float | None:
     """Cycles for which one warp's instruction keeps its pipe of a sub-partition busy."""
     if pipe == OTHER:
         return None
     if pipe == "tensor":
-        return _matrix_cost(at, widths)
+        return _matrix_cost(at, widths, rates)
     if pipe == "lsu":
         return LANES * _lane_bytes(at.opcode) / (LSU_BYTES / SUB_PARTITIONS)
     if pipe == "fma":
@@ -174,13 +182,12 @@ def cost_of(at: Instruction, pipe: str, widths: Widths) -> float | None:
     return LANES / (lanes / SUB_PARTITIONS)
 
 
-def _matrix_cost(at: Instruction, widths: Widths) -> float | None:
+def _matrix_cost(at: Instruction, widths: Widths, rates: Rates | None) -> float | None:
     if at.base in ("WARPGROUP", "WARPGROUPSET"):
         return 0.0
-    group = re.search(r"\.(\d+)x(\d+)x(\d+)", at.opcode)
-    if group and at.base == "HGMMA":
-        m, n, k = map(int, group.groups())
-        return m * n * k / SUB_PARTITIONS / widths.wgmma if widths.wgmma else None
+    group = re.match(r"HGMMA\.64x(\d+)x(\d+)\.", at.opcode)
+    if group or at.base in WARP_GROUP:  # a warp's quarter runs on its sub-partition, while the others run on theirs
+        return rates.cycles(int(group[1]), int(group[2])) if group and rates else None
     shape, *types = at.opcode.split(".")[1:] or [""]
     work = _HMMA_WORK.get(shape) if at.base == "HMMA" else None
     halved = 2 if "TF32" in types else 1  # elements of 32 bits: half the multiply-adds a clock
@@ -206,7 +213,7 @@ class Wait:
     """An instruction that waits for a scoreboard, and the last one before it in the loop that set it."""
 
     waiter: Instruction
-    scoreboard: int
+    scoreboard: int | str  # "gsb0" counts groups of wgmma
     setter: Instruction | None  # None: set before the loop
     kind: str  # "result" or "operands read"
     instructions: int  # between setter and waiter
@@ -218,6 +225,9 @@ def waits_of(parts: Parts) -> Iterator[Wait]:
     """Every wait of the loop in order."""
     code = parts.loop
     for position, at in enumerate(code):
+        group = _GROUP_WAIT.fullmatch(at.text)
+        if group:
+            yield _wait_for_group(code, position, group[1], int(group[2], 16))
         for scoreboard in waited_scoreboards(at):
             found = None
             for distance in range(1, len(code) + 1):
@@ -233,6 +243,23 @@ def waits_of(parts: Parts) -> Iterator[Wait]:
             wrapped = position - distance < 0
             between = [code[position - step] for step in range(1, distance)]
             yield Wait(at, scoreboard, setter, kind, len(between), matrix_count(between), wrapped)
+
+
+_GROUP_WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE (gsb\d), (0x[0-9a-f]+)")
+
+
+def _wait_for_group(code: Sequence[Instruction], position: int, name: str, left: int) -> Wait:
+    """The wgmma that ends the group which a WARPGROUP.DEPBAR waits for: as many later groups may be unfinished."""
+    for distance in range(1, len(code) + 1):
+        before = code[position - distance]
+        if before.operands.endswith(f", {name}") and before.base in WARP_GROUP:
+            left -= 1
+            if left < 0:
+                between = [code[position - step] for step in range(1, distance)]
+                return Wait(
+                    code[position], name, before, "group", len(between), matrix_count(between), position < distance
+                )
+    return Wait(code[position], name, None, "", 0, 0, False)
 
 
 def waited_scoreboards(at: Instruction) -> list[int]:
@@ -258,11 +285,29 @@ def sets(at: Instruction, scoreboard: int) -> str:
 def bound_table(bound: Bound) -> Table:
     rows: list[list[Cell]] = []
     for load in bound.pipes:
-        unknown = "pipe not known" if load.pipe == OTHER else "width not known"
-        note = unknown if load.cycles is None else "binds" if load is bound.binding else ""
+        note = _pipe_note(bound, load)
         rows.append([load.pipe, *(_rounded(x) for x in (load.instructions, load.cycles, load.at_most)), note])
     rows.append(["stalls of one warp", _rounded(bound.issued), bound.issue_cycles, None, _fill_note(bound)])
     return Table(("bound", "instructions", "cycles", "at most", "note"), rows)
+
+
+def _pipe_note(bound: Bound, load: PipeLoad) -> str:
+    notes = ["binds"] if load is bound.binding else []
+    if load.cycles is None:
+        rate = load.pipe == "tensor" and bound.warp_group and bound.rates is None
+        unknown = "pipe not known" if load.pipe == OTHER else "width not known"
+        notes = [f"rate of wgmma {NOT_MEASURED}" if rate else unknown]
+    if bound.warp_group and load.pipe not in ("tensor", "issue"):
+        notes.append("beside wgmma")
+        for opcode in _BESIDE.get(load.pipe, ()):
+            found = bound.rates.beside(opcode) if bound.rates else None
+            if found:
+                own = f", {opcode} takes {found.own_cycles:.3g}" if found.own_cycles else ""
+                notes.append(f"with {opcode} wgmma takes {found.cycles:.3g} cycles, not {found.alone:.3g}{own}")
+    return "; ".join(notes)
+
+
+_BESIDE = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX",), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
 
 
 def _rounded(value: float | None) -> Cell:
@@ -272,6 +317,8 @@ def _rounded(value: float | None) -> Cell:
 def _fill_note(bound: Bound) -> str:
     if bound.binding is None:
         unknown = ", ".join(load.pipe for load in bound.pipes if load.cycles is None)
+        if unknown == "tensor" and bound.warp_group and bound.rates is None:
+            return f"which pipe binds is not known: the rate of wgmma is {NOT_MEASURED}"
         return f"which pipe binds is not known: the width of {unknown} is not"
     return f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
 

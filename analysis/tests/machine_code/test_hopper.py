@@ -1,23 +1,27 @@
 """Machine code of sm_90a: what each instruction reads and writes, and the loops of warps with roles."""
 
+import csv
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
+from analysis.machine_code import bounds
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
 from analysis.machine_code.liveness import count_live, registers_of, uniform_registers_of
 from analysis.machine_code.loops import find, loops_of, nest_table, parts_of
 from analysis.machine_code.opcodes import pipe_of
-from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph
+from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, split_at
 from analysis.machine_code.sass import Instruction, Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
+from analysis.machine_code.wgmma_rates import parse_rates, read_rates
 from analysis.tests.support.compiled import (
     SOURCES,
     assembled,
@@ -245,3 +249,79 @@ def test_registers_over_the_limit_are_a_finding() -> None:
 
 def test_a_kernel_without_setmaxnreg_has_no_roles() -> None:
     assert roles_in(Graph(listing(cubin("attention.cu", "sm_90a")))) == []
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+RECORD: dict[str, Any] = {
+    "device": {"name": "made up", "cc": "9.0"},
+    "wgmma": [
+        {"n": 64, "k": 16, "a": "smem", "beside": "", "cycles": 34},
+        {"n": 64, "k": 16, "a": "registers", "beside": "", "cycles": 33.5},
+        {"n": 64, "k": 16, "a": "smem", "beside": "FFMA", "cycles": 36.5, "beside_cycles": 2.25},
+    ],
+}
+
+
+def bound_lines(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    assert main(["bound", str(pipeline()), "--csv"]) == 0
+    return {row[0]: row for row in csv.reader(capsys.readouterr().out.splitlines())}
+
+
+def test_without_a_record_the_rate_of_wgmma_is_not_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bounds, "root", lambda: tmp_path)
+    rows = bound_lines(capsys)
+    assert rows["tensor"][2:] == ["", "", "rate of wgmma not measured"]
+    assert rows["stalls of one warp"][-1] == "which pipe binds is not known: the rate of wgmma is not measured"
+    assert rows["xu"][-1] == rows["fma"][-1] == "beside wgmma"
+
+
+def test_bounds_take_the_least_measured_cycles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Six wgmma of 32 columns, where 64 were measured: half as many cycles each."""
+    (tmp_path / "logs/bench").mkdir(parents=True)
+    (tmp_path / "logs/bench/wgmma.made_up.json").write_text(json.dumps(RECORD))
+    monkeypatch.setattr(bounds, "root", lambda: tmp_path)
+    rows = bound_lines(capsys)
+    assert float(rows["tensor"][2]) == 100.5 == 6 * 33.5 / 2
+    assert rows["tensor"][-1] == "binds"
+    assert rows["fma"][-1] == "beside wgmma; with FFMA wgmma takes 36.5 cycles, not 34, FFMA takes 2.25"
+    assert rows["xu"][-1] == "beside wgmma"
+    assert read_rates(tmp_path, "sm_100a") is None
+    rates = read_rates(tmp_path, "sm_90a")
+    assert rates is not None
+    assert (rates.cycles(128, 16), rates.cycles(64, 8), rates.beside("MUFU.EX2")) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "f: not a record of wgmma rates: "),
+        ('{"device": {"cc": "9.0"}}', "f: not a record of wgmma rates: KeyError"),
+        (json.dumps({**RECORD, "wgmma": [{"n": "64"}]}), r"f: wgmma\[0\]: n = '64': expected int"),
+        (json.dumps({**RECORD, "wgmma": [{**RECORD["wgmma"][0], "cycles": 0}]}),
+         r"f: wgmma\[0\]: cycles = 0: expected a positive number"),
+    ],
+)  # fmt: skip
+def test_a_record_of_rates_that_is_not_one_is_refused(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        list(parse_rates(text, "f", "sm_90a"))
+
+
+def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
+    """`gsb0, 0x1` lets the last group go on, so that it waits for the one before."""
+    lines = ["HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0", "FADD R1, R2, R3",
+             "HGMMA.64x8x16.F32 R28, gdesc[UR4], R28, gsb0", "WARPGROUP.DEPBAR.LE gsb0, 0x1",
+             "WARPGROUP.DEPBAR.LE gsb0, 0x0", "BRA `(.L_x_0)"]  # fmt: skip
+    text = "".join(f"        /*{16 * at:04x}*/  B------:R-:W-:-:S02  {line} ;\n" for at, line in enumerate(lines))
+    listed = parse_listing("//------ .text.made -----\n.L_x_0:\n" + text)[0]
+    graph = Graph(listed)
+    waits = [wait for wait in bounds.waits_of(split_at(graph, graph.nest[0])) if wait.kind == "group"]
+    assert [(wait.waiter.address, wait.setter and wait.setter.address, wait.matrix) for wait in waits] == [
+        (0x30, 0x00, 1),
+        (0x40, 0x20, 0),
+    ]
+    assert {wait.scoreboard for wait in waits} == {"gsb0"}
