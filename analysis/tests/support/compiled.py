@@ -29,7 +29,7 @@ KEPT = root() / "build/tests-analysis"
 NVCC_FLAGS = ("-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
 PTXAS_FLAGS = ("-O3", "-v", "--generate-line-info")
 ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
-FOR_ONE_ARCH = ("pipes.cu", "warp_group.cu")  # instructions that other architectures do not have
+FOR_ONE_ARCH = ("pipes.cu", "warp_group.cu", "pipeline.cu")  # instructions that other architectures do not have
 
 
 @cache
