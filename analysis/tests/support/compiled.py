@@ -20,8 +20,8 @@ import pytest
 
 from analysis.files import root
 from analysis.machine_code import toolkit
-from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin, Kernel
-from analysis.machine_code.sass import Listing, each_listing, parse_listing, with_control
+from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin
+from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.toolkit import find_tool
 
 SOURCES = root() / "analysis/tests/fixtures/code"
@@ -166,13 +166,6 @@ def read_listings(path: Path) -> dict[str, Listing]:
         kernel.symbol: with_control(replace(by_symbol[kernel.symbol], arch=read.arch), kernel)
         for kernel in read.entries
     }
-
-
-def read_listing(path: Path, kernel: Kernel) -> Listing:
-    """The listing of one kernel, from the same run."""
-    printed = each_listing(disassembly(path, "-c").splitlines(), path.name)
-    own = next(each for each in printed if each.symbol == kernel.symbol)
-    return with_control(replace(own, arch=Cubin.read(path).arch), kernel)
 
 
 @cache
