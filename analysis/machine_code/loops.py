@@ -251,15 +251,15 @@ def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Pro
 def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
     """How often warps went through a loop: each of its matrix instructions was executed so often.
 
-    Where warp groups multiply or copies are started, some may stand in blocks that few passes execute, such as the end
-    of a tile: then as often as the most frequent.
+    Of wgmma and of copies it is as often as most of them: some may stand in blocks that few passes execute, such as the
+    end of a tile, and ptxas gives some wgmma the line of what follows, which may be a loop that waits.
     """
     bases = {at.base for at in loop}
     main = next(opcodes for opcodes in (WARP_GROUP, MATRIX, COPY_ENGINE) if opcodes & bases)
-    counts = {executed.get(lines.get(at.address) or 0, 0) for at in loop if at.base in main}
+    counts = Counter(executed.get(lines.get(at.address) or 0, 0) for at in loop if at.base in main)
     if len(counts) != 1 and main is MATRIX:
         raise AnalysisError(f"the matrix instructions of the loop at {loop[0].address:04x} ran {sorted(counts)} times")
-    return max(counts)
+    return max(counts, key=lambda times: (counts[times], times))
 
 
 def measure_loops(subject: Subject, version: str) -> list[Part]:
