@@ -28,10 +28,11 @@ __device__ float *debug_record_of(const forward_args &args, int block) {
     return (float *)args.debug + debug_record(cta, block, args.seq / cfg.B_c, cfg.B_r, cfg.B_c, cfg.d_head);
 }
 
-/* First row of this lane within the CTA: row lane / 4 of the warp's rows. */
+/* First row of this lane within the CTA: row lane / 4 of the warp's rows. A producer warpgroup has none. */
 template <KernelConfig cfg>
 __device__ int debug_lane_row() {
-    return threadIdx.x / 32 * (cfg.B_r / cfg.n_warps) + threadIdx.x % 32 / 4;
+    const int warp = threadIdx.x / 32 - (cfg.producer ? 4 : 0);
+    return warp * (cfg.B_r / cfg.n_warps) + threadIdx.x % 32 / 4;
 }
 
 /* Write a (B_r, 8 * tiles) array of accumulators, row-major. */
@@ -103,6 +104,28 @@ __device__ __forceinline__ void dump_l(const forward_args &args, int block, cons
 template <KernelConfig cfg, int row_tiles, int tiles>
 __device__ __forceinline__ void dump_O(const forward_args &args, int block, const float (&O)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_O(cfg.B_r, cfg.B_c), O);
+}
+
+/* A warp of 16 rows may leave out the first index. */
+template <KernelConfig cfg, int tiles>
+__device__ __forceinline__ void dump_S(const forward_args &args, int block, const float (&S)[tiles][4]) {
+    if constexpr (debug_dumps) dump_S<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(S));
+}
+template <KernelConfig cfg>
+__device__ __forceinline__ void dump_m(const forward_args &args, int block, const float (&m)[2], float scale) {
+    if constexpr (debug_dumps) dump_m<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(m), scale);
+}
+template <KernelConfig cfg, int steps>
+__device__ __forceinline__ void dump_P(const forward_args &args, int block, const uint32_t (&P)[steps][4]) {
+    if constexpr (debug_dumps) dump_P<cfg>(args, block, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
+}
+template <KernelConfig cfg>
+__device__ __forceinline__ void dump_l(const forward_args &args, int block, const float (&l)[2]) {
+    if constexpr (debug_dumps) dump_l<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(l));
+}
+template <KernelConfig cfg, int tiles>
+__device__ __forceinline__ void dump_O(const forward_args &args, int block, const float (&O)[tiles][4]) {
+    if constexpr (debug_dumps) dump_O<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(O));
 }
 
 #endif
