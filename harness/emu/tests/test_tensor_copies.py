@@ -88,6 +88,7 @@ def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> Non
         ("64x16:64x8:16B:buf:f16:1024", "should be tmap:SIZES"),
         ("64x16:64:none:buf:f16:1024", "should be tmap:SIZES"),
         ("64x16:64x8:none:f16:1024", "should be tmap:SIZES"),
+        ("64x16:64x8:none:of:7", "'of:7' names no buffer of an argument before it"),
         ("64x17:64x8:none:buf:f16:1024", "the tensor reaches byte 2176 of a buffer of 2048"),
     ],
 )

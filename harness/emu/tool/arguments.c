@@ -241,21 +241,35 @@ static bool parse_tensor(const char *spec, emu_tensor_info *info, const char **b
     return true;
 }
 
-/* SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER of a "tmap:" argument: makes the buffer and appends the map of a tensor there. */
+/* The buffer of a "tmap:" argument: a new one, or "of:" the label of an earlier one. NULL where there is none. */
+static const argument_buffer *find_tensor_buffer(argument_list *list, const char *spec, const char *label,
+                                                 emu_error *error) {
+    packed ignored = {.alignment = 1};
+    if (strncmp(spec, "of:", 3) != 0) {
+        const emu_buffer_kind kind = spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER;
+        return pack_buffer(list, &ignored, spec + 4, label, kind, error) ? &list->buffers[list->buffer_count - 1]
+                                                                         : NULL;
+    }
+    for (int i = 0; i < list->buffer_count; i++)
+        if (strcmp(list->buffers[i].label, spec + 3) == 0) return &list->buffers[i];
+    emu_fail(error, "argument %s: '%s' names no buffer of an argument before it", label, spec);
+    return NULL;
+}
+
+/* SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER of a "tmap:" argument: appends the map of a tensor in that buffer. */
 static bool pack_tensor(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
     emu_tensor_info info;
     const char *buffer;
-    packed ignored = {.alignment = 1};
     unsigned char map[EMU_TENSOR_MAP_BYTES];
-    if (!parse_tensor(spec, &info, &buffer) || (strncmp(buffer, "buf:", 4) != 0 && strncmp(buffer, "out:", 4) != 0)) {
+    if (!parse_tensor(spec, &info, &buffer) ||
+        (strncmp(buffer, "buf:", 4) != 0 && strncmp(buffer, "out:", 4) != 0 && strncmp(buffer, "of:", 3) != 0)) {
         return emu_fail(error,
                         "argument %s: 'tmap:%s' should be tmap:SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER, for example "
                         "tmap:64x512:64x128:128B:buf:f16:32768:rand",
                         label, spec);
     }
-    if (!pack_buffer(list, &ignored, buffer + 4, label, buffer[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error))
-        return false;
-    const argument_buffer *made = &list->buffers[list->buffer_count - 1];
+    const argument_buffer *made = find_tensor_buffer(list, buffer, label, error);
+    if (!made) return false;
     info.address = made->address;
     info.element_bytes = (uint32_t)made->type->bytes;
     uint64_t stride = info.element_bytes, last = 0;
