@@ -218,6 +218,15 @@ def read_loops(folder: Path) -> dict[tuple[str, str], list[Part]]:
 # ---- counting on the emulator ----------------------------------------------------------------------------------------
 
 
+def tensor_maps_argument(config: KernelConfig, seq: int, heads: int) -> str:
+    """The second parameter of a kernel with tensor copies, one sample, as harness/tensor_maps.h describes it."""
+    d = config.d_head
+    shape = f"64x{seq}x{d // 64}x{heads}x1/{2 * heads * d}x128x{2 * d}x{2 * seq * heads * d}"
+    rows = (64, config.B_c, config.B_c, 16)
+    maps = [f"tmap:{shape}:64x{r}x{d // 64}x1x1:128B:of:0.{i}" for i, r in enumerate(rows)]
+    return f"struct:[{','.join(maps)}]"
+
+
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:
     """PTX line to the number of times that warps executed it."""
     if not PTXRUN.exists():
@@ -227,11 +236,13 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
     strides = f"i64:{seq * heads * d},i64:{heads * d},i64:{d}"
     arguments = f"struct:[{tensor}:rand,{tensor}:rand,{tensor}:rand,{tensor},u64:0,{strides},i32:{seq},i32:1,i32:1]"
     grid = config.grid(seq, 1, 1, problem.multiprocessors)
+    parameters = [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         text, counters = Path(folder) / "kernel.ptx", Path(folder) / "counters.csv"
         text.write_text(ptx, encoding="utf-8")
         command = [str(PTXRUN), str(text), "--entry", symbol, "--grid", ",".join(map(str, grid))]
-        command += ["--block", str(config.threads()), "--smem", str(config.smem_bytes()), "--arg", arguments]
+        command += ["--block", str(config.threads()), "--smem", str(config.smem_bytes())]
+        command += [word for parameter in parameters for word in ("--arg", parameter)]
         command += ["--checks", "off", "--counters-csv", str(counters)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
         if done.returncode or not counters.exists():

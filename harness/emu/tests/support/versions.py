@@ -85,6 +85,8 @@ class Launch:
         if self.config.persistent:  # two CTAs and the block that is left of an odd number, or three
             total = blocks * self.heads * self.batch
             ctas = 2 if total % 2 else 3
+            if not self.config.split_tail:
+                return (min(ctas, total), 1, 1)
             return (ctas, 1 - total % ctas * self.config.n_warps // -ctas, 1)
         if self.config.split_tail:
             return (blocks * self.heads * self.batch + self.config.n_warps - 1, 1, 1)
@@ -100,8 +102,17 @@ class Launch:
         strides = [f"i64:{self.seq * row}", f"i64:{row}", f"i64:{D_HEAD}"]
         sizes = [f"i32:{size}" for size in (self.seq, self.heads, self.batch)]
         fields = ",".join([*tensors, "u64:0", *strides, *sizes])  # common/abi.h
+        parameters = [f"struct:[{fields}]", *([self.tensor_maps(row)] if config.tensor_copies else [])]
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
-        return ["--entry", self.symbol, *map(str, shape), "--arg", f"struct:[{fields}]"]
+        return ["--entry", self.symbol, *map(str, shape), *(word for one in parameters for word in ("--arg", one))]
+
+    def tensor_maps(self, row: int) -> str:
+        """The second parameter, maps of the tensors of the first, as harness/tensor_maps.h describes them."""
+        steps = D_HEAD // 64
+        sizes = f"64x{self.seq}x{steps}x{self.heads}x{self.batch}"
+        strides = f"{2 * row}x128x{2 * D_HEAD}x{2 * self.seq * row}"
+        boxes = [f"64x{rows}x{steps}x1x1" for rows in (64, self.config.B_c, self.config.B_c, 16)]
+        return f"struct:[{','.join(f'tmap:{sizes}/{strides}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
 
     def run(self, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
         return ptxrun(ptx, *self.options(), *options)
