@@ -1,0 +1,325 @@
+/* v26 - wgmma
+ *
+ * parent    v25
+ * idea      a warpgroup multiplies 64 rows at a time, K and V straight from shared memory, by Hopper's own instruction
+ * predict   a fresh start: 16 HMMA become one HGMMA and no LDSM is left; but one warpgroup waits for every product and
+ *           every copy, two CTAs on a multiprocessor fill each other's gaps: 0.9 times v25
+ * claims    speedup@4096=0.9±0.1
+ * config    (FP16, 128, 64, 128, 4): async+eager+swizzled+load_0_0_0_tiles+opt_softmax
+ * arch      sm_90a
+ */
+#include "common/abi.h"
+#include "common/config.h"
+#include "common/debug.cuh"
+#include "common/ptx_sm90a.cuh"
+
+/* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
+ * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V.
+ *
+ * Who holds what: the CTA is one warpgroup.
+ *
+ * Warp w of a warpgroup owns its rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, in
+ * the fragment layouts of mma.m16n8k16. wgmma reads Q, K and V from shared memory and P from registers.
+ *
+ * Shared memory: Q block, K block, V block.
+ *
+ * A block is two tiles of 64 columns one after the other, rows of 64 elements of 16 bits, their 16-byte chunks swizzled
+ * as wgmma expects it (ptx_sm90a.cuh). The result takes the place of Q.
+ *
+ * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler. They must be: registers
+ * have no addresses, so an array lives in them only if every index is a constant. */
+
+/* Refuse what this version can't run, and every flag that it would not act on. */
+template <KernelConfig cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head == 128, "d_head must be 128: two tiles of 64 columns");
+    static_assert(cfg.n_warps == 4, "n_warps must be 4: one warpgroup");
+    static_assert(cfg.B_r == 16 * cfg.n_warps, "B_r must be 16 * n_warps: wgmma gives each warp 16 rows");
+    static_assert(cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 64 or 128: wgmma's n, in tiles of a constant number");
+    static_assert(cfg.async_copy, "async_copy must be on: blocks are copied without registers");
+    static_assert(cfg.eager_load_blocks, "eager_load_blocks must be on: each copy is started one step early");
+    static_assert(cfg.swizzled, "swizzled must be on: wgmma reads swizzled rows");
+    static_assert(cfg.optimized_softmax, "optimized_softmax must be on: scale and maximum are one multiply-add");
+    static_assert(cfg.Q_mma_load_K_tiles == 0 && cfg.K_mma_load_K_tiles == 0 && cfg.V_mma_load_K_tiles == 0,
+                  "load tiles must be 0: wgmma reads shared memory itself");
+    static_assert(!cfg.mma_double_buffer_loads, "buffer must be off: there are no fragments of K and V");
+    static_assert(!cfg.lazy_rescale, "lazy_rescale must be off: l and O are rescaled for every block");
+    static_assert(cfg.stages == 0 && cfg.slack == 0, "stages and slack must be 0: there is one K and one V block");
+    static_assert(!cfg.padded_rows, "padded_rows must be off: wgmma reads swizzled rows");
+    static_assert(!cfg.split_tail && !cfg.persistent, "split_tail and persistent must be off: a CTA has one Q block");
+}
+
+/* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
+template <KernelConfig cfg>
+constexpr int d_steps = cfg.d_head / 16;
+template <KernelConfig cfg>
+constexpr int key_steps = cfg.B_c / 16;
+
+/* Rows of a warpgroup. */
+constexpr int group_rows = 64;
+
+/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of
+ * S and O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
+template <KernelConfig cfg>
+using P_fragments = uint32_t[key_steps<cfg>][4];
+template <KernelConfig cfg>
+using S_tiles = float[2 * key_steps<cfg>][4];
+template <KernelConfig cfg>
+using O_tiles = float[2 * d_steps<cfg>][4];
+using row_values = float[2];
+
+/* ---- shared memory ---- */
+
+/* Bytes of a row of a tile, of the rows of Q of a warpgroup and of a K or V block. */
+constexpr int tile_row_bytes = 128;
+template <KernelConfig cfg>
+constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+template <KernelConfig cfg>
+constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+
+/* Addresses of what lies there. */
+struct smem_places {
+    uint32_t Q, K, V;
+};
+template <KernelConfig cfg>
+__device__ __forceinline__ smem_places find_places() {
+    extern __shared__ __align__(1024) unsigned char smem[];
+    smem_places at;
+    at.Q = __cvta_generic_to_shared(smem);
+    at.K = at.Q + Q_bytes<cfg>;
+    at.V = at.K + KV_bytes<cfg>;
+    return at;
+}
+
+/* ---- global memory to shared memory ---- */
+
+/* Rows that one instruction of the CTA copies: eight threads copy 128 contiguous bytes of a row, one L2 line. */
+template <KernelConfig cfg>
+constexpr int copy_rows = 4 * cfg.n_warps;
+
+/* Start to copy a block of `rows` rows. gmem is this thread's own first chunk. The swizzle of a chunk is that of its
+ * row modulo 8, which is the same for all rows of a thread. */
+template <KernelConfig cfg, int rows>
+__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem, const uint16_t *gmem, int seq_stride) {
+    const int first_row = threadIdx.x / 8, chunk = threadIdx.x % 8 ^ first_row % 8;
+    for (int column = 0; column < cfg.d_head; column += 64) {
+        const uint32_t tile = smem + column / 64 * rows * tile_row_bytes;
+        for (int row = 0; row < rows; row += copy_rows<cfg>)
+            cp_async_16(tile + (first_row + row) * tile_row_bytes + chunk * 16,
+                        gmem + (int64_t)row * seq_stride + column);
+    }
+    cp_async_commit_group();
+}
+
+/* ---- tensor cores ---- */
+
+/* Start S = Q K^T, a group of wgmma, one for each 16 columns of Q and K. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void start_QK(S_tiles<cfg> &S, uint64_t Q, uint64_t K) {
+    wgmma_fence();
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const uint64_t Q_step = Q + k / 4 * (group_rows * tile_row_bytes / 16) + k % 4 * 2;
+        const uint64_t K_step = K + k / 4 * (cfg.B_c * tile_row_bytes / 16) + k % 4 * 2;
+        if constexpr (cfg.B_c == 128 && cfg.dtype == FP16) wgmma_m64n128k16_f16(S, Q_step, K_step, k != 0);
+        if constexpr (cfg.B_c == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16(S, Q_step, K_step, k != 0);
+        if constexpr (cfg.B_c == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16(S, Q_step, K_step, k != 0);
+        if constexpr (cfg.B_c == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16(S, Q_step, K_step, k != 0);
+    }
+    wgmma_commit_group();
+}
+
+/* Start O += P V, a group of wgmma, one for each 16 keys. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg> &P, uint64_t V) {
+    wgmma_fence();
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        const uint64_t V_step = V + k * (16 * tile_row_bytes / 16);
+        if constexpr (cfg.dtype == FP16) wgmma_m64n128k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.dtype == BF16) wgmma_m64n128k16_bf16_trans(O, P[k], V_step, 1);
+    }
+    wgmma_commit_group();
+}
+
+/* ---- softmax: elements 0 and 1 of a tile are of the lane's first row (half 0), 2 and 3 of its second (half 1) ---- */
+
+/* Row maxima of S. The four lanes of a quad share a row; two butterfly shuffles give each the maximum. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void find_row_max(row_values &row_max, const S_tiles<cfg> &S) {
+    for (int half = 0; half < 2; half++) {
+        row_max[half] = fmaxf(S[0][2 * half], S[0][2 * half + 1]);
+        for (int n = 1; n < 2 * key_steps<cfg>; n++)
+            row_max[half] = fmaxf(row_max[half], fmaxf(S[n][2 * half], S[n][2 * half + 1]));
+        row_max[half] = fmaxf(row_max[half], __shfl_xor_sync(0xffffffff, row_max[half], 2));
+        row_max[half] = fmaxf(row_max[half], __shfl_xor_sync(0xffffffff, row_max[half], 1));
+    }
+}
+
+/* Let m catch up with the row maxima of S. m is held as -maximum * softmax_scale, which one FMA adds to a score: before
+ * the first block it is +inf. l and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
+template <KernelConfig cfg>
+__device__ __forceinline__ void update_m(row_values &m, row_values &l, row_values &factor, const S_tiles<cfg> &S,
+                                         float softmax_scale) {
+    row_values row_max;
+    find_row_max<cfg>(row_max, S);
+    for (int half = 0; half < 2; half++) {
+        const float m_old = m[half];
+        m[half] = fminf(m_old, -row_max[half] * softmax_scale);
+        factor[half] = ex2_approx(m[half] - m_old);
+        l[half] *= factor[half];
+    }
+}
+
+template <KernelConfig cfg>
+__device__ __forceinline__ void rescale_O(O_tiles<cfg> &O, const row_values &factor) {
+    for (int n = 0; n < 2 * d_steps<cfg>; n++)
+        for (int e = 0; e < 4; e++) O[n][e] *= factor[e / 2];
+}
+
+/* S = exp(S - m), and l += row sums of S over this lane's own columns; the quad adds up once, after the last block.
+ * With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale + m) is one FMA and one ex2.
+ */
+template <KernelConfig cfg>
+__device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values &l, const row_values &m,
+                                               float softmax_scale) {
+    for (int n = 0; n < 2 * key_steps<cfg>; n++) {
+        for (int e = 0; e < 4; e++) {
+            S[n][e] = ex2_approx(fmaf(S[n][e], softmax_scale, m[e / 2]));
+            l[e / 2] += S[n][e];
+        }
+    }
+}
+
+template <KernelConfig cfg>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+    return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
+}
+
+/* P = S in 16 bits. Two 8-wide tiles of a lane are exactly its elements of one 16-wide A operand: no lane needs a value
+ * of another. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S) {
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        for (int r = 0; r < 4; r++) {
+            const float *pair = &S[2 * k + r / 2][r % 2 * 2];
+            P[k][r] = round_pair<cfg>(pair[0], pair[1]);
+        }
+    }
+}
+
+/* ---- epilogue ---- */
+
+/* O *= 1 / l, after adding up the quad's partial sums. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, row_values &l) {
+    row_values inverse;
+    for (int half = 0; half < 2; half++) {
+        l[half] += __shfl_xor_sync(0xffffffff, l[half], 2);
+        l[half] += __shfl_xor_sync(0xffffffff, l[half], 1);
+        inverse[half] = 1.0f / l[half];
+    }
+    rescale_O<cfg>(O, inverse);
+}
+
+/* Round O and store the 16 rows of this warp to a block of their own. Lanes 0 to 15 name the rows of the left 8 columns
+ * of a 16x16 block, lanes 16 to 31 those of the right 8. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void store_O_to_smem(uint32_t smem, const O_tiles<cfg> &O, int lane) {
+    const uint32_t row = smem + lane % 16 * tile_row_bytes;
+    for (int n = 0; n < d_steps<cfg>; n++) {
+        const int chunk = n % 4 * 2 + lane / 16;
+        uint32_t value[4];
+        for (int q = 0; q < 4; q++)
+            value[q] = round_pair<cfg>(O[2 * n + q / 2][q % 2 * 2], O[2 * n + q / 2][q % 2 * 2 + 1]);
+        stmatrix_x4(row + n / 4 * (16 * tile_row_bytes) + (chunk ^ lane % 8) * 16, value);
+    }
+}
+
+/* Copy the 16 rows of this warp to global memory: eight lanes copy 128 bytes of a row. gmem is the first row. */
+template <KernelConfig cfg>
+__device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem, int seq_stride, int lane) {
+    for (int column = 0; column < cfg.d_head; column += 64) {
+        for (int row = lane / 8; row < 16; row += 4) {
+            const uint32_t tile_row = smem + (column / 64 * 16 + row) * tile_row_bytes;
+            uint32_t value[4];
+            ld_shared_v4(value, tile_row + (lane % 8 ^ row % 8) * 16);
+            st_global_v4_no_allocate(gmem + (int64_t)row * seq_stride + column + lane % 8 * 8, value);
+        }
+    }
+}
+
+/* ---- a warpgroup's work ---- */
+
+/* The copies of all threads have arrived, and whatever they read in shared memory has been read. wgmma reads what they
+ * wrote by another way than loads do: so each thread first makes its own copies known there. */
+__device__ __forceinline__ void hand_over() {
+    cp_async_wait_group<0>();
+    fence_proxy_async();
+    __syncthreads();
+}
+
+template <KernelConfig cfg>
+__device__ __forceinline__ void attend(const forward_args &args, const smem_places &at) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const uint64_t Q_matrix = wgmma_descriptor(at.Q, 0), K_matrix = wgmma_descriptor(at.K, 0);
+    const uint64_t V_matrix = wgmma_descriptor(at.V, cfg.B_c * tile_row_bytes);
+
+    /* Where the head and a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
+    const int64_t copy_offset = head + threadIdx.x / 8 * args.seq_stride + threadIdx.x % 8 * 8;
+    const int64_t Q_row = (int64_t)blockIdx.x * cfg.B_r;
+    const auto copy_block = [&](uint32_t block_smem, const void *tensor, int block) {
+        const uint16_t *gmem = (const uint16_t *)tensor + copy_offset + (int64_t)block * cfg.B_c * args.seq_stride;
+        copy_gmem_to_smem<cfg, cfg.B_c>(block_smem, gmem, args.seq_stride);
+    };
+    copy_gmem_to_smem<cfg, cfg.B_r>(at.Q, (const uint16_t *)args.Q + copy_offset + Q_row * args.seq_stride,
+                                    args.seq_stride);
+    copy_block(at.K, args.K, 0);
+
+    /* Scores are divided by sqrt(d_head); with optimized_softmax the exponential has base 2, log2(e) = 1.4426950. */
+    const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
+    S_tiles<cfg> S;
+    P_fragments<cfg> P;
+    O_tiles<cfg> O = {};
+    row_values m = {INFINITY, INFINITY}, l = {}, factor;
+    const int n_blocks = args.seq / cfg.B_c;
+#pragma unroll 1
+    for (int block = 0; block < n_blocks; block++) {
+        hand_over(); /* K has arrived, and the warpgroup has read the previous V block */
+        copy_block(at.V, args.V, block);
+        start_QK<cfg>(S, Q_matrix, K_matrix);
+        wgmma_wait_group<0>(S);
+        dump_S<cfg>(args, block, S);
+
+        hand_over(); /* V has arrived, and the warpgroup has read K */
+        if (block + 1 < n_blocks) copy_block(at.K, args.K, block + 1);
+
+        update_m<cfg>(m, l, factor, S, softmax_scale);
+        rescale_O<cfg>(O, factor);
+        exponentiate_S<cfg>(S, l, m, softmax_scale);
+        round_S_to_P<cfg>(P, S);
+        start_PV<cfg>(O, P, V_matrix);
+        wgmma_wait_group<0>(O);
+        dump_m<cfg>(args, block, m, -softmax_scale);
+        dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
+    }
+
+    /* A warp's rows of O, two tiles of 16 rows, take 4 KB of the place of Q, which nobody reads any more. */
+    divide_O_by_l<cfg>(O, l);
+    const uint32_t O_smem = at.Q + warp * (Q_bytes<cfg> / 4);
+    store_O_to_smem<cfg>(O_smem, O, lane);
+    __syncwarp();
+    uint16_t *O_gmem = (uint16_t *)args.O + head + (Q_row + 16 * warp) * args.seq_stride;
+    copy_smem_to_gmem<cfg>(O_gmem, O_smem, args.seq_stride, lane);
+}
+
+/* ---- the kernel: grid (seq / B_r, heads, batch), one warpgroup ---- */
+
+template <KernelConfig cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ forward_args args) {
+    check_config<cfg>();
+    const smem_places at = find_places<cfg>();
+    attend<cfg>(args, at);
+}
+
+#include "instances.cuh"
