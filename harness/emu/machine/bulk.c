@@ -287,15 +287,16 @@ void emu_check_no_bulk_left(machine *m) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
         m->here = copy->instruction;
-        emu_report(m, EMU_ASYNC_IN_FLIGHT, UINT32_MAX, &m->warps[copy->warp], copy->lane, -1, copy->shared,
-                   copy->is_store
-                       ? "The CTA ends while this bulk copy may still read its shared memory at 0x%x.\n"
-                         "Another CTA may have that memory then. The thread that copies must wait before it ends: "
-                         "cp.async.bulk.commit_group, then cp.async.bulk.wait_group.read 0."
-                       : "The CTA ends while this bulk copy may still write its shared memory at 0x%x.\n"
-                         "Another CTA may have that memory then. A thread must wait for the phase of the mbarrier "
-                         "before it ends.",
-                   copy->shared);
+        emu_report(
+            m, EMU_ASYNC_IN_FLIGHT, UINT32_MAX, &m->warps[copy->warp], copy->lane, -1, copy->shared,
+            copy->is_store
+                ? "The CTA ends while this bulk copy may still read its shared memory at 0x%x.\n"
+                  "Nothing promises that the memory is kept for it. The thread that copies waits before it ends: "
+                  "cp.async.bulk.commit_group, then cp.async.bulk.wait_group.read 0."
+                : "The CTA ends while this bulk copy may still write its shared memory at 0x%x.\n"
+                  "Another CTA may have that memory then. A thread must wait for the phase of the mbarrier "
+                  "before it ends.",
+            copy->shared);
     }
 }
 

@@ -29,9 +29,10 @@ static int64_t registers_left(const machine *m, const warp *w) {
 void emu_describe_registers(const machine *m, const warp *w, char *out, size_t bytes) {
     const uint32_t wanted = (uint32_t)m->code->ops[w->pc].immediate;
     const int64_t left = registers_left(m, w);
-    snprintf(out, bytes,
-             "\n  it wants %u registers a thread, %u in all; the CTA began with %u, and the other warps leave %" PRId64,
-             wanted, wanted * LANES, registers_at_entry(m) * m->warp_count * LANES, left > 0 ? left * LANES : 0);
+    snprintf(
+        out, bytes,
+        "\n  it wants %u registers per thread, %u in all; the CTA began with %u, and the other warps leave %" PRId64,
+        wanted, wanted * LANES, registers_at_entry(m) * m->warp_count * LANES, left > 0 ? left * LANES : 0);
 }
 
 /* The warps of a warpgroup must ask for the same. */

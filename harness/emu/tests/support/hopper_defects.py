@@ -422,7 +422,7 @@ HOPPER = [
         "more registers than the CTA has",
         TAKE.replace("GIVE", ""),
         TAKE.replace("GIVE", "setmaxnreg.dec.sync.aligned.u32 240;"),
-        ["lesson.cu", "it wants 256 registers a thread, 8192 in all; the CTA began with 63488", "leave 7936"],
+        ["lesson.cu", "it wants 256 registers per thread, 8192 in all; the CTA began with 63488", "leave 7936"],
         block=256,
         status=3,
     ),

@@ -6,7 +6,6 @@
 #define FL_TESTS_HOPPER_CUH
 
 #include <cuda.h>
-#include <cuda_fp16.h>
 #include <stdint.h>
 
 #define DEVICE static __device__ __forceinline__

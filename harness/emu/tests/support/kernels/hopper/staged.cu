@@ -8,14 +8,14 @@ constexpr int K = 128, BLOCK_K = 32, BLOCKS = K / BLOCK_K, TILE_BYTES = 64 * BLO
 extern __shared__ __align__(128) unsigned char memory[];
 
 /* 64 rows of 32 values: four rows of 16 bytes each, eight rows of one kind together. */
-DEVICE void copy_tile(uint32_t to, const __half *from) {
+DEVICE void copy_tile(uint32_t to, const uint16_t *from) {
     for (int i = threadIdx.x; i < 64 * 4; i += 128) {
         const int row = i / 4, part = i % 4;
         copy_16_bytes(to + row / 8 * 512 + part * 128 + row % 8 * 16, from + row * K + part * 8);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) multiply_staged(const __half *a, const __half *b, float *c) {
+extern "C" __global__ void __launch_bounds__(128) multiply_staged(const uint16_t *a, const uint16_t *b, float *c) {
     const uint32_t stages = shared_address(memory);
     b += blockIdx.x * 64 * K;
     auto load = [&](int block) {
