@@ -10,12 +10,16 @@ CUTLASS ?= $(FA3)/csrc/cutlass
 PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/ready)
 CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
 FA3_BUILD := $(BUILD)/peers/fa3
+comma := ,
 # As FlashAttention-3's setup.py has them, without what it needs for other kernels.
 ALL_FA3FLAGS = -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a --use_fast_math --expt-relaxed-constexpr \
 	--expt-extended-lambda -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DCUTLASS_ENABLE_GDC_FOR_SM90 \
 	-diag-suppress=177 -I. -I$(FA3)/hopper -I$(CUTLASS)/include -isystem $(CCCL) $(NVCCFLAGS)
-FA3_LIBRARY = FlashAttention-3 $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' $(FA3)/hopper/__init__.py) $(shell \
-	git -C $(FA3) rev-parse --short HEAD 2>/dev/null)
+# "FlashAttention-3 3.0.0 1a2b3c4, CUTLASS 4.7.0", without the revision where the checkout has none.
+FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' $(FA3)/hopper/__init__.py) \
+	$(shell git -C $(FA3) rev-parse --short HEAD 2>/dev/null))$(addprefix $(comma) CUTLASS ,$(shell \
+	awk '/^\#define CUTLASS_(MAJOR|MINOR|PATCH)/ { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
+		$(CUTLASS)/include/cutlass/version.h 2>/dev/null))
 
 ##@ Measuring
 .PHONY: peer-fa3

@@ -190,11 +190,13 @@ def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: P
     header = tmp_path / "csrc/cutlass/include/cutlass/cutlass.h"
     header.parent.mkdir(parents=True)
     header.touch()
+    numbers = {"MAJOR": 4, "MINOR": 9, "PATCH": 2, "BUILD": 0}
+    (header.parent / "version.h").write_text("".join(f"#define CUTLASS_{n} {v}\n" for n, v in numbers.items()))
     for word in ("fp8_d128_full_x2", "fp16_d100_full_x2", "fp16_d128_full_x3", "fp16_d128"):
         wrong = run_make(tree, *goal, f"FA3_KERNELS={word}")
         assert wrong.returncode == 2 and f"'{word}' is no kernel" in wrong.stderr
     said = make(tree, *goal, "FA3_KERNELS=bf16_d128_full_x2 fp16_d64_causal_x1")
-    assert 'FA3_LIBRARY "FlashAttention-3 3.7.1"' in said
+    assert 'FA3_LIBRARY "FlashAttention-3 3.7.1, CUTLASS 4.9.2"' in said
     assert (
         "KERNEL(fa3_bf16_d128_full_x2, BF16, 128, false, 2) KERNEL(fa3_fp16_d64_causal_x1, FP16, 64, true, 1)" in said
     )
