@@ -7,18 +7,31 @@ Each figure is that of the newest run that holds its subject and FlashAttention-
 out: nothing is quoted from elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.measure.records import Problem, Record, read
+from analysis.measure.stats import Interval
 from analysis.measure.summary import Row
-from analysis.publish.overview import HEADLINE, LENGTHS, PEER, Step, newest_rows, problem_at
+from analysis.publish.overview import (
+    HEADLINE,
+    LENGTHS,
+    PEER,
+    TOKENS,
+    Step,
+    newest_ratio,
+    newest_rows,
+    own_records,
+    problem_at,
+    problem_of_tokens,
+)
 from analysis.table import Cell, Table
 
 GPU = "h200"
 NAMES = {
     "cudnn": "cuDNN",
+    "fa3": "FlashAttention-3",
     "fa2": "FlashAttention-2",
     "efficient": "memory-efficient attention",
 }
@@ -27,7 +40,7 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Standing:
-    """A library's row at one problem, and the package that it was called through: "PyTorch 2.11.0+cu130"."""
+    """A library's row at one problem, and its package: "FlashAttention-3 3.0.0", or "PyTorch 2.11" that calls it."""
 
     name: str
     package: str
@@ -66,6 +79,37 @@ def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
     return Table(("", "type", *map(str, LENGTHS)), rows)
 
 
+SIZES: dict[str, Callable[[int, str], Problem]] = {
+    "16, 8, 4": problem_at,
+    f"{TOKENS} / length": problem_of_tokens,
+}
+COMPARED = ("fa3", "cudnn", "fa2")
+
+
+def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
+    """How many times as fast as each library the last version is, at both sizes; what was not measured is left out.
+
+    A problem of both sizes, such as 16 sequences of 1024, does not make a row of the second one alone.
+    """
+    records, last = records_of(folder), last_measured(steps)
+    rows: list[Sequence[Cell]] = []
+    for peer in COMPARED:
+        for dtype in ("fp16", "bf16"):
+            seen: set[Problem] = set()
+            for size, problem in SIZES.items():
+                at = [own_records(records, problem(seq, dtype), {last.name: last.version}) for seq in LENGTHS]
+                ratios = [newest_ratio(mine, last.name, peer) for mine in at]
+                problems = [problem(seq, dtype) for seq in LENGTHS]
+                if any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
+                    rows.append((f"{last.name} / {NAMES[peer]}", dtype, size, *map(_interval, ratios)))
+                seen |= {*problems}
+    return Table(("speed", "type", "batch", *map(str, LENGTHS)), rows)
+
+
+def _interval(ratio: Interval | None) -> str:
+    return f"{ratio.mid:.3f} ± {(ratio.high - ratio.low) / 2:.3f}" if ratio else NOT_MEASURED
+
+
 def _shown(row: Row | None) -> str:
     if row is None:
         return NOT_MEASURED
@@ -87,6 +131,9 @@ def standing(folder: Path, steps: Sequence[Step]) -> str:
         for one in faster
     ] or [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s."]
     said += [f"{one.name[:1].upper()}{one.name[1:]} reaches {one.row.tflops:.0f}." for one in slower]
-    said += [f"The libraries were called through {package}." for package in sorted({one.package for one in libraries})]
+    for package in sorted({one.package for one in libraries if one.package.startswith("PyTorch")}):
+        said.append(f"The libraries were called through {package}.")
+    own = [f"{one.name} is {one.package}" for one in libraries if not one.package.startswith("PyTorch")]
+    said += [f"{', '.join(own)}, built from its own source."] if own else []
     device = ours.device.removeprefix("NVIDIA ")
     return f"On an {device}, in {HEADLINE.dtype} at seq {HEADLINE.seq}: {' '.join(said)}\n"

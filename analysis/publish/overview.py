@@ -29,11 +29,17 @@ ARCHS = ("sm_80", "sm_90")
 PEER = "fa2"
 HEADLINE = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+TOKENS = 16384  # rows of a problem of the second size
 
 
 def problem_at(seq: int, dtype: str = "fp16") -> Problem:
     """The headline problem at another length, with the batch that the protocol takes there, or with another type."""
     return replace(HEADLINE, seq=seq, batch=standard_batch(seq), dtype=dtype)
+
+
+def problem_of_tokens(seq: int, dtype: str = "fp16") -> Problem:
+    """The second size: as many rows at every length, as FlashAttention-3 reports its speed."""
+    return replace(HEADLINE, seq=seq, batch=TOKENS // seq, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,7 @@ def newest_rows(
 
     A version counts in its own configuration alone, with the problem's type.
     """
-    dtype = Dtype[problem.dtype.upper()]
-    configs = {name: str(version.header.config.replace(dtype=dtype)) for name, version in versions.items()}
-    mine = [
-        record
-        for record in records
-        if record.problem == problem and (record.is_peer or configs.get(record.subject) == record.config)
-    ]
+    mine = own_records(records, problem, versions)
     found: dict[str, Measured] = {}
     by_run: dict[str, dict[str, Measured]] = {}
     for subject in subjects:
@@ -159,6 +159,27 @@ def newest_rows(
         if by_run[run][subject].passed is not False:
             found[subject] = by_run[run][subject]
     return found
+
+
+def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[str, Version]) -> list[Record]:
+    """The records of the problem: of libraries, and of versions in their own configuration with the problem's type."""
+    dtype = Dtype[problem.dtype.upper()]
+    configs = {name: str(version.header.config.replace(dtype=dtype)) for name, version in versions.items()}
+    return [
+        record
+        for record in records
+        if record.problem == problem and (record.is_peer or configs.get(record.subject) == record.config)
+    ]
+
+
+def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Interval | None:
+    """Speed of one subject divided by another's, in the newest run of both; `records` are of one problem."""
+    try:
+        run = latest_run(records, [subject, reference])
+    except RecordError:
+        return None
+    rows, _ = summary_rows([record for record in records if record.run_id == run], against=reference)
+    return next(row.ratio for row in rows if row.subject == subject)
 
 
 def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str, Version]) -> dict[str, Speed]:

@@ -17,6 +17,7 @@ from analysis.machine_code.regions import REGIONS
 from analysis.machine_code.sass import Instruction
 from analysis.publish import banks, predictions
 from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE, YELLOW, new_figure
+from analysis.publish.libraries import Standing
 from analysis.publish.overview import Step
 from analysis.publish.published import percent_on_h200, speeds
 
@@ -67,8 +68,8 @@ def _legend(axes: Any, columns: int) -> None:
     axes.legend(frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)
 
 
-def progress(steps: Sequence[Step]) -> Any:
-    """Percent of FlashAttention-2's speed by version: ours where measured, and the published ladder's."""
+def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
+    """Percent of FlashAttention-2's speed by version: ours where measured, the published ladder's, and libraries'."""
     figure, axes = new_figure(WIDE, 3.8)
     published = speeds()
     there = [step for step in steps if int(step.name[1:]) in published]
@@ -91,17 +92,21 @@ def progress(steps: Sequence[Step]) -> Any:
             linewidth=width,
             label=name,
         )
-    axes.axhline(100, color=BLACK, linewidth=0.8, linestyle="--")
-    axes.annotate(
-        "FlashAttention-2",
-        (1, 100),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    heights = {one.name: 100 * one.row.ratio.mid for one in libraries if one.row.ratio and one.row.ratio.mid > 1}
+    for name, height in ({"FlashAttention-2": 100.0} | heights).items():
+        axes.axhline(height, color=BLACK, linewidth=0.8, linestyle="--")
+        axes.annotate(
+            name,
+            (1, height),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
     axes.set_xticks(range(len(steps)), [step.name for step in steps])
+    if len(steps) > 28:
+        axes.tick_params("x", labelsize=6)
     axes.set_ylabel("% of FlashAttention-2, seq 4096")
     axes.set_ylim(0, None)
     axes.grid(axis="y", alpha=0.25)

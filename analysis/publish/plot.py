@@ -28,7 +28,7 @@ OURS, PEER, ROOF, SOFT = "#2f6f9f", "#b5651d", "#555555", "#c9d6df"
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 SHAPES = "os^Dv<>PX"  # of a length prime to the colours', so that many pairs come before the first returns
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory
-PEERS_SHOWN = {"fa2": "FlashAttention-2", "cudnn": "cuDNN"}
+PEERS_SHOWN = {"fa2": "FlashAttention-2", "fa3": "FlashAttention-3", "cudnn": "cuDNN"}
 
 
 @dataclass(frozen=True)

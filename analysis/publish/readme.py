@@ -16,7 +16,14 @@ from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.configs import fields_table
 from analysis.machine_code.loops import loops_of
 from analysis.machine_code.regions import find_kv_loop, split_at
-from analysis.publish.libraries import NOT_MEASURED, libraries_at, libraries_table, records_of, standing
+from analysis.publish.libraries import (
+    NOT_MEASURED,
+    lead_table,
+    libraries_at,
+    libraries_table,
+    records_of,
+    standing,
+)
 from analysis.publish.overview import ARCHS, Speed, Step, read_steps
 from analysis.publish.published import differences, family_counts, nearest_listing, percent_on_h200, speeds
 from analysis.table import Cell, Table, add_output_arguments, emit
@@ -260,10 +267,10 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.measure import profile, schema
     from analysis.mutation import results
-    from analysis.publish import drawing, modules, pictures, plot, space, story, trust
+    from analysis.publish import drawing, energy, modules, pictures, plot, space, story, trust
 
     made = {folder / "kernels/README.md": readme_text(steps)}
-    made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps))
+    made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
     if run := plot.newest_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
@@ -289,6 +296,8 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),
+            "lead": lambda: lead_table(folder, steps).markdown(),
+            "energy": lambda: energy.energy_text(folder, steps),
         },
     }
     for page, of_page in parts.items():

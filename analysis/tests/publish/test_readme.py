@@ -16,11 +16,21 @@ from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code.regs import Row, registers_path, registers_text
-from analysis.measure.records import Record, parse
+from analysis.measure.records import Problem, Record, parse
 from analysis.measure.stats import Interval
-from analysis.publish import readme
-from analysis.publish.libraries import libraries_table, records_of, standing
-from analysis.publish.overview import HEADLINE, LENGTHS, Speed, Step, newest_rows, problem_at, read_steps, speeds_at
+from analysis.publish import energy, pictures, readme
+from analysis.publish.libraries import lead_table, libraries_at, libraries_table, records_of, standing
+from analysis.publish.overview import (
+    HEADLINE,
+    LENGTHS,
+    Speed,
+    Step,
+    newest_rows,
+    problem_at,
+    problem_of_tokens,
+    read_steps,
+    speeds_at,
+)
 from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
 from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
 
@@ -96,16 +106,23 @@ def test_a_register_file_of_another_config_is_refused(checkout: Path) -> None:
 
 
 def record(
-    subject: str, ns: float, run: str, passed: bool = True, config: str = "", dtype: str = HEADLINE.dtype
+    subject: str,
+    ns: float,
+    run: str,
+    passed: bool = True,
+    config: str = "",
+    dtype: str = HEADLINE.dtype,
+    problem: Problem = HEADLINE,
+    **more: Any,
 ) -> Record:
     raw: dict[str, Any] = {
         "schema": 1,
         "device": {"name": "NVIDIA H200"},
         "problem": {
             "dtype": dtype,
-            "batch": HEADLINE.batch,
-            "heads": HEADLINE.heads,
-            "seq": HEADLINE.seq,
+            "batch": problem.batch,
+            "heads": problem.heads,
+            "seq": problem.seq,
             "d_head": HEADLINE.d_head,
             "dist": HEADLINE.dist,
         },
@@ -116,7 +133,7 @@ def record(
         "library": "PyTorch 9",
         "config": config,
     }
-    return parse(raw)
+    return parse(raw | more)
 
 
 def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
@@ -200,6 +217,62 @@ def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:
     assert list(last[:4]) == ["FlashAttention-2", "library, for comparison", "320", readme.MISSING]
     first = readme.short_table(checkout, steps).rows[0]
     assert list(first[2:4]) == ["not measured", "not measured"]
+
+
+def test_a_library_built_from_its_source_is_named_with_its_version(checkout: Path) -> None:
+    own = str(load(root(), "v02").header.config)
+    ns = HEADLINE.flop() / 1e3
+    mine, fa2 = record("v02", ns / 400, "r", config=own), record("fa2", ns / 320, "r")
+    fa3 = record("fa3", ns / 500, "r", library="FlashAttention-3 3.0.0")
+    steps = bench(checkout, mine, fa2, fa3)
+    text = standing(checkout, steps)
+    assert "FlashAttention-3 reaches 500 TFLOP/s and is 1.25 times as fast as v02" in text
+    assert text.count("called through") == 1 and "through PyTorch 9." in text
+    assert "FlashAttention-3 is FlashAttention-3 3.0.0, built from its own source." in text
+    lines = pictures.progress(steps, libraries_at(records_of(checkout), steps)).axes[0].texts
+    assert [line.get_text() for line in lines] == ["FlashAttention-2", "FlashAttention-3"]
+    assert lines[1].xy[1] == pytest.approx(100 * 500 / 320, rel=0.01)
+    assert [line.get_text() for line in pictures.progress(steps).axes[0].texts] == ["FlashAttention-2"]
+
+
+def test_the_lead_over_each_library_at_both_sizes(checkout: Path) -> None:
+    """The second size has a row of its own once a problem of its own was measured: 16 of 1024 belong to both."""
+    own = str(load(root(), "v02").header.config)
+    records = [record("v02", 80.0, "r", config=own), record("fa2", 100.0, "r")]
+    for problem, name, ns in (
+        (problem_at(1024), "a", 50.0),
+        (problem_of_tokens(512), "b", 40.0),
+        (HEADLINE, "b", 160.0),
+        (HEADLINE, "c", 120.0),
+    ):
+        records += [record("v02", 2 * ns, name, config=own, problem=problem), record("fa3", ns, name, problem=problem)]
+    rows = [[str(cell).split(" ±")[0] for cell in row] for row in lead_table(checkout, bench(checkout, *records)).rows]
+    none = "not measured"
+    assert rows == [
+        ["v02 / FlashAttention-3", "fp16", "16, 8, 4", none, "0.500", none, "0.500", none, none],
+        ["v02 / FlashAttention-3", "fp16", "16384 / length", "0.500", "0.500", *[none] * 4],
+        ["v02 / FlashAttention-2", "fp16", "16, 8, 4", none, none, none, "1.250", none, none],
+    ]
+    without = [one for one in records if one.problem != problem_of_tokens(512)]
+    assert len(lead_table(checkout, bench(checkout, *without)).rows) == 2
+
+
+def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -> None:
+    own = str(load(root(), "v02").header.config)
+    figures = {"joules": 1.25, "watts": 650.0, "launches": 9, "seconds": 1.1, "sm_clock_hz": 1.5e9, "celsius": 60}
+    records = [record("v02", 80.0, "r", config=own), record("fa2", 100.0, "r")]
+    assert energy.energy_text(checkout, bench(checkout, *records)) == energy.NOTHING
+    records += [record("v02", 80.0, "s", config=own, energy=figures | {"joules": 9.0})]
+    records += [record("v02", 80.0, "t", config=own, energy=figures | {"joules": 1e3 + 9.0}, passed=False)]
+    records += [record("v02", 80.0, "s2", config=own, energy=figures), record("v02", 80.0, "x", config=own)]
+    records += [record("fa3", 70.0, "s", energy={"joules": 2.5, "launches": 3})]
+    assert [list(row) for row in energy.energy_table(checkout, bench(checkout, *records)).rows] == [
+        ["v02", "fp16", 16, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 1500, 60],
+        ["FlashAttention-3", "fp16", 16, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", None, None, None],
+    ]
+    broken = record("v02", 80.0, "y", config=own, energy={"launches": 3})
+    with pytest.raises(AnalysisError, match="no joules"):
+        energy.energy_table(checkout, bench(checkout, *records, broken))
 
 
 def test_the_pages_say_what_the_kernels_compute() -> None:
