@@ -26,9 +26,10 @@ FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"
 ifneq ($(filter peer-fa3,$(MAKECMDGOALS)),)
 $(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
 $(if $(wildcard $(FA3)/hopper/flash_fwd_launch_template.h),,$(error FA3=$(FA3) holds no \
-	hopper/flash_fwd_launch_template.h: it must be the folder of a checkout of flash-attention with FlashAttention-3))
+	hopper/flash_fwd_launch_template.h: it must be a checkout of flash-attention that has FlashAttention-3))
 $(if $(wildcard $(CUTLASS)/include/cutlass/cutlass.h),,$(error CUTLASS=$(CUTLASS) holds no \
-	include/cutlass/cutlass.h: run `git submodule update --init csrc/cutlass` in $(FA3), or name a checkout by CUTLASS=))
+	include/cutlass/cutlass.h: run `git submodule update --init csrc/cutlass` in $(FA3), or name a checkout by \
+	CUTLASS=))
 $(if $(wildcard $(if $(CUDA),$(CCCL)/cuda/std/utility,.)),,$(error CUDA=$(CUDA) holds no include/cccl: \
 	it must be a toolkit of CUDA 13 or later))
 $(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
@@ -48,8 +49,8 @@ size_of = $(patsubst d%,%,$(call word_of,$(1),2))
 cluster_of = $(patsubst x%,%,$(call word_of,$(1),4))
 define fa3_kernel  # $(1) a word of FA3_KERNELS
 $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 96 128 192 256,$(call \
-	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected words \
-	such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
+	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected \
+	words such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
 $(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(if $(CUDA),,$(READY)) $(PEER_HEADERS)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
@@ -77,7 +78,8 @@ bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUI
 		$(BUILD)/harness/main.o $(EMULATOR) $(HARNESS) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(firstword $(wildcard \
-		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) -static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS)
+		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \
+		-static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS)
 
 $(VENV)/peers/ready: requirements-peers.txt | $(READY)
 	$(call say,SETUP,headers of the CUDA C++ libraries into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
