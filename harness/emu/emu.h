@@ -67,6 +67,7 @@ typedef struct emu_entry_info {
     const char *const *param_types; /* [params] as in the PTX: "f32", "u64"; "b8" for a struct */
     uint32_t shared_bytes;          /* static shared memory; 0 until emu_decode() */
     uint32_t max_threads;           /* of .maxntid or .reqntid; 0 where the PTX states none */
+    uint32_t cluster[3];            /* CTAs of a cluster, of .reqnctapercluster; 0 likewise */
     uint32_t instructions;          /* PTX instructions in the body; 0 until emu_decode() */
 } emu_entry_info;
 
@@ -96,6 +97,7 @@ typedef struct emu_launch {
     int entry;               /* index, 0 <= entry < emu_entry_count() */
     uint32_t grid[3];        /* CTAs */
     uint32_t block[3];       /* threads; their product is at most 1024 */
+    uint32_t cluster[3];     /* CTAs, at most 8 in all, which divide the grid; all 0: as the entry says, or none */
     uint32_t dynamic_shared; /* bytes */
     const void *params;      /* the parameter block, borrowed; NULL where the entry has no parameters */
     size_t param_bytes;      /* must equal that of the entry */
@@ -130,6 +132,7 @@ typedef enum emu_class {
     EMU_WGMMA_MISUSE,           /* "wgmma-misuse" */
     EMU_BAD_TENSOR_MAP,         /* "bad-tensor-map" */
     EMU_MISSING_PROXY_FENCE,    /* "missing-proxy-fence": the async proxy may not see what was stored */
+    EMU_CTA_EXITED,             /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
     EMU_CLASSES
 } emu_class;
 

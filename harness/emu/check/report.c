@@ -27,6 +27,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_WGMMA_MISUSE] = "wgmma-misuse",
     [EMU_BAD_TENSOR_MAP] = "bad-tensor-map",
     [EMU_MISSING_PROXY_FENCE] = "missing-proxy-fence",
+    [EMU_CTA_EXITED] = "cta-exited",
 };
 
 const char *emu_class_name(emu_class class_) {
@@ -202,6 +203,7 @@ void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int
                                .other = other,
                                .count = 1,
                                .cta = m->cta_index,
+                               .cluster = m->cluster->index,
                                .warp = w ? w->index : -1,
                                .lane = lane,
                                .other_warp = -1,

@@ -12,24 +12,11 @@
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
  * write. With vector clocks it remembers for each warp which lanes read last.
  */
-#include "../machine/checks.h"
+#include "shadow.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
-
-static uint32_t pack_who(const machine *m, const warp *w, int lane) {
-    return (m->here & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
-}
-
-static uint32_t who_thread(uint32_t who) {
-    return who >> WHO_THREAD_SHIFT & 1023;
-}
-static uint32_t who_instruction(uint32_t who) {
-    return who & (WHO_INSTRUCTIONS - 1);
-}
 
 /* ---- life ---- */
 
@@ -39,9 +26,11 @@ bool emu_shadow_create(machine *m) {
     m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
     m->cells = malloc(m->cell_count * sizeof *m->cells);
     if (!m->cells) return false;
-    if (!m->code->needs_clocks) return true;
-    size_t threads = (size_t)m->warp_count * LANES;
-    m->clocks = malloc(threads * threads * sizeof *m->clocks);
+    const uint32_t tail = m->code->uses_cluster || m->cluster->count > 1 ? m->cluster->count * m->warp_count : 0;
+    m->clock_width = m->warp_count * LANES + tail;
+    if (!m->code->needs_clocks && !tail) return true;
+    size_t threads = (size_t)m->warp_count * LANES, width = m->clock_width;
+    m->clocks = malloc(threads * width * sizeof *m->clocks);
     m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     bool complete = m->clocks && m->warp_reads;
     for (uint32_t i = 0; i < m->warp_count; i++)
@@ -53,15 +42,16 @@ bool emu_shadow_create(machine *m) {
         m->fence_knows = malloc(threads * threads * sizeof *m->fence_knows);
         complete &= m->async_written && m->async_reads && m->proxy_fences && m->fence_knows;
     }
-    for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(threads * sizeof(uint32_t))) != NULL;
+    for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
-        complete &= (m->mbarriers[i].arriving = malloc(threads * sizeof(uint32_t))) != NULL;
-        complete &= (m->mbarriers[i].completed = malloc(threads * sizeof(uint32_t))) != NULL;
+        complete &= (m->mbarriers[i].arriving = malloc(width * sizeof(uint32_t))) != NULL;
+        complete &= (m->mbarriers[i].completed = malloc(width * sizeof(uint32_t))) != NULL;
     }
-    return complete;
+    return complete && (!tail || emu_cluster_create(m));
 }
 
 void emu_shadow_free(machine *m) {
+    emu_cluster_free(m);
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
@@ -76,11 +66,6 @@ void emu_shadow_free(machine *m) {
     }
 }
 
-/* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
-static uint32_t *row_of(const machine *m, const warp *w, int lane) {
-    return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->warp_count * LANES;
-}
-
 void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     m->base = m->settled = 0;
@@ -88,28 +73,19 @@ void emu_shadow_start_cta(machine *m) {
     m->now = 1;
     if (!m->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
-    for (uint32_t i = 0; i < m->warp_count; i++) memset(row_of(m, &m->warps[i], 0), 0, threads * sizeof *m->clocks);
+    for (uint32_t i = 0; i < m->warp_count; i++)
+        memset(row_of(m, &m->warps[i], 0), 0, m->clock_width * sizeof *m->clocks);
     memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
     if (m->async_reads) {
         memset(m->async_written, 0, m->cell_count);
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
     }
-    for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, threads * sizeof(uint32_t));
+    for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
+    emu_cluster_start_cta(m);
 }
 
 /* ---- order ---- */
-
-static uint32_t known(const machine *m, uint32_t observer, uint32_t other) {
-    return m->clocks ? row_of(m, &m->warps[observer / LANES], (int)(observer % LANES))[other] : 0;
-}
-
-static bool ordered(const machine *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
-    uint32_t thread = (uint32_t)(w->index * LANES + lane);
-    if (stamp <= m->base || thread == other_thread) return true;
-    if (other_thread / LANES == (uint32_t)w->index && stamp <= w->synced) return true;
-    return known(m, thread, other_thread) >= stamp;
-}
 
 uint32_t emu_clock_tick(machine *m, warp *w) {
     return w->clock = ++m->now;
@@ -119,18 +95,15 @@ void emu_clock_full_barrier(machine *m) {
     m->base = m->now++;
     if (!m->undefined_cells) m->settled = m->base;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
-}
-
-static void take_later(uint32_t *own, const uint32_t *clocks, uint32_t threads) {
-    for (uint32_t t = 0; t < threads; t++) own[t] = own[t] > clocks[t] ? own[t] : clocks[t];
+    if (m->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
 
 void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks) {
     if (!m->clocks) return;
-    const uint32_t threads = m->warp_count * LANES, first = (uint32_t)w->index * LANES;
+    const uint32_t first = (uint32_t)w->index * LANES;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
-        if (!w->together || rest == mask) take_later(clocks, row_of(m, w, lane), threads);
+        if (!w->together || rest == mask) take_later(clocks, row_of(m, w, lane), m->clock_width);
         if (clocks[first + (uint32_t)lane] < w->clock) clocks[first + (uint32_t)lane] = w->clock;
     }
     for (uint32_t t = first; t < first + LANES; t++) {
@@ -143,19 +116,14 @@ static void part_rows(machine *m, warp *w) {
     if (!w->together) return;
     const uint32_t *shared = row_of(m, w, 0);
     w->together = false;
-    for (int lane = 1; lane < LANES; lane++)
-        memcpy(row_of(m, w, lane), shared, (size_t)m->warp_count * LANES * sizeof *shared);
-}
-
-static uint32_t live_lanes_of(const warp *w) {
-    return w->present & ~w->exited;
+    for (int lane = 1; lane < LANES; lane++) memcpy(row_of(m, w, lane), shared, m->clock_width * sizeof *shared);
 }
 
 void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clocks) {
     if (!m->clocks) return;
     if (live_lanes_of(w) & ~mask) part_rows(m, w);
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
-        take_later(row_of(m, w, first_lane(rest)), clocks, m->warp_count * LANES);
+        take_later(row_of(m, w, first_lane(rest)), clocks, m->clock_width);
         if (w->together) return;
     }
 }
@@ -163,11 +131,11 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
     w->synced = w->clock;
     if (m->clocks && !w->together) {
-        uint32_t all[MAX_WARPS * LANES] = {0};
+        uint32_t all[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
         for (uint32_t rest = mask; rest; rest &= rest - 1)
-            take_later(all, row_of(m, w, first_lane(rest)), m->warp_count * LANES);
+            take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
         w->together = !(live_lanes_of(w) & ~mask);
-        if (w->together) memcpy(row_of(m, w, 0), all, (size_t)m->warp_count * LANES * sizeof *all);
+        if (w->together) memcpy(row_of(m, w, 0), all, m->clock_width * sizeof *all);
         if (!w->together) emu_clock_acquire(m, w, mask, all);
     }
     emu_clock_tick(m, w);
@@ -192,10 +160,11 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
                address, now, before, other);
 }
 
+/* Of the copies that the CTA itself has under way. */
 static const mbarrier *mbarrier_of_copy_to(const machine *m, uint32_t address, uint64_t *phase) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
-        if (copy->is_store || address - copy->shared >= copy->bytes) continue;
+        if (copy->is_store || copy->to != m || address - copy->shared >= copy->bytes) continue;
         *phase = copy->phase;
         for (int k = 0; k < m->mbarrier_count; k++)
             if (m->mbarriers[k].live && m->mbarriers[k].address == copy->mbarrier) return &m->mbarriers[k];
@@ -222,16 +191,19 @@ static void describe_wait(machine *m, const warp *w, uint32_t address, char *out
                  seen->times > 1 ? ", more than once: its parity did not change" : "");
 }
 
-static void report_in_flight(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, const char *verb) {
-    char other[64], waited[200] = "";
+void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb) {
+    const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + SHARED_BASE;
+    const uint32_t writer = at->remote && at->remote->writers[index] ? at->remote->writers[index] - 1u : at->rank;
+    char other[64], of_cta[48] = "", waited[200] = "";
     const bool bulk = strstr(m->code->instructions[who_instruction(who)].text, "cp.async.bulk") != NULL;
     describe(other, sizeof other, who, false);
-    if (bulk) describe_wait(m, w, address, waited, sizeof waited);
+    if (bulk && at == m) describe_wait(m, w, address, waited, sizeof waited);
+    if (writer != m->rank) snprintf(of_cta, sizeof of_cta, " of the CTA with rank %u", writer);
     emu_report(
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
         "This thread %s shared memory at 0x%x while a %s is still in flight to it.\n"
-        "The copy was issued by %s.\n%s%s",
-        verb, address, bulk ? "bulk copy" : "cp.async", other,
+        "The copy was issued by %s%s.\n%s%s",
+        verb, address, bulk ? "bulk copy" : "cp.async", other, of_cta,
         bulk ? "Whoever reads must wait for the phase of its mbarrier, which counts the bytes: mbarrier.try_wait."
              : "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for "
                "the others.",
@@ -247,35 +219,32 @@ static void report_never(machine *m, const warp *w, int lane, uint32_t address) 
 
 /* ---- reads ---- */
 
-/* The bytes of an access that lie in a cell, by bit. */
-static uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
-    uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
-    return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
-}
-
 /* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
 static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const uint32_t at = (index << m->cell_shift) + SHARED_BASE;
     if (cell->write_time == TIME_NEVER) return bytes_in_cell(m, address, bytes, at);
     if (cell->write_time == TIME_IN_FLIGHT) {
-        report_in_flight(m, w, lane, at, cell->write_who, "reads");
+        emu_report_in_flight(m, w, lane, m, index, "reads");
         return 0;
     }
-    if (cell->write_time > m->base && !ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
+    if (cell->write_time == TIME_REMOTE)
+        emu_check_remote_writer(m, w, lane, m, index, "reads");
+    else if (cell->write_time > m->base && !ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
         report_race(m, w, lane, at, cell->write_who, false, "reads", "wrote");
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
 /* With clocks every warp has a note of its own, and the cell says only who was the last. */
-static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index) {
+static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
+                                  uint32_t stamp) {
     warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index];
     const uint32_t self = 1u << who_thread(who) % LANES;
-    last->lanes = last->time == w->clock ? last->lanes | self : self;
-    last->time = w->clock;
+    last->lanes = last->time == stamp ? last->lanes | self : self;
+    last->time = stamp;
     bool others = cell->read_time > m->base && who_thread(cell->read_who) != who_thread(who);
     cell->read_who = who | (others ? WHO_MANY_LANES : 0);
-    cell->read_time = w->clock;
+    cell->read_time = stamp;
 }
 
 static void note_read(const machine *m, const warp *w, uint32_t who, shadow_cell *cell) {
@@ -302,7 +271,7 @@ uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, 
         shadow_cell *cell = &m->cells[i];
         if (cell->write_time > m->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
         if (m->warp_reads)
-            note_warp_read(m, w, who, cell, i);
+            note_warp_read(m, w, who, cell, i, w->clock);
         else
             note_read(m, w, who, cell);
     }
@@ -354,9 +323,10 @@ static bool same_value(const machine *m, const shadow_cell *cell, uint32_t addre
     return begin < end && !memcmp(m->shared + (begin - SHARED_BASE), data + (begin - address), end - begin);
 }
 
-static void check_mbarrier_bytes(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    for (int i = 0; i < m->mbarrier_count; i++) {
-        const mbarrier *bar = &m->mbarriers[i];
+void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address,
+                              uint32_t bytes) {
+    for (int i = 0; i < at->mbarrier_count; i++) {
+        const mbarrier *bar = &at->mbarriers[i];
         if (!bar->live || address + bytes <= bar->address || address >= bar->address + 8) continue;
         emu_report(
             m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
@@ -371,11 +341,11 @@ static void check_mbarrier_bytes(machine *m, const warp *w, int lane, uint32_t a
 
 enum { ASYNC_UNIT = 16 };
 
-static void check_async_readers(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
-        if (!m->async_reads[i].count) continue;
-        emu_report(m, EMU_ASYNC_IN_FLIGHT, m->async_reads[i].instruction, w, lane, -1, address,
+        if (!at->async_reads[i].count) continue;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, at->async_reads[i].instruction, w, lane, -1, address,
                    "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
                    "Whoever reads must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
@@ -436,11 +406,11 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
     }
 }
 
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
-    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i);
+    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i, stamp);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
 }
 
@@ -501,16 +471,17 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
-    if (m->mbarrier_count) check_mbarrier_bytes(m, w, lane, address, bytes);
-    if (m->async_reads) check_async_readers(m, w, lane, address, bytes);
+    if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
+    if (m->async_reads) emu_check_async_readers(m, w, lane, m, address, bytes);
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
         bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
         if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic) {
             if (cell->write_time == TIME_IN_FLIGHT) {
-                report_in_flight(m, w, lane, at, cell->write_who,
-                                 time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
+                emu_report_in_flight(m, w, lane, m, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
+            } else if (cell->write_time == TIME_REMOTE) {
+                emu_check_remote_writer(m, w, lane, m, i, "writes");
             } else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time) &&
                        !same_value(m, cell, address, at, bytes, data)) {
                 report_race(m, w, lane, at, cell->write_who, false, "writes", "wrote");
@@ -529,6 +500,10 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
         cell->write_time = time;
         if (m->async_written) m->async_written[i] = false;
         cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
+    }
+    for (uint32_t i = first; m->remote && i <= last; i++) {
+        emu_check_remote_readers(m, w, lane, m, i);
+        m->remote->writers[i] = 0;
     }
 }
 

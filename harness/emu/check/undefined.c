@@ -220,8 +220,8 @@ static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
 static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
-    if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC) {
-        use_sources(m, w, o, 1, mask, "to global memory");
+    if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER) {
+        use_sources(m, w, o, 1, mask, o->space == SPACE_CLUSTER ? "to another CTA" : "to global memory");
         return;
     }
     for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++) {

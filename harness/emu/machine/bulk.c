@@ -33,6 +33,24 @@ static bool shared_range(machine *m, const warp *w, int lane, uint32_t address, 
     return false;
 }
 
+/* The target of a copy and its mbarrier, which must be of one CTA. */
+static bool find_target(machine *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bulk_copy *copy) {
+    uint32_t local;
+    copy->to = m;
+    copy->shared = (uint32_t)target;
+    if (copy->is_store) return true;
+    copy->to = emu_expect_owner(m, w, lane, target, "copies to", &copy->shared);
+    if (!copy->to) return false;
+    const machine *other = emu_expect_owner(m, w, lane, mbarrier, "counts bytes in", &local);
+    copy->mbarrier = local;
+    if (!other || other == copy->to) return other != NULL;
+    emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, mbarrier,
+               "The target of this copy lies in the CTA with rank %u, and its mbarrier in that with rank %u: both must "
+               "be of one CTA.",
+               copy->to->rank, other->rank);
+    return false;
+}
+
 static uint8_t *global_range(machine *m, warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb) {
     uint8_t *first = emu_translate(m, w, SPACE_GLOBAL, address, 16, lane, verb);
     return first && emu_translate(m, w, SPACE_GLOBAL, address + bytes - 16, 16, lane, verb) ? first : NULL;
@@ -65,8 +83,7 @@ enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16 };
  * mbarrier of a load. */
 static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *copy) {
     const bool tensor = o->detail & BULK_TENSOR, store = o->detail & BULK_STORE;
-    *copy = (bulk_copy){.shared = (uint32_t)slot64(w, o->r[0])[lane],
-                        .instruction = o->instruction,
+    *copy = (bulk_copy){.instruction = o->instruction,
                         .stamp = w->clock,
                         .group = w->bulk_commits[lane],
                         .warp = w->index,
@@ -91,26 +108,66 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
             return false;
         }
         copy->address = other;
-        copy->memory = global_range(m, w, lane, other, copy->bytes, store ? "copies to" : "copies from");
-        if (!copy->memory) return false;
+        if (o->detail & BULK_BETWEEN_CTAS) {
+            copy->source = (uint32_t)other;
+            if (!shared_range(m, w, lane, copy->source, copy->bytes, BULK_ALIGNMENT, "source of a bulk copy"))
+                return false;
+        } else {
+            copy->memory = global_range(m, w, lane, other, copy->bytes, store ? "copies to" : "copies from");
+            if (!copy->memory) return false;
+        }
     }
-    if (!store) copy->mbarrier = (uint32_t)slot64(w, o->r[2 + (tensor ? o->vector : 1)])[lane];
-    return shared_range(m, w, lane, copy->shared, copy->bytes, tensor ? TENSOR_ALIGNMENT : BULK_ALIGNMENT,
+    const uint64_t mbarrier = store ? 0 : slot64(w, o->r[2 + (tensor ? o->vector : 1)])[lane];
+    return find_target(m, w, lane, slot64(w, o->r[0])[lane], mbarrier, copy) &&
+           shared_range(m, w, lane, copy->shared, copy->bytes, tensor ? TENSOR_ALIGNMENT : BULK_ALIGNMENT,
                         store ? "source of a bulk copy" : "target of a bulk copy");
 }
 
 /* The mbarrier that counts the bytes of a load; false after a report that there is none. */
-static bool note_mbarrier(machine *m, const warp *w, int lane, bulk_copy *copy) {
-    const mbarrier *bar = emu_find_mbarrier(m, copy->mbarrier);
+static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
+    const int lane = copy->lane;
+    const bool own = copy->to == m;
+    const mbarrier *bar = emu_find_mbarrier(copy->to, copy->mbarrier);
     if (!bar) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy->mbarrier,
-                   "There is no mbarrier at 0x%x for this copy to count its bytes: mbarrier.init must come first.",
-                   copy->mbarrier);
+                   "There is no mbarrier at 0x%x%s for this copy to count its bytes: mbarrier.init must come first.",
+                   copy->mbarrier, own ? "" : " of the other CTA");
         return false;
     }
     copy->phase = bar->phase;
-    if (m->checks) emu_check_init_fence(m, w, lane, bar);
+    if (m->checks && own) emu_check_init_fence(m, w, lane, bar);
+    if (m->checks && !own) emu_remote_mbarrier(m, w, lane, copy->to, copy->mbarrier);
     return true;
+}
+
+/* A copy to shared memory of one CTA. */
+static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
+    machine *at = copy->to;
+    if (!note_mbarrier(m, w, copy)) return;
+    if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
+    if (m->checks && at == m) emu_shadow_issue(m, w, copy->lane, copy->shared, copy->bytes);
+    if (m->checks && at != m) emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
+    m->counts[copy->instruction].bytes += copy->bytes;
+    bulk_copy *kept = new_copy(m);
+    if (kept) *kept = *copy;
+}
+
+/* The same copy to the same places of several CTAs; each lands by itself. */
+static void issue_multicast(machine *m, const warp *w, const bulk_copy *copy, uint32_t ranks) {
+    const cluster *c = m->cluster;
+    if (!ranks || ranks >> c->count) {
+        emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, copy->lane, -1, copy->shared,
+                   "The mask of this multicast is 0x%x: it must name some of the %u CTAs of the cluster, by rank.",
+                   ranks, c->count);
+        ranks &= (1u << c->count) - 1;
+    }
+    for (; ranks; ranks &= ranks - 1) {
+        bulk_copy one = *copy;
+        uint32_t local;
+        const uint64_t address = (uint64_t)(first_lane(ranks) + 1) << CTA_SHIFT | copy->shared;
+        one.to = emu_expect_owner(m, w, copy->lane, address, "copies to", &local);
+        if (one.to) issue_load(m, w, &one);
+    }
 }
 
 void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
@@ -118,9 +175,15 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
         int lane = first_lane(mask);
         bulk_copy copy;
         if (!fill_copy(m, w, o, lane, &copy)) continue;
-        if (!copy.is_store && !note_mbarrier(m, w, lane, &copy)) continue;
-        if (m->checks && copy.is_store) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
-        if (m->checks && !copy.is_store) emu_shadow_issue(m, w, lane, copy.shared, copy.bytes);
+        if (o->detail & BULK_MULTICAST) {
+            issue_multicast(m, w, &copy, slot32(w, o->r[o->sources - 1])[lane] & 0xffff);
+            continue;
+        }
+        if (!copy.is_store) {
+            issue_load(m, w, &copy);
+            continue;
+        }
+        if (m->checks) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
         m->counts[o->instruction].bytes += copy.bytes;
         bulk_copy *kept = new_copy(m);
         if (!kept) return;
@@ -157,10 +220,10 @@ static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint
 }
 
 /* Bytes of a row, from or to `global`; where that is NULL, zeros go to shared memory. */
-static void move_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
+static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        uint8_t *here = m->shared + (swizzled(&copy->map->info, shared) - SHARED_BASE);
+        uint8_t *here = copy->to->shared + (swizzled(&copy->map->info, shared) - SHARED_BASE);
         if (!global)
             memset(here, 0, piece);
         else
@@ -177,13 +240,13 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     uint32_t first;
     const uint64_t row = row_address(info, at, &inside);
     const uint32_t count = inside ? columns_inside(info, at[0], &first) : 0, moved = count * size;
-    if (!copy->is_store && count < info->box[0]) move_bytes(m, copy, shared, bytes, NULL);
+    if (!copy->is_store && count < info->box[0]) move_bytes(copy, shared, bytes, NULL);
     if (!count) return;
     warp *w = &m->warps[copy->warp];
     const uint64_t address = row + (uint64_t)((int64_t)at[0] + first) * size;
     uint8_t *global = emu_translate(m, w, SPACE_GLOBAL, address, 1, copy->lane, verb);
     if (!global || !emu_translate(m, w, SPACE_GLOBAL, address + moved - 1, 1, copy->lane, verb)) return;
-    move_bytes(m, copy, shared + first * size, moved, global);
+    move_bytes(copy, shared + first * size, moved, global);
     if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, moved);
 }
 
@@ -204,10 +267,12 @@ static void move_box(machine *m, const bulk_copy *copy) {
 
 static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
-    uint8_t *shared = m->shared + (copy->shared - SHARED_BASE);
+    uint8_t *shared = copy->to->shared + (copy->shared - SHARED_BASE);
     m->here = copy->instruction;
     if (copy->map) {
         move_box(m, copy);
+    } else if (copy->source) {
+        memmove(shared, m->shared + (copy->source - SHARED_BASE), copy->bytes);
     } else {
         memcpy(copy->is_store ? copy->memory : shared, copy->is_store ? shared : copy->memory, copy->bytes);
         if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
@@ -234,15 +299,21 @@ static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) 
 static void land_load(machine *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
     const warp *w = &m->warps[copy.warp];
+    machine *at = copy.to;
     remove_copy(m, index);
     move(m, &copy);
-    if (m->checks) emu_shadow_land(m, w, copy.lane, copy.shared, copy.bytes, copy.stamp, copy.instruction, true);
-    mbarrier *bar = emu_find_mbarrier(m, copy.mbarrier);
+    if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
+    if (m->checks && at == m)
+        emu_shadow_land(m, w, copy.lane, copy.shared, copy.bytes, copy.stamp, copy.instruction, true);
+    if (m->checks && at != m)
+        emu_remote_land(m, w, copy.lane, at, copy.shared, copy.bytes, copy.stamp, copy.instruction);
+    mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
     if (!bar) return;
     if (m->checks) check_phase(m, &copy, bar);
     uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
-    if (m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
-    emu_mbarrier_bytes(m, bar, -(int64_t)copy.bytes);
+    if (at == m && m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
+    if (at != m && m->checks) emu_remote_tell(m, w, at, bar->arriving, copy.stamp);
+    emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
 }
 
 bool emu_land_next_bulk(machine *m) {
@@ -263,7 +334,7 @@ static void land_store(machine *m, size_t index) {
     const warp *w = &m->warps[copy.warp];
     remove_copy(m, index);
     move(m, &copy);
-    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes);
+    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
 }
 
 static bool may_land(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {

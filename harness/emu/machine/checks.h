@@ -59,14 +59,34 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 uint32_t emu_clock_tick(machine *m, warp *w);
 /* All lanes of a warp know what a thread did up to a stamp. */
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp);
-/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls. */
+/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls. stamp: the clock of the
+ * warp that others must know to know that it is done. */
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of. */
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask);
 /* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialised. */
 void emu_init_fence(machine *m, warp *w, uint32_t mask);
 /* A copy that a lane starts counts at an mbarrier: it must see its initialisation. */
 void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *bar);
+
+/* check/cluster.c: accesses to the shared memory of another CTA of the cluster, `at`, where address is one of that. */
+uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_remote_write(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_remote_atomic(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_remote_issue(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_remote_land(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, uint32_t stamp,
+                     uint32_t instruction);
+/* A use of an mbarrier there: its init must be visible. */
+void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint32_t address);
+/* Lanes tell what they know to clocks of another CTA; a copy of a thread tells of its stamp alone. */
+void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks);
+void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp);
+/* The barrier of the cluster: an arrival, which if relaxed tells what the last fence released, and a wait. */
+void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed);
+void emu_cluster_acquire(machine *m, warp *w, uint32_t mask);
+void emu_cluster_fence(machine *m, warp *w);
+/* A CTA ends: what other CTAs did to its memory must be ordered before that. */
+void emu_check_exit(machine *m);
 
 #endif

@@ -114,12 +114,14 @@ static bool add_finding(emu_device *device, const emu_finding *finding) {
 /* All records of all workers in CTA order; those of one cause are counted into the first. */
 bool emu_merge_findings(crew *c, worker *workers, int count) {
     size_t total = 0;
-    for (int i = 0; i < count; i++) total += workers[i].machine.finding_count;
+    const uint32_t ctas = c->cluster[0] * c->cluster[1] * c->cluster[2];
+    for (uint32_t i = 0; i < (uint32_t)count * ctas; i++)
+        total += workers[i / ctas].cluster.ctas[i % ctas].finding_count;
     finding_record *all = malloc((total + 1) * sizeof *all);
     if (!all) return false;
     total = 0;
-    for (int i = 0; i < count; i++) {
-        machine *m = &workers[i].machine;
+    for (uint32_t i = 0; i < (uint32_t)count * ctas; i++) {
+        machine *m = &workers[i / ctas].cluster.ctas[i % ctas];
         for (size_t k = 0; k < m->finding_count; k++) all[total++] = m->findings[k];
         m->finding_count = 0; /* the messages are ours now */
     }
@@ -131,7 +133,7 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
         if (!r->message) continue;
         for (size_t k = i + 1; k < total; k++) {
             if (!all[k].message || !emu_same_cause(c->code, &all[k], r)) continue;
-            r->count += all[k].cta > fault ? 0 : all[k].count;
+            r->count += all[k].cluster > fault ? 0 : all[k].count;
             free(all[k].message);
             all[k].message = NULL;
         }
@@ -148,8 +150,8 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
                                .other_lane = r->other_lane,
                                .address = r->address,
                                .message = r->message};
-        if (r->cta > fault || !add_finding(c->device, &finding)) {
-            complete &= r->cta > fault;
+        if (r->cluster > fault || !add_finding(c->device, &finding)) {
+            complete &= r->cluster > fault;
             free(r->message);
         }
     }
@@ -161,13 +163,14 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
     emu_device *device = c->device;
     const entry *code = c->code;
     emu_counter *total = &device->counters.total;
+    const uint32_t ctas = c->cluster[0] * c->cluster[1] * c->cluster[2], machines = (uint32_t)count * ctas;
     for (size_t i = 0; i < code->instruction_count; i++) {
         emu_counter *row = &device->rows[i];
         *row = (emu_counter){.place = emu_place_of(code, (uint32_t)i),
                              .group = code->instructions[i].group,
                              .region = code->instructions[i].region};
-        for (int k = 0; k < count; k++) {
-            const op_counts *from = &workers[k].machine.counts[i];
+        for (uint32_t k = 0; k < machines; k++) {
+            const op_counts *from = &workers[k / ctas].cluster.ctas[k % ctas].counts[i];
             row->executed += from->executed;
             row->lanes += from->lanes;
             row->wavefronts += from->wavefronts;
@@ -184,8 +187,10 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
         total->requests += row->requests;
         total->bytes += row->bytes;
     }
-    for (int k = 0; k < count; k++) device->counters.steps += workers[k].machine.steps_total;
-    for (int k = 0; k < count; k++) device->counters.traced += workers[k].machine.traced;
+    for (uint32_t k = 0; k < machines; k++) {
+        device->counters.steps += workers[k / ctas].cluster.ctas[k % ctas].steps_total;
+        device->counters.traced += workers[k / ctas].cluster.ctas[k % ctas].traced;
+    }
 }
 
 /* ---- outputs that were not written exactly once ---- */

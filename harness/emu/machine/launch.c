@@ -52,6 +52,12 @@ static bool create_local(machine *m) {
     return m->local != NULL;
 }
 
+static void free_cluster(cluster *c) {
+    for (uint32_t i = 0; c->ctas && i < c->count; i++) machine_free(&c->ctas[i]);
+    free(c->ctas);
+    free(c->clocks);
+}
+
 static bool machine_create(machine *m) {
     const entry *code = m->code;
     m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
@@ -80,8 +86,37 @@ static bool machine_create(machine *m) {
 
 /* ---- start of a CTA ---- */
 
+static uint32_t cluster_value(const machine *m, special_register which) {
+    const cluster *c = m->cluster;
+    switch (which) {
+    case SPECIAL_CLUSTERID_X:
+    case SPECIAL_CLUSTERID_Y:
+    case SPECIAL_CLUSTERID_Z:
+        return c->place[which - SPECIAL_CLUSTERID_X];
+    case SPECIAL_NCLUSTERID_X:
+    case SPECIAL_NCLUSTERID_Y:
+    case SPECIAL_NCLUSTERID_Z:
+        return m->launch->grid[which - SPECIAL_NCLUSTERID_X] / c->size[which - SPECIAL_NCLUSTERID_X];
+    case SPECIAL_CLUSTER_CTAID_X:
+    case SPECIAL_CLUSTER_CTAID_Y:
+    case SPECIAL_CLUSTER_CTAID_Z:
+        return m->cta[which - SPECIAL_CLUSTER_CTAID_X] % c->size[which - SPECIAL_CLUSTER_CTAID_X];
+    case SPECIAL_CLUSTER_NCTAID_X:
+    case SPECIAL_CLUSTER_NCTAID_Y:
+    case SPECIAL_CLUSTER_NCTAID_Z:
+        return c->size[which - SPECIAL_CLUSTER_NCTAID_X];
+    case SPECIAL_CLUSTER_CTARANK:
+        return m->rank;
+    case SPECIAL_CLUSTER_NCTARANK:
+        return c->count;
+    default:
+        return c->is_explicit;
+    }
+}
+
 static uint32_t special_value(const machine *m, special_register which, uint32_t warp_index, uint32_t lane) {
     const emu_launch *l = m->launch;
+    if (which >= SPECIAL_CLUSTERID_X && which <= SPECIAL_IS_EXPLICIT_CLUSTER) return cluster_value(m, which);
     uint32_t thread = warp_index * LANES + lane;
     switch (which) {
     case SPECIAL_TID_X:
@@ -179,6 +214,9 @@ static void start_warp(machine *m, uint32_t index) {
     w->wgmma_fences = 0;
     if (w->wgmma_uses) memset(w->wgmma_uses, 0, m->code->register_count * sizeof *w->wgmma_uses);
     w->copy_serial = 0;
+    w->cluster_arrived = 0;
+    w->cluster_phase = 0;
+    w->cluster_waits = false;
     memset(w->commits, 0, sizeof w->commits);
     memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
     if (m->checks) emu_start_undefined(m, w);
@@ -194,13 +232,17 @@ static void clear_local(machine *m) {
         m->out_of_memory = m->faulted = true;
 }
 
-static void start_cta(machine *m, uint64_t index) {
+static void start_cta(machine *m) {
     const uint32_t *grid = m->launch->grid;
-    m->cta_index = index;
-    m->cta[0] = (uint32_t)(index % grid[0]);
-    m->cta[1] = (uint32_t)(index / grid[0] % grid[1]);
-    m->cta[2] = (uint32_t)(index / grid[0] / grid[1]);
-    m->random = emu_mix(m->launch->schedule ^ emu_mix(index));
+    uint32_t rest = m->rank;
+    for (int i = 0; i < 3; i++) {
+        m->cta[i] = m->cluster->place[i] * m->cluster->size[i] + rest % m->cluster->size[i];
+        rest /= m->cluster->size[i];
+    }
+    m->cta_index = m->cta[0] + (uint64_t)grid[0] * (m->cta[1] + (uint64_t)grid[1] * m->cta[2]);
+    m->random = emu_mix(m->launch->schedule ^ emu_mix(m->cta_index));
+    m->ended = false;
+    m->polled_at = 0;
     m->faulted = false;
     m->here = 0;
     m->steps = 0;
@@ -217,6 +259,20 @@ static void start_cta(machine *m, uint64_t index) {
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
     if (m->checks) emu_shadow_start_cta(m);
+}
+
+static void start_cluster(cluster *c, uint64_t index) {
+    const uint32_t *grid = c->ctas->launch->grid;
+    uint64_t rest = index;
+    for (int i = 0; i < 3; i++) {
+        c->place[i] = (uint32_t)(rest % (grid[i] / c->size[i]));
+        rest /= grid[i] / c->size[i];
+    }
+    c->index = index;
+    c->phase = 0;
+    c->last = c->count - 1;
+    c->random = emu_mix(c->ctas->launch->schedule ^ emu_mix(~index));
+    for (uint32_t i = 0; i < c->count; i++) start_cta(&c->ctas[i]);
 }
 
 /* ---- threads of the host ---- */
@@ -247,43 +303,88 @@ static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, machine *
 
 /* A machine for a worker; false when out of memory. */
 static bool hire(crew *c, worker *self) {
+    cluster *own = &self->cluster;
     self->crew = c;
-    self->machine = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
-    self->machine.watches = c->polls;
-    self->machine.ignored = &c->ignored;
-    return machine_create(&self->machine);
-}
-
-static void end_cta(crew *c, machine *m) {
-    if (m->checks && m->bulk_count && !m->faulted) emu_check_no_bulk_left(m);
-    emu_land_stores(m);
-    m->steps_total += m->steps;
-    atomic_fetch_add(&c->device->ctas_done, 1);
-    keep_output(c, m);
-}
-
-static void run_cta(crew *c, machine *m, uint64_t index) {
-    quiet q = {.changes = UINT64_MAX};
-    start_cta(m, index);
-    while (emu_run_turn(m, false) != TURN_ENDED) {
-        if (lasts_too_long(&q, m->changes, m->steps, &m, 1)) emu_report_livelock(&m, 1, m->steps - q.begin, 0);
+    *own = (cluster){.count = c->cluster[0] * c->cluster[1] * c->cluster[2],
+                     .size = {c->cluster[0], c->cluster[1], c->cluster[2]},
+                     .is_explicit = c->is_explicit};
+    own->ctas = calloc(own->count, sizeof *own->ctas);
+    bool complete = own->ctas != NULL;
+    for (uint32_t i = 0; complete && i < own->count; i++) {
+        machine *m = &own->ctas[i];
+        *m = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
+        m->cluster = own;
+        m->rank = i;
+        m->watches = c->polls;
+        m->ignored = &c->ignored;
+        complete = machine_create(m);
     }
-    end_cta(c, m);
+    return complete;
+}
+
+static bool has_faulted(const cluster *c) {
+    bool faulted = false;
+    for (uint32_t i = 0; i < c->count; i++) faulted |= c->ctas[i].faulted;
+    return faulted;
+}
+
+static bool is_out_of_memory(const cluster *c) {
+    bool out = false;
+    for (uint32_t i = 0; c->ctas && i < c->count; i++) out |= c->ctas[i].out_of_memory;
+    return out;
+}
+
+/* What its CTAs have done so far. */
+static quiet progress_of(const cluster *c) {
+    quiet sum = {0};
+    for (uint32_t i = 0; i < c->count; i++) {
+        sum.changes += c->ctas[i].changes;
+        sum.begin += c->ctas[i].steps;
+    }
+    return sum;
+}
+
+static void end_cluster(crew *c, cluster *ended) {
+    for (uint32_t i = 0; i < ended->count; i++) {
+        machine *m = &ended->ctas[i];
+        if (m->checks && m->bulk_count && !has_faulted(ended)) emu_check_no_bulk_left(m);
+        emu_land_stores(m);
+        m->steps_total += m->steps;
+        atomic_fetch_add(&c->device->ctas_done, 1);
+        keep_output(c, m);
+    }
+}
+
+/* No warp is ready that does anything but poll. */
+static void check_livelock(quiet *q, cluster *c) {
+    const quiet now = progress_of(c);
+    machine *all[MAX_CLUSTER];
+    size_t count = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (!c->ctas[i].ended) all[count++] = &c->ctas[i];
+    if (lasts_too_long(q, now.changes, now.begin, all, count)) emu_report_livelock(all, count, now.begin - q->begin, 0);
+}
+
+static void run_cluster(crew *c, cluster *own, uint64_t index) {
+    quiet q = {.changes = UINT64_MAX};
+    start_cluster(own, index);
+    while (emu_run_turn(own, false) != TURN_ENDED) check_livelock(&q, own);
+    end_cluster(c, own);
 }
 
 static void *work(void *argument) {
     worker *self = argument;
     crew *c = self->crew;
-    machine *m = &self->machine;
+    cluster *own = &self->cluster;
     for (;;) {
-        uint64_t index = atomic_fetch_add(&c->next_cta, 1);
+        uint64_t index = atomic_fetch_add(&c->next_cluster, 1);
         /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
-        if (index >= c->cta_total || index > atomic_load(&c->first_fault)) return NULL;
-        run_cta(c, m, index);
+        if (index >= c->cluster_total || index > atomic_load(&c->first_fault)) return NULL;
+        run_cluster(c, own, index);
         uint64_t known = atomic_load(&c->first_fault);
-        while (m->faulted && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
+        while (has_faulted(own) && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
         }
-        if (m->out_of_memory) return NULL;
+        if (is_out_of_memory(own)) return NULL;
     }
 }
 
@@ -303,7 +404,7 @@ static bool has_polled(const grid_turns *g, const worker *each) {
     return each->polled_at == g->changes + 1;
 }
 
-/* The worker that takes up the next CTA; NULL when out of memory. */
+/* The worker that takes up the next cluster; NULL when out of memory. */
 static worker *start_next(grid_turns *g) {
     worker *self = g->workers;
     while (self->runs) self++;
@@ -311,7 +412,7 @@ static worker *start_next(grid_turns *g) {
         g->used++;
         if (!hire(g->crew, self)) return NULL;
     }
-    start_cta(&self->machine, g->crew->next_cta++);
+    start_cluster(&self->cluster, g->crew->next_cluster++);
     self->runs = true;
     self->polled_at = 0;
     g->running++;
@@ -324,7 +425,7 @@ static worker *choose_cta(grid_turns *g, bool *complete) {
     const bool seeded = g->crew->launch->schedule != 0;
     int ready = 0, skipped = 0;
     for (int i = 0; i < g->used; i++) ready += g->workers[i].runs && !has_polled(g, &g->workers[i]);
-    while (g->running < g->capacity && g->crew->next_cta < g->crew->cta_total) {
+    while (g->running < g->capacity && g->crew->next_cluster < g->crew->cluster_total) {
         if (seeded && ready >= SEEDED_CTAS) break;
         worker *self = start_next(g);
         *complete = self != NULL;
@@ -341,12 +442,17 @@ static worker *choose_cta(grid_turns *g, bool *complete) {
 
 /* All resident CTAs have polled in vain. */
 static bool ends_in_livelock(grid_turns *g, quiet *q) {
-    machine **all = malloc((size_t)g->running * sizeof(machine *));
+    const uint32_t of_cluster = g->workers->cluster.count;
+    machine **all = malloc((size_t)g->running * of_cluster * sizeof(machine *));
     size_t count = 0;
-    for (int i = 0; all && i < g->used; i++)
-        if (g->workers[i].runs) all[count++] = &g->workers[i].machine;
+    for (int i = 0; all && i < g->used; i++) {
+        for (uint32_t k = 0; k < of_cluster && g->workers[i].runs; k++)
+            if (!g->workers[i].cluster.ctas[k].ended) all[count++] = &g->workers[i].cluster.ctas[k];
+    }
     bool ends = count && lasts_too_long(q, g->changes, g->steps, all, count);
-    if (ends) emu_report_livelock(all, count, g->steps - q->begin, g->crew->cta_total - g->crew->next_cta);
+    if (ends)
+        emu_report_livelock(all, count, g->steps - q->begin,
+                            (g->crew->cluster_total - g->crew->next_cluster) * of_cluster);
     free(all);
     return ends;
 }
@@ -356,7 +462,7 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
         .crew = c, .workers = workers, .capacity = capacity, .last = -1, .random = emu_mix(c->launch->schedule)};
     quiet q = {.changes = UINT64_MAX};
     bool complete = true, faulted = false;
-    while (complete && !faulted && (g.running || c->next_cta < c->cta_total)) {
+    while (complete && !faulted && (g.running || c->next_cluster < c->cluster_total)) {
         worker *self = choose_cta(&g, &complete);
         if (!complete) break;
         if (!self) {
@@ -364,25 +470,55 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
             faulted = ends_in_livelock(&g, &q);
             continue;
         }
-        machine *m = &self->machine;
-        const uint64_t changes = m->changes, steps = m->steps;
-        const cta_turn turn = emu_run_turn(m, true);
+        const quiet before = progress_of(&self->cluster);
+        const cta_turn turn = emu_run_turn(&self->cluster, true);
+        const quiet after = progress_of(&self->cluster);
         g.last = (int)(self - workers);
-        g.changes += m->changes - changes + (turn == TURN_ENDED);
-        g.steps += m->steps - steps;
+        g.changes += after.changes - before.changes + (turn == TURN_ENDED);
+        g.steps += after.begin - before.begin;
         self->polled_at = turn == TURN_POLLS ? g.changes + 1 : 0;
         if (turn != TURN_ENDED) continue;
         self->runs = false;
         g.running--;
-        end_cta(c, m);
-        faulted = m->faulted;
-        complete = !m->out_of_memory;
+        end_cluster(c, &self->cluster);
+        faulted = has_faulted(&self->cluster);
+        complete = !is_out_of_memory(&self->cluster);
     }
-    if (faulted) atomic_store(&c->first_fault, c->cta_total - 1); /* what the others found counts too */
+    if (faulted) atomic_store(&c->first_fault, c->cluster_total - 1); /* what the others found counts too */
     return complete;
 }
 
 /* ---- a launch ---- */
+
+/* The clusters of a launch, as it asks for them or as the entry is written. */
+static bool find_clusters(const entry *code, const emu_launch *l, crew *c, emu_error *error) {
+    const uint32_t *required = code->info.cluster, *asked = l->cluster;
+    const bool asks = asked[0] || asked[1] || asked[2];
+    uint64_t count = 1;
+    c->is_explicit = asks || required[0];
+    if (code->explicit_cluster && !c->is_explicit)
+        return emu_fail(error, "the entry is written for clusters (.explicitcluster), and the launch has none");
+    for (int i = 0; i < 3; i++) {
+        c->cluster[i] = asks ? asked[i] : required[0] ? required[i] : 1;
+        if (!c->cluster[i]) return emu_fail(error, "a size of the cluster is 0");
+        if (required[0] && c->cluster[i] != required[i])
+            return emu_fail(error, "the entry is written for clusters of %u x %u x %u CTAs", required[0], required[1],
+                            required[2]);
+        if (l->grid[i] % c->cluster[i])
+            return emu_fail(error, "size %c of the grid is %u, not a multiple of the cluster's %u", 'x' + i, l->grid[i],
+                            c->cluster[i]);
+        count *= c->cluster[i];
+    }
+    if (count > MAX_CLUSTER)
+        return emu_fail(error, "the cluster has %" PRIu64 " CTAs: more than %d are not portable and not supported",
+                        count, MAX_CLUSTER);
+    if (code->max_cluster_rank && count > code->max_cluster_rank)
+        return emu_fail(error, "the cluster has %" PRIu64 " CTAs, above the %u of .maxclusterrank", count,
+                        code->max_cluster_rank);
+    c->cta_total = (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
+    c->cluster_total = c->cta_total / count;
+    return true;
+}
 
 static bool check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
     if (!emu_decode(module, l->entry, error)) return false;
@@ -437,22 +573,27 @@ static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     return bytes;
 }
 
-static int worker_count(const emu_launch *l, const entry *code, uint64_t ctas) {
+/* Threads of the host: each runs a cluster at a time. */
+static int worker_count(const crew *c) {
+    const emu_launch *l = c->launch;
     long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
     if (l->trace.file || wanted < 1) wanted = 1;
-    uint64_t most = smaller_of(MAX_STATE_BYTES / state_bytes(l, code) + 1, smaller_of(ctas, MAX_THREADS));
+    const uint64_t state = state_bytes(l, c->code) * (c->cta_total / c->cluster_total);
+    uint64_t most = smaller_of(MAX_STATE_BYTES / state + 1, smaller_of(c->cluster_total, MAX_THREADS));
     return (int)smaller_of((uint64_t)wanted, most);
 }
 
-/* CTAs that are resident together, as on an A100, of which a program cannot have more than there is memory for. How
- * many registers ptxas gives a thread is not known, and limits nothing here. */
-static int resident_ctas(const emu_launch *l, const entry *code, uint64_t ctas) {
+/* Clusters that are resident together, on as many multiprocessors as an A100 has, of which a program cannot have more
+ * than there is memory for. How many registers ptxas gives a thread is not known, and limits nothing here. */
+static int resident_clusters(const crew *c) {
+    const emu_launch *l = c->launch;
+    const entry *code = c->code;
     enum { SMS = 108, SM_THREADS = 2048, SM_CTAS = 32, SM_SHARED = 164 << 10, CTA_RESERVED = 1 << 10 };
     uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
     uint64_t shared = (uint64_t)code->shared_bytes + l->dynamic_shared + CTA_RESERVED;
     uint64_t of_sm = smaller_of(SM_CTAS, smaller_of(SM_THREADS / threads, SM_SHARED / shared));
-    uint64_t most = SMS * (of_sm ? of_sm : 1);
-    return (int)smaller_of(ctas, smaller_of(most, MAX_STATE_BYTES / state_bytes(l, code) + 1));
+    uint64_t of_cluster = c->cta_total / c->cluster_total, most = SMS * (of_sm ? of_sm : 1) / of_cluster;
+    return (int)smaller_of(c->cluster_total, smaller_of(most, MAX_STATE_BYTES / of_cluster / state_bytes(l, code) + 1));
 }
 
 /* ---- programs whose CTAs tell each other ---- */
@@ -505,7 +646,7 @@ static bool run_workers(crew *c, worker *workers, int count) {
     }
     work(&workers[0]); /* fewer threads than asked for do the same work */
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < count; i++) complete &= !workers[i].machine.out_of_memory;
+    for (int i = 0; i < count; i++) complete &= !is_out_of_memory(&workers[i].cluster);
     return complete;
 }
 
@@ -524,26 +665,23 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     atomic_store(&device->ctas_done, 0);
     if (!check_launch(module, launch, error)) return EMU_REFUSED;
     const entry *code = &module->entries[launch->entry];
-    crew c = {.device = device,
-              .module = module,
-              .code = code,
-              .launch = launch,
-              .cta_total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
+    crew c = {.device = device, .module = module, .code = code, .launch = launch};
+    if (!find_clusters(code, launch, &c, error)) return EMU_REFUSED;
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     bool complete = find_communication(&c);
-    int count = c.in_turns ? resident_ctas(launch, code, c.cta_total) : worker_count(launch, code, c.cta_total);
+    int count = c.in_turns ? resident_clusters(&c) : worker_count(&c);
     worker *workers = calloc((size_t)count, sizeof *workers);
     complete &= workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete) complete = c.in_turns ? run_in_turns(&c, workers, count) : run_workers(&c, workers, count);
-    while (count > 1 && workers && !workers[count - 1].machine.counts) count--; /* those that had no CTA */
+    while (count > 1 && workers && !workers[count - 1].cluster.ctas) count--; /* those that had no CTA */
     if (complete) {
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);
     }
     print_outputs(&c);
-    for (int i = 0; workers && i < count; i++) machine_free(&workers[i].machine);
+    for (int i = 0; workers && i < count; i++) free_cluster(&workers[i].cluster);
     free(workers);
     if (!complete) {
         emu_fail(error, "out of memory");

@@ -9,17 +9,19 @@ typedef struct crew {
     const emu_module *module;
     const entry *code;
     const emu_launch *launch;
-    uint64_t cta_total;
-    _Atomic uint64_t next_cta, first_fault; /* first_fault: smallest CTA that could not go on */
-    char **outputs;                         /* of each CTA that printed */
+    uint32_t cluster[3]; /* CTAs of a cluster */
+    uint64_t cta_total, cluster_total;
+    _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not go on */
+    char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;
+    bool is_explicit;     /* the launch or the entry names clusters */
     bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
 } crew;
 
 typedef struct worker {
     crew *crew;
-    machine machine;
-    bool runs;          /* a CTA that is resident, where CTAs run in turns */
+    cluster cluster;
+    bool runs;          /* a cluster that is resident, where clusters run in turns */
     uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can go on */
 } worker;
 

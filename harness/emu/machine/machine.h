@@ -50,6 +50,7 @@ typedef enum warp_state {
     WARP_AT_MBARRIER,  /* in a try_wait: until the phase is complete */
     WARP_AT_WGMMA,     /* until the other warps of its warpgroup have issued what it waits for */
     WARP_AT_REGISTERS, /* in a setmaxnreg.inc: until other warps give registers back */
+    WARP_AT_CLUSTER,   /* in a barrier.cluster.wait: until all threads of the cluster have arrived */
     WARP_POLLING,      /* before a test_wait that would fail: likewise, or until no other warp can run */
     WARP_DONE,
     WARP_FAULT
@@ -69,6 +70,8 @@ typedef struct bulk_copy {
     const tensor_map *map; /* NULL for one of `bytes` side by side */
     uint8_t *memory;       /* global, without a map, */
     uint64_t address;      /* and its address */
+    uint32_t source;       /* in shared memory of the CTA that copies, else 0 */
+    struct machine *to;    /* the CTA of `shared` */
     int32_t corner[5];     /* of the box in the tensor */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
@@ -147,7 +150,11 @@ typedef struct warp {
     uint32_t clock;                               /* time stamp of this warp's accesses */
     uint32_t synced; /* accesses of the warp up to this stamp are ordered for all of its lanes */
     uint32_t commits[LANES], bulk_commits[LANES];
-    wgmma *wgmmas; /* from number wgmma_landed to wgmma_issued */
+    uint32_t cluster_arrived; /* lanes, at the barrier of the cluster: of its phase that is not complete */
+    uint64_t cluster_phase;   /* of the last arrival */
+    bool cluster_waits;       /* it arrived, and has not waited since */
+    uint32_t *released; /* what it knew at its last fence beyond the CTA: as the clocks of the cluster; NULL likewise */
+    wgmma *wgmmas;      /* from number wgmma_landed to wgmma_issued */
     size_t wgmma_count, wgmma_capacity;
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
     uint32_t registers; /* a thread, after a setmaxnreg; else 0 */
@@ -227,6 +234,20 @@ typedef struct warp_read {
 
 #define TIME_IN_FLIGHT 0xffffffffu
 #define TIME_NEVER 0xfffffffeu
+#define TIME_REMOTE 0xfffffffdu /* a thread of another CTA: see remote_cells */
+
+/* An access by a thread of another CTA of the cluster, with a stamp of that CTA. */
+typedef struct remote_access {
+    uint32_t time, who;
+} remote_access;
+
+/* What other CTAs did to the shared memory of this one; made when the first of them touches it. */
+typedef struct remote_cells {
+    remote_access *writes; /* [cells], where the cell says TIME_REMOTE or TIME_IN_FLIGHT */
+    uint8_t *writers;      /* [cells] 1 + the rank of that CTA; 0 where it is this one */
+    remote_access *reads;  /* [cells][CTAs of the cluster]: the last of each */
+    remote_access *last;   /* [CTAs of the cluster][warps]: the last access of each warp */
+} remote_cells;
 
 /* who: instruction (20 bits), thread (10 bits), and two flags. */
 #define WHO_MANY_LANES 0x40000000u
@@ -249,7 +270,7 @@ typedef struct ignored_list {
 typedef struct finding_record {
     emu_class class_;
     uint32_t here, other; /* instruction index, UINT32_MAX for none */
-    uint64_t count, cta;
+    uint64_t count, cta, cluster;
     int warp, lane, other_warp, other_lane;
     uint64_t address;
     char *message;
@@ -280,12 +301,32 @@ typedef struct op_counts {
     uint64_t executed, lanes, wavefronts, ideal, sectors, requests, bytes;
 } op_counts;
 
+/* CTAs that are at work together, of which each can touch the shared memory of all; one CTA where a launch has no
+ * clusters. */
+typedef struct cluster {
+    struct machine *ctas; /* [count] by rank */
+    uint32_t count, size[3];
+    bool is_explicit;
+    uint64_t index;    /* x + X * (y + Y * z), with the grid as X x Y x Z clusters */
+    uint32_t place[3]; /* of it in the grid */
+    uint64_t phase;    /* of its barrier */
+    uint32_t *clocks;  /* [2][clock_count] what those know that have arrived, and what those of the phase before knew;
+                          NULL where nobody asks */
+    uint32_t clock_count; /* warps of all CTAs */
+    uint64_t random;
+    uint32_t last; /* CTA that had a turn */
+} cluster;
+
 /* One host thread at work on one CTA at a time. */
 typedef struct machine {
     const emu_module *module;
     const entry *code;
     emu_device *device;
     const emu_launch *launch;
+    cluster *cluster;
+    uint32_t rank; /* in the cluster */
+    bool ended;
+    uint64_t polled_at; /* 1 + the changes of the cluster's memory when it had polled in vain; 0 where it can go on */
     uint32_t cta[3];
     uint64_t cta_index;
     uint32_t threads, warp_count;
@@ -301,7 +342,9 @@ typedef struct machine {
     uint32_t settled;      /* base, or 0 where an undefined value was stored: writes up to it need no look */
     bool undefined_cells;  /* an undefined value was stored */
     undefined stored;      /* the last of them */
-    uint32_t *clocks;      /* [threads][threads] where the entry needs them, else NULL */
+    uint32_t *clocks;      /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
+    uint32_t clock_width;  /* the threads and, in a cluster, the warps of all its CTAs behind them */
+    remote_cells *remote;  /* NULL as long as no other CTA has touched the shared memory */
     warp_read *warp_reads; /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
@@ -367,10 +410,11 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget);
 typedef enum cta_turn {
     TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
     TURN_PAUSED, /* it could go on */
+    TURN_WAITS,  /* for other CTAs of the cluster */
     TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
 } cta_turn;
-/* Warps run until one of these is the case; may_pause: let other CTAs run between. */
-cta_turn emu_run_turn(machine *m, bool may_pause);
+/* Warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
+cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether whatever can run in these CTAs runs in loops that change nothing. */
 bool emu_all_run_in_circles(machine *const *resident, size_t count);
 /* The machines of all resident CTAs, whose warps wait or poll; waiting: CTAs that are not resident yet. */
@@ -450,6 +494,17 @@ void emu_report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t m
 void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
 void emu_barriers_after_exit(machine *m);
+
+/* cluster.c: addresses of shared memory in a cluster, and its barrier */
+/* The CTA of an address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
+machine *emu_owner(machine *m, uint64_t address, uint32_t *local);
+/* The same with a report, also where that CTA has ended. */
+machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);
+void emu_exec_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask);
+/* After lanes left: the barrier may be complete without them. */
+void emu_cluster_after_exit(machine *m);
 
 /* mbarrier.c */
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address);

@@ -85,7 +85,7 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
                           .init_stamp = w->clock,
                           .arriving = arriving,
                           .completed = completed};
-        size_t clock_bytes = (size_t)m->warp_count * LANES * sizeof *arriving;
+        size_t clock_bytes = m->clock_width * sizeof *arriving;
         if (arriving) memset(arriving, 0, clock_bytes);
         if (completed) memset(completed, 0, clock_bytes);
     }
@@ -135,12 +135,12 @@ static void complete_phase(machine *m, mbarrier *bar) {
     bar->pending = bar->expected;
     if (bar->arriving) {
         uint32_t *done = bar->arriving;
-        size_t threads = (size_t)m->warp_count * LANES;
         /* knowledge only grows: what completed before stays known */
-        for (size_t t = 0; t < threads; t++) done[t] = done[t] > bar->completed[t] ? done[t] : bar->completed[t];
+        for (uint32_t t = 0; t < m->clock_width; t++)
+            done[t] = done[t] > bar->completed[t] ? done[t] : bar->completed[t];
         bar->arriving = bar->completed;
         bar->completed = done;
-        memset(bar->arriving, 0, threads * sizeof *done);
+        memset(bar->arriving, 0, m->clock_width * sizeof *done);
     }
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
@@ -171,15 +171,36 @@ static void announce(machine *m, const warp *w, int lane, mbarrier *bar, uint32_
                    bar->bytes, MAX_BYTES);
 }
 
+/* The same for an instruction that may name one of another CTA of the cluster: *owner. */
+static mbarrier *expect_mbarrier_of_any(machine *m, warp *w, const op *o, int lane, machine **owner) {
+    const uint64_t address = emu_lane_address(w, o, o->dests, lane) - (o->space == SPACE_GENERIC ? SHARED_WINDOW : 0);
+    uint32_t local;
+    *owner = m;
+    if (!(address >> CTA_SHIFT) || o->space == SPACE_SHARED) return expect_mbarrier(m, w, o, lane);
+    *owner = emu_expect_owner(m, w, lane, address, "uses the mbarrier in", &local);
+    if (!*owner || !emu_translate(m, w, SPACE_CLUSTER, address, 8, lane, "uses the mbarrier of")) return NULL;
+    mbarrier *bar = emu_find_mbarrier(*owner, local);
+    if (!bar) {
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
+                   "There is no mbarrier at 0x%x in the CTA with rank %u: its mbarrier.init must come first, then "
+                   "fence.mbarrier_init.release.cluster and a barrier.cluster that both CTAs pass.",
+                   local, (*owner)->rank);
+    } else if (m->checks && *owner != m) {
+        emu_remote_mbarrier(m, w, lane, *owner, local);
+    }
+    return bar;
+}
+
 /* expect_tx and complete_tx without an arrival. */
 void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
-        mbarrier *bar = expect_mbarrier(m, w, o, lane);
+        machine *owner;
+        mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         const uint32_t bytes = slot32(w, o->r[1])[lane];
         if (!bar) continue;
         if (!o->detail) announce(m, w, lane, bar, bytes);
-        emu_mbarrier_bytes(m, bar, o->detail ? -(int64_t)bytes : 0);
+        emu_mbarrier_bytes(owner, bar, o->detail ? -(int64_t)bytes : 0);
     }
     if (m->checks) emu_clock_tick(m, w);
 }
@@ -188,7 +209,8 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
         uint32_t count = slot32(w, o->r[2])[lane];
-        mbarrier *bar = expect_mbarrier(m, w, o, lane);
+        machine *owner;
+        mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         if (!bar) continue;
         slot64(w, o->r[0])[lane] = bar->phase;
         if (count == 0 || count > bar->pending) {
@@ -198,9 +220,10 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                 bar->address, count, bar->pending);
             continue;
         }
-        if (m->checks) emu_clock_publish(m, w, 1u << lane, bar->arriving);
+        if (m->checks && owner == m) emu_clock_publish(m, w, 1u << lane, bar->arriving);
+        if (m->checks && owner != m) emu_remote_publish(m, w, 1u << lane, owner, bar->arriving);
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
-        emu_mbarrier_arrive(m, bar, count);
+        emu_mbarrier_arrive(owner, bar, count);
     }
     if (m->checks) emu_clock_tick(m, w);
 }

@@ -75,7 +75,7 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
     }
     if (space == SPACE_GENERIC) {
         if (address & SHARED_WINDOW)
-            space = SPACE_SHARED, address -= SHARED_WINDOW;
+            address -= SHARED_WINDOW, space = address >> CTA_SHIFT ? SPACE_CLUSTER : SPACE_SHARED;
         else if (address & LOCAL_WINDOW)
             space = SPACE_LOCAL, address -= LOCAL_WINDOW;
         else if (address & PARAM_WINDOW)
@@ -89,6 +89,13 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
     case SPACE_SHARED:
         return window_bytes(m, w, m->shared, address - SHARED_BASE, m->shared_bytes, address, bytes, lane, verb,
                             "the shared memory of the CTA");
+    case SPACE_CLUSTER: {
+        uint32_t local;
+        const machine *at = emu_expect_owner(m, w, lane, address, verb, &local);
+        return at ? window_bytes(m, w, at->shared, local - SHARED_BASE, at->shared_bytes, address, bytes, lane, verb,
+                                 "the shared memory of that CTA")
+                  : NULL;
+    }
     case SPACE_LOCAL:
         return window_bytes(m, w, m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes, address,
                             m->code->local_bytes, address, bytes, lane, verb, "the thread's local memory");
@@ -110,12 +117,58 @@ const char *emu_device_string(machine *m, uint64_t address) {
 
 /* Which space an access really goes to, for checks and counters. */
 static state_space effective_space(const op *o, uint64_t address) {
+    if (o->space == SPACE_CLUSTER) return SPACE_SHARED;
     if (o->space != SPACE_GENERIC) return (state_space)o->space;
     return address & SHARED_WINDOW  ? SPACE_SHARED
            : address & LOCAL_WINDOW ? SPACE_LOCAL
            : address & PARAM_WINDOW ? SPACE_PARAM
            : address & CONST_WINDOW ? SPACE_CONST
                                     : SPACE_GLOBAL;
+}
+
+/* The CTA whose shared memory an access goes to, and the address there. */
+static inline machine *owner_of(machine *m, const op *o, uint64_t address, uint32_t *local) {
+    *local = (uint32_t)address;
+    return o->space == SPACE_SHARED ? m : emu_owner(m, (uint32_t)address, local);
+}
+
+static inline uint32_t note_shared_read(machine *m, const warp *w, const op *o, int lane, uint64_t address,
+                                        uint32_t bytes) {
+    uint32_t local;
+    machine *at = owner_of(m, o, address, &local);
+    return at == m ? emu_shadow_read(m, w, lane, local, bytes) : emu_remote_read(m, w, lane, at, local, bytes);
+}
+
+static inline void note_shared_write(machine *m, const warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
+                                     const uint8_t *data) {
+    uint32_t local;
+    machine *at = owner_of(m, o, address, &local);
+    if (at == m)
+        emu_shadow_write(m, w, lane, local, bytes, data);
+    else
+        emu_remote_write(m, w, lane, at, local, bytes);
+    if (w->undefined_stores >> lane & 1) emu_shadow_undefined(at, local, bytes);
+}
+
+static void note_shared_atomic(machine *m, const warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+    uint32_t local;
+    machine *at = owner_of(m, o, address, &local);
+    if (at == m)
+        emu_shadow_atomic(m, w, lane, local, bytes);
+    else
+        emu_remote_atomic(m, w, lane, at, local, bytes);
+}
+
+/* Those that poll there look again. */
+static void note_remote_change(machine *m, const op *o, uint64_t address) {
+    uint32_t local;
+    machine *at = owner_of(m, o, address, &local);
+    if (at != m) at->changes++;
+}
+
+static inline void note_change(machine *m, const op *o, state_space space, uint64_t address) {
+    m->changes++;
+    if (space == SPACE_SHARED && o->space != SPACE_SHARED) note_remote_change(m, o, address);
 }
 
 /* ---- loads and stores ---- */
@@ -209,7 +262,7 @@ void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_SHARED) {
-                undefined[i] = emu_shadow_read(m, w, i, (uint32_t)a.addresses[i], a.size);
+                undefined[i] = note_shared_read(m, w, o, i, a.addresses[i], a.size);
                 any |= undefined[i];
             }
         }
@@ -272,11 +325,9 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
             gather_element(w, o, k, i, data + at);
         }
         state_space space = effective_space(o, a.addresses[i]);
-        if (m->checks && space == SPACE_SHARED) emu_shadow_write(m, w, i, (uint32_t)a.addresses[i], a.size, data);
-        if (w->undefined_stores >> i & 1 && space == SPACE_SHARED)
-            emu_shadow_undefined(m, (uint32_t)a.addresses[i], a.size);
+        if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
         if (m->checks && space == SPACE_GLOBAL) emu_note_output(m, o->instruction, a.addresses[i], a.size);
-        m->changes += !m->watches || memcmp(a.bytes[i], data, a.size);
+        if (!m->watches || memcmp(a.bytes[i], data, a.size)) note_change(m, o, space, a.addresses[i]);
         memcpy(a.bytes[i], data, a.size);
     }
     w->undefined_stores = 0;
@@ -405,7 +456,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
         state_space space = effective_space(o, a.addresses[i]);
-        if (m->checks && space == SPACE_SHARED) emu_shadow_atomic(m, w, i, (uint32_t)a.addresses[i], a.size);
+        if (m->checks && space == SPACE_SHARED) note_shared_atomic(m, w, o, i, a.addresses[i], a.size);
         uint8_t before[16];
         memcpy(before, a.bytes[i], a.size);
         for (int k = 0; k < o->vector; k++) {
@@ -415,7 +466,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
             element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap);
             put_element(w, o->r[k], i, o->bytes, old);
         }
-        m->changes += memcmp(before, a.bytes[i], a.size) != 0;
+        if (memcmp(before, a.bytes[i], a.size)) note_change(m, o, space, a.addresses[i]);
     }
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
 }

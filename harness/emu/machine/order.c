@@ -61,6 +61,14 @@ __attribute__((format(printf, 4, 5))) static void add_text(char *out, size_t byt
     *used += more > 0 ? (size_t)more : 0;
 }
 
+static bool land_any_of_cluster(cluster *c) {
+    const uint32_t first = c->ctas->launch->schedule ? (uint32_t)((c->random = emu_mix(c->random)) % c->count) : 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        if (land_any_arrive(&c->ctas[(first + i) % c->count])) return true;
+    }
+    return false;
+}
+
 /* What the mbarrier still needs that a warp waits for. */
 static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes) {
     const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
@@ -95,34 +103,82 @@ static void describe_products(const machine *m, const warp *w, char *out, size_t
     }
 }
 
-static void report_deadlock(machine *m) {
+/* Who has not come to the barrier of the cluster. */
+static void describe_cluster_barrier(const cluster *c, char *out, size_t bytes) {
+    bool any = false;
+    size_t used = 0;
+    add_text(out, bytes, &used, "\n  barrier.cluster, phase %" PRIu64 ": waits for", c->phase);
+    for (uint32_t rank = 0; rank < c->count; rank++) {
+        const machine *m = &c->ctas[rank];
+        uint32_t missing = 0;
+        for (uint32_t i = 0; i < m->warp_count; i++)
+            missing += m->warps[i].state != WARP_DONE && !m->warps[i].cluster_arrived;
+        if (!missing) continue;
+        add_text(out, bytes, &used, "%s %u warp%s of CTA rank %u", any ? "," : "", missing, missing == 1 ? "" : "s",
+                 rank);
+        any = true;
+    }
+}
+
+static uint32_t waits_at(const machine *m, const warp *w) {
+    return m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
+}
+
+/* Whether all that is said of one of two warps holds for the other. */
+static bool wait_alike(machine *m, const warp *a, const warp *b) {
+    if (a->state != b->state || waits_at(m, a) != waits_at(m, b)) return false;
+    if (a->state != WARP_AT_MBARRIER && a->state != WARP_POLLING)
+        return a->state == WARP_AT_BARRIER || a->state == WARP_AT_CLUSTER;
+    const mbarrier *bar = emu_find_mbarrier(m, a->mbarrier_address);
+    return bar && a->mbarrier_address == b->mbarrier_address &&
+           (!a->seen || a->seen[bar - m->mbarriers].phase == b->seen[bar - m->mbarriers].phase);
+}
+
+/* The warps of a CTA that wait, a line for those side by side that wait for the same; the first of them. */
+static const warp *list_waiting(machine *m, char *list, size_t bytes, bool *polling) {
+    const warp *first = NULL;
+    char rank[40] = "", warps[40];
+    if (m->cluster->count > 1) snprintf(rank, sizeof rank, "CTA rank %u, ", m->rank);
+    for (uint32_t i = 0, last; i < m->warp_count; i = last + 1) {
+        const warp *w = &m->warps[last = i];
+        if (w->state == WARP_DONE) continue;
+        while (last + 1 < m->warp_count && wait_alike(m, w, &m->warps[last + 1])) last++;
+        *polling |= w->state == WARP_POLLING;
+        if (!first) {
+            first = w;
+            m->here = waits_at(m, w);
+        }
+        emu_place place = emu_place_of(m->code, waits_at(m, w));
+        size_t used = strlen(list);
+        snprintf(warps, sizeof warps, last > i ? "warps %u to %u" : "warp %u", i, last);
+        snprintf(list + used, bytes - used, "\n%s%s: source line %d, PTX line %d: %.60s", rank, warps,
+                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
+        used = strlen(list);
+        if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
+            describe_mbarrier(m, w, list + used, bytes - used);
+        if (w->state == WARP_AT_REGISTERS) emu_describe_registers(m, w, list + used, bytes - used);
+        if (w->state == WARP_AT_WGMMA) describe_products(m, w, list + used, bytes - used);
+        if (w->state == WARP_AT_CLUSTER) describe_cluster_barrier(m->cluster, list + used, bytes - used);
+    }
+    return first;
+}
+
+static void report_deadlock(cluster *c) {
     char list[1800] = "";
     bool polling = false;
     const warp *first = NULL;
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        const warp *w = &m->warps[i];
-        if (w->state == WARP_DONE) continue;
-        polling |= w->state == WARP_POLLING;
-        uint32_t at = m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
-        if (!first) {
-            first = w;
-            m->here = at;
-        }
-        emu_place place = emu_place_of(m->code, at);
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "\nwarp %u: source line %d, PTX line %d: %.60s", i,
-                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
-        if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
-            describe_mbarrier(m, w, list + strlen(list), sizeof list - strlen(list));
-        if (w->state == WARP_AT_REGISTERS)
-            emu_describe_registers(m, w, list + strlen(list), sizeof list - strlen(list));
-        if (w->state == WARP_AT_WGMMA) describe_products(m, w, list + strlen(list), sizeof list - strlen(list));
+    machine *reporter = c->ctas;
+    for (uint32_t rank = 0; rank < c->count; rank++) {
+        const warp *waits = list_waiting(&c->ctas[rank], list, sizeof list, &polling);
+        if (first || !waits) continue;
+        first = waits;
+        reporter = &c->ctas[rank];
     }
-    emu_report(m, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "%s%s",
-               polling ? "Every warp of the CTA that is left polls a barrier that nothing can complete any more."
-                       : "Every warp of the CTA that is left waits, and none can free another.",
+    const char *whose = c->count > 1 ? "cluster" : "CTA";
+    emu_report(reporter, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "Every warp of the %s that is left %s.%s", whose,
+               polling ? "polls a barrier that nothing can complete any more" : "waits, and none can free another",
                list);
-    m->faulted = true;
+    reporter->faulted = true;
 }
 
 /* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
@@ -200,18 +256,20 @@ static bool all_poll_in_vain(const machine *m) {
     return true;
 }
 
-cta_turn emu_run_turn(machine *m, bool may_pause) {
-    const bool seeded = m->launch->schedule != 0;
+/* Warps of one CTA run. In a cluster nothing lands here, as other CTAs may be able to run. */
+static cta_turn run_cta(machine *m, bool may_pause) {
+    const bool seeded = m->launch->schedule != 0, alone = m->cluster->count == 1;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].vain_at = 0;
     m->polls = 0;
     while (!m->faulted) {
         int chosen = choose_warp(m, m->last_warp);
         if (chosen < 0) {
             if (all_done(m)) return TURN_ENDED;
+            if (!alone) return TURN_WAITS;
             if (land_any_arrive(m)) continue;
             chosen = m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count ? let_poll_fail(m, m->last_warp) : -1;
             if (chosen < 0) {
-                report_deadlock(m);
+                report_deadlock(m->cluster);
                 break;
             }
         }
@@ -226,9 +284,9 @@ cta_turn emu_run_turn(machine *m, bool may_pause) {
         if (w->polls >= POLLS_OF_A_TURN || (quiet && runs_in_a_circle(m, w))) {
             w->polls = 0;
             w->vain_at = m->changes + 1;
-            if (all_poll_in_vain(m) && !land_any_arrive(m)) {
+            if (all_poll_in_vain(m) && !(alone && land_any_arrive(m))) {
                 /* a warp that sleeps at an mbarrier may do something else after a poll that fails */
-                if (m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count) let_poll_fail(m, m->last_warp);
+                if (alone && m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count) let_poll_fail(m, m->last_warp);
                 return TURN_POLLS;
             }
         }
@@ -236,6 +294,81 @@ cta_turn emu_run_turn(machine *m, bool may_pause) {
             return TURN_PAUSED;
     }
     return TURN_ENDED;
+}
+
+/* ---- the CTAs of a cluster ---- */
+
+static uint64_t changes_of(const cluster *c) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->count; i++) sum += c->ctas[i].changes;
+    return sum;
+}
+
+static bool has_ready_warp(const machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++)
+        if (m->warps[i].state == WARP_READY) return true;
+    return false;
+}
+
+/* The next CTA round that can go on, or with a seed any; NULL where all wait, or have polled in vain. */
+static machine *choose_cta(cluster *c) {
+    const uint64_t polled = changes_of(c) + 1;
+    uint32_t offset = c->last + 1;
+    if (c->ctas->launch->schedule) offset = (uint32_t)((c->random = emu_mix(c->random)) % c->count);
+    for (uint32_t k = 0; k < c->count; k++) {
+        machine *m = &c->ctas[(offset + k) % c->count];
+        if (!m->ended && m->polled_at != polled && (has_ready_warp(m) || all_done(m))) return m;
+    }
+    return NULL;
+}
+
+static bool let_any_poll_fail(cluster *c) {
+    for (uint32_t i = 0; i < c->count; i++) {
+        machine *m = &c->ctas[i];
+        if (!m->ended && m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count && let_poll_fail(m, m->last_warp) >= 0)
+            return true;
+    }
+    return false;
+}
+
+/* No CTA can go on by itself. TURN_PAUSED where one can now. */
+static cta_turn wait_together(cluster *c) {
+    bool ended = true, polls = false;
+    for (uint32_t i = 0; i < c->count; i++) {
+        ended &= c->ctas[i].ended;
+        polls |= has_ready_warp(&c->ctas[i]);
+    }
+    if (ended) return TURN_ENDED;
+    if (land_any_of_cluster(c)) return TURN_PAUSED;
+    const bool freed = let_any_poll_fail(c);
+    for (uint32_t i = 0; i < c->count; i++) c->ctas[i].polled_at = 0;
+    if (polls) return TURN_POLLS;
+    if (freed) return TURN_PAUSED;
+    report_deadlock(c);
+    return TURN_ENDED;
+}
+
+cta_turn emu_run_turn(cluster *c, bool may_pause) {
+    if (c->count == 1) return run_cta(c->ctas, may_pause);
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->ctas[i].faulted) return TURN_ENDED;
+    for (;;) {
+        machine *m = choose_cta(c);
+        if (!m) {
+            const cta_turn turn = wait_together(c);
+            if (turn != TURN_PAUSED) return turn;
+            continue;
+        }
+        const cta_turn turn = run_cta(m, true);
+        c->last = m->rank;
+        m->polled_at = turn == TURN_POLLS ? changes_of(c) + 1 : 0;
+        if (m->faulted) return TURN_ENDED;
+        if (turn == TURN_ENDED) {
+            m->ended = true;
+            if (m->checks) emu_check_exit(m);
+        }
+        if (turn == TURN_PAUSED && may_pause) return turn;
+    }
 }
 
 /* ---- livelock ---- */

@@ -62,7 +62,7 @@ static void release_barrier(machine *m, uint32_t id) {
     }
     uint32_t *clocks = bar->clocks;
     *bar = (named_barrier){.clocks = clocks};
-    if (clocks) memset(clocks, 0, (size_t)m->warp_count * LANES * sizeof *clocks);
+    if (clocks) memset(clocks, 0, m->clock_width * sizeof *clocks);
 }
 
 static void release_if_complete(machine *m, uint32_t id) {

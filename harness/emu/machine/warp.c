@@ -81,6 +81,7 @@ static void leave(machine *m, warp *w, uint32_t mask) {
     if (!w->active && w->split) emu_next_path(m, w, PATH_RUNS);
     if (!w->active) pop_path(w);
     if (w->state == WARP_DONE) emu_barriers_after_exit(m);
+    emu_cluster_after_exit(m);
 }
 
 /* ---- lanes ---- */
@@ -201,6 +202,12 @@ static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_movmatrix(m, w, o, mask);
 }
 
+/* Lanes wait for those of their warp, but for an arrival without .aligned. */
+static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+    const bool apart = o->vector && o->detail != CLUSTER_WAIT;
+    if (apart || mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_cluster_barrier(m, w, o, mask);
+}
+
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_ROUNDED:
@@ -264,6 +271,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_INIT_FENCE:
         if (m->checks && m->proxy_fences) emu_init_fence(m, w, mask);
+        if (w->released) emu_cluster_fence(m, w);
         break;
     case OP_WGMMA_FENCE:
         emu_exec_wgmma_fence(m, w, o, mask);
@@ -304,6 +312,18 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_MBARRIER_INVALIDATE:
         emu_exec_mbarrier_invalidate(m, w, o, mask);
+        break;
+    case OP_CLUSTER_BARRIER:
+        run_cluster_barrier(m, w, o, mask);
+        break;
+    case OP_MAP_ADDRESS:
+        emu_exec_map_address(m, w, o, mask);
+        break;
+    case OP_CTA_RANK:
+        emu_exec_cta_rank(m, w, o, mask);
+        break;
+    case OP_FENCE:
+        if (w->released) emu_cluster_fence(m, w);
         break;
     case OP_ACTIVE_MASK:
         for (int i = 0; i < LANES; i++) {

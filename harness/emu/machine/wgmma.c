@@ -154,7 +154,7 @@ static void begin_read(machine *m, const warp *w, uint32_t address) {
 }
 
 static void end_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK);
+    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock);
 }
 
 /* ---- registers ---- */

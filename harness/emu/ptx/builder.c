@@ -288,6 +288,8 @@ uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *
     case OPERAND_SPECIAL: {
         if (from->value >= SPECIAL_RESERVED_BEGIN)
             return emu_constant_register(dec, reserved_address(dec, (special_register)from->value), bits);
+        if (from->value == SPECIAL_IS_EXPLICIT_CLUSTER)
+            emu_refuse(dec, "%%is_explicit_cluster is a predicate where a register is needed");
         if (from->value >= SPECIAL_CLOCK) return clock_register(dec, (special_register)from->value, bits);
         if (bits == 32) return special_register_of(dec, (special_register)from->value);
         uint16_t whole = special_register_of(dec, (special_register)from->value);
@@ -366,7 +368,22 @@ uint16_t emu_carry_predicate(decoder *dec) {
     return (uint16_t)dec->carry;
 }
 
+/* %is_explicit_cluster, the only special register that is a predicate. */
+static uint16_t special_predicate(decoder *dec, const operand *from) {
+    if (from->value != SPECIAL_IS_EXPLICIT_CLUSTER || from->negated) emu_refuse(dec, "a predicate is needed");
+    uint16_t flag = special_register_of(dec, SPECIAL_IS_EXPLICIT_CLUSTER), none = emu_constant_register(dec, 0, 32);
+    uint8_t wanted;
+    op *o = emu_emit(dec, OP_COMPARE);
+    o->run.compare = emu_find_compare("ne", emu_find_type("u32"), false, &wanted);
+    o->immediate = wanted;
+    o->p[0] = emu_scratch_predicate(dec);
+    add_source(o, flag);
+    add_source(o, none);
+    return o->p[0];
+}
+
 uint16_t emu_predicate_source(decoder *dec, const operand *from) {
+    if (from->kind == OPERAND_SPECIAL) return special_predicate(dec, from);
     bool number = from->kind == OPERAND_INTEGER;
     uint16_t known = number ? NO_PREDICATE : emu_predicate(dec, from);
     if (!number && known == NO_PREDICATE) emu_refuse(dec, "a predicate is needed");
@@ -387,7 +404,8 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
     if (address->symbol < 0) return stated == SPACE_PARAM && dec->frame != NO_REGISTER ? SPACE_LOCAL : stated;
     const symbol *which = &dec->load->module.symbols[address->symbol];
     if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
-    bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL);
+    bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL) ||
+                (which->space == SPACE_SHARED && stated == SPACE_CLUSTER);
     if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
     if (!same) emu_refuse(dec, "'%s' is not in the space of this access", which->name);
     return stated;

@@ -98,7 +98,7 @@ static void place_branches(decoder *dec) {
 
 /* Shared memory is checked in units of the narrowest access to it; which barriers occur decides how order is kept. */
 static void note_shared_use(entry *code, const op *o) {
-    bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC;
+    bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
     if ((o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared &&
         o->bytes * o->vector < (int)code->granule_bytes) {
         code->granule_bytes = (uint32_t)(o->bytes * o->vector);
@@ -112,6 +112,9 @@ static void note_shared_use(entry *code, const op *o) {
         code->needs_clocks = true;
     if (o->kind == OP_BULK) code->uses_async_proxy = code->needs_clocks = true;
     if (o->kind == OP_WGMMA) code->uses_wgmma = code->uses_async_proxy = code->needs_clocks = true;
+    if (o->space == SPACE_CLUSTER || o->kind == OP_CLUSTER_BARRIER || o->kind == OP_MAP_ADDRESS ||
+        (o->kind == OP_BULK && o->detail & (BULK_MULTICAST | BULK_BETWEEN_CTAS)))
+        code->uses_cluster = code->needs_clocks = true;
     if (o->kind == OP_BARRIER && (o->sources > 1 || o->detail == BARRIER_ARRIVE)) code->needs_clocks = true;
 }
 

@@ -46,14 +46,24 @@ static uint16_t address_value(decoder *dec, const operand *address) {
 
 /* ---- bulk copies ---- */
 
-/* r: the address in shared memory; the map and coordinates, or the global address and the bytes; the mbarrier. */
+/* Bits of a bulk_detail. */
+static uint8_t bulk_detail_of(const form_match *match) {
+    bool between = emu_chose(match, "shared::cluster") && emu_chose(match, "shared::cta");
+    return (uint8_t)((emu_chose(match, "tensor") ? BULK_TENSOR : 0) |
+                     (emu_chose(match, "bulk_group") ? BULK_STORE : 0) |
+                     (emu_chose(match, "multicast::cluster") ? BULK_MULTICAST : 0) | (between ? BULK_BETWEEN_CTAS : 0));
+}
+
+/* r: the address in shared memory; the map and coordinates, or the other address and the bytes; the mbarrier; the mask
+ * of a multicast. */
 void emu_decode_bulk(decoder *dec, const form_match *match) {
-    const bool tensor = emu_chose(match, "tensor"), store = emu_chose(match, "bulk_group");
-    const int hints = emu_chose(match, "L2::cache_hint"), wanted = (tensor ? 2 : 3) + !store + hints;
+    const uint8_t detail = bulk_detail_of(match);
+    const bool tensor = detail & BULK_TENSOR, store = detail & BULK_STORE, multicast = detail & BULK_MULTICAST;
+    const int hints = emu_chose(match, "L2::cache_hint"), wanted = (tensor ? 2 : 3) + !store + multicast + hints;
     emu_expect_operands(dec, wanted, wanted);
     if (hints) emu_source(dec, operand_at(dec, wanted - 1), 64, EXACT);
     const operand *in_shared = operand_at(dec, store ? 1 : 0), *other = operand_at(dec, store ? 0 : 1);
-    uint16_t sources[9];
+    uint16_t sources[MAX_OPERANDS];
     int count = 0;
     sources[count++] = address_value(dec, in_shared);
     sources[count++] = address_value(dec, other);
@@ -67,8 +77,9 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
         sources[count++] = emu_source(dec, operand_at(dec, 2), 32, EXACT);
     }
     if (!store) sources[count++] = address_value(dec, operand_at(dec, tensor ? 2 : 3));
+    if (multicast) sources[count++] = emu_source(dec, operand_at(dec, wanted - hints - 1), 16, EXACT);
     op *o = emu_emit(dec, OP_BULK);
-    o->detail = (uint8_t)((tensor ? BULK_TENSOR : 0) | (store ? BULK_STORE : 0));
+    o->detail = detail;
     o->vector = (uint8_t)rank;
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
 }
@@ -83,6 +94,53 @@ void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 1, 1);
     emu_emit(dec, OP_BULK_WAIT)->immediate = emu_group_count(dec, 0, INT32_MAX);
+}
+
+/* ---- clusters ---- */
+
+void emu_decode_cluster_barrier(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 0, 0);
+    op *o = emu_emit(dec, OP_CLUSTER_BARRIER);
+    o->detail = emu_chose(match, "wait")      ? CLUSTER_WAIT
+                : emu_chose(match, "relaxed") ? CLUSTER_ARRIVE_RELAXED
+                                              : CLUSTER_ARRIVE;
+    o->vector = !emu_chose(match, "aligned");
+}
+
+/* An address of 32 bits is one of shared::cluster; a generic one has 64. */
+static int address_bits(decoder *dec, const form_match *match) {
+    const int bits = match->types[0]->bits;
+    if (bits == 32 && !emu_chose(match, "shared::cluster")) emu_refuse(dec, "a generic address has 64 bits");
+    return bits;
+}
+
+static op *emit_on_address(decoder *dec, const form_match *match, op_kind kind, uint16_t value, uint16_t to) {
+    op *o = emu_emit(dec, kind);
+    o->bytes = (uint8_t)(match->types[0]->bits / 8);
+    o->space = emu_chose(match, "shared::cluster") ? SPACE_CLUSTER : SPACE_GENERIC;
+    add_dest(o, to);
+    add_source(o, value);
+    return o;
+}
+
+void emu_decode_map_address(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
+    const int bits = address_bits(dec, match);
+    uint16_t value = emu_source(dec, operand_at(dec, 1), bits, EXACT),
+             rank = emu_source(dec, operand_at(dec, 2), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), bits);
+    add_source(emit_on_address(dec, match, OP_MAP_ADDRESS, value, to), rank);
+}
+
+void emu_decode_cta_rank(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    uint16_t value = emu_source(dec, operand_at(dec, 1), address_bits(dec, match), EXACT),
+             to = emu_dest(dec, operand_at(dec, 0), 32);
+    emit_on_address(dec, match, OP_CTA_RANK, value, to);
+}
+
+void emu_decode_fence(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 0, 0);
+    emu_emit(dec, emu_chose(match, "cta") ? OP_NOTHING : OP_FENCE);
 }
 
 /* ---- warps ---- */

@@ -442,6 +442,8 @@ void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     uint16_t last = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
                                                 : emu_constant_register(dec, 1, 32);
     uint16_t count = bytes ? emu_constant_register(dec, 1, 32) : last;
+    if (match->space == SPACE_CLUSTER && operand_at(dec, 0)->kind != OPERAND_SINK)
+        emu_refuse(dec, "an arrival in shared::cluster gives no state: _ is needed");
     uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
     op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
     add_dest(o, state);

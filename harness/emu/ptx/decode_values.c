@@ -416,11 +416,11 @@ void emu_decode_move(decoder *dec, const form_match *match) {
 }
 
 static uint64_t window_of(state_space space) {
-    return space == SPACE_SHARED  ? SHARED_WINDOW
-           : space == SPACE_LOCAL ? LOCAL_WINDOW
-           : space == SPACE_PARAM ? PARAM_WINDOW
-           : space == SPACE_CONST ? CONST_WINDOW
-                                  : 0;
+    return space == SPACE_SHARED || space == SPACE_CLUSTER ? SHARED_WINDOW
+           : space == SPACE_LOCAL                          ? LOCAL_WINDOW
+           : space == SPACE_PARAM                          ? PARAM_WINDOW
+           : space == SPACE_CONST                          ? CONST_WINDOW
+                                                           : 0;
 }
 
 void emu_decode_address_convert(decoder *dec, const form_match *match) {
@@ -431,12 +431,14 @@ void emu_decode_address_convert(decoder *dec, const form_match *match) {
     emit_lanes(dec, emu_lanes_add_64, emu_dest(dec, operand_at(dec, 0), 64), value, distance);
 }
 
-/* The window of a generic address is its top bits: shift them down and compare. */
+/* The window of a generic address is its top bits: shift them down and compare. Of shared memory the rank follows,
+ * which is 0 for that of the own CTA. */
 void emu_decode_is_space(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
-    uint64_t window = window_of(match->space) >> 59;
+    const unsigned shift = match->space == SPACE_SHARED ? CTA_SHIFT : 59;
+    uint64_t window = window_of(match->space) >> shift;
     uint16_t value = emu_source(dec, operand_at(dec, 1), 64, EXACT), top = emu_scratch_register(dec, 64);
-    emit_lanes(dec, emu_lanes_shr_u64, top, value, emu_constant_register(dec, 59, 32));
+    emit_lanes(dec, emu_lanes_shr_u64, top, value, emu_constant_register(dec, shift, 32));
     op *o = emu_emit(dec, OP_COMPARE);
     uint8_t wanted;
     o->run.compare = emu_find_compare("eq", emu_find_type("u64"), false, &wanted);

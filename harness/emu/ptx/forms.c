@@ -46,7 +46,7 @@ static const struct {
     const char *opcode, *words;
 } name_words[] = {
     {"bar", "cta|warp|sync|arrive|red"},
-    {"barrier", "cta|arrive|red"},
+    {"barrier", "cta|cluster|arrive|wait|red"},
     {"cp", "async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},

@@ -35,10 +35,10 @@
     "m64n104k8|m64n112k8|m64n120k8|m64n128k8|m64n136k8|m64n144k8|m64n152k8|m64n160k8|m64n168k8|m64n176k8|m64n184k8|"   \
     "m64n192k8|m64n200k8|m64n208k8|m64n216k8|m64n224k8|m64n232k8|m64n240k8|m64n248k8|m64n256k8"
 #define CACHE_HINT "L2::cache_hint?"
-#define ATOMIC_SPACES "global|" SHARED "?"
+#define ATOMIC_SPACES "global|" SHARED "|shared::cluster?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
-#define LOAD_SPACES "global|shared|shared::cta|local|const|param|param::entry?"
-#define STORE_SPACES "global|shared|shared::cta|local|param|param::func?"
+#define LOAD_SPACES "global|shared|shared::cta|shared::cluster|local|const|param|param::entry?"
+#define STORE_SPACES "global|shared|shared::cta|shared::cluster|local|param|param::func?"
 
 #define INT(opcode, modifiers, operands, function) LANES_ROW("integer", opcode, modifiers, operands, "", function)
 #define BIT(opcode, modifiers, operands, function) LANES_ROW("logic", opcode, modifiers, operands, "", function)
@@ -309,9 +309,10 @@ ROW("compare", "not", "pred", "p, a", emu_decode_predicate, "")
 ROW("compare", "mov", "pred", "p, a", emu_decode_predicate, "")
 ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", emu_decode_move,
     "a: register, number, special register, variable; either side may be a vector that is packed or unpacked")
-ROW("move", "cvta", "to? global|shared|shared::cta|local|const|param|param::entry u64", "d, a",
+ROW("move", "cvta", "to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry u64", "d, a",
     emu_decode_address_convert, "")
-ROW("move", "isspacep", "global|shared|shared::cta|local|const|param|param::entry", "p, a.64", emu_decode_is_space, "")
+ROW("move", "isspacep", "global|shared|shared::cta|shared::cluster|local|const|param|param::entry", "p, a.64",
+    emu_decode_is_space, "")
 #define CONVERT(modifiers, operands, note) ROW("convert", "cvt", modifiers, operands, emu_decode_convert, note)
 CONVERT("sat? " INTEGERS " " INTEGERS, "d, a", "registers may be wider than the types")
 CONVERT("rni|rzi|rmi|rpi ftz? sat? " INTEGERS " f32", "d, a", "out of range gives the nearest value")
@@ -473,6 +474,8 @@ ROW("barrier", "barrier", "cta? sync aligned?", "a, b", emu_decode_barrier, "all
 ROW("barrier", "barrier", "cta? arrive aligned?", "a, b", emu_decode_barrier, "likewise")
 ROW("barrier", "barrier", "cta? red popc aligned? u32", "d, a, b, p", emu_decode_barrier, "likewise")
 ROW("barrier", "barrier", "cta? red and|or aligned? pred", "p, a, b, c", emu_decode_barrier, "likewise")
+ROW("barrier", "barrier", "cluster arrive release|relaxed? aligned?", "", emu_decode_cluster_barrier, "")
+ROW("barrier", "barrier", "cluster wait acquire? aligned?", "", emu_decode_cluster_barrier, "")
 ROW("barrier", "bar", "warp sync", "mask", emu_decode_warp_barrier, "")
 ROW("warp", "shfl", "sync? up|down|bfly|idx b32", "d|p, a, b, c, mask", emu_decode_shuffle,
     "p may be absent; without sync and mask before PTX 6.4")
@@ -489,20 +492,29 @@ ROW("mbarrier", "mbarrier", "arrive release? cta|cluster? shared|shared::cta? b6
     emu_decode_mbarrier_arrive, "count may be absent; state may be _")
 ROW("mbarrier", "mbarrier", "arrive expect_tx release? cta|cluster? shared|shared::cta? b64", "state, [a], bytes",
     emu_decode_mbarrier_arrive, "state may be _")
-ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta? b64", "[a], bytes",
-    emu_decode_mbarrier_bytes, "")
+ROW("mbarrier", "mbarrier", "arrive release? cta|cluster? shared::cluster b64", "_, [a], count",
+    emu_decode_mbarrier_arrive, "of any CTA of the cluster; count may be absent")
+ROW("mbarrier", "mbarrier", "arrive expect_tx release? cta|cluster? shared::cluster b64", "_, [a], bytes",
+    emu_decode_mbarrier_arrive, "likewise")
+ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta|shared::cluster? b64",
+    "[a], bytes", emu_decode_mbarrier_bytes, "")
 ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64", "p, [a], state",
     emu_decode_mbarrier_wait, "the warp sleeps until the phase is complete; a time limit is ignored")
 ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire|relaxed? cta|cluster? shared|shared::cta? b64",
     "p, [a], parity", emu_decode_mbarrier_wait, "likewise")
 /* bulk copies: by the copy engine, which tells an mbarrier or a group */
-ROW("bulk", "cp", "async bulk shared::cluster|shared::cta global mbarrier::complete_tx::bytes L2::cache_hint?",
-    "[d], [a], bytes, [mbarrier], policy", emu_decode_bulk, "lands as late as the mbarrier allows")
+ROW("bulk", "cp",
+    "async bulk shared::cluster|shared::cta global mbarrier::complete_tx::bytes multicast::cluster? L2::cache_hint?",
+    "[d], [a], bytes, [mbarrier], mask, policy", emu_decode_bulk,
+    "lands as late as the mbarrier allows; mask: the CTAs of a multicast, 16 bits")
+ROW("bulk", "cp", "async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes", "[d], [a], bytes, [mbarrier]",
+    emu_decode_bulk, "likewise")
 ROW("bulk", "cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy",
     emu_decode_bulk, "lands when its group is waited for")
 ROW("bulk", "cp",
-    "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes L2::cache_hint?",
-    "[d], [map, {coordinates}], [mbarrier], policy", emu_decode_bulk, "")
+    "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes "
+    "multicast::cluster? L2::cache_hint?",
+    "[d], [map, {coordinates}], [mbarrier], mask, policy", emu_decode_bulk, "")
 ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
     "[map, {coordinates}], [a], policy", emu_decode_bulk, "")
 ROW("bulk", "cp", "async bulk commit_group", "", emu_decode_bulk_commit, "")
@@ -517,8 +529,12 @@ ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_regist
 ROW("fence", "fence", "mbarrier_init release cluster", "", emu_decode_init_fence,
     "bulk copies can then count at the mbarriers of the thread")
 ROW("control", "griddepcontrol", "launch_dependents|wait", "", emu_decode_nothing, "does nothing")
-ROW("fence", "membar", "cta|gl|sys", "", emu_decode_nothing, "memory is sequentially consistent here")
-ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_nothing, "likewise")
+ROW("fence", "membar", "cta|gl|sys", "", emu_decode_fence, "memory is sequentially consistent here")
+ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_fence, "likewise")
+/* clusters */
+ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", emu_decode_map_address,
+    "u32 with shared::cluster only; a: a register, or a variable with shared::cluster")
+ROW("cluster", "getctarank", "shared::cluster? u32|u64", "d.32, a", emu_decode_cta_rank, "likewise")
 ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu_decode_proxy_fence,
     "stores of the thread to shared memory can then be read by wgmma and bulk copies; .global does nothing")

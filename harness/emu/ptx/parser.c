@@ -285,6 +285,16 @@ static void parse_tuning(parser *p) {
             p->code->max_registers = emu_expect_small(p, 255, "the number of registers");
         } else if (token_is(&head, ".maxnctapersm")) {
             emu_expect_integer(p);
+        } else if (token_is(&head, ".reqnctapercluster")) {
+            for (int i = 0; i < 3; i++) {
+                sizes[i] = emu_expect_small(p, MAX_CLUSTER, "the number of CTAs of a cluster");
+                if (i < 2 && !accept(p, ",")) break;
+            }
+            memcpy(p->code->info.cluster, sizes, sizeof sizes);
+        } else if (token_is(&head, ".maxclusterrank")) {
+            p->code->max_cluster_rank = emu_expect_small(p, 16, "the largest number of CTAs of a cluster");
+        } else if (token_is(&head, ".explicitcluster")) {
+            p->code->explicit_cluster = true;
         } else if (token_is(&head, ".noreturn")) {
             continue;
         } else if (token_is(&head, ".pragma")) {

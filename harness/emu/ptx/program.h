@@ -15,7 +15,9 @@ enum {
     MAX_WARPS = 32,
     MAX_OPERANDS = 16, /* registers of one op */
     NO_REGISTER = -1,
-    SHARED_BASE = 1024 /* first byte of shared memory: what lies below is out of bounds, as on recent devices */
+    SHARED_BASE = 1024, /* first byte of shared memory: what lies below is out of bounds, as on recent devices */
+    CTA_SHIFT = 24,     /* an address in shared::cluster: 1 + the rank of its CTA above, the one in that CTA below */
+    MAX_CLUSTER = 8     /* CTAs */
 };
 
 static const uint32_t ALL_LANES = 0xffffffffu;
@@ -27,7 +29,8 @@ typedef enum state_space {
     SPACE_LOCAL,
     SPACE_CONST,
     SPACE_PARAM,
-    SPACE_FUNCTION /* of addresses of functions only */
+    SPACE_FUNCTION, /* of addresses of functions only */
+    SPACE_CLUSTER   /* shared memory of any CTA of the cluster */
 } state_space;
 
 /* ---- addresses as a program sees them: see memory.c ---- */
@@ -73,6 +76,21 @@ typedef enum special_register {
     SPECIAL_GRIDID,
     SPECIAL_DYNAMIC_SHARED,
     SPECIAL_TOTAL_SHARED,
+    SPECIAL_CLUSTERID_X,
+    SPECIAL_CLUSTERID_Y,
+    SPECIAL_CLUSTERID_Z,
+    SPECIAL_NCLUSTERID_X,
+    SPECIAL_NCLUSTERID_Y,
+    SPECIAL_NCLUSTERID_Z,
+    SPECIAL_CLUSTER_CTAID_X,
+    SPECIAL_CLUSTER_CTAID_Y,
+    SPECIAL_CLUSTER_CTAID_Z,
+    SPECIAL_CLUSTER_NCTAID_X,
+    SPECIAL_CLUSTER_NCTAID_Y,
+    SPECIAL_CLUSTER_NCTAID_Z,
+    SPECIAL_CLUSTER_CTARANK,
+    SPECIAL_CLUSTER_NCTARANK,
+    SPECIAL_IS_EXPLICIT_CLUSTER, /* a predicate */
     /* those that change while a warp runs: see OP_CLOCK */
     SPECIAL_CLOCK,
     SPECIAL_CLOCK_HI,
@@ -182,7 +200,11 @@ typedef enum op_kind {
     OP_WGMMA_FENCE,
     OP_WGMMA_COMMIT,
     OP_WGMMA_WAIT,
-    OP_ADDRESS, /* an address that must be good, and nothing else */
+    OP_CLUSTER_BARRIER, /* a cluster_barrier_detail */
+    OP_MAP_ADDRESS,     /* mapa: r[0] = r[1] in the CTA of rank r[2] */
+    OP_CTA_RANK,        /* getctarank: r[0] = the rank of the CTA of r[1] */
+    OP_FENCE,           /* of a scope beyond the CTA: what a relaxed arrive tells others */
+    OP_ADDRESS,         /* an address that must be good, and nothing else */
     OP_NOTHING
 } op_kind;
 
@@ -221,7 +243,13 @@ enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
 enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };
 enum predicate_operation { PREDICATE_MOVE, PREDICATE_NOT, PREDICATE_AND, PREDICATE_OR, PREDICATE_XOR };
 enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
-enum bulk_detail { BULK_STORE = 1, BULK_TENSOR = 2 };
+enum bulk_detail {
+    BULK_STORE = 1, /* from shared memory to global */
+    BULK_TENSOR = 2,
+    BULK_MULTICAST = 4,   /* to the CTAs that a mask names, its last register */
+    BULK_BETWEEN_CTAS = 8 /* from shared memory to that of a CTA of the cluster */
+};
+enum cluster_barrier_detail { CLUSTER_ARRIVE, CLUSTER_ARRIVE_RELAXED, CLUSTER_WAIT };
 enum wgmma_detail {
     WGMMA_A_REGISTERS = 1, /* else a descriptor, as for B */
     WGMMA_TRANSPOSE_A = 2, /* the rows of M or N lie side by side, not those of K */
@@ -319,6 +347,8 @@ typedef enum entry_state { ENTRY_UNREAD, ENTRY_READY, ENTRY_REFUSED } entry_stat
 typedef struct entry {
     emu_entry_info info;
     uint32_t required_threads[3]; /* .reqntid, or 0 */
+    uint32_t max_cluster_rank;    /* .maxclusterrank, or 0 */
+    bool explicit_cluster;        /* .explicitcluster: it must be launched in clusters */
     entry_state state;
     emu_error refusal;       /* of an entry that was refused */
     struct entry_body *body; /* what emu_load leaves for emu_decode: see statement.h */
@@ -347,6 +377,7 @@ typedef struct entry {
     uint32_t max_registers, min_ctas;  /* of .maxnreg and .minnctapersm, else 0 */
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
+    bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
     bool needs_clocks;                 /* has barriers of a part of the CTA: threads need their own clocks */
     emu_region *regions;
     size_t region_count;

@@ -23,9 +23,9 @@ state_space emu_find_space(const char *modifier) {
     static const struct {
         const char *name;
         state_space space;
-    } spaces[] = {{"global", SPACE_GLOBAL},      {"shared", SPACE_SHARED},    {"shared::cta", SPACE_SHARED},
-                  {"local", SPACE_LOCAL},        {"const", SPACE_CONST},      {"param", SPACE_PARAM},
-                  {"param::entry", SPACE_PARAM}, {"param::func", SPACE_PARAM}};
+    } spaces[] = {{"global", SPACE_GLOBAL},      {"shared", SPACE_SHARED},     {"shared::cta", SPACE_SHARED},
+                  {"local", SPACE_LOCAL},        {"const", SPACE_CONST},       {"param", SPACE_PARAM},
+                  {"param::entry", SPACE_PARAM}, {"param::func", SPACE_PARAM}, {"shared::cluster", SPACE_CLUSTER}};
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
         if (!strcmp(spaces[i].name, modifier)) return spaces[i].space;
     }

@@ -505,7 +505,8 @@ class Kernel:
     The third number is the dynamic shared memory.
     Arguments are NumPy arrays, Output(array), buffers, device addresses as int, numbers, and for structs bytes, ctypes
     structures or NumPy records. Numbers are converted to the type of the parameter; a __half is np.float16(...). Other
-    settings are keywords named as the members of emu_launch: checks=False, schedule=7, ignore="race@12", threads=1.
+    settings are keywords named as the members of emu_launch: checks=False, schedule=7, ignore="race@12", threads=1,
+    cluster=(2, 1, 1).
     """
 
     def __init__(self, module: Module, index: int) -> None:
@@ -552,7 +553,10 @@ class Configured:
         for name, value in settings.items():
             if name not in allowed:
                 raise TypeError(f"no setting {name!r}; there are {', '.join(sorted(allowed))}")
-            setattr(launch, name, value.encode() if isinstance(value, str) else value)
+            if name == "cluster":
+                launch.cluster[:] = _three(value, "cluster")
+            else:
+                setattr(launch, name, value.encode() if isinstance(value, str) else value)
         block = (ctypes.c_char * len(packed.block)).from_buffer(packed.block)
         launch.params, launch.param_bytes = ctypes.cast(block, ctypes.c_void_p), len(packed.block)
         text, size = ctypes.c_char_p(), ctypes.c_size_t()

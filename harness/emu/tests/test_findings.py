@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.cluster_defects import CLUSTERS
 from support.defects import FILES, MBARRIER, SHARED, Defect, check_reported, check_silent
 from support.emulation import entry, ptxrun
 from support.hopper_defects import HOPPER
@@ -406,7 +407,7 @@ def test_every_class_has_a_defect() -> None:
     header = (Path(__file__).resolve().parents[1] / "emu.h").read_text()
     body = header[header.index("typedef enum emu_class {") : header.index("} emu_class;")]
     names = [name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(\w+),", body, re.M)]
-    assert {defect.name for defect in [*DEFECTS, *HOPPER]} == set(names)
+    assert {defect.name for defect in [*DEFECTS, *HOPPER, *CLUSTERS]} == set(names)
 
 
 def test_checks_off_finds_no_race(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
+from vectors.opcodes_cluster import BOX_FOR_BOTH, cluster_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
 from vectors.opcodes_hopper import hopper_cases
@@ -49,7 +50,9 @@ GROUPS = (
     copy_cases,
     flow_cases,
     hopper_cases,
+    cluster_cases,
 )
+OPTIONS = {cluster_cases: ("--cluster", 2)}
 
 
 @functools.cache
@@ -63,7 +66,7 @@ def build(make: Callable[[], None]) -> Batch:
 
 @pytest.mark.parametrize("make", GROUPS, ids=lambda make: make.__name__)
 def test_opcodes(make: Callable[[], None], tmp_path: Path) -> None:
-    wrong = {name: text for name, text in build(make).run(tmp_path).items() if text}
+    wrong = {name: text for name, text in build(make).run(tmp_path, *OPTIONS.get(make, ())).items() if text}
     assert not wrong, f"{len(wrong)} of {len(build(make).cases)} cases\n" + "\n".join(
         f"{name}: {text}" for name, text in wrong.items()
     )
@@ -120,7 +123,7 @@ ELSEWHERE = {
 def test_every_form_has_a_vector() -> None:
     """Each row of the table, and each alternative of its modifiers, is used by a case above."""
     text = "".join(build(make).text()[0] for make in GROUPS)
-    text += program(products(0)) + "".join(boxes.text() for boxes in PROGRAMS) + HANDED_OVER
+    text += program(products(0)) + "".join(boxes.text() for boxes in PROGRAMS) + HANDED_OVER + BOX_FOR_BOTH
     unused = [
         line
         for line in missing(read_forms(), text)
@@ -135,7 +138,7 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
     texts = [("sm_90", build(make).text()[0]) for make in GROUPS] + [("sm_90", boxes.text()) for boxes in PROGRAMS]
     handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
-    texts += [("sm_90a", program(products(0))), ("sm_90a", handed)]
+    texts += [("sm_90a", program(products(0))), ("sm_90a", handed), ("sm_90", BOX_FOR_BOTH)]
     path = tmp_path / "vectors.ptx"
     for arch, text in texts:
         path.write_text(text)

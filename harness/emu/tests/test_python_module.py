@@ -274,3 +274,16 @@ def test_structs_are_those_of_the_header(tmp_path: Path) -> None:
         got = getattr(struct, member).offset if member else ctypes.sizeof(struct)
         assert got == int(number), what
     assert len(done.stdout.splitlines()) > 60
+
+
+def test_clusters_are_launched() -> None:
+    """Each thread writes the rank of its CTA."""
+    text = ".reg .b64 %to;\n.reg .b32 %r;\nld.param.u64 %to, [to];\nmov.u32 %r, %ctaid.x;\n"
+    text += "mad.wide.u32 %to, %r, 4, %to;\nmov.u32 %r, %cluster_ctarank;\nst.global.u32 [%to], %r;"
+    kernel = emu.Module(entry(text, ".param .u64 to"))["test"]
+    for cluster in (4, (4, 1), (4, 1, 1)):
+        out = np.full(8, 99, np.uint32)
+        kernel[8, 1](emu.Output(out), cluster=cluster)
+        assert out.tolist() == [0, 1, 2, 3] * 2
+    with pytest.raises(emu.Refused, match="size x of the grid is 8, not a multiple of the cluster's 3"):
+        kernel[8, 1](None, cluster=3)

@@ -32,7 +32,7 @@ typedef struct options {
     int arg_count, data_count;
     request requests[MAX_REQUESTS];
     int request_count;
-    uint32_t grid[3], block[3];
+    uint32_t grid[3], block[3], cluster[3];
     uint64_t smem, schedule, threads, seed, steps;
     emu_trace trace;
     char ignore[2048];
@@ -64,6 +64,10 @@ static bool set_grid(options *options, const char *text, emu_error *error) {
 
 static bool set_block(options *options, const char *text, emu_error *error) {
     return parse_extent("--block", text, options->block, error);
+}
+
+static bool set_cluster(options *options, const char *text, emu_error *error) {
+    return parse_extent("--cluster", text, options->cluster, error);
 }
 
 static bool set_arg(options *options, const char *text, emu_error *error) {
@@ -145,6 +149,7 @@ static const option option_table[] = {
      "entry to run, or a part of its name; may be left out if there is one"},
     {"--grid", "X[,Y[,Z]]", CALL, 0, 0, set_grid, "CTAs (1)"},
     {"--block", "X[,Y[,Z]]", CALL, 0, 0, set_block, "threads of a CTA (32)"},
+    {"--cluster", "X[,Y[,Z]]", CALL, 0, 0, set_cluster, "CTAs of a cluster (as the entry says, else none)"},
     {"--smem", "BYTES", NUMBER, AT(smem), UINT32_MAX, NULL, "dynamic shared memory (0)"},
     {"--arg", "SPEC", CALL, 0, 0, set_arg, "next argument, see below"},
     {"--data", "NAME=SPEC", CALL, 0, 0, set_data, "value of a __device__ or __constant__ variable, see below"},
@@ -276,6 +281,9 @@ static bool print_entries(const options *options, const emu_module *module, emu_
             printf("  %" PRIu32 " PTX instructions, %" PRIu32 " bytes of static shared memory", entry->instructions,
                    entry->shared_bytes);
             if (entry->max_threads) printf(", at most %" PRIu32 " threads", entry->max_threads);
+            if (entry->cluster[0])
+                printf(", clusters of %" PRIu32 " x %" PRIu32 " x %" PRIu32, entry->cluster[0], entry->cluster[1],
+                       entry->cluster[2]);
             puts("");
         } else {
             printf("  refused: %s:%d: %s\n", options->ptx_file, reason.line, reason.text);
@@ -399,6 +407,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .trace = options->trace};
     memcpy(launch.grid, options->grid, sizeof launch.grid);
     memcpy(launch.block, options->block, sizeof launch.block);
+    memcpy(launch.cluster, options->cluster, sizeof launch.cluster);
     emu_status status = emu_run(list->device, module, &launch, error);
     if (status == EMU_REFUSED) return EMU_REFUSED;
     if (status == EMU_OK && launch.trace.file && !emu_counts(list->device)->traced) {

@@ -1,0 +1,229 @@
+/* cluster.c - accesses to the shared memory of another CTA of the cluster, and how knowledge goes from CTA to CTA.
+ *
+ * Each CTA has a time of its own. A thread knows of its own CTA thread by thread (shadow.c), and of the others warp by
+ * warp: the row of its clock goes on with a stamp for each warp of each CTA. That can hide a race between lanes of one
+ * warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival at an mbarrier of another CTA, by
+ * a copy that lands there, and by the barrier of the cluster.
+ *
+ * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells.
+ */
+#include "shadow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- knowledge ---- */
+
+/* What lanes of a warp know, by warp of the cluster. */
+static void gather_knowledge(const machine *m, const warp *w, uint32_t mask, uint32_t *to) {
+    uint32_t *own = to + m->rank * m->warp_count;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        uint32_t *row = row_of(m, w, first_lane(rest));
+        take_later(to, tail_of(m, row), tail_count(m));
+        for (uint32_t t = 0; t < m->warp_count * LANES; t++)
+            if (own[t / LANES] < row[t]) own[t / LANES] = row[t];
+        if (w->together) break;
+    }
+    for (uint32_t k = 0; k < m->warp_count; k++)
+        if (own[k] < m->base) own[k] = m->base;
+    if (own[w->index] < w->clock) own[w->index] = w->clock;
+}
+
+/* The same, as clocks of a CTA have it. */
+static void spread_knowledge(const machine *at, const uint32_t *from, uint32_t *clocks) {
+    const uint32_t *own = from + at->rank * at->warp_count;
+    for (uint32_t t = 0; t < at->warp_count * LANES; t++)
+        if (clocks[t] < own[t / LANES]) clocks[t] = own[t / LANES];
+    take_later(tail_of(at, clocks), from, tail_count(at));
+}
+
+void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks) {
+    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0};
+    gather_knowledge(m, w, mask, known);
+    spread_knowledge(at, known, clocks);
+}
+
+void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp) {
+    uint32_t *own = &tail_of(at, clocks)[m->rank * m->warp_count + (uint32_t)w->index];
+    if (*own < stamp) *own = stamp;
+}
+
+void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
+    if (relaxed)
+        take_later(m->cluster->clocks, w->released, tail_count(m));
+    else
+        gather_knowledge(m, w, mask, m->cluster->clocks);
+    emu_clock_tick(m, w);
+}
+
+void emu_cluster_acquire(machine *m, warp *w, uint32_t mask) {
+    uint32_t clocks[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
+    spread_knowledge(m, m->cluster->clocks + m->cluster->clock_count, clocks);
+    emu_clock_acquire(m, w, mask, clocks);
+    w->synced = w->clock;
+    emu_clock_tick(m, w);
+}
+
+void emu_cluster_fence(machine *m, warp *w) {
+    gather_knowledge(m, w, live_lanes_of(w), w->released);
+    emu_clock_tick(m, w);
+}
+
+/* ---- accesses ---- */
+
+/* Threads of the CTA itself, by warp the lanes that read last. */
+static void check_own_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index) {
+    const uint32_t who = at->cells[index].read_who & (WHO_INSTRUCTIONS - 1);
+    for (uint32_t k = 0; k < at->warp_count; k++) {
+        warp_read *last = &at->warp_reads[(size_t)index * at->warp_count + k];
+        if (!last->lanes) continue;
+        const uint32_t thread = k * LANES + (uint32_t)first_lane(last->lanes);
+        if (ordered_in_cluster(m, w, lane, at->rank, thread << WHO_THREAD_SHIFT, last->time)) continue;
+        emu_report_remote_race(m, w, lane, at, index, at->rank, who | thread << WHO_THREAD_SHIFT, "writes", "read");
+        last->lanes = 0; /* once is enough */
+    }
+}
+
+static void note_last(machine *m, const warp *w, machine *at, uint32_t who, uint32_t stamp) {
+    remote_access *last = &at->remote->last[m->rank * m->warp_count + (uint32_t)w->index];
+    if (last->time <= stamp) *last = (remote_access){stamp, who};
+}
+
+uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+    const uint32_t who = pack_who(m, w, lane);
+    uint32_t undefined = 0;
+    if (!emu_make_remote_cells(m, at)) return 0;
+    for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
+        const shadow_cell *cell = &at->cells[i];
+        at->remote->reads[(size_t)i * m->cluster->count + m->rank] = (remote_access){w->clock, who};
+        if (cell->write_time == TIME_NEVER) {
+            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + SHARED_BASE);
+        } else if (cell->write_time == TIME_IN_FLIGHT) {
+            emu_report_in_flight(m, w, lane, at, i, "reads");
+        } else {
+            emu_check_remote_writer(m, w, lane, at, i, "reads");
+        }
+    }
+    note_last(m, w, at, who, w->clock);
+    return undefined;
+}
+
+static void write_cells(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes,
+                        uint32_t time, bool atomic) {
+    const uint32_t who = pack_who(m, w, lane) | (atomic ? WHO_ATOMIC : 0);
+    if (!emu_make_remote_cells(m, at)) return;
+    if (at->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, at, address, bytes);
+    if (at->async_reads) emu_check_async_readers(m, w, lane, at, address, bytes);
+    for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
+        shadow_cell *cell = &at->cells[i];
+        const bool both_atomic = atomic && cell->write_who & WHO_ATOMIC;
+        if (cell->write_time == TIME_IN_FLIGHT) {
+            emu_report_in_flight(m, w, lane, at, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
+        } else if (cell->write_time && cell->write_time != TIME_NEVER && !both_atomic) {
+            emu_check_remote_writer(m, w, lane, at, i, "writes");
+        }
+        check_own_readers(m, w, lane, at, i);
+        emu_check_remote_readers(m, w, lane, at, i);
+        cell->write_time = time;
+        cell->write_who = who;
+        if (at->async_written) at->async_written[i] = false;
+        at->remote->writers[i] = (uint8_t)(m->rank + 1);
+        at->remote->writes[i] = (remote_access){w->clock, who};
+    }
+    note_last(m, w, at, who, w->clock);
+}
+
+void emu_remote_write(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+    write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, false);
+}
+
+void emu_remote_atomic(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+    for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
+        if (at->cells[i].write_time != TIME_NEVER) continue;
+        emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
+                   "This thread updates shared memory of the CTA with rank %u at 0x%x, which nothing has written.\n"
+                   "Shared memory starts with whatever an earlier CTA left there.",
+                   at->rank, address);
+        at->cells[i].write_time = 0; /* once is enough */
+    }
+    write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, true);
+}
+
+void emu_remote_issue(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+    write_cells(m, w, lane, at, address, bytes, TIME_IN_FLIGHT, false);
+}
+
+void emu_remote_land(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, uint32_t stamp,
+                     uint32_t instruction) {
+    const uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane)
+                                                                      << WHO_THREAD_SHIFT;
+    if (!emu_make_remote_cells(m, at)) return;
+    for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
+        at->cells[i].write_time = TIME_REMOTE;
+        at->cells[i].write_who = who;
+        at->remote->writers[i] = (uint8_t)(m->rank + 1);
+        at->remote->writes[i] = (remote_access){stamp, who};
+        if (at->async_written) at->async_written[i] = true;
+    }
+    note_last(m, w, at, who, stamp);
+}
+
+void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint32_t address) {
+    const uint32_t who = pack_who(m, w, lane), index = first_cell(at, address);
+    const shadow_cell *cell = &at->cells[index];
+    if (!emu_make_remote_cells(m, at)) return;
+    note_last(m, w, at, who, w->clock);
+    if (cell->write_time == TIME_REMOTE || ordered_in_cluster(m, w, lane, at->rank, cell->write_who, cell->write_time))
+        return;
+    emu_report(m, EMU_BARRIER_MISUSE, who_instruction(cell->write_who), w, lane, (int)who_thread(cell->write_who),
+               address,
+               "This thread, of the CTA with rank %u, uses the mbarrier at 0x%x of the CTA with rank %u, and nothing "
+               "orders its mbarrier.init before that.\n"
+               "After mbarrier.init belong fence.mbarrier_init.release.cluster and a barrier.cluster that both CTAs "
+               "pass.",
+               m->rank, address, at->rank);
+}
+
+/* ---- the end of a CTA ---- */
+
+/* The latest that any thread of a CTA knows of a warp of the cluster. */
+static uint32_t known_by_any(const machine *m, uint32_t which) {
+    uint32_t latest = 0;
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        for (int lane = 0; lane < (m->warps[i].together ? 1 : LANES); lane++) {
+            const uint32_t known = tail_of(m, row_of(m, &m->warps[i], lane))[which];
+            if (latest < known) latest = known;
+        }
+    }
+    return latest;
+}
+
+static void report_exit(machine *m, uint32_t rank, uint32_t instruction, int warp_index, int lane) {
+    machine *other = &m->cluster->ctas[rank];
+    const uint32_t here = other->here;
+    other->here = instruction;
+    emu_report(other, EMU_CTA_EXITED, UINT32_MAX, &other->warps[warp_index], lane, -1, 0,
+               "This thread, of the CTA with rank %u, uses shared memory of the CTA with rank %u, and that CTA may end "
+               "before: nothing that its threads wait for tells them of this.\n"
+               "A CTA must not end before the others are done with its memory: let all of them pass a barrier.cluster "
+               "first.",
+               rank, m->rank);
+    other->here = here;
+}
+
+void emu_check_exit(machine *m) {
+    const uint32_t warps = m->warp_count;
+    for (uint32_t i = 0; m->remote && i < m->cluster->count * warps; i++) {
+        const remote_access *last = &m->remote->last[i];
+        if (last->time > known_by_any(m, i))
+            report_exit(m, i / warps, who_instruction(last->who), (int)(i % warps),
+                        (int)(who_thread(last->who) % LANES));
+    }
+    for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
+        const machine *other = &m->cluster->ctas[rank];
+        for (size_t i = 0; i < other->bulk_count && other != m; i++) {
+            const bulk_copy *copy = &other->bulk[i];
+            if (copy->to == m) report_exit(m, rank, copy->instruction, copy->warp, copy->lane);
+        }
+    }
+}

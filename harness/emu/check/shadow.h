@@ -1,0 +1,93 @@
+/* shadow.h - what the checks of a CTA's own shared memory (shadow.c) and of a cluster's have in common.
+ *
+ *     if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time)) ...
+ */
+#ifndef FL_EMU_SHADOW_H
+#define FL_EMU_SHADOW_H
+
+#include "../machine/checks.h"
+
+enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
+
+static inline uint32_t pack_who(const machine *m, const warp *w, int lane) {
+    return (m->here & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
+}
+static inline uint32_t who_thread(uint32_t who) {
+    return who >> WHO_THREAD_SHIFT & 1023;
+}
+static inline uint32_t who_instruction(uint32_t who) {
+    return who & (WHO_INSTRUCTIONS - 1);
+}
+
+static inline uint32_t live_lanes_of(const warp *w) {
+    return w->present & ~w->exited;
+}
+
+/* ---- clocks ---- */
+
+/* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
+static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
+    return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
+}
+
+/* In a cluster a row goes on with what the lane knows of each warp of each CTA. */
+static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
+    return row + m->warp_count * LANES;
+}
+
+static inline uint32_t tail_count(const machine *m) {
+    return m->clock_width - m->warp_count * LANES;
+}
+
+/* Whether an access of a thread of this CTA lies before what an observer does now. */
+static inline bool ordered(const machine *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
+    uint32_t thread = (uint32_t)(w->index * LANES + lane);
+    if (stamp <= m->base || thread == other_thread) return true;
+    if (other_thread / LANES == (uint32_t)w->index && stamp <= w->synced) return true;
+    return m->clocks && row_of(m, w, lane)[other_thread] >= stamp;
+}
+
+/* The same of a thread of the CTA of some rank. */
+static inline bool ordered_in_cluster(const machine *m, const warp *w, int lane, uint32_t rank, uint32_t who,
+                                      uint32_t stamp) {
+    if (rank == m->rank) return ordered(m, w, lane, who_thread(who), stamp);
+    return tail_of(m, row_of(m, w, lane))[rank * m->warp_count + who_thread(who) / LANES] >= stamp;
+}
+
+static inline void take_later(uint32_t *own, const uint32_t *clocks, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) own[i] = own[i] > clocks[i] ? own[i] : clocks[i];
+}
+
+/* ---- cells ---- */
+
+static inline uint32_t first_cell(const machine *m, uint32_t address) {
+    return (address - SHARED_BASE) >> m->cell_shift;
+}
+static inline uint32_t last_cell(const machine *m, uint32_t address, uint32_t bytes) {
+    return (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+}
+/* The bytes of an access that lie in a cell, by bit. */
+static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
+    uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
+    return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
+}
+
+/* remote.c: the room for a cluster's clocks; false when out of memory. */
+bool emu_cluster_create(machine *m);
+void emu_cluster_start_cta(machine *m);
+void emu_cluster_free(machine *m);
+/* Another CTA touches the memory of one for the first time; false when out of memory. */
+bool emu_make_remote_cells(machine *m, machine *at);
+/* What a write or a read of a cell by other CTAs means to an access by this one. */
+void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
+void emu_check_remote_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index);
+void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *at, uint32_t index, uint32_t rank,
+                            uint32_t who, const char *now, const char *before);
+/* After a barrier of the whole CTA all know what each knew of other CTAs. */
+void emu_join_tails(machine *m);
+/* shadow.c: of the memory of any CTA */
+void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb);
+void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
+void emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
+
+#endif

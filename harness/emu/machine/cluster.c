@@ -1,0 +1,154 @@
+/* cluster.c - what the CTAs of a cluster share: addresses in each other's shared memory, and a barrier.
+ *
+ * An address of shared::cluster holds 1 + the rank of its CTA from bit 24 on, and below the address that this CTA has
+ * for it; without a rank it is one of the own CTA. mapa makes such addresses.
+ */
+#include "paths.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const uint32_t LOCAL_PART = (1u << CTA_SHIFT) - 1;
+
+/* ---- addresses ---- */
+
+machine *emu_owner(machine *m, uint64_t address, uint32_t *local) {
+    const uint64_t rank = address >> CTA_SHIFT;
+    *local = (uint32_t)address & LOCAL_PART;
+    if (!rank) return m;
+    return rank <= m->cluster->count ? &m->cluster->ctas[rank - 1] : NULL;
+}
+
+machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local) {
+    machine *at = emu_owner(m, address, local);
+    if (!at) {
+        emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
+                   "This instruction %s shared memory at 0x%" PRIx64 ", of the CTA with rank %" PRIu64
+                   ": the cluster has %u CTAs.\nmapa makes addresses of other CTAs.",
+                   verb, address, (address >> CTA_SHIFT) - 1, m->cluster->count);
+    } else if (at->ended) {
+        emu_report(m, EMU_CTA_EXITED, UINT32_MAX, w, lane, -1, address,
+                   "This instruction %s shared memory at 0x%" PRIx64
+                   " of the CTA with rank %u, all threads of which have ended.\n"
+                   "A CTA must not end before the others are done with its memory: let all of them pass a "
+                   "barrier.cluster first.",
+                   verb, address, at->rank);
+        return NULL;
+    }
+    return at;
+}
+
+/* An operand of mapa or getctarank; false after a report. */
+static bool shared_address(machine *m, const warp *w, const op *o, int lane, uint64_t *address) {
+    *address = o->bytes == 8 ? slot64(w, o->r[1])[lane] : slot32(w, o->r[1])[lane];
+    if (o->space == SPACE_CLUSTER) return true;
+    if (*address & SHARED_WINDOW) {
+        *address -= SHARED_WINDOW;
+        return true;
+    }
+    emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, *address,
+               "The generic address 0x%" PRIx64 " is not one of shared memory.", *address);
+    return false;
+}
+
+void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        const uint32_t rank = slot32(w, o->r[2])[lane];
+        uint64_t address;
+        if (!shared_address(m, w, o, lane, &address)) continue;
+        if (rank >= m->cluster->count) {
+            emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
+                       "mapa names the CTA of rank %u, and the cluster has %u CTAs.", rank, m->cluster->count);
+            continue;
+        }
+        address &= LOCAL_PART;
+        if (rank != m->rank) address |= (uint64_t)(rank + 1) << CTA_SHIFT;
+        if (o->space == SPACE_GENERIC) address |= SHARED_WINDOW;
+        if (o->bytes == 8)
+            slot64(w, o->r[0])[lane] = address;
+        else
+            slot32(w, o->r[0])[lane] = (uint32_t)address;
+    }
+}
+
+void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        uint64_t address;
+        uint32_t local;
+        if (!shared_address(m, w, o, lane, &address)) continue;
+        const machine *at = emu_owner(m, address, &local);
+        slot32(w, o->r[0])[lane] = at ? at->rank : 0;
+    }
+}
+
+/* ---- the barrier ---- */
+
+/* All threads that have not ended have arrived: those that wait go on. */
+static void complete_if_all_arrived(cluster *c) {
+    uint32_t arrived = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const machine *m = &c->ctas[i];
+        for (uint32_t k = 0; k < m->warp_count; k++) {
+            const warp *w = &m->warps[k];
+            if (w->state != WARP_DONE && live_lanes(w) & ~w->cluster_arrived) return;
+            arrived |= w->cluster_arrived;
+        }
+    }
+    if (!arrived) return;
+    c->phase++;
+    if (c->clocks) memcpy(c->clocks + c->clock_count, c->clocks, c->clock_count * sizeof *c->clocks);
+    for (uint32_t i = 0; i < c->count; i++) {
+        machine *m = &c->ctas[i];
+        m->changes++;
+        m->vain_polls = 0;
+        for (uint32_t k = 0; k < m->warp_count; k++) {
+            m->warps[k].cluster_arrived = 0;
+            if (m->warps[k].state == WARP_AT_CLUSTER) m->warps[k].state = WARP_READY;
+        }
+    }
+}
+
+void emu_cluster_after_exit(machine *m) {
+    if (m->code->uses_cluster) complete_if_all_arrived(m->cluster);
+}
+
+static void arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+    cluster *c = m->cluster;
+    if (w->cluster_arrived & mask || (w->cluster_waits && w->cluster_phase != c->phase)) {
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
+                   "This thread arrives at the barrier of the cluster a second time without barrier.cluster.wait in "
+                   "between.");
+        return;
+    }
+    w->cluster_arrived |= mask;
+    w->cluster_phase = c->phase;
+    w->cluster_waits = true;
+    if (m->checks) emu_cluster_publish(m, w, mask, o->detail == CLUSTER_ARRIVE_RELAXED);
+    complete_if_all_arrived(c);
+}
+
+void emu_exec_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (mask != live_lanes(w) && !(o->vector && o->detail != CLUSTER_WAIT)) {
+        emu_report_divergent(m, w, live_lanes(w), mask);
+        m->faulted = true;
+        return;
+    }
+    if (o->detail != CLUSTER_WAIT) {
+        arrive(m, w, o, mask);
+        return;
+    }
+    if (!w->cluster_waits) {
+        emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
+                   "This thread waits at the barrier of the cluster without barrier.cluster.arrive before it.");
+        return;
+    }
+    if (w->cluster_phase == m->cluster->phase) {
+        emu_try_again(m, w, o, mask);
+        w->state = WARP_AT_CLUSTER;
+        return;
+    }
+    w->cluster_waits = false;
+    if (m->checks) emu_cluster_acquire(m, w, mask);
+}

@@ -1,0 +1,123 @@
+"""What goes wrong between the CTAs of a cluster: small programs with one defect each, and their legal twins."""
+
+from __future__ import annotations
+
+from support.defects import Defect
+
+# Two CTAs of one cluster: each thread stores a word, and %f is where the same thread of the other CTA has its own.
+CLUSTER = """.reg .b32 %s, %f, %r, %t, %x;
+.reg .b64 %state;
+.reg .pred %q, %done;
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+mad.lo.u32 %s, %t, 8, %s;
+mov.u32 %r, %cluster_ctarank;
+setp.eq.u32 %q, %r, 0;
+xor.b32 %x, %r, 1;
+mapa.shared::cluster.u32 %f, %s, %x;
+st.shared.u32 [%s], %t;
+"""
+MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+REMOTE_READ = ".loc 1 50 0\nld.shared::cluster.u32 %x, [%f];\n"
+REMOTE_WRITE = ".loc 1 51 0\nst.shared::cluster.u32 [%f], 1;\n"
+TWO_CTAS = {"block": 32, "options": ["--grid", "2", "--cluster", "2"]}
+# Each CTA has an mbarrier at which a thread of the other arrives.
+REMOTE_ARRIVE = (
+    CLUSTER.replace("st.shared.u32 [%s], %t;", "setp.eq.u32 %q, %t, 0;")
+    + "@%q mbarrier.init.shared.b64 [%s], 1;\nAHEAD@%q mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%f];\n"
+    "mov.u32 %s, smem;\nwait:\nmbarrier.try_wait.parity.shared.b64 %done, [%s], 0;\n.loc 1 52 0\n@!%done bra wait;\n"
+    + MEET
+)
+CLUSTERS = [
+    Defect(
+        "race",
+        "a load from another CTA without a barrier of the cluster",
+        CLUSTER + "bar.sync 0;\n" + REMOTE_READ + MEET,
+        CLUSTER + MEET + REMOTE_READ + MEET,
+        ["lesson.cu:50", "of the CTA with rank 0", "barrier.cluster.arrive and wait"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "race",
+        "a store to another CTA that reads without a barrier between",
+        CLUSTER + MEET + ".loc 1 49 0\nld.shared.u32 %x, [%s];\n" + REMOTE_WRITE + MEET,
+        CLUSTER + MEET + ".loc 1 49 0\nld.shared.u32 %x, [%s];\n" + MEET + REMOTE_WRITE + MEET,
+        ["lesson.cu:49", "lesson.cu:51", "with rank 1"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "race",
+        "a relaxed arrival at the barrier of the cluster without a fence",
+        CLUSTER + MEET.replace("arrive", "arrive.relaxed") + REMOTE_READ + MEET,
+        CLUSTER + "fence.acq_rel.cluster;\n" + MEET.replace("arrive", "arrive.relaxed") + REMOTE_READ + MEET,
+        ["lesson.cu:50"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "cta-exited",
+        "a load from a CTA that waits for nobody",
+        CLUSTER + MEET + REMOTE_READ,
+        CLUSTER + MEET + REMOTE_READ + MEET,
+        ["lesson.cu:50", "barrier.cluster"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "cta-exited",
+        "a load from the CTA that ends last, but may end first",
+        CLUSTER + MEET + "@%q bra end;\n" + REMOTE_READ + "end:",
+        CLUSTER + MEET + "@%q bra end;\n" + REMOTE_READ + "end:\n" + MEET,
+        ["lesson.cu:50", "that CTA may end before"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "barrier-misuse",
+        "an arrival at an mbarrier of another CTA that it may not have initialised",
+        REMOTE_ARRIVE.replace("AHEAD", MEET.replace("arrive", "arrive.relaxed")),
+        REMOTE_ARRIVE.replace(
+            "AHEAD", "fence.mbarrier_init.release.cluster;\n" + MEET.replace("arrive", "arrive.relaxed")
+        ),
+        ["fence.mbarrier_init.release.cluster", "with rank"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "barrier-misuse",
+        "a second arrival at the barrier of the cluster",
+        CLUSTER + ".loc 1 53 0\nbarrier.cluster.arrive;\n" + MEET,
+        CLUSTER + ".loc 1 53 0\n" + MEET + MEET,
+        ["lesson.cu:53", "a second time"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "barrier-misuse",
+        "a wait at the barrier of the cluster without an arrival",
+        CLUSTER + MEET + ".loc 1 53 0\nbarrier.cluster.wait;",
+        CLUSTER + MEET + ".loc 1 53 0\n" + MEET,
+        ["lesson.cu:53", "without barrier.cluster.arrive"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "deadlock",
+        "a barrier of the cluster that one CTA never reaches",
+        CLUSTER
+        + "setp.lt.and.u32 %q, %t, 32, %q;\n@!%q bra meet;\n.loc 1 54 0\nbar.sync 1, 64;\nmeet:\n.loc 1 55 0\n"
+        + MEET,
+        CLUSTER
+        + "setp.lt.and.u32 %q, %t, 32, %q;\n@!%q bra meet;\n.loc 1 54 0\nbar.sync 1, 32;\nmeet:\n.loc 1 55 0\n"
+        + MEET,
+        [
+            "CTA rank 1, warps 0 to 1: source line 55",
+            "waits for 1 warp of CTA rank 0",
+            "CTA rank 0, warp 0: source line 54",
+        ],
+        status=3,
+        **(TWO_CTAS | {"block": 64}),
+    ),
+    Defect(
+        "out-of-bounds",
+        "a rank that the cluster does not have",
+        CLUSTER + "add.u32 %r, %r, 1;\n.loc 1 56 0\nmapa.shared::cluster.u32 %f, %s, %r;",
+        CLUSTER + "add.u32 %r, %r, 0;\n.loc 1 56 0\nmapa.shared::cluster.u32 %f, %s, %r;",
+        ["lesson.cu:56", "rank 2", "2 CTAs"],
+        **TWO_CTAS,
+    ),
+]
