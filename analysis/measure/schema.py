@@ -152,6 +152,7 @@ FIELDS = (
     Field("counters.lines", ROWS, "the same counts and `bytes` by line of the CUDA source; null without `--counters`"),
     Field("counters.regions", ROWS, "the same by region"),
     Field("counters.groups", ROWS, "the same by group of instructions"),
+    Field("counters.engines", ROWS, "the same by shape of `wgmma` and by kind of bulk copies"),
     Field("counters.findings", COUNT, "races, unset data and the like"),
     Field("run", OBJECT, "what `bench` and `autotune` add: it ties records that were measured together"),
     Field("run.id", TEXT, "time of its start and four random digits"),

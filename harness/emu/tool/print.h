@@ -29,7 +29,8 @@ typedef struct emu_tally {
 /* Headings under which something was executed: lines in order, the others as they first come. Owned: free(). NULL when
  * out of memory. */
 emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
-/* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of memory. */
+/* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
+ * memory. */
 bool emu_print_counters(FILE *to, const emu_counters *counters);
 /* CSV with a heading, one row per PTX instruction in program order. */
 void emu_write_counters(FILE *to, const emu_counters *counters);
