@@ -23,9 +23,11 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
 	@$(RUN) -m analysis debug --version $(VER) $(config_option) $(if $(SEQ),--seq $(SEQ)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
-TIMED := $(BUILD)/tests/bench_emu.v16 $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
-bench-emu: $(TIMED) $(BIN)/v16 | $(READY)  ## how fast the emulator is on this machine: [ARGS=--write]
-	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(TIMED)
+LAUNCHED := v16 $(lastword $(VERSIONS))
+BENCHES := $(LAUNCHED:%=$(BUILD)/tests/bench_emu.%)
+TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
+bench-emu: $(BENCHES) $(LAUNCHED:%=$(BIN)/%) $(TIMED) | $(READY)  ## how fast the emulator is here: [ARGS=--write]
+	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(BENCHES:%=--bench %) $(TIMED)
 corpus: bin/ptxrun  ## what the emulator accepts of the kernels below a folder: DIR= [ARGS=--refused]
 	$(if $(DIR),,$(error corpus needs DIR=, a folder with .cu or .ptx files: make corpus DIR=../samples))
 	@$(RUN) -m analysis $@ '$(call quoted,$(DIR))' $(ARGS)

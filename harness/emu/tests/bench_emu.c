@@ -10,6 +10,9 @@
 #include "harness/about.h"
 #include "harness/emu/emu.h"
 #include "harness/image.h"
+#include "harness/inputs.h"
+#include "harness/problem.h"
+#include "harness/tensor_maps.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -20,7 +23,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { HEADS = 1, BATCH = 1, LOAD_RUNS = 21, LAUNCH_RUNS = 5 };
+enum { LOAD_RUNS = 21, LAUNCH_RUNS = 5 };
 
 static double processor_ms(void) {
     struct timespec now;
@@ -78,35 +81,50 @@ static void fill(uint16_t *values, size_t count, bool bfloat, uint32_t seed) {
     }
 }
 
+/* As the kernels take them; the maps are a parameter of kernels with tensor copies only. */
+struct parameters {
+    forward_args args;
+    tensor_maps maps;
+};
+
+static bool fill_parameters(struct parameters *parameters, const struct problem *problem, const KernelConfig *config,
+                            const uint64_t tensors[N_TENSORS]) {
+    struct tensor_layout layouts[N_TENSORS];
+    struct failure failure = {{0}};
+    parameters->args = problem_args(problem);
+    parameters->args.Q = (const void *)(uintptr_t)tensors[TENSOR_Q];
+    parameters->args.K = (const void *)(uintptr_t)tensors[TENSOR_K];
+    parameters->args.V = (const void *)(uintptr_t)tensors[TENSOR_V];
+    parameters->args.O = (void *)(uintptr_t)tensors[TENSOR_O];
+    tensor_layouts(problem, config, tensors, layouts);
+    if (!config->tensor_copies || tensor_maps_of_emulator(layouts, &parameters->maps, &failure) == STATUS_OK)
+        return true;
+    fprintf(stderr, "bench_emu: %s\n", failure.text);
+    return false;
+}
+
 static bool time_launches(const emu_module *module, const struct instance *instance, int seq, bool checks) {
-    static const char *const names[4] = {"Q", "K", "V", "O"};
-    size_t elements = (size_t)seq * HEADS * (size_t)instance->config.d_head;
+    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
+    const struct problem problem = {
+        .batch = 1, .heads = 1, .seq = seq, .d_head = instance->config.d_head, .dtype = instance->config.dtype};
     emu_device *device = emu_device_new();
-    uint64_t tensors[4] = {0};
-    for (int i = 0; device && i < 4; i++) {
-        tensors[i] = emu_alloc(device, names[i], elements * 2, i == 3 ? EMU_OUTPUT : EMU_BUFFER);
+    uint64_t tensors[N_TENSORS] = {0};
+    for (int i = 0; device && i < N_TENSORS; i++) {
+        tensors[i] =
+            emu_alloc(device, names[i], (uint64_t)problem_bytes(&problem), i == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
         if (!tensors[i]) return false;
-        fill(emu_host_bytes(device, tensors[i]), elements, instance->config.dtype == BF16, (uint32_t)i + 1);
+        fill(emu_host_bytes(device, tensors[i]), (size_t)problem_elements(&problem), problem.dtype == BF16,
+             (uint32_t)i + 1);
     }
-    if (!device) return false;
-    int64_t row = (int64_t)HEADS * instance->config.d_head;
-    const forward_args args = {.Q = (const void *)(uintptr_t)tensors[0],
-                               .K = (const void *)(uintptr_t)tensors[1],
-                               .V = (const void *)(uintptr_t)tensors[2],
-                               .O = (void *)(uintptr_t)tensors[3],
-                               .batch_stride = seq * row,
-                               .seq_stride = row,
-                               .head_stride = instance->config.d_head,
-                               .seq = seq,
-                               .heads = HEADS,
-                               .batch = BATCH};
-    launch_shape shape = config_launch_shape(&instance->config, seq, HEADS, BATCH, 1);
+    struct parameters parameters = {0};
+    if (!device || !fill_parameters(&parameters, &problem, &instance->config, tensors)) return false;
+    launch_shape shape = config_launch_shape(&instance->config, seq, problem.heads, problem.batch, 1);
     emu_launch launch = {.entry = instance->entry,
                          .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                          .block = {shape.threads, 1, 1},
                          .dynamic_shared = shape.smem_bytes,
-                         .params = &args,
-                         .param_bytes = sizeof args,
+                         .params = &parameters,
+                         .param_bytes = instance->config.tensor_copies ? sizeof parameters : sizeof parameters.args,
                          .checks = checks,
                          .threads = 1};
     double ms[LAUNCH_RUNS];

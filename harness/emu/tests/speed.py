@@ -1,4 +1,4 @@
-"""How fast the emulator is: measured by bench_emu and bin/v16, kept in speed.csv, shown in docs/emulator.md.
+"""How fast the emulator is: measured by bench_emu and executables, kept in speed.csv, shown in docs/emulator.md.
 
 make bench-emu                # measure and show
 make bench-emu ARGS=--write   # on a machine at rest: measure, rewrite speed.csv and the page
@@ -18,9 +18,11 @@ from pathlib import Path
 from statistics import median
 
 from support.markers import PAGE, ROOT, fill
+from support.versions import hopper_versions
 
 RECORD = Path(__file__).parent / "records/speed.csv"
-ANSWERS = 5  # runs of bin/v16
+ANSWERS = 5  # runs of an executable
+LAST = hopper_versions()[-1]
 FIELDS = ("version", "what", "seq", "checks", "cores", "unit", "median", "least")
 
 
@@ -46,24 +48,34 @@ class Record:
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure that is asked for, of the slowest version where none is named."""
+    """A figure that is asked for, of the slowest version for an architecture or of the one that is named."""
 
     text: str
-    version: str
+    version: str  # "sm_80", "sm_90a" or a name
     what: str
     seq: int
     checks: str
     most: float
 
+    def holds_for(self, row: Row) -> bool:
+        arch = "sm_90a" if row.version in hopper_versions() else "sm_80"
+        return (row.what, row.seq, row.checks) == (self.what, self.seq, self.checks) and self.version in (
+            row.version, arch
+        )  # fmt: skip
+
 
 LIMITS = (
-    Limit("load and decode the PTX of a version, the slowest", "", "load", 0, "off", 5),
+    Limit("load and decode the PTX of a version for sm_80, the slowest", "sm_80", "load", 0, "off", 5),
+    Limit("load and decode the PTX of a version for sm_90a, the slowest", "sm_90a", "load", 0, "off", 10),
     Limit("v16, seq 256, checks on", "v16", "run", 256, "on", 25),
     Limit("v16, seq 512, checks on", "v16", "run", 512, "on", 60),
     Limit("v16, seq 1024, checks on", "v16", "run", 1024, "on", 200),
     Limit("v16, seq 1024, checks off", "v16", "run", 1024, "off", 120),
     Limit("memory of the process at seq 1024", "v16", "memory", 1024, "on", 200),
     Limit("`./bin/v16` from start to end, elapsed", "v16", "answer", 256, "on", 500),
+    Limit(f"{LAST}, seq 512, checks on", LAST, "run", 512, "on", 80),
+    Limit(f"{LAST}, seq 1024, checks on", LAST, "run", 1024, "on", 300),
+    Limit(f"`./bin/{LAST}` from start to end, elapsed", LAST, "answer", 256, "on", 1000),
 )
 
 
@@ -102,33 +114,34 @@ def cpu_model() -> str:
     return " ".join(found[0].split()) if found else platform.machine()
 
 
-def measure(bench: Path, compiler: str, ptx: list[Path]) -> Record:
-    """What bench_emu measures of one thread, and calls of the executable of its version with its problem of seq 256."""
-    done = subprocess.run([bench, *ptx], capture_output=True, text=True, check=True)
-    measured = parse(done.stdout)
-    version = next(row.version for row in measured.rows if row.what == "run")
+def answer_of(version: str) -> Row:
+    """Calls of an executable with its problem of seq 256."""
     answers = []
     for _ in range(ANSWERS):
         begin = time.perf_counter()
         subprocess.run([ROOT / "bin" / version], capture_output=True, check=True)
         answers.append((time.perf_counter() - begin) * 1e3)
     cores = len(os.sched_getaffinity(0))
-    answer = Row(version, "answer", 256, "on", cores, "ms", round(median(answers), 2), round(min(answers), 2))
-    about = {"cpu": cpu_model(), "compiler": compiler, **measured.about}
-    return Record(about, [*measured.rows, answer])
+    return Row(version, "answer", 256, "on", cores, "ms", round(median(answers), 2), round(min(answers), 2))
 
 
-def find(rows: list[Row], limit: Limit) -> Row:
-    """The row of a limit; the one with the largest median where it is about every version."""
-    among = [
-        row
-        for row in rows
-        if (row.what, row.seq, row.checks) == (limit.what, limit.seq, limit.checks)
-        and row.version == (limit.version or row.version)
-    ]
-    if not among:
-        raise ValueError(f"the record has no figure for: {limit.text}")
-    return max(among, key=lambda row: row.median)
+def measure(benches: list[Path], compiler: str, ptx: list[Path]) -> Record:
+    """What each bench_emu measures of one thread, the first with the loads, and what its executable takes."""
+    rows: list[Row] = []
+    about = {"cpu": cpu_model(), "compiler": compiler}
+    for number, bench in enumerate(benches):
+        done = subprocess.run([bench, *([] if number else ptx)], capture_output=True, text=True, check=True)
+        measured = parse(done.stdout)
+        about |= measured.about
+        version = next(row.version for row in measured.rows if row.what == "run")
+        rows += [*measured.rows, answer_of(version)]
+    return Record(about, rows)
+
+
+def find(rows: list[Row], limit: Limit) -> Row | None:
+    """The row of a limit, that with the largest median where it is about several versions; None where all of these are
+    newer than the record."""
+    return max((row for row in rows if limit.holds_for(row)), key=lambda row: row.median, default=None)
 
 
 def figure(value: float) -> str:
@@ -151,7 +164,10 @@ def table(record: Record) -> str:
     ]
     for limit in LIMITS:
         row = find(record.rows, limit)
-        name = limit.text + ("" if limit.version else f": {row.version}")
+        if row is None:
+            lines.append(f"| {limit.text} | {limit.most:g} ms | | | not measured yet |")
+            continue
+        name = limit.text + (f": {row.version}" if limit.version != row.version else "")
         name += f" ({row.cores} cores)" if row.cores > 1 else ""
         numbers = f"{limit.most:g} {row.unit} | {figure(row.median)} {row.unit} | {figure(row.least)} {row.unit}"
         lines.append(f"| {name} | {numbers} | {verdict(row, limit.most)} |")
@@ -173,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="keep the figures, and put them on the page")
     parser.add_argument("--compiler", default="cc", help="with its flags, for the record")
-    parser.add_argument("bench", type=Path)
+    parser.add_argument("--bench", type=Path, action="append", required=True, help="bench_emu of a version")
     parser.add_argument("ptx", type=Path, nargs="+")
     options = parser.parse_args()
     record = measure(options.bench, options.compiler, options.ptx)

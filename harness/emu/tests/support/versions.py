@@ -7,6 +7,7 @@ done = launch.run(version.ptx, "--counters-csv", path)
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
 from analysis.ladder.config import KernelConfig, parse_symbol
+from analysis.ladder.headers import load_all
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
@@ -55,6 +57,12 @@ def versions() -> list[Version]:
     names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("v[0-9][0-9]_*.cu"))
     assert names, "kernels/ has no version"
     return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
+
+
+@functools.cache
+def hopper_versions() -> list[str]:
+    """Names of the versions that sm_90a alone runs, in order."""
+    return [name for name, version in load_all(ROOT).items() if version.one_arch]
 
 
 def first_in_check(found: list[Version], and_last: bool = False) -> list[object]:
