@@ -87,6 +87,7 @@ def generate(page: str, folder: Path) -> str:
     page = fill(page, "ncu", ncu.table(folder))
     page = fill(page, "speed", speed.recorded_table())
     page = fill(page, "tried", tried.table())
+    page = fill(page, "tried-hopper", tried.hopper_table())
     page = fill(page, "hopper", hopper_trials.table())
     page = fill(page, "outputs", comparison())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")

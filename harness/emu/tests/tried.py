@@ -3,6 +3,7 @@
 corpus.csv is what `make corpus DIR=... ARGS="--csv -o FILE"` printed of a folder with one subfolder for each project;
 the PTX comes from the pinned toolkit, Triton's from Triton. corpus_runs.csv says by hand which project that is, how
 many kernels were launched with real inputs, how many gave the right result, and what the emulator found in them.
+hopper_runs.csv has, by hand too, each kernel for sm_90a that ran, and its largest error beside NumPy.
 """
 
 from __future__ import annotations
@@ -33,4 +34,18 @@ def table() -> str:
     sums = [str(sum(int(run[name]) for run in runs.values())) for name in ("launched", "right", "findings")]
     whole = tried["all"]
     lines.append(f"| {' | '.join(['all', whole['entries'], whole['accepted'], whole['refused'], *sums, ''])} |")
+    return "\n".join(lines)
+
+
+HOPPER = "| project | kernel | problem | what it uses | largest error | of | findings |"
+
+
+def hopper_table() -> str:
+    """Markdown, a row for each kernel for sm_90a."""
+    lines = [HOPPER, "|---|---|---|---|---:|---:|---|"]
+    with (RECORDS / "hopper_runs.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            project = f"{row['project']} {row['version']} ({row['licence']})"
+            figures = [row[name] for name in ("kernel", "problem", "uses", "error", "largest", "findings")]
+            lines.append(f"| {' | '.join([project, *figures])} |")
     return "\n".join(lines)
