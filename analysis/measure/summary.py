@@ -43,6 +43,7 @@ class Row:
     error_over_bound: float | None
     passed: bool | None
     discarded: int
+    joules: float | None  # per launch, median over the rounds
 
 
 def subject_name(record: Record) -> str:
@@ -119,6 +120,8 @@ def _row(
     measured = stats.ratio(base, rounds, of_run=of_run) if base and rounds and base is not rounds else None
     errors = [record.error_over_bound for record in records if record.error_over_bound is not None]
     verdicts = {record.passed for record in records}
+    energies = [record.raw["energy"] for record in records if record.raw.get("energy")]
+    joules = [energy["joules"] for energy in energies if energy.get("joules") is not None]
     return Row(
         subject=subject,
         problem=problem,
@@ -130,6 +133,7 @@ def _row(
         error_over_bound=max(errors) if errors else None,
         passed=False if False in verdicts else None if None in verdicts else True,
         discarded=sum(record.discarded for record in records),
+        joules=stats.median(joules) if joules else None,
     )
 
 
@@ -148,7 +152,8 @@ def _ends(row: Row) -> list[Cell]:
 
 
 def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
-    """One row per subject and problem, with everything."""
+    """One row per subject and problem, with everything; joules per launch where any were measured."""
+    with_joules = any(row.joules is not None for row in found)
     columns = (
         "subject",
         "dtype",
@@ -163,6 +168,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
         "rounds",
         "samples",
         "SM GHz",
+        *(("J",) if with_joules else ()),
         "error/bound",
         "check",
     )
@@ -183,6 +189,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
                 row.rounds,
                 row.samples,
                 None if row.sm_ghz is None else round(row.sm_ghz, 3),
+                *((None if row.joules is None else float(f"{row.joules:.4g}"),) if with_joules else ()),
                 None if row.error_over_bound is None else round(row.error_over_bound, 3),
                 {True: "pass", False: "WRONG", None: "not checked"}[row.passed],
             )

@@ -127,9 +127,13 @@ def test_sizes_that_make_no_problem_are_refused(
     assert all(word in said for word in words) and not fake.calls()
 
 
-def test_energy_is_measured_where_it_is_asked_for(fake: FakeBin, tmp_path: Path) -> None:
-    for options in ([], ["--energy"]):
-        assert run(tmp_path, "--versions", "v02", "--rounds", "1", "--seqs", "512", *options) == 0
+def test_energy_is_measured_where_it_is_asked_for(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1 us at 700 W."""
+    for options, joules in (([], None), (["--energy"], 7e-4)):
+        assert run(tmp_path, "--versions", "v02", "--rounds", "1", "--seqs", "512", "--json", *options) == 0
+        assert json.loads(capsys.readouterr().out)[0].get("J") == joules
     assert [record.raw["energy"] is not None for record in found(tmp_path)] == [False, True]
 
 
