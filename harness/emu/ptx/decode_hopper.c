@@ -181,7 +181,7 @@ void emu_decode_init_fence(decoder *dec, const form_match *match) {
 /* Whether the products are added to the accumulators: a predicate or a number. */
 static uint16_t scale_d(decoder *dec, const operand *which, uint8_t *detail) {
     if (which->kind == OPERAND_INTEGER) {
-        if (which->value) *detail |= WGMMA_ADDS;
+        if (is_second(dec, 3, 0, 1, "scale-d")) *detail |= WGMMA_ADDS;
         return NO_PREDICATE;
     }
     uint16_t predicate = emu_predicate(dec, which);

@@ -162,8 +162,9 @@ void emu_check_opcode(loader *load, const opcode *in, int line) {
     static const struct {
         const char *opcode, *subject;
     } refused[] = {
-        {"tex", "textures"},  {"tld4", "textures"}, {"txq", "textures"},   {"istypep", "textures"},
-        {"suld", "surfaces"}, {"sust", "surfaces"}, {"sured", "surfaces"}, {"suq", "surfaces"},
+        {"tex", "textures"},     {"tld4", "textures"}, {"txq", "textures"},
+        {"istypep", "textures"}, {"suld", "surfaces"}, {"sust", "surfaces"},
+        {"sured", "surfaces"},   {"suq", "surfaces"},  {"tcgen05", "instructions of sm_100"},
     };
     const char *name = in->pieces[0];
     char whole[128];
@@ -192,6 +193,11 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
         if (reached > best) best = reached;
     }
     whole_opcode(in, whole, sizeof whole);
+    if (best < in->piece_count && !strcmp(in->pieces[0], "wgmma") && !strncmp(in->pieces[best], "m64n", 4))
+        emu_load_fail(load, where->line,
+                      "shape '.%.40s' of '%s' is not supported: n is a multiple of 8 from 8 to 256, and k is 16, or 8 "
+                      "of tf32",
+                      in->pieces[best], whole);
     if (best >= in->piece_count)
         emu_load_fail(load, where->line, "'%s' is not supported: a modifier is missing", whole);
     emu_load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best],

@@ -98,6 +98,15 @@ class Trials:
         assert done.returncode in (0, 1, 3), done.stderr
         return classes(done.stderr), out.read_bytes()
 
+    def schedules(self, mutant: Mutant) -> tuple[int, ...]:
+        """Orders of the warps that a mutant is tried with."""
+        return SCHEDULES if mutant.kind in SYNCHRONISATION else (0,)
+
+    def excuse(self, mutant: Mutant) -> str:
+        """Why a mutant is the same program; "" where nothing says so."""
+        listed = EQUIVALENT.get((self.version.name, mutant.kind, mutant.ordinal), "")
+        return equivalent(mutant, self.text) or listed
+
     def survives(self, mutant: Mutant) -> str:
         """What is wrong with a mutant that is neither reported as it should be nor equivalent; else "".
 
@@ -113,7 +122,7 @@ class Trials:
                 continue
             tried = True
             limit = ["--steps", 4 * original.steps + 1_000_000]
-            for schedule in SCHEDULES if mutant.kind in SYNCHRONISATION else (0,):
+            for schedule in self.schedules(mutant):
                 options = [*limit, "--schedule", schedule]
                 found, output = self.run(mutant.text, launch, *options, "--first")
                 if found and not found & mutant.expected:
@@ -122,8 +131,7 @@ class Trials:
                     return ""
                 seen |= found
                 same = same and output == original.output
-        excuse = equivalent(mutant, self.text) or EQUIVALENT.get((self.version.name, mutant.kind, mutant.ordinal), "")
-        if tried and excuse and same and not seen:
+        if tried and same and not seen and self.excuse(mutant):
             return ""
         outcome = f"{sorted(seen) or 'no finding'}, result {'same' if same else 'wrong'}"
         return f"{mutant}: {outcome if tried else 'executed in no problem'}"

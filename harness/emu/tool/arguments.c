@@ -283,6 +283,11 @@ static bool pack_tensor(argument_list *list, packed *to, const char *spec, const
         return emu_fail(error, "argument %s: the tensor reaches byte %" PRIu64 " of a buffer of %" PRIu64, label,
                         last + info.element_bytes, made->bytes);
     }
+    for (uint32_t i = 0; i < info.rank && !list->note[0]; i++)
+        if (info.box[i] > info.sizes[i])
+            snprintf(list->note, sizeof list->note,
+                     "argument %s: size %u of the box is %u, that of the tensor %u: the rest of a box is zeros", label,
+                     i, info.box[i], info.sizes[i]);
     emu_error why;
     if (!emu_make_tensor_map(&info, map, &why)) return emu_fail(error, "argument %s: %s", label, why.text);
     return append(to, map, sizeof map, 64, label, error);

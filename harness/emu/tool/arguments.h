@@ -32,6 +32,7 @@ typedef struct argument_list {
     uint64_t seed;      /* of buffers filled with rand */
     argument_buffer buffers[MAX_ARGUMENT_BUFFERS];
     int buffer_count;
+    char note[LABEL_BYTES]; /* about arguments that are accepted, but unusual; "" for none */
 } argument_list;
 
 /* Fills the parameter block of an entry: param_bytes bytes, at most MAX_ARGUMENT_BYTES. */

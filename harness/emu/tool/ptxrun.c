@@ -386,6 +386,7 @@ static emu_status run(const options *options, const emu_module *module, argument
         return EMU_REFUSED;
     }
     if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params, error)) return EMU_REFUSED;
+    if (list->note[0]) fprintf(stderr, "ptxrun: %s\n", list->note);
     if (!emu_reset_variables(list->device, module)) {
         emu_fail(error, "no memory for the variables");
         return EMU_REFUSED;

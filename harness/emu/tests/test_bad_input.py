@@ -1,0 +1,90 @@
+"""What a device would not take is refused, with the line and what would be right: sm_90a and tensor maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.emulation import ptxrun
+
+PROGRAM = """.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry f(.param .u64 p)
+{
+.reg .b32 %r<4>; .reg .b64 %x, %y; .reg .f32 %d<4>;
+BODY
+ret;
+}
+"""
+EIGHT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, "
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 64;",
+         "instructions of sm_100 are not supported: 'tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32'"),
+        ("tcgen05.wait::ld.sync.aligned;", "instructions of sm_100 are not supported: 'tcgen05.wait::ld.sync.aligned'"),
+        ("wgmma.mma_async.sync.aligned.m64n20k16.f32.f16.f16 {%d0, %d1}, %x, %y, 1, 1, 1, 0, 0;",
+         "shape '.m64n20k16' of 'wgmma.mma_async.sync.aligned.m64n20k16.f32.f16.f16' is not supported: n is a "
+         "multiple of 8 from 8 to 256"),
+        ("wgmma.mma_async.sync.aligned.m64n264k16.f32.f16.f16 {%d0}, %x, %y, 1, 1, 1, 0, 0;", "from 8 to 256"),
+        ("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %x, %y, 1, 1, 1, 0, 0;",
+         "D is a vector of 8 registers for 16 columns"),
+        (EIGHT + "%x, %y, 1, 2, 1, 0, 0;", "scale-a is 1 or -1"),
+        (EIGHT + "%x, %y, 1, 1, 0, 0, 0;", "scale-b is 1 or -1"),
+        (EIGHT + "%x, %y, 2, 1, 1, 0, 0;", "scale-d is 0 or 1"),
+        (EIGHT + "%x, %y, 1, 1, 1, 2, 0;", "trans-a is 0 or 1"),
+        (EIGHT + "{%r0, %r1}, %y, 1, 1, 1, 0;", "A is a descriptor or a vector of 4 registers"),
+        ("wgmma.wait_group.sync.aligned 8;", "a number of groups from 0 to 7 is needed"),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%x, {%r1}], [%r3];",
+         "2 coordinates are needed, not 1"),
+        ("cp.async.bulk.tensor.6d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%x, {%r1}], [%r3];",
+         "modifier '.6d'"),
+    ],
+)  # fmt: skip
+def test_an_instruction_is_refused_with_its_line(line: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.ptx").write_text(PROGRAM.replace("BODY", line))
+    done = ptxrun(tmp_path / "bad.ptx", "--block", 128, "--arg", "buf:u32:4")
+    assert done.returncode == 2 and "bad.ptx:7: " in done.stderr and says in done.stderr, done.stderr
+
+
+TAKES_A_MAP = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry f(.param .align 64 .b8 map[128])
+{
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "status", "says"),
+    [
+        (
+            "tmap:64x16:64x32:none:buf:f16:1024",
+            0,
+            "size 1 of the box is 32, that of the tensor 16: the rest of a box is",
+        ),
+        ("tmap:8x16:64x8:128B:buf:f16:128", 0, "size 0 of the box is 64, that of the tensor 8"),
+        ("tmap:64x16:64x16:128B:buf:f16:1024", 0, ""),
+        ("tmap:64x16:64x8:none:buf:half:1024", 2, "with TYPE one of u8, i8, u16"),
+        ("tmap:64x16:8x8:none:buf:u8:1024", 2, "a row of the box has 8 bytes: it must be a multiple of 16"),
+        ("tmap:64x16/24:64x8:none:buf:f16:2048", 2, "stride 1 is 24 bytes: it must be a multiple of 16"),
+        ("tmap:64x16x2/128x2056:64x8x1:none:buf:f16:4096", 2, "stride 2 is 2056 bytes: it must be a multiple of 16"),
+        (
+            "tmap:128x16:128x8:128B:buf:f16:2048",
+            2,
+            "a row of the box has 256 bytes: with this swizzle it has at most 128",
+        ),
+        ("tmap:64x16:64x257:none:buf:f16:1024", 2, "size 1 of the box is 257: it must be from 1 to 256"),
+        ("buf:u32:4", 2, "has 8 bytes, but parameter 0 of f has 128"),
+    ],
+)
+def test_a_tensor_map_that_is_odd(argument: str, status: int, says: str, tmp_path: Path) -> None:
+    """Refused where the driver refuses; a box that is larger than the tensor is legal, and named."""
+    (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
+    done = ptxrun(tmp_path / "map.ptx", "--arg", argument)
+    assert done.returncode == status and says in done.stderr and (says or not done.stderr), done.stderr
