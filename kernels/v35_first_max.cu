@@ -502,7 +502,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     const smem_places at = find_places<cfg>();
     init_mbarriers<cfg>(at);
     const int group = threadIdx.x / group_threads;
-    if (group == 0) { /* 168 registers a thread at the start are 65536 in all: the producer gives back what it can */
+    if (group == 0) { /* 168 registers per thread fill the file at the start: the producer gives back what it can */
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce<cfg>(args, maps, at);
     } else {

@@ -19,8 +19,8 @@ def test_each_advisory_has_a_place_a_cost_and_something_to_look_at(capsys: pytes
         "1: C7517 in fn(float (&) [64], unsigned long, unsigned long): ptxas waits where the source does not, and what "
         "should overlap does not; look at this: an instruction uses registers of a wgmma before its group is "
         "waited for",
-        "2: C7510 in infunction: each wgmma waits for the one before it, which can halve the speed; look at this: a call "
-        "between wgmma.fence and wgmma.wait_group: inline the function",
+        "2: C7510 in infunction: each wgmma waits for the one before it, which can halve the speed; look at this: "
+        "a call between wgmma.fence and wgmma.wait_group: inline the function",
         "3: C7514 in touched: each wgmma waits for the one before it, which can halve the speed; look at this: an "
         "accumulator is read before wgmma.wait_group",
         "4: C7508 in a kernel: no register moves between warpgroups: the consumers keep the few of the entry; look at "

@@ -1,4 +1,4 @@
-/* fragments.cu - wgmma with A in registers and two groups in flight: C1 = 3 A B1', C2 = A B2', of 64 x 32 values each. */
+/* fragments.cu - wgmma with A in registers and two groups in flight: C1 = 3 A B1', C2 = A B2', 64 x 32 values each. */
 #include "hopper.cuh"
 
 namespace fragments {
@@ -17,7 +17,8 @@ extern "C" __global__ void __launch_bounds__(128)
     }
     uint32_t fragment[2][4];
 #pragma unroll
-    for (int i = 0; i < 8; i++) fragment[i / 4][i % 4] = a[(row + i % 2 * 8) * (K / 2) + i / 4 * 8 + i % 4 / 2 * 4 + pair];
+    for (int i = 0; i < 8; i++)
+        fragment[i / 4][i % 4] = a[(row + i % 2 * 8) * (K / 2) + i / 4 * 8 + i % 4 / 2 * 4 + pair];
     fence_proxy();
     __syncthreads();
     float d[ACCUMULATORS], e[ACCUMULATORS];

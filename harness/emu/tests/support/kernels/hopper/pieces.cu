@@ -1,5 +1,5 @@
-/* pieces.cu - bulk copies of one dimension in a pipeline: y = 2 x + 1 in pieces of 512 bytes, two on their way in and two
- * on their way out.
+/* pieces.cu - bulk copies of one dimension in a pipeline: y = 2 x + 1 in pieces of 512 bytes, two on their way in and
+ * two on their way out.
  */
 #include "hopper.cuh"
 

@@ -1,5 +1,5 @@
-/* ring.cu - a producer warp fills a ring of two stages with boxes, and a warpgroup multiplies them: C = A B', 64 x 64 of
- * 64 x 320 values each.
+/* ring.cu - a producer warp fills a ring of two stages with boxes, and a warpgroup multiplies them: C = A B', 64 x 64
+ * of 64 x 320 values each.
  */
 #include "hopper.cuh"
 

@@ -1,5 +1,5 @@
-/* roles.cu - a producer warpgroup gives registers to two consumer warpgroups: C = A B', 128 x 64 of 128 x 320 values and
- * 64 x 320; A stays in shared memory, B comes through a ring of two stages.
+/* roles.cu - a producer warpgroup gives registers to two consumer warpgroups: C = A B', 128 x 64 of 128 x 320 values
+ * and 64 x 320; A stays in shared memory, B comes through a ring of two stages.
  */
 #include "hopper.cuh"
 

@@ -1,4 +1,6 @@
-/* staged.cu - wgmma on operands that cp.async brought: two stages, C[64 x 64 per CTA] = A[64 x 128] B[64 per CTA x 128]'. */
+/* staged.cu - wgmma on operands that cp.async brought: two stages,
+ * C[64 x 64 per CTA] = A[64 x 128] B[64 per CTA x 128]'.
+ */
 #include "hopper.cuh"
 
 namespace staged {
