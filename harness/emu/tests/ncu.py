@@ -2,9 +2,9 @@
 
 rows = compare("v01", folder)        # fp16, batch 1, 2 heads, seq 512
 
-ncu_counts.csv holds, for each opcode of the machine code (sm_90), the sums of ncu's source page over its instructions:
-"Instructions Executed", "L1 Wavefronts Shared", "L1 Wavefronts Shared Ideal", "L2 Theoretical Sectors Global"; and one
-counter of the whole kernel under its own name.
+ncu_counts.csv, which ncu_record.py writes, holds, for each opcode of the machine code (sm_90), the sums of ncu's source
+page over its instructions: "Instructions Executed", "L1 Wavefronts Shared", "L1 Wavefronts Shared Ideal", "L2
+Theoretical Sectors Global"; and one counter of the whole kernel under its own name.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.versions import Launch, versions
+from support.versions import Launch, hopper_versions, versions
 
 MEASURED = Path(__file__).resolve().parent / "records/ncu_counts.csv"
 VERSIONS = ("v01", "v02")
+HOPPER = hopper_versions()[-1]
 PROBLEM = {"seq": 512, "heads": 2, "batch": 1}
 
 
@@ -84,6 +85,30 @@ PAIRS = (
 )  # fmt: skip
 
 
+HOPPER_FLOATS = tuple(f"{name}.ftz.f32" for name in ("add", "sub", "mul", "max", "min", "neg", "fma.rn"))
+HOPPER_PAIRS = (
+    Pair("wgmma / HGMMA, once for each warp", INSTRUCTIONS, ("wgmma.mma_async",), ("HGMMA",)),
+    Pair("tensor copies to shared memory / UTMALDG", INSTRUCTIONS, ("cp.async.bulk.tensor.5d.shared",), ("UTMALDG",)),
+    Pair("tensor copies to global memory / UTMASTG", INSTRUCTIONS, ("cp.async.bulk.tensor.5d.global",), ("UTMASTG",)),
+    Pair("cp.async.bulk.commit_group / UTMACMDFLUSH", INSTRUCTIONS, ("cp.async.bulk.commit",), ("UTMACMDFLUSH",)),
+    Pair("setmaxnreg / USETMAXREG", INSTRUCTIONS, ("setmaxnreg.",), ("USETMAXREG",)),
+    Pair("stmatrix / STSM", INSTRUCTIONS, ("stmatrix.",), ("STSM",)),
+    Pair("ex2 and rcp / MUFU", INSTRUCTIONS, ("ex2.", "rcp.", "div.approx"), ("MUFU",)),
+    Pair("cvt to 16 bits / F2FP", INSTRUCTIONS, ("cvt.rn.f16x2",), ("F2FP",)),
+    Pair("f32 arithmetic / FADD FMUL FFMA FMNMX", INSTRUCTIONS, HOPPER_FLOATS, ("FADD", "FMUL", "FFMA", "FMNMX")),
+    Pair("shfl / SHFL", INSTRUCTIONS, ("shfl.",), ("SHFL",)),
+    Pair("bar.sync and bar.arrive / BAR", INSTRUCTIONS, ("bar.sync", "bar.arrive"), ("BAR",)),
+    Pair(
+        "mbarriers / SYNCS", INSTRUCTIONS, ("mbarrier.",), ("SYNCS",),
+        "a device also polls mbarriers whose phase is not complete",
+    ),
+    Pair(
+        "moves, addresses, parameters, loop control", INSTRUCTIONS, (), (),
+        "ptxas generates its own: other copies between registers, uniform registers, other address arithmetic",
+    ),
+)  # fmt: skip
+
+
 def measured(version: str) -> dict[str, Counter[str]]:
     """ncu's sums: by metric, then by opcode."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
@@ -99,7 +124,11 @@ def emulated(version: str, folder: Path) -> dict[str, Counter[str]]:
     """The emulator's sums: by metric, then by opcode with its modifiers."""
     found = next(each for each in versions() if each.name == version)
     path = folder / "counters.csv"
-    done = Launch(found.entry("fp16"), **PROBLEM).run(found.ptx, "--counters-csv", path)
+    launch = Launch(found.entry("fp16"), **PROBLEM)
+    # a device has a multiprocessor for every block of this small problem
+    blocks = launch.seq // launch.config.B_r * launch.heads * launch.batch
+    own = ("--grid", blocks) if launch.config.producer else ()
+    done = launch.run(found.ptx, *own, "--counters-csv", path)
     assert done.returncode == 0, f"{version}: status {done.returncode}\n{done.stderr}"
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     with path.open(newline="") as file:
@@ -121,11 +150,11 @@ def total(sums: Counter[str], names: tuple[str, ...], others: tuple[str, ...], e
     )
 
 
-def compare(version: str, folder: Path) -> list[Compared]:
+def compare(version: str, folder: Path, pairs: tuple[Pair, ...] = PAIRS) -> list[Compared]:
     ours, theirs = emulated(version, folder), measured(version)
     rows = []
-    for pair in PAIRS:
-        same = [other for other in PAIRS if other.metric == pair.metric]
+    for pair in pairs:
+        same = [other for other in pairs if other.metric == pair.metric]
         ptx = tuple(name for other in same for name in other.ptx)
         machine = tuple(name for other in same for name in other.machine)
         rows.append(
@@ -135,8 +164,8 @@ def compare(version: str, folder: Path) -> list[Compared]:
                 total(theirs[pair.metric], pair.machine, machine, True),
             )
         )
-    everything = Pair("all instructions", INSTRUCTIONS, (), (), "the three rows above that differ")
-    at = next(i for i, row in enumerate(rows) if row.pair.metric != INSTRUCTIONS)
+    everything = Pair("all instructions", INSTRUCTIONS, (), (), "the rows above that differ")
+    at = next((i for i, row in enumerate(rows) if row.pair.metric != INSTRUCTIONS), len(rows))
     rows.insert(at, Compared(everything, sum(ours[INSTRUCTIONS].values()), sum(theirs[INSTRUCTIONS].values())))
     return rows
 
@@ -150,4 +179,14 @@ def table(folder: Path) -> str:
         cells = [cell for row in rows for cell in (row.ours, row.measured, row.measured - row.ours)]
         numbers = " | ".join(f"{cell:,}" for cell in cells)
         lines.append(f"| {rows[0].pair.name} | {numbers} | {rows[0].pair.why} |")
+    return "\n".join(lines)
+
+
+def hopper_table(folder: Path) -> str:
+    """Markdown for the last version: the emulator and, where the record has it, ncu, and why they differ."""
+    known = bool(measured(HOPPER))
+    lines = [f"| what, in {HOPPER} | emulator | ncu | difference | why |", "|---|---:|---:|---:|---|"]
+    for row in compare(HOPPER, folder, HOPPER_PAIRS):
+        theirs = f"{row.measured:,} | {row.measured - row.ours:,}" if known else "not measured yet | "
+        lines.append(f"| {row.pair.name} | {row.ours:,} | {theirs} | {row.pair.why} |")
     return "\n".join(lines)

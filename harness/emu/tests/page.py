@@ -85,6 +85,7 @@ def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
     page = fill(page, "forms", "\n" + run("--forms"))
     page = fill(page, "ncu", ncu.table(folder))
+    page = fill(page, "ncu-hopper", ncu.hopper_table(folder))
     page = fill(page, "speed", speed.recorded_table())
     page = fill(page, "tried", tried.table())
     page = fill(page, "tried-hopper", tried.hopper_table())
