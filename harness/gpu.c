@@ -9,6 +9,7 @@
 #include "harness/tensor_maps.h"
 
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -523,8 +524,9 @@ static enum status open_all(struct gpu *gpu, const struct options *options, stru
 }
 
 enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure) {
-    struct gpu *gpu = calloc(1, sizeof *gpu);
+    struct gpu *gpu = aligned_alloc(alignof(struct gpu), sizeof *gpu); /* the driver wants tensor maps aligned */
     if (!gpu) return fail_memory(failure, sizeof *gpu, "the GPU's state");
+    memset(gpu, 0, sizeof *gpu);
     gpu->backend.ops = &GPU_OPS;
     const enum status status = open_all(gpu, options, failure);
     if (status)
