@@ -14,6 +14,7 @@ enum { MAX_LOCAL_BYTES = 512 << 10 };
 /* ---- machines ---- */
 
 static void machine_free(machine *m) {
+    emu_shadow_free(m); /* reads the warps */
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         free(w->file);
@@ -35,7 +36,6 @@ static void machine_free(machine *m) {
     free(m->bulk);
     free(m->counts);
     free(m->output);
-    emu_shadow_free(m);
 }
 
 static void *zeroed(size_t bytes) {
