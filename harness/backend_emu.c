@@ -250,11 +250,11 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
     emu_error error = {0};
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
-    struct emu *emu = calloc(1, sizeof *emu);
+    struct emu *emu = aligned_alloc(_Alignof(struct emu), sizeof *emu); /* of its tensor maps */
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
-    emu->backend.ops = &EMU_OPS;
-    emu->options = options;
-    emu->backend.device = (struct device_info){.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"};
+    *emu = (struct emu){
+        .backend = {.ops = &EMU_OPS, .device = {.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"}},
+        .options = options};
     enum status status = options->trace ? set_trace(&emu->trace, options->trace, failure) : STATUS_OK;
     if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
         status = fail_load(&error, failure);

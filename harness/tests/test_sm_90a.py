@@ -32,6 +32,16 @@ def on_gpu(driver: str, how: str, version: Version, *arguments: str) -> subproce
     return run(*SMALL, "--seq", str(seq), *arguments, program=program_of(version), **made_up(driver, how))
 
 
+@pytest.mark.parametrize("how", ["cc=90", "cc=80"])
+def test_maps_are_aligned_wherever_the_heap_puts_them(driver: str, how: str) -> None:
+    """A driver refuses a map that is not. A block that malloc maps by itself lies 16 bytes behind a page."""
+    version, tunables = first(copies=True), "glibc.malloc.mmap_threshold=64"
+    seq = str(max(version.header.config.B_r, version.header.config.B_c))
+    environment = made_up(driver, how) | {"GLIBC_TUNABLES": tunables}
+    done = run("--batch", "1", "--heads", "1", "--seq", seq, program=program_of(version), **environment)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("capability", ["8.0", "8.6", "10.0", "12.0"])
 def test_another_gpu_is_refused_by_name(driver: str, capability: str) -> None:
     version = first(copies=False)
