@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,17 +207,20 @@ def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[s
     assert not missing, "declared, but defined nowhere"
 
 
+def words(*paths: Path) -> Counter[str]:
+    """How often each word stands in some files."""
+    return Counter(word for path in paths for word in re.findall(r"\w+", path.read_text()))
+
+
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
     """By another source, by a C test of what its own source uses, or by a test of what emu.h offers."""
-    tests = "\n".join(path.read_text() for path in HARNESS.rglob("tests/*.[ch]"))
-    programs = "\n".join(path.read_text() for path in HARNESS.rglob("tests/test_*.py"))
-    offered = (HARNESS / "emu/emu.h").read_text()
+    tests = words(*HARNESS.rglob("tests/*.[ch]"))
+    offered = words(HARNESS / "emu/emu.h").keys() & words(*HARNESS.rglob("tests/test_*.py")).keys()
+    in_source = {source: words(source) for places in table.values() for source in places["defined"]}
     lonely = set()
     for symbol, places in table.items():
         for source in places["defined"]:
-            tested = re.search(rf"\b{symbol}\b", tests) and len(re.findall(rf"\b{symbol}\b", source.read_text())) > 1
-            word = rf"\b{symbol}\b"
-            tested = tested or (re.search(word, offered) and re.search(word, programs))
+            tested = symbol in offered or (symbol in tests and in_source[source][symbol] > 1)
             if symbol != "main" and not tested and not places["used"] - {source}:
                 lonely.add(f"{source.relative_to(ROOT)}: {symbol}")
     assert not lonely, "make them static, or delete them"
