@@ -58,7 +58,7 @@ const struct option fl_options[] = {
     {"--timeout", .kind = OPTION_NUMBER, .argument = "SECONDS", AT(timeout), .most = 86400, .unit = "s",
      .initial = "15", .help = "stop measuring a problem after this time, converged or not", .only = BACKEND_GPU},
     {"--throttle-threshold", .kind = OPTION_NUMBER, .argument = "PERCENT", AT(throttle_threshold), .most = 100,
-     .unit = "%", .initial = "75", .help = "discard samples with an SM clock below this share of its peak",
+     .unit = "%", .initial = "50", .help = "discard samples with an SM clock below this share of its peak",
      .only = BACKEND_GPU},
     {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with 4 where a measurement has not converged",
      .only = BACKEND_GPU},

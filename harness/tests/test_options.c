@@ -25,7 +25,7 @@ static void defaults(void) {
     ok(options.check_rows == 256 && options.seed == 1 && options.cold && !options.runs && options.checks,
        "default check, seed and mode");
     ok(options.warmup == 3 && options.min_samples == 10 && options.max_noise == 0.5 && options.min_time == 0.5 &&
-           options.timeout == 15 && options.throttle_threshold == 75,
+           options.timeout == 15 && options.throttle_threshold == 50,
        "default limits of the stopping rule");
     ok(!options.batch.count && !options.heads.count && !options.seq.count && !options.n_configs,
        "no sizes, no configs");
