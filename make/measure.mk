@@ -1,10 +1,12 @@
 # Running versions: on a GPU to time them, on either back end to check them.
 
 ##@ Measuring
-.PHONY: bench profile gpu-check peers compare autotune race sanitize debug bench-emu corpus
+.PHONY: bench profile gpu-check peak peers compare autotune race sanitize debug bench-emu corpus
 measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
 bench profile gpu-check: $(CHOSEN)  ## on a GPU, by version: VER= [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured) --versions "$(CHOSEN)"
+peak: bin/peak  ## how fast wgmma runs, on a GPU of 90: logs/bench/wgmma.GPU.json
+	@$(PYTHON) -m analysis $@
 peers: $(CHOSEN)  ## PyTorch's attention and cuBLAS beside ours, on a GPU that has PyTorch
 	@$(measured)
 compare: $(A) $(B)  ## SAME, FASTER, SLOWER or UNSURE: A= B=

@@ -52,7 +52,7 @@ build/cuda12/ready: make/tests.mk
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/tests/*.c harness/emu/tests/*.c)
+C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c harness/emu/tests/*.c)
 HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard common/*.cuh harness/device/*.cu harness/peers/*.* kernels/*.cu)
 lint: $(READY) $(C_FILES:%.c=build/lint/%.tidy)  ## clang-format, clang-tidy, ruff and mypy

@@ -101,6 +101,21 @@ $(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/
 $(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image,$(ARCHS)))
 -include $(wildcard $(BUILD)/device/*.d)
 
+# The microbenchmark of wgmma: a program of its own, as it is built for sm_90a alone and no version needs it.
+$(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -arch=compute_90a -MD -MP -MT $@ -MF $(BUILD)/peak/peak.d -o $@ $<
+$(eval $(call ptxas,$(BUILD)/peak,peak.ptx,90a,$(BUILD)/peak/sm_90a.log))
+$(eval $(call embed,$(BUILD)/peak/code.o,$(BUILD)/peak,peak.ptx,fl_peak_image,90a))
+$(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
+$(BIN)/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
+		$(addprefix $(BUILD)/harness/,cuda_driver.o image.o config.o sha256.o json.o stats.o status.o) $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+-include $(wildcard $(BUILD)/peak/*.d)
+
 .PHONY: all cubins $(VERSIONS)
 all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun
 # make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/

@@ -20,7 +20,7 @@ HEADERS = sorted(
     for path in HARNESS.rglob("*.h")
     if path.name != "forms_table.h"  # a table, for its includers only
 )
-NOT_IN_VERSIONS = {"tests", "peers"}
+NOT_IN_VERSIONS = {"tests", "peers", "device"}
 SOURCES = [path for path in HARNESS.rglob("*.c") if not NOT_IN_VERSIONS & {*path.relative_to(HARNESS).parts}]
 BUILT = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in SOURCES if path.name != "about.c"}
 BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
@@ -35,6 +35,7 @@ EXAMPLES: dict[str, str | None] = {
     "config.h": "KernelConfig config, struct failure failure",
     "cuda_driver.h": "struct failure failure",
     "device/stamp.h": "clock_stamp before, clock_stamp after",
+    "device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
     "half.h": "void",
     "image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"

@@ -1,0 +1,199 @@
+/* peak.c - how fast wgmma runs on a GPU, as one JSON object: what bounds of machine code for sm_90a are made of.
+ *
+ *     bin/peak > logs/bench/wgmma.h200.json        (make peak)
+ *
+ * cycles are those of the SM for one m64nNk16 of one warpgroup, where `warpgroups` of them share the tensor cores of an
+ * SM. beside_cycles are those of one warp instruction of the kind `beside`, of which another warpgroup executes as many
+ * as it can. Medians over all SMs. Exit status 77 without a GPU of compute capability 9.0.
+ */
+#include "harness/cuda_driver.h"
+#include "harness/device/wgmma_peak.h"
+#include "harness/image.h"
+#include "harness/json.h"
+#include "harness/stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <toolkit.h>
+
+extern const struct code_image fl_peak_images[];
+extern const uint64_t fl_peak_image_count;
+
+enum { MAX_SMS = 512, WGMMAS = 160000 /* of all warpgroups of an SM */ };
+
+static const int SHAPES[] = {64, 128, 256};
+static const char *const TYPES[] = {"fp16", "bf16"}, *const PLACES[] = {"smem", "registers"};
+static const char *const OTHERS[N_BESIDES] = {[BESIDE_NOTHING] = "", [BESIDE_EX2] = "MUFU.EX2", [BESIDE_FMA] = "FFMA",
+                                              [BESIDE_ADD] = "FADD", [BESIDE_MAX] = "FMNMX",    [BESIDE_PACK] = "F2FP"};
+
+struct gpu {
+    struct cuda_driver cuda;
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    CUdeviceptr results, sums;
+    char name[128];
+    int major, minor, sms, driver;
+};
+
+/* One row of the record. */
+struct run {
+    const char *type, *place;
+    int n, warpgroups;
+    enum wgmma_beside beside;
+};
+
+#define CHECK(call, ...)                                                                                               \
+    do {                                                                                                               \
+        const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
+        if (check_status) return check_status;                                                                         \
+    } while (0)
+
+static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const enum status status = cuda_driver_open(&gpu->cuda, failure);
+    if (status) return status;
+    const CUresult started = cuda->cuInit(0);
+    if (started == CUDA_ERROR_NO_DEVICE)
+        return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU");
+    CHECK(started, "cuInit");
+    CHECK(cuda->cuDeviceGet(&gpu->device, 0), "cuDeviceGet");
+    CHECK(cuda->cuDeviceGetName(gpu->name, sizeof gpu->name, gpu->device), "cuDeviceGetName");
+    CHECK(cuda->cuDeviceGetAttribute(&gpu->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu->device),
+          "cuDeviceGetAttribute");
+    CHECK(cuda->cuDeviceGetAttribute(&gpu->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu->device),
+          "cuDeviceGetAttribute");
+    CHECK(cuda->cuDeviceGetAttribute(&gpu->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device),
+          "cuDeviceGetAttribute");
+    CHECK(cuda->cuDriverGetVersion(&gpu->driver), "cuDriverGetVersion");
+    const struct code_image *code = image_for_gpu(fl_peak_images, fl_peak_image_count, gpu->major, gpu->minor);
+    if (!code || gpu->sms > MAX_SMS)
+        return fail(failure, STATUS_CANNOT_RUN,
+                    "wgmma needs a GPU of compute capability 9.0, such as H100 or H200: %s has %d.%d", gpu->name,
+                    gpu->major, gpu->minor);
+    CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
+    CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
+    CHECK(cuda->cuModuleLoadData(&gpu->module, code->bytes), "cuModuleLoadData of the %s code", code->kind);
+    CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->sms * sizeof(wgmma_result)), "cuMemAlloc");
+    CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->sms * WGMMA_MOST_THREADS * sizeof(float)), "cuMemAlloc");
+    return STATUS_OK;
+}
+
+/* Launch twice, the first time to warm up, and read what every SM measured the second time. */
+static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_result results[MAX_SMS],
+                           struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const unsigned threads = 128 * (unsigned)(run->warpgroups + (run->beside != BESIDE_NOTHING));
+    CUdeviceptr to = gpu->results, sums = gpu->sums;
+    int iterations = WGMMAS / WGMMA_PER_ITERATION / run->warpgroups, beside = (int)run->beside;
+    void *parameters[] = {&to, &sums, &iterations, &beside};
+    CUfunction function;
+    char name[64];
+    snprintf(name, sizeof name, "wgmma_peak_%s_n%d_%s", run->type, run->n, run->place);
+    CHECK(cuda->cuModuleGetFunction(&function, gpu->module, name), "cuModuleGetFunction of %s", name);
+    for (int i = 0; i < 2; i++) {
+        CHECK(cuda->cuLaunchKernel(function, (unsigned)gpu->sms, 1, 1, threads, 1, 1, 0, NULL, parameters, NULL),
+              "cuLaunchKernel of %s", name);
+        CHECK(cuda->cuStreamSynchronize(NULL), "%s", name);
+    }
+    CHECK(cuda->cuMemcpyDtoH_v2(results, gpu->results, (size_t)gpu->sms * sizeof *results), "cuMemcpyDtoH");
+    return STATUS_OK;
+}
+
+/* Medians over the SMs. */
+static void add_row(struct json *json, const struct gpu *gpu, const struct run *run,
+                    const wgmma_result results[MAX_SMS]) {
+    double cycles[MAX_SMS], seconds[MAX_SMS], own[MAX_SMS];
+    for (int i = 0; i < gpu->sms; i++) {
+        const wgmma_result *result = &results[i];
+        cycles[i] = (double)result->cycles / (double)result->wgmma / run->warpgroups;
+        seconds[i] = (double)result->ns / 1e9 / (double)result->wgmma / run->warpgroups;
+        own[i] = result->others ? (double)result->own_cycles / (double)result->others : 0;
+    }
+    const size_t count = (size_t)gpu->sms;
+    const double each = median(cycles, count), time = median(seconds, count);
+    json_open(json, NULL, '{');
+    json_int(json, "n", run->n);
+    json_int(json, "k", 16);
+    json_string(json, "dtype", run->type);
+    json_string(json, "a", run->place);
+    json_int(json, "warpgroups", run->warpgroups);
+    json_string(json, "beside", OTHERS[run->beside]);
+    json_number(json, "cycles", each, 6);
+    if (run->beside)
+        json_number(json, "beside_cycles", median(own, count), 6);
+    else
+        json_null(json, "beside_cycles");
+    json_number(json, "tflops", 2.0 * 64 * run->n * 16 * gpu->sms / time / 1e12, 5);
+    json_number(json, "sm_clock_hz", each / time, 6);
+    json_close(json, '}');
+}
+
+static enum status run_one(struct json *json, const struct gpu *gpu, const struct run *run, struct failure *failure) {
+    wgmma_result results[MAX_SMS];
+    const enum status status = measure(gpu, run, results, failure);
+    if (!status) add_row(json, gpu, run, results);
+    return status;
+}
+
+/* Every shape alone with one to three warpgroups, and with two beside each of the other instructions. */
+static enum status run_all(struct json *json, const struct gpu *gpu, struct failure *failure) {
+    enum status status = STATUS_OK;
+    for (size_t shape = 0; shape < sizeof SHAPES / sizeof *SHAPES; shape++)
+        for (int type = 0; type < 2; type++)
+            for (int place = 0; place < 2; place++) {
+                struct run run = {.type = TYPES[type], .place = PLACES[place], .n = SHAPES[shape]};
+                for (run.warpgroups = 1; run.warpgroups <= 3 && !status; run.warpgroups++)
+                    status = run_one(json, gpu, &run, failure);
+                run.warpgroups = 2;
+                for (run.beside = BESIDE_EX2; run.beside < N_BESIDES && !status; run.beside++)
+                    status = run_one(json, gpu, &run, failure);
+            }
+    return status;
+}
+
+static enum status write_record(struct gpu *gpu, struct json *json, struct failure *failure) {
+    char text[32];
+    enum status status = open_gpu(gpu, failure);
+    if (status) return status;
+    json_open(json, NULL, '{');
+    json_int(json, "schema", 1);
+    json_string(json, "toolkit", FL_TOOLKIT);
+    json_open(json, "device", '{');
+    json_string(json, "name", gpu->name);
+    snprintf(text, sizeof text, "%d.%d", gpu->major, gpu->minor);
+    json_string(json, "cc", text);
+    json_int(json, "sms", gpu->sms);
+    snprintf(text, sizeof text, "CUDA %d.%d", gpu->driver / 1000, gpu->driver % 1000 / 10);
+    json_string(json, "driver", text);
+    json_close(json, '}');
+    json_open(json, "wgmma", '[');
+    status = run_all(json, gpu, failure);
+    json_close(json, ']');
+    json_close(json, '}');
+    if (!status && json->failed) status = fail(failure, STATUS_ERROR, "out of memory for the record");
+    return status;
+}
+
+static void close_gpu(struct gpu *gpu) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    if (gpu->results) cuda->cuMemFree_v2(gpu->results);
+    if (gpu->sums) cuda->cuMemFree_v2(gpu->sums);
+    if (gpu->module) cuda->cuModuleUnload(gpu->module);
+    if (gpu->context) cuda->cuDevicePrimaryCtxRelease_v2(gpu->device);
+    cuda_driver_close(&gpu->cuda);
+}
+
+int main(void) {
+    struct gpu gpu = {0};
+    struct json json = {0};
+    struct failure failure;
+    enum status status = write_record(&gpu, &json, &failure);
+    if (!status && (puts(json.text) == EOF || fflush(stdout)))
+        status = fail(&failure, STATUS_ERROR, "standard output cannot be written");
+    if (status) fprintf(stderr, "peak: %s\n", failure.text);
+    json_free(&json);
+    close_gpu(&gpu);
+    return (int)status;
+}

@@ -1,0 +1,21 @@
+/* wgmma_peak.h - what the kernels of wgmma_peak.cu write and peak.c reads: one result for each CTA.
+ *
+ *     double cycles = (double)result.cycles / (double)(result.wgmma * warpgroups);
+ */
+#ifndef FL_WGMMA_PEAK_H
+#define FL_WGMMA_PEAK_H
+
+#include <stdint.h>
+
+/* What a further warpgroup executes beside wgmma. */
+enum wgmma_beside { BESIDE_NOTHING, BESIDE_EX2, BESIDE_FMA, BESIDE_ADD, BESIDE_MAX, BESIDE_PACK, N_BESIDES };
+
+enum { WGMMA_PER_ITERATION = 8, BESIDE_PER_ROUND = 2048, WGMMA_MOST_THREADS = 384 };
+
+typedef struct wgmma_result {
+    uint64_t cycles, ns;         /* from the first wgmma of a warpgroup to the end of its last one */
+    uint64_t wgmma;              /* of this warpgroup */
+    uint64_t own_cycles, others; /* of one warp of the further warpgroup, and its instructions */
+} wgmma_result;
+
+#endif
