@@ -195,7 +195,8 @@ void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at
     const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + SHARED_BASE;
     const uint32_t writer = at->remote && at->remote->writers[index] ? at->remote->writers[index] - 1u : at->rank;
     char other[64], of_cta[48] = "", waited[200] = "";
-    const bool bulk = strstr(m->code->instructions[who_instruction(who)].text, "cp.async.bulk") != NULL;
+    const char *text = m->code->instructions[who_instruction(who)].text;
+    const bool store = strstr(text, "st.async") != NULL, bulk = store || strstr(text, "cp.async.bulk") != NULL;
     describe(other, sizeof other, who, false);
     if (bulk && at == m) describe_wait(m, w, address, waited, sizeof waited);
     if (writer != m->rank) snprintf(of_cta, sizeof of_cta, " of the CTA with rank %u", writer);
@@ -203,7 +204,11 @@ void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at
         m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
         "This thread %s shared memory at 0x%x while a %s is still in flight to it.\n"
         "The copy was issued by %s%s.\n%s%s",
-        verb, address, bulk ? "bulk copy" : "cp.async", other, of_cta,
+        verb, address,
+        store  ? "st.async"
+        : bulk ? "bulk copy"
+               : "cp.async",
+        other, of_cta,
         bulk ? "Whoever reads must wait for the phase of its mbarrier, which counts the bytes: mbarrier.try_wait."
              : "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for "
                "the others.",

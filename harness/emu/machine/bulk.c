@@ -88,6 +88,7 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
                         .group = w->bulk_commits[lane],
                         .warp = w->index,
                         .lane = (uint8_t)lane,
+                        .reduces = o->detail & BULK_REDUCES ? o : NULL,
                         .is_store = store};
     const uint64_t other = slot64(w, o->r[1])[lane];
     if (tensor) {
@@ -140,13 +141,43 @@ static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
     return true;
 }
 
+/* st.async and red.async. */
+static bool fill_store(machine *m, const warp *w, const op *o, int lane, bulk_copy *copy) {
+    const uint32_t size = o->bytes;
+    *copy = (bulk_copy){.instruction = o->instruction,
+                        .stamp = w->clock,
+                        .warp = w->index,
+                        .lane = (uint8_t)lane,
+                        .bytes = size * o->vector,
+                        .reduces = o->detail & BULK_REDUCES ? o : NULL,
+                        .has_values = true};
+    for (uint32_t i = 0; i < o->vector; i++) {
+        const uint64_t value = size == 8 ? slot64(w, o->r[2 + i])[lane] : slot32(w, o->r[2 + i])[lane];
+        memcpy(copy->values + i * size, &value, size);
+    }
+    return find_target(m, w, lane, slot64(w, o->r[0])[lane] & ~SHARED_WINDOW, slot64(w, o->r[1])[lane] & ~SHARED_WINDOW,
+                       copy) &&
+           shared_range(m, w, lane, copy->shared, copy->bytes, copy->bytes, "target of a store");
+}
+
+/* What the target's cells are marked with until the bytes land. A reduction is one with others, as an atomic is. */
+static void mark_target(machine *m, const warp *w, const bulk_copy *copy) {
+    machine *at = copy->to;
+    if (copy->reduces && at == m)
+        emu_shadow_atomic(m, w, copy->lane, copy->shared, copy->bytes);
+    else if (copy->reduces)
+        emu_remote_atomic(m, w, copy->lane, at, copy->shared, copy->bytes);
+    else if (at == m)
+        emu_shadow_issue(m, w, copy->lane, copy->shared, copy->bytes);
+    else
+        emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
+}
+
 /* A copy to shared memory of one CTA. */
 static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
-    machine *at = copy->to;
     if (!note_mbarrier(m, w, copy)) return;
     if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
-    if (m->checks && at == m) emu_shadow_issue(m, w, copy->lane, copy->shared, copy->bytes);
-    if (m->checks && at != m) emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
+    if (m->checks) mark_target(m, w, copy);
     m->counts[copy->instruction].bytes += copy->bytes;
     bulk_copy *kept = new_copy(m);
     if (kept) *kept = *copy;
@@ -174,7 +205,7 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         bulk_copy copy;
-        if (!fill_copy(m, w, o, lane, &copy)) continue;
+        if (o->detail & BULK_VALUES ? !fill_store(m, w, o, lane, &copy) : !fill_copy(m, w, o, lane, &copy)) continue;
         if (o->detail & BULK_MULTICAST) {
             issue_multicast(m, w, &copy, slot32(w, o->r[o->sources - 1])[lane] & 0xffff);
             continue;
@@ -265,18 +296,29 @@ static void move_box(machine *m, const bulk_copy *copy) {
     }
 }
 
+/* Bytes side by side. */
+static void move_run(machine *m, const bulk_copy *copy) {
+    uint8_t *shared = copy->to->shared + (copy->shared - SHARED_BASE);
+    const uint8_t *from = copy->is_store     ? shared
+                          : copy->has_values ? copy->values
+                          : copy->source     ? m->shared + (copy->source - SHARED_BASE)
+                                             : copy->memory;
+    uint8_t *to = copy->is_store ? copy->memory : shared;
+    if (copy->reduces) {
+        emu_reduce(m, copy->reduces, copy->is_store ? SPACE_GLOBAL : SPACE_SHARED, to, from, copy->bytes);
+        return;
+    }
+    memmove(to, from, copy->bytes);
+    if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
+}
+
 static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
-    uint8_t *shared = copy->to->shared + (copy->shared - SHARED_BASE);
     m->here = copy->instruction;
-    if (copy->map) {
+    if (copy->map)
         move_box(m, copy);
-    } else if (copy->source) {
-        memmove(shared, m->shared + (copy->source - SHARED_BASE), copy->bytes);
-    } else {
-        memcpy(copy->is_store ? copy->memory : shared, copy->is_store ? shared : copy->memory, copy->bytes);
-        if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
-    }
+    else
+        move_run(m, copy);
     m->here = here;
 }
 
@@ -296,6 +338,13 @@ static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) 
     m->here = here;
 }
 
+static void land_cells(machine *m, const warp *w, const bulk_copy *copy) {
+    if (copy->to == m)
+        emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction, !copy->has_values);
+    else
+        emu_remote_land(m, w, copy->lane, copy->to, copy->shared, copy->bytes, copy->stamp, copy->instruction);
+}
+
 static void land_load(machine *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
     const warp *w = &m->warps[copy.warp];
@@ -303,10 +352,7 @@ static void land_load(machine *m, size_t index) {
     remove_copy(m, index);
     move(m, &copy);
     if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
-    if (m->checks && at == m)
-        emu_shadow_land(m, w, copy.lane, copy.shared, copy.bytes, copy.stamp, copy.instruction, true);
-    if (m->checks && at != m)
-        emu_remote_land(m, w, copy.lane, at, copy.shared, copy.bytes, copy.stamp, copy.instruction);
+    if (m->checks && !copy.reduces) land_cells(m, w, &copy);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
     if (!bar) return;
     if (m->checks) check_phase(m, &copy, bar);

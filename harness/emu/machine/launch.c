@@ -598,6 +598,11 @@ static int resident_clusters(const crew *c) {
 
 /* ---- programs whose CTAs tell each other ---- */
 
+/* Whether a reduction gives the same in any order. */
+static bool commutes(int32_t reduction) {
+    return (reduction & 0xff) == ATOMIC_INTEGER && reduction >> 8 <= ATOMIC_XOR;
+}
+
 /* Integer sums and the like, whose order does not matter where nobody looks at the results. */
 static bool any_order(const entry *code, const op *o, const bool *read) {
     bool commutes = o->kind == OP_ATOMIC && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
@@ -620,6 +625,7 @@ static bool find_communication(crew *c) {
         bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
         c->polls |= o->asks;
         c->in_turns |= o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE);
+        c->in_turns |= o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES && !commutes(o->target);
         c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(code, o, read);
     }
     free(read);

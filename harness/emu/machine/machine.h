@@ -71,8 +71,11 @@ typedef struct bulk_copy {
     uint8_t *memory;       /* global, without a map, */
     uint64_t address;      /* and its address */
     uint32_t source;       /* in shared memory of the CTA that copies, else 0 */
-    struct machine *to;    /* the CTA of `shared` */
-    int32_t corner[5];     /* of the box in the tensor */
+    const op *reduces;     /* elements instead of copying them, else NULL */
+    uint8_t values[16];    /* of a store that lands later */
+    bool has_values;
+    struct machine *to; /* the CTA of `shared` */
+    int32_t corner[5];  /* of the box in the tensor */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
     uint64_t phase;    /* of that mbarrier when the copy was issued */
@@ -442,6 +445,9 @@ void emu_exec_carry(warp *w, const op *o, uint32_t mask);
 /* d += a * b of m16n8k16, with the registers of the fragments. */
 void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat);
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
+
+/* memory.c: elements side by side are added to others and the like, as an OP_BULK says. */
+void emu_reduce(machine *m, const op *o, state_space space, uint8_t *at, const uint8_t *from, uint32_t bytes);
 
 /* Remember who wrote bytes of an output. */
 void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes);

@@ -1,11 +1,14 @@
 /* mbarrier.c - barrier objects in shared memory: phases, arrivals, and what an arrival tells those that wait.
  *
- * A state token is the number of the phase at arrival. Parity P waits for the completion of the phase of that parity.
+ * A state is the number of the phase at arrival and the arrivals pending then. Parity P waits for the completion of the
+ * phase of that parity.
  */
 #include "paths.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+static const uint64_t PHASE = (1ull << MBARRIER_PENDING_SHIFT) - 1;
 
 mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
     for (int i = 0; i < m->mbarrier_count; i++) {
@@ -95,7 +98,7 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
 static void check_unused(machine *m, const warp *w, int lane, const mbarrier *bar) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
-        if (copy->is_store || copy->mbarrier != bar->address) continue;
+        if (copy->is_store || copy->to != m || copy->mbarrier != bar->address) continue;
         emu_report(m, EMU_BARRIER_MISUSE, copy->instruction, w, lane, copy->warp * LANES + copy->lane, bar->address,
                    "The mbarrier at 0x%x ends while a copy of %u bytes that counts at it is under way.\n"
                    "Wait for its phase %" PRIu64 " first.",
@@ -205,6 +208,13 @@ void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) emu_clock_tick(m, w);
 }
 
+static void publish(machine *m, const warp *w, int lane, machine *owner, mbarrier *bar) {
+    if (owner == m)
+        emu_clock_publish(m, w, 1u << lane, bar->arriving);
+    else
+        emu_remote_publish(m, w, 1u << lane, owner, bar->arriving);
+}
+
 void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
@@ -212,7 +222,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         machine *owner;
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         if (!bar) continue;
-        slot64(w, o->r[0])[lane] = bar->phase;
+        slot64(w, o->r[0])[lane] = (bar->phase & PHASE) | (uint64_t)bar->pending << MBARRIER_PENDING_SHIFT;
         if (count == 0 || count > bar->pending) {
             emu_report(
                 m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
@@ -220,8 +230,13 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                 bar->address, count, bar->pending);
             continue;
         }
-        if (m->checks && owner == m) emu_clock_publish(m, w, 1u << lane, bar->arriving);
-        if (m->checks && owner != m) emu_remote_publish(m, w, 1u << lane, owner, bar->arriving);
+        if (o->detail & MBARRIER_NO_COMPLETE && count == bar->pending && !bar->bytes)
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
+                       "This arrival completes phase %" PRIu64 " of the mbarrier at 0x%x, and .noComplete says that it "
+                       "does not.",
+                       bar->phase, bar->address);
+        if (m->checks && !(o->detail & MBARRIER_RELAXED)) publish(m, w, lane, owner, bar);
+        if (o->detail & MBARRIER_DROP) bar->expected -= count;
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
         emu_mbarrier_arrive(owner, bar, count);
     }
@@ -267,8 +282,8 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
             done |= 1u << lane; /* reported; waiting for it would never end */
             continue;
         }
-        uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane];
-        bool complete = parity ? phase_done(bar, phase) : bar->phase != phase;
+        uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane] & PHASE;
+        bool complete = parity ? phase_done(bar, phase) : (bar->phase & PHASE) != phase;
         if (complete) bars[lane] = bar;
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;

@@ -440,6 +440,16 @@ static element update_bytes(machine *m, const op *o, state_space space, uint8_t 
     UPDATE(uint32_t);
 }
 
+void emu_reduce(machine *m, const op *o, state_space space, uint8_t *at, const uint8_t *from, uint32_t bytes) {
+    const op each = {
+        .detail = (uint8_t)(o->target >> 8), .target = o->target & 0xff, .bytes = o->bytes, .flags = o->flags};
+    for (uint32_t i = 0; i < bytes; i += o->bytes) {
+        element value = {0};
+        memcpy(&value.low, from + i, o->bytes);
+        update_bytes(m, &each, space, at + i, value, (element){0});
+    }
+}
+
 static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element value) {
     if (bytes < 8) {
         slot32(w, reg)[lane] = (uint32_t)value.low;

@@ -98,5 +98,8 @@ const operand *emu_elements(decoder *dec, const operand *whole, int count);
 /* An operand of a wait: how many of the last groups need not be complete. */
 int64_t emu_group_count(decoder *dec, int index, int64_t most);
 bool emu_chose(const form_match *match, const char *modifier);
+/* decode_memory.c: the operation that a form names, and what it adds or compares. */
+uint8_t emu_atomic_operation(const form_match *match);
+enum atomic_numbers emu_atomic_numbers(const type_info *type);
 
 #endif

@@ -51,7 +51,16 @@ static uint8_t bulk_detail_of(const form_match *match) {
     bool between = emu_chose(match, "shared::cluster") && emu_chose(match, "shared::cta");
     return (uint8_t)((emu_chose(match, "tensor") ? BULK_TENSOR : 0) |
                      (emu_chose(match, "bulk_group") ? BULK_STORE : 0) |
-                     (emu_chose(match, "multicast::cluster") ? BULK_MULTICAST : 0) | (between ? BULK_BETWEEN_CTAS : 0));
+                     (emu_chose(match, "multicast::cluster") ? BULK_MULTICAST : 0) | (between ? BULK_BETWEEN_CTAS : 0) |
+                     (emu_chose(match, "reduce") ? BULK_REDUCES : 0));
+}
+
+static void name_elements(op *o, const form_match *match) {
+    const type_info *type = match->types[0];
+    o->bytes = type->bits / 8;
+    if (type->family == 's') o->flags |= FLAG_SIGNED;
+    if (o->detail & BULK_REDUCES)
+        o->target = reduction_pack(emu_atomic_numbers(type), (enum atomic_operation)emu_atomic_operation(match));
 }
 
 /* r: the address in shared memory; the map and coordinates, or the other address and the bytes; the mbarrier; the mask
@@ -81,7 +90,28 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_BULK);
     o->detail = detail;
     o->vector = (uint8_t)rank;
+    if (detail & BULK_REDUCES) name_elements(o, match);
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
+}
+
+/* st.async and red.async. r: the address in shared memory, the mbarrier, the values. */
+void emu_decode_store_async(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
+    const type_info *type = match->types[0];
+    const int count = match->vector;
+    if (type->bits / 8 * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");
+    const operand *from = emu_elements(dec, operand_at(dec, 1), count);
+    uint16_t values[4], target = address_value(dec, operand_at(dec, 0)),
+                        mbarrier = address_value(dec, operand_at(dec, 2));
+    for (int i = 0; i < count; i++) values[i] = emu_source_of_type(dec, &from[i], type, EXACT);
+    op *o = emu_emit(dec, OP_BULK);
+    o->detail = BULK_VALUES;
+    if (!strcmp(dec->in->opcode->pieces[0], "red")) o->detail |= BULK_REDUCES;
+    o->vector = (uint8_t)count;
+    name_elements(o, match);
+    add_source(o, target);
+    add_source(o, mbarrier);
+    for (int i = 0; i < count; i++) add_source(o, values[i]);
 }
 
 void emu_decode_bulk_commit(decoder *dec, const form_match *match) {

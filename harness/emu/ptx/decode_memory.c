@@ -73,14 +73,14 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
 
-static uint8_t atomic_operation(const form_match *match) {
+uint8_t emu_atomic_operation(const form_match *match) {
     static const char *const names[] = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"};
     uint8_t i = 0;
     while (!emu_chose(match, names[i])) i++; /* every row has one of them */
     return i;
 }
 
-static enum atomic_numbers atomic_numbers(const type_info *type) {
+enum atomic_numbers emu_atomic_numbers(const type_info *type) {
     switch (type->family) {
     case 'f':
         return type->bits == 64 ? ATOMIC_F64 : ATOMIC_F32;
@@ -100,7 +100,7 @@ static enum atomic_numbers atomic_numbers(const type_info *type) {
 /* r: the old elements, the address, the values and, with cas, what they become. */
 static void decode_atomic_at(decoder *dec, const form_match *match, int first, bool has_result) {
     const type_info *type = match->types[0];
-    uint8_t operation = atomic_operation(match);
+    uint8_t operation = emu_atomic_operation(match);
     int count = match->vector, swaps = operation == ATOMIC_CAS, wanted = first + 2 + swaps;
     wanted += policy_operands(dec, match, wanted);
     emu_expect_operands(dec, wanted, wanted);
@@ -113,7 +113,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
         dests[i] = to ? emu_dest(dec, &to[i], type->bits) : emu_scratch_register(dec, type->bits);
     op *o = emu_emit(dec, OP_ATOMIC);
     o->detail = operation;
-    o->target = atomic_numbers(type);
+    o->target = emu_atomic_numbers(type);
     o->asks = has_result;
     o->bytes = type->bits / 8;
     o->vector = (uint8_t)count;
@@ -437,8 +437,8 @@ void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
 
 /* With expect_tx the third operand counts bytes, and one arrival is made. */
 void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
-    const bool bytes = emu_chose(match, "expect_tx");
-    emu_expect_operands(dec, bytes ? 3 : 2, 3);
+    const bool bytes = emu_chose(match, "expect_tx"), whole = !emu_chose(match, "noComplete");
+    emu_expect_operands(dec, bytes || !whole ? 3 : 2, 3);
     uint16_t last = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
                                                 : emu_constant_register(dec, 1, 32);
     uint16_t count = bytes ? emu_constant_register(dec, 1, 32) : last;
@@ -450,6 +450,24 @@ void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
     if (bytes) add_source(o, last);
+    o->detail = (uint8_t)((emu_chose(match, "arrive_drop") ? MBARRIER_DROP : 0) |
+                          (emu_chose(match, "relaxed") ? MBARRIER_RELAXED : 0) | (whole ? 0 : MBARRIER_NO_COMPLETE));
+}
+
+void emu_decode_mbarrier_pending(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 2, 2);
+    uint16_t state = emu_source(dec, operand_at(dec, 1), 64, EXACT), high = emu_scratch_register(dec, 64),
+             shift = emu_constant_register(dec, MBARRIER_PENDING_SHIFT, 32), to = emu_dest(dec, operand_at(dec, 0), 32);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_shr_u64;
+    add_dest(o, high);
+    add_source(o, state);
+    add_source(o, shift);
+    o = emu_emit(dec, OP_LANES);
+    o->run.lanes = emu_lanes_truncate;
+    add_dest(o, to);
+    add_source(o, high);
 }
 
 void emu_decode_mbarrier_bytes(decoder *dec, const form_match *match) {

@@ -47,7 +47,7 @@ static const struct {
 } name_words[] = {
     {"bar", "cta|warp|sync|arrive|red"},
     {"barrier", "cta|cluster|arrive|wait|red"},
-    {"cp", "async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
+    {"cp", "reduce|async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},
     {"cvta", "to"},
@@ -57,7 +57,7 @@ static const struct {
     {"mad", "lo|hi|wide"},
     {"mad24", "lo|hi"},
     {"madc", "lo|hi"},
-    {"mbarrier", "init|inval|arrive|arrive_drop|expect_tx|test_wait|try_wait|parity"},
+    {"mbarrier", "init|inval|arrive|arrive_drop|noComplete|pending_count|expect_tx|test_wait|try_wait|parity"},
     {"mul", "lo|hi|wide"},
     {"mul24", "lo|hi"},
     {"shf", "l|r"},

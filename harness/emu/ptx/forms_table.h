@@ -357,6 +357,16 @@ ROW("memory", "ldu", "global? v2|v4? " DATA, "d, [a]", emu_decode_load, "")
 ROW("memory", "st",
     STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
     "[a], b, policy", emu_decode_store, "likewise")
+ROW("memory", "st", "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32|b64|u64|s64|f64",
+    "[a], b, [mbarrier]", emu_decode_store_async, "lands as late as the mbarrier allows")
+#define RED_ASYNC(operations)                                                                                          \
+    ROW("memory", "red", "async relaxed cluster shared::cluster? mbarrier::complete_tx::bytes " operations,            \
+        "[a], b, [mbarrier]", emu_decode_store_async, "likewise")
+RED_ASYNC("add u32|s32|u64|s64")
+RED_ASYNC("min|max u32|s32")
+RED_ASYNC("inc|dec u32")
+RED_ASYNC("and|or|xor b32")
+#undef RED_ASYNC
 #define ATOM(space, operations, note)                                                                                  \
     ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " space " " operations, "d, [a], b, policy",     \
         emu_decode_atomic, note)
@@ -488,14 +498,17 @@ ROW("warp", "match", "any sync b32|b64", "d.32, a, mask", emu_decode_match, "")
 ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask", emu_decode_match, "p may be absent")
 ROW("mbarrier", "mbarrier", "init shared|shared::cta? b64", "[a], count", emu_decode_mbarrier_init, "")
 ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", emu_decode_mbarrier_invalidate, "")
-ROW("mbarrier", "mbarrier", "arrive release? cta|cluster? shared|shared::cta? b64", "state, [a], count",
-    emu_decode_mbarrier_arrive, "count may be absent; state may be _")
-ROW("mbarrier", "mbarrier", "arrive expect_tx release? cta|cluster? shared|shared::cta? b64", "state, [a], bytes",
-    emu_decode_mbarrier_arrive, "state may be _")
-ROW("mbarrier", "mbarrier", "arrive release? cta|cluster? shared::cluster b64", "_, [a], count",
-    emu_decode_mbarrier_arrive, "of any CTA of the cluster; count may be absent")
-ROW("mbarrier", "mbarrier", "arrive expect_tx release? cta|cluster? shared::cluster b64", "_, [a], bytes",
-    emu_decode_mbarrier_arrive, "likewise")
+#define ARRIVE(modifiers, operands, note)                                                                              \
+    ROW("mbarrier", "mbarrier", "arrive|arrive_drop " modifiers " b64", operands, emu_decode_mbarrier_arrive, note)
+ARRIVE("release|relaxed? cta|cluster? shared|shared::cta?", "state, [a], count", "count may be absent; state may be _")
+ARRIVE("expect_tx release|relaxed? cta|cluster? shared|shared::cta?", "state, [a], bytes", "state may be _")
+ARRIVE("noComplete release? cta? shared|shared::cta?", "state, [a], count", "the phase must not complete by it")
+ARRIVE("release|relaxed? cta|cluster? shared::cluster", "_, [a], count",
+       "of any CTA of the cluster; count may be absent")
+ARRIVE("expect_tx release|relaxed? cta|cluster? shared::cluster", "_, [a], bytes", "likewise")
+#undef ARRIVE
+ROW("mbarrier", "mbarrier", "pending_count b64", "d.32, state", emu_decode_mbarrier_pending,
+    "arrivals that were missing before the one that gave the state")
 ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta|shared::cluster? b64",
     "[a], bytes", emu_decode_mbarrier_bytes, "")
 ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64", "p, [a], state",
@@ -517,6 +530,24 @@ ROW("bulk", "cp",
     "[d], [map, {coordinates}], [mbarrier], mask, policy", emu_decode_bulk, "")
 ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
     "[map, {coordinates}], [a], policy", emu_decode_bulk, "")
+#define REDUCE(target, operands, operations)                                                                           \
+    ROW("bulk", "cp", "reduce async bulk " target " " operations, operands, emu_decode_bulk, "each element by itself")
+#define REDUCE_IN_CTA(operations)                                                                                      \
+    REDUCE("shared::cluster shared::cta mbarrier::complete_tx::bytes", "[d], [a], bytes, [mbarrier]", operations)
+#define REDUCE_IN_GLOBAL(operations)                                                                                   \
+    REDUCE("global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy", operations)
+REDUCE_IN_CTA("add u32|s32|u64")
+REDUCE_IN_CTA("min|max u32|s32")
+REDUCE_IN_CTA("inc|dec u32")
+REDUCE_IN_CTA("and|or|xor b32")
+REDUCE_IN_GLOBAL("add u32|s32|u64|f32|f64")
+REDUCE_IN_GLOBAL("add noftz f16|bf16")
+REDUCE_IN_GLOBAL("min|max u32|s32|u64|s64|f16|bf16")
+REDUCE_IN_GLOBAL("inc|dec u32")
+REDUCE_IN_GLOBAL("and|or|xor b32|b64")
+#undef REDUCE_IN_GLOBAL
+#undef REDUCE_IN_CTA
+#undef REDUCE
 ROW("bulk", "cp", "async bulk commit_group", "", emu_decode_bulk_commit, "")
 ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait, "with .read as without")
 ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", emu_decode_nothing,

@@ -246,8 +246,10 @@ enum mma_detail { MMA_F16, MMA_BF16, MMA_F16_ACCUMULATE };
 enum bulk_detail {
     BULK_STORE = 1, /* from shared memory to global */
     BULK_TENSOR = 2,
-    BULK_MULTICAST = 4,   /* to the CTAs that a mask names, its last register */
-    BULK_BETWEEN_CTAS = 8 /* from shared memory to that of a CTA of the cluster */
+    BULK_MULTICAST = 4,    /* to the CTAs that a mask names, its last register */
+    BULK_BETWEEN_CTAS = 8, /* from shared memory to that of a CTA of the cluster */
+    BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
+    BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
 };
 enum cluster_barrier_detail { CLUSTER_ARRIVE, CLUSTER_ARRIVE_RELAXED, CLUSTER_WAIT };
 enum wgmma_detail {
@@ -293,6 +295,9 @@ enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
 enum match_mode { MATCH_ANY, MATCH_ALL };
 enum barrier_mode { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_AND, BARRIER_RED_OR, BARRIER_RED_POPC };
 enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2 };
+enum mbarrier_arrival { MBARRIER_DROP = 1, MBARRIER_RELAXED = 2, MBARRIER_NO_COMPLETE = 4 };
+/* A state of an mbarrier is the number of its phase, and from this bit on its pending arrivals. */
+enum { MBARRIER_PENDING_SHIFT = 40 };
 enum atomic_operation {
     ATOMIC_ADD,
     ATOMIC_MIN,
@@ -307,6 +312,9 @@ enum atomic_operation {
 };
 /* What an atomic adds or compares; pairs are two in a register. */
 enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
+static inline int32_t reduction_pack(enum atomic_numbers numbers, enum atomic_operation operation) {
+    return (int32_t)numbers | (int32_t)operation << 8;
+}
 enum trap_detail { TRAP_MEANT, TRAP_NO_TARGET };
 enum branch_detail { BRANCH_MAY_SPIN = 1 /* back to where a loop begins that may wait for other threads */ };
 enum call_target { CALL_ROUTINE, CALL_PRINTF, CALL_ASSERT, CALL_MALLOC, CALL_FREE };

@@ -28,6 +28,32 @@ REMOTE_ARRIVE = (
     "mov.u32 %s, smem;\nwait:\nmbarrier.try_wait.parity.shared.b64 %done, [%s], 0;\n.loc 1 52 0\n@!%done bra wait;\n"
     + MEET
 )
+# The threads of CTA 1 send a word each to CTA 0, which waits for all of them.
+SENT = (
+    CLUSTER
+    + """.reg .b32 %m, %n;
+.reg .pred %first;
+setp.eq.u32 %first, %t, 0;
+mov.u32 %m, smem;
+add.u32 %m, %m, 512;
+xor.b32 %x, %r, 1;
+mapa.shared::cluster.u32 %n, %m, %x;
+@%first mbarrier.init.shared.b64 [%m], 1;
+@%first mbarrier.arrive.expect_tx.shared.b64 _, [%m], 128;
+fence.mbarrier_init.release.cluster;
+"""
+    + MEET
+    + """.loc 1 57 0
+@!%q st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%f], %t, [%n];
+@!%q bra end;
+.loc 1 58 0
+FIRSTwait:
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%m], 0;
+@!%done bra wait;
+LASTend:
+"""
+    + MEET
+)
 CLUSTERS = [
     Defect(
         "race",
@@ -118,6 +144,24 @@ CLUSTERS = [
         CLUSTER + "add.u32 %r, %r, 1;\n.loc 1 56 0\nmapa.shared::cluster.u32 %f, %s, %r;",
         CLUSTER + "add.u32 %r, %r, 0;\n.loc 1 56 0\nmapa.shared::cluster.u32 %f, %s, %r;",
         ["lesson.cu:56", "rank 2", "2 CTAs"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "async-in-flight",
+        "a word that st.async brings, read before its mbarrier has counted it",
+        SENT.replace("FIRST", "ld.shared.u32 %x, [%s];\n").replace("LAST", ""),
+        SENT.replace("FIRST", "").replace("LAST", "ld.shared.u32 %x, [%s];\n"),
+        ["lesson.cu:57", "lesson.cu:58", "st.async", "of the CTA with rank"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "barrier-misuse",
+        "an arrival that completes a phase and says that it does not",
+        CLUSTER + "add.u32 %x, %s, 512;\nmbarrier.init.shared.b64 [%x], 2;\n.loc 1 59 0\n"
+        "mbarrier.arrive.noComplete.shared.b64 %state, [%x], 2;",
+        CLUSTER + "add.u32 %x, %s, 512;\nmbarrier.init.shared.b64 [%x], 2;\n.loc 1 59 0\n"
+        "mbarrier.arrive.noComplete.shared.b64 %state, [%x], 1;",
+        ["lesson.cu:59", ".noComplete says"],
         **TWO_CTAS,
     ),
 ]

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
+from support import exact
 from support.emulation import THREADS, Array, Case, entry
 from vectors.opcodes import CASES, SIZE
 
@@ -112,6 +113,10 @@ OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+def signed_max(a: Array, b: Array) -> Array:
+    return np.maximum(signed(a), signed(b)).view(np.uint32)
+
+
 def atomic_cases(words: dict[str, Array]) -> None:
     for (operation, model), (label, (mapped, space, address)) in zip(
         OPERATIONS.items(), itertools.cycle(MAPS.items()), strict=False
@@ -158,7 +163,7 @@ def mbarrier_cases(words: dict[str, Array]) -> None:
 setp.eq.u32 %first, %t, 0;
 mov.u32 %m, smem;
 add.u32 %m, %m, 2048;
-@%first mbarrier.init.shared.b64 [%m], 416;
+@%first mbarrier.init.shared.b64 [%m], 418;
 fence.mbarrier_init.release.cluster;
 {next(ORDERED)}mapa.shared::cluster.u32 %x, %m, %r;
 {MAPS["u32"][0]}st.shared::cluster.u32 [%f], %a;
@@ -171,6 +176,8 @@ setp.lt.u32 %done, %lane, 8;
 @%done mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%x], 32;
 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%x];
 mbarrier.arrive.release.cta.shared::cluster.b64 _, [%m], 2;
+@%first mbarrier.arrive_drop.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%x], 0;
+@%first mbarrier.arrive_drop.relaxed.cluster.shared::cluster.b64 _, [%x];
 waits:
 mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%m], 0;
 @!%done bra waits;
@@ -231,6 +238,166 @@ def copy_cases(words: dict[str, Array]) -> None:
         add(f"cp.async.bulk multicast{hint}", code, words, {"d": np.tile(first, 2), "e": np.tile(second, 2)})
 
 
+# Each thread of a CTA sends its words to the partner, whose mbarrier counts them.
+ASYNC = """.shared .align 8 .b64 counted;
+.reg .b32 %m, %x;
+.reg .pred %first, %done;
+setp.eq.u32 %first, %t, 0;
+mov.u32 %m, counted;
+@%first mbarrier.init.shared.b64 [%m], 1;
+fence.mbarrier_init.release.cluster;
+STORE
+MEETmapa.shared::cluster.u32 %x, %m, %r;
+MAP@%first mbarrier.arrive.expect_tx.shared.b64 _, [%m], BYTES;
+SEND
+waits:
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%m], 0;
+@!%done bra waits;
+ld.shared.v4.u32 {%d, %e, %k, %g}, [%o];
+MEET@%first mbarrier.inval.shared.b64 [%m];
+"""
+
+
+def async_code(size: int, send: str) -> str:
+    code = ASYNC.replace("SEND", send).replace("BYTES", str(size * THREADS)).replace("STORE", STORE)
+    return code.replace("MAP", MAPS["u32"][0]).replace("MEET", next(ORDERED))
+
+
+def wide(low: Array, high: Array) -> Array:
+    return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+
+
+def store_async_cases(words: dict[str, Array]) -> None:
+    a, b, c, h = (to_partner(words[x]) for x in "abch")
+    kept = [words[x] for x in "abch"]
+    for kind, count, values, wanted in (
+        ("b32", 1, "%b", [b]), ("u32", 2, "{%c, %a}", [c, a]), ("s32", 4, "{%h, %c, %b, %a}", [h, c, b, a]),
+        ("f32", 1, "%single", [a]),
+    ):  # fmt: skip
+        weak = ".weak" if count == 2 else ""
+        vector = f".v{count}" if count > 1 else ""
+        send = f".reg .f32 %single;\nmov.b32 %single, %a;\nst.async{weak}.shared::cluster"
+        send += f".mbarrier::complete_tx::bytes{vector}.{kind} [%f], {values}, [%x];"
+        outputs = dict(zip("dekg", wanted + kept[count:], strict=True))
+        add(f"st.async{vector}.{kind}", async_code(4 * count, send), words, outputs)
+    for kind, count in (("b64", 1), ("u64", 2), ("s64", 1), ("f64", 1)):
+        vector, values = (f".v{count}", "{%w, %v}") if count == 2 else ("", "%w" if kind != "f64" else "%double")
+        send = ".reg .b64 %w, %v;\n.reg .f64 %double;\nmov.b64 %w, {%c, %h};\nmov.b64 %v, {%a, %b};\n"
+        send += f"mov.b64 %double, %w;\nst.async.shared::cluster.mbarrier::complete_tx::bytes{vector}.{kind} "
+        send += f"[%f], {values}, [%x];"
+        wanted = [c, h, a, b][: 2 * count] + kept[2 * count :]
+        add(f"st.async{vector}.{kind}", async_code(8 * count, send), words, dict(zip("dekg", wanted, strict=True)))
+    # a generic address
+    send = "cvt.u64.u32 %f8, %f;\ncvta.shared::cluster.u64 %f8, %f8;\n.reg .b64 %x8;\ncvt.u64.u32 %x8, %x;\n"
+    send += "cvta.shared::cluster.u64 %x8, %x8;\nst.async.mbarrier::complete_tx::bytes.b32 [%f8], %b, [%x8];"
+    add("st.async to a generic address", async_code(4, send), words, dict(zip("dekg", [b, *kept[1:]], strict=True)))
+
+
+def red_async_cases(words: dict[str, Array]) -> None:
+    kept = [words[x] for x in "abch"]
+    for operation, model in (OPERATIONS | {"add.s32": OPERATIONS["add.u32"], "max.s32": signed_max,
+                                           "min.u32": np.minimum}).items():  # fmt: skip
+        if operation == "exch.b32":
+            continue
+        send = f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{operation} [%f], %b, [%x];"
+        after = to_partner(model(from_partner(words["a"]), words["b"]))
+        add(f"red.async.{operation}", async_code(4, send), words, dict(zip("dekg", [after, *kept[1:]], strict=True)))
+    for kind in ("u64", "s64"):
+        send = ".reg .b64 %w;\nmov.b64 %w, {%c, %h};\n"
+        send += f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.{kind} [%f], %w, [%x];"
+        sums = wide(words["a"], words["b"]) + to_partner(wide(words["c"], words["h"]))
+        halves = sums.view(np.uint32).reshape(-1, 2)
+        wanted = [halves[:, 0].copy(), halves[:, 1].copy(), *kept[2:]]
+        add(f"red.async.add.{kind}", async_code(8, send), words, dict(zip("dekg", wanted, strict=True)))
+
+
+# The copy engine reduces 16 bytes of each thread into what its partner, or all of global memory, has.
+REDUCE_GLOBAL = """.reg .b64 %to;
+mov.u64 %to, board;
+mad.wide.u32 %to, %i, 16, %to;
+st.global.v4.u32 [%to], {%a, %b, %c, %h};
+mov.u32 %x, %c;
+st.shared.v4.u32 [%o], {%h, %x, %b, %a};
+fence.proxy.async;
+PAUSE
+cp.reduce.async.bulk.global.shared::cta.bulk_groupHINT.WHAT [%to], [%o], 16POLICY;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+ld.global.v4.u32 {%d, %e, %k, %g}, [%to];
+"""
+
+
+def columns(words: dict[str, Array], order: str) -> Array:
+    return np.stack([words[x] for x in order], 1)
+
+
+def reduced(kind: str, old: Array, new: Array) -> Array:
+    """Element by element, of rows of 16 bytes."""
+    operation, letters, bits = kind.split(".")[0], kind.split(".")[-1].rstrip("0123456789"), int(kind[-2:])
+    types = {"u": "u", "b": "u", "s": "i", "f": "f"}
+    if letters in ("f", "bf") and bits == 16:
+        of = exact.HALF if letters == "f" else exact.BFLOAT
+        pairs = zip(old.view(np.uint16).reshape(-1), new.view(np.uint16).reshape(-1), strict=True)
+        out = [half_reduced(operation, of, int(x), int(y)) for x, y in pairs]
+        return np.array(out, np.uint16).reshape(len(old), -1).view(np.uint32)
+    x, y = (side.copy().view(f"{types[letters]}{bits // 8}") for side in (old, new))
+    with np.errstate(all="ignore"):
+        result = {
+            "add": lambda: x + y, "min": lambda: np.minimum(x, y), "max": lambda: np.maximum(x, y),
+            "and": lambda: x & y, "or": lambda: x | y, "xor": lambda: x ^ y,
+            "inc": lambda: np.where(x >= y, 0, x + 1), "dec": lambda: np.where((x == 0) | (x > y), y, x - 1),
+        }[operation]()  # fmt: skip
+    return result.astype(x.dtype).view(np.uint32)
+
+
+def half_reduced(operation: str, of: exact.Format, x: int, y: int) -> int:
+    a, b = exact.decode(x, of), exact.decode(y, of)
+    return exact.convert(a + b if operation == "add" else min(a, b) if operation == "min" else max(a, b), of)
+
+
+GLOBAL_KINDS = [
+    *(f"add.{kind}" for kind in ("u32", "s32", "u64", "f32", "f64")), "add.noftz.f16", "add.noftz.bf16",
+    *(f"{which}.{kind}" for which in ("min", "max") for kind in ("u32", "s32", "u64", "s64", "f16", "bf16")),
+    "inc.u32", "dec.u32", *(f"{which}.{kind}" for which in ("and", "or", "xor") for kind in ("b32", "b64")),
+]  # fmt: skip
+CLUSTER_KINDS = ["add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "max.s32", "inc.u32", "dec.u32",
+                 "and.b32", "or.b32", "xor.b32"]  # fmt: skip
+
+
+def finite(kind: str, words: dict[str, Array]) -> dict[str, Array]:
+    """For floats numbers of like magnitude, none of them subnormal."""
+    if kind.split(".")[-1] not in ("f32", "f64", "f16", "bf16"):
+        return words
+    high = {"f32": 0x3F800000, "f64": 0x3FF00000, "f16": 0x3C003C00, "bf16": 0x3F803F80}[kind.split(".")[-1]]
+    low = {"f32": 0x80FFFFFF, "f64": 0x800FFFFF, "f16": 0x87FF87FF, "bf16": 0x80FF80FF}[kind.split(".")[-1]]
+    if kind.endswith("f64"):
+        return {x: (y & np.uint32(low)) | np.uint32(high) if x in "bha" else y for x, y in words.items()}
+    return {x: (y & np.uint32(low)) | np.uint32(high) for x, y in words.items()}
+
+
+def reduce_cases(words: dict[str, Array]) -> None:
+    for turn, kind in enumerate(GLOBAL_KINDS):
+        data = finite(kind, words)
+        hint, policy = (".L2::cache_hint", ", %o8") if turn % 4 == 0 else ("", "")
+        code = REDUCE_GLOBAL.replace("WHAT", kind).replace("HINT", hint).replace("POLICY", policy)
+        order = "habc" if kind.endswith("f64") else "hcba"
+        code = ".reg .b32 %x;\n" + code.replace("PAUSE", "mov.u64 %o8, 0;")
+        code = code.replace("{%h, %x, %b, %a}", "{%" + ", %".join(order) + "}")
+        after = reduced(kind, columns(data, "abch"), columns(data, order))
+        add(f"cp.reduce.async.bulk.global.{kind}", code, data, {x: after[:, i].copy() for i, x in enumerate("dekg")})
+    for kind in CLUSTER_KINDS:
+        send = (
+            ".shared .align 16 .b8 outbox[2048];\n.reg .b32 %own;\nmov.u32 %own, outbox;\n"
+            "mad.lo.u32 %own, %t, 16, %own;\nst.shared.v4.u32 [%own], {%h, %c, %b, %a};\n"
+            "fence.proxy.async.shared::cta;\n"
+            f"cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{kind} "
+            "[%f], [%own], 16, [%x];"
+        )
+        after = reduced(kind, columns(words, "abch"), to_partner(columns(words, "hcba")))
+        add(f"cp.reduce.async.bulk.shared::cluster.{kind}", async_code(16, send), words,
+            {x: after[:, i].copy() for i, x in enumerate("dekg")})  # fmt: skip
+
+
 # Each of two CTAs fetches half of 64 numbers for both, and writes all of them.
 BOX_FOR_BOTH = entry(
     """.reg .b32 %s, %t, %x, %rank, %at;
@@ -277,3 +444,6 @@ def cluster_cases() -> None:
     atomic_cases(words)
     mbarrier_cases(words)
     copy_cases(words)
+    store_async_cases(words)
+    red_async_cases(words)
+    reduce_cases(words)

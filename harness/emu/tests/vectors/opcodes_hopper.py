@@ -135,6 +135,56 @@ def transaction_cases() -> None:
         CASES.append(Case(f"mbarrier transactions {i}", code, {"a": expected, "b": part}, {"d": want}))
 
 
+# Each thread has an mbarrier of 7 arrivals: %a come first, then %b, then the rest; a drop counts in both phases.
+DROP = """.reg .b32 %s, %rest, %one;
+.reg .pred %done;
+.reg .b64 %state;
+mov.u32 %s, smem;
+mad.lo.s32 %s, %t, 8, %s;
+mbarrier.init.shared::cta.b64 [%s], 7;
+bar.warp.sync -1;
+mbarrier.arriveNO.release.cta.shared.b64 %state, [%s], %a;
+mbarrier.pending_count.b64 %d, %state;
+mbarrier.arrive_dropNO.ORDER.SCOPE.shared::cta.b64 %state, [%s], %b;
+mbarrier.pending_count.b64 %e, %state;
+sub.s32 %rest, 7, %a;
+sub.s32 %rest, %rest, %b;
+mbarrier.arrive.ORDER.SCOPE.shared.b64 _, [%s], %rest;
+mbarrier.test_wait.parity.shared.b64 %done, [%s], 0;
+selp.u32 %f, 1, 0, %done;
+mbarrier.arrive_drop.expect_tx.ORDER.SCOPE.shared.b64 _, [%s], 16;
+sub.s32 %rest, 6, %b;
+mbarrier.arrive.expect_tx.ORDER.SCOPE.shared::cta.b64 %state, [%s], 0;
+mbarrier.pending_count.b64 %g, %state;
+mbarrier.complete_tx.shared.b64 [%s], 16;
+sub.s32 %rest, %rest, 1;
+mbarrier.test_wait.parity.shared.b64 %done, [%s], 1;
+selp.u32 %one, 2, 0, %done;
+or.b32 %f, %f, %one;
+mbarrier.arrive.shared.b64 _, [%s], %rest;
+mbarrier.test_wait.parity.shared.b64 %done, [%s], 1;
+selp.u32 %one, 4, 0, %done;
+or.b32 %f, %f, %one;
+mbarrier.inval.shared.b64 [%s];
+bar.sync 0;"""
+
+
+def drop_cases() -> None:
+    a = (np.arange(SIZE) % 3 + 1).astype(np.uint32)
+    b = (np.arange(SIZE) // 3 % 3 + 1).astype(np.uint32)
+    orders = (("release", "cta"), ("relaxed", "cluster"), ("release", "cluster"), ("relaxed", "cta"))
+    for no in ("", ".noComplete"):
+        for order, scope in orders[: 1 if no else 4]:
+            CASES.append(
+                Case(
+                    f"mbarrier.arrive_drop{no}.{order}.{scope}",
+                    filled(DROP, NO=no, ORDER=order, SCOPE=scope),
+                    {"a": a, "b": b},
+                    {"d": np.full(SIZE, 7, np.uint32), "e": 7 - a, "f": np.full(SIZE, 5, np.uint32), "g": 6 - b},
+                )
+            )
+
+
 ELECT = """.reg .b32 %bit;
 .reg .pred %in, %leads;
 mov.u32 %d, 99;
@@ -196,5 +246,6 @@ def parameter_cases() -> None:
 def hopper_cases() -> None:
     bulk_cases()
     transaction_cases()
+    drop_cases()
     elect_cases()
     parameter_cases()
