@@ -264,7 +264,10 @@ def samples_kept(rounds: int) -> int:
 def kept(raw: dict[str, Any], most: int) -> dict[str, Any]:
     """The record as it is kept: the program's name without the folders of this machine, and not too many samples."""
     argv = raw.get("argv")
-    return thinned(raw, most) | ({"argv": [f"bin/{Path(argv[0]).name}", *argv[1:]]} if argv else {})
+    if not argv:
+        return thinned(raw, most)
+    folder = "bin/peers" if "peer" in raw else "bin"
+    return thinned(raw, most) | {"argv": [f"{folder}/{Path(argv[0]).name}", *argv[1:]]}
 
 
 def thinned(raw: dict[str, Any], most: int) -> dict[str, Any]:

@@ -288,6 +288,7 @@ def test_a_single_round_keeps_more_samples(fake: FakeBin, tmp_path: Path) -> Non
 def test_records_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
     assert bench.kept({"argv": [str(tmp_path / "bin/v07"), "--seq", "512"]}, 16)["argv"][0] == "bin/v07"
     assert bench.kept({"peer": "fa2"}, 16) == {"peer": "fa2"}
+    assert bench.kept({"peer": "fa3", "argv": ["/x/bin/peers/fa3", "--hot"]}, 16)["argv"] == ["bin/peers/fa3", "--hot"]
 
 
 def test_peers_stand_among_the_versions() -> None:
