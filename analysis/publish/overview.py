@@ -16,6 +16,7 @@ from analysis.ladder.config import Dtype
 from analysis.ladder.headers import Version, changed_lines, load_all
 from analysis.machine_code.bounds import executed
 from analysis.machine_code.loops import parts_of
+from analysis.machine_code.opcodes import WARP_GROUP
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
@@ -68,6 +69,16 @@ class Step:
     @property
     def name(self) -> str:
         return self.version.version
+
+    def arch_in(self, column: str) -> str:
+        """The architecture whose figures stand in a column of ARCHS: sm_90a for sm_90 where it is the only one."""
+        own = self.version.header.arch
+        return own if self.version.one_arch and own.removesuffix("a") == column else column
+
+    def unit(self, arch: str) -> str:
+        """What figures of a loop are counted for: HMMA, or HGMMA where warp groups multiply."""
+        parts = self.parts.get(arch)
+        return "HGMMA" if parts and parts.graph.matrix is WARP_GROUP else "HMMA"
 
     def loop(self, arch: str) -> int | None:
         """Instructions of the KV loop."""
@@ -131,7 +142,7 @@ def _own_rows(folder: Path, version: Version, rows: Sequence[Row]) -> dict[str, 
 
 def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
     found = {}
-    for arch in ARCHS:
+    for arch in version.archs(ARCHS):
         path = folder / f"sass/{version.version}.{arch}.sass"
         if path.exists():
             found[arch] = parts_of(parse_listing(read_text(path), str(path))[0])

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from analysis.tests.support.compiled import (
     listings,
     misread_opcodes,
 )
-from analysis.tests.support.hopper import every_wgmma, life_ranges
+from analysis.tests.support.hopper import every_wgmma, instruction, life_ranges, other_operands
 
 
 def shapes() -> Path:
@@ -48,28 +48,6 @@ def pipeline(*defines: str) -> Path:
 
 def code(*defines: str) -> Listing:
     return listing(pipeline(*defines), "pipeline")
-
-
-def instruction(text: str) -> Instruction:
-    found = re.fullmatch(r"(?:(@!?U?P\w+)\s+)?(\S+)\s*(.*)", text)
-    assert found is not None
-    return Instruction(0, found[1] or "", found[2], found[3])
-
-
-def other_operands(path: Path) -> Iterator[str]:
-    """Where our registers of an instruction are not those that nvdisasm marks.
-
-    nvdisasm lets a call read what is live then, and we let the end of a kernel read the stack.
-    """
-    for text, files in life_ranges(path):
-        at = instruction(text)
-        if at.base in ("CALL", "EXIT", "RET") or at.never:
-            continue
-        for name, found in (("GPR", registers_of(at)), ("UGPR", uniform_registers_of(at))):
-            theirs = files.get(name)
-            expected = (theirs.writes, theirs.reads) if theirs else (frozenset(), frozenset())
-            if found != expected:
-                yield f"{text}: {name} {[sorted(each) for each in (*found, *expected)]}"
 
 
 # ---- operands --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ import pytest
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.ptx import embedded_ptx, parse_ptx
-from analysis.machine_code.regions import REGIONS, Graph, split
+from analysis.machine_code.regions import PRODUCER, REGIONS, Graph, split
 from analysis.machine_code.sass import Listing
 from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
+from analysis.tests.support.hopper import other_operands
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,30 @@ def test_control_codes(code: Code) -> None:
         assert inconsistencies(Graph(each)) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "arch"),
+    [
+        pytest.param(*each, marks=[] if each == landed()[-1] else [pytest.mark.long], id="-".join(each))
+        for each in landed()
+        if each[1] != "sm_80"  # there nvdisasm's text hides the uniform registers of memory descriptors
+    ],
+)
+def test_registers_of_every_instruction_are_those_of_nvdisasm(version: str, arch: str) -> None:
+    assert list(other_operands(built(version, arch))) == []
+
+
 def test_the_kv_loop(code: Code) -> None:
     for listing in code.listings.values():
         parts = split(listing)
         config = listing.config
         assert config is not None
-        tiles = config.B_r // 16 // config.n_warps * (config.B_c // 8) * (config.d_head // 16)
-        assert parts.matrix_count == 2 * tiles  # Q·Kᵀ and P·V, m16n8k16 each
+        times = config.B_r // 16 // config.n_warps
+        if listing.arch == "sm_90a":  # m64nNk16, N = B_c and N = d_head
+            assert parts.matrix_count == times * (config.d_head // 16 + config.B_c // 16)
+            assert {at.base for at in parts.regions.get(PRODUCER, ())} & {"HGMMA"} == set()
+            assert (PRODUCER in parts.regions) == config.producer
+        else:  # m16n8k16
+            assert parts.matrix_count == 2 * times * (config.B_c // 8) * (config.d_head // 16)
         assert parts.regions["epilogue"][-1].base == "EXIT"
         assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
 
@@ -56,8 +74,10 @@ def test_every_statement_is_understood(version: str) -> None:
     assert texts == texts[:1] * len(texts)
     statements = [at for each in parse_ptx(texts[0]).functions for at in each.statements]
     matrix = [at for at in statements if at.opcode.startswith("mma.sync")]
-    assert matrix
+    warp_group = [at for at in statements if at.opcode.startswith("wgmma.mma_async")]
+    assert matrix or warp_group
     assert all((len(at.defines), len(at.uses)) in ((4, 10), (4, 6)) for at in matrix)
+    assert all(len(at.defines) == 64 < len(at.uses) for at in warp_group)
     assert all(not at.defines for at in statements if at.opcode.startswith(("st.", "cp.async", "bar")))
     targets = {label for at in statements for label in at.label}
     assert {at.target for at in statements if at.target} <= targets

@@ -110,7 +110,7 @@ def test_a_picture_of_the_loop_shows_the_figure_of_the_tables() -> None:
     for arch in overview.ARCHS:
         figure = pictures.loop_mix(steps(), arch)
         tops = [text.get_text() for text in figure.axes[0].texts]
-        assert tops == [readme.shown(step.loop_per_matrix(arch), 2) for step in steps()]
+        assert tops == [readme.shown(step.loop_per_matrix(arch), 2) for step in steps() if arch in step.parts]
 
 
 def crossed(figure: Any) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
+from analysis.ladder.headers import load_all
 from analysis.machine_code import toolkit
 from analysis.machine_code.cubin import LDL, NOP, OPCODE_MASK, STL, Cubin
 from analysis.machine_code.sass import Listing, parse_listing, with_control
@@ -197,9 +198,8 @@ def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
 
 
 def landed() -> list[tuple[str, str]]:
-    """(version, architecture) of every kernel source and default architecture."""
-    versions = sorted(path.name[:3] for path in (root() / "kernels").glob("v[0-9][0-9]_*.cu"))
-    return [(version, arch) for version in versions for arch in ("sm_80", "sm_90")]
+    """(version, architecture) of every kernel source and the architectures that it is built for by default."""
+    return [(name, arch) for name, version in load_all(root()).items() for arch in version.archs(("sm_80", "sm_90"))]
 
 
 def built(version: str, arch: str) -> Path:

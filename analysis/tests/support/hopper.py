@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.machine_code.liveness import registers_of, uniform_registers_of
+from analysis.machine_code.sass import Instruction
 from analysis.tests.support.compiled import disassembly
 
 _DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
@@ -102,3 +104,25 @@ def _marks(cell: str, digits: list[str]) -> Marks:
             if cell[place] != "^":
                 read.add(number)
     return Marks(frozenset(written), frozenset(read))
+
+
+def instruction(text: str) -> Instruction:
+    found = re.fullmatch(r"(?:(@!?U?P\w+)\s+)?(\S+)\s*(.*)", text)
+    assert found is not None
+    return Instruction(0, found[1] or "", found[2], found[3])
+
+
+def other_operands(path: Path) -> Iterator[str]:
+    """Where our registers of an instruction are not those that nvdisasm marks.
+
+    nvdisasm lets a call read what is live then, and we let the end of a kernel read the stack.
+    """
+    for text, files in life_ranges(path):
+        at = instruction(text)
+        if at.base in ("CALL", "EXIT", "RET") or at.never:
+            continue
+        for name, found in (("GPR", registers_of(at)), ("UGPR", uniform_registers_of(at))):
+            theirs = files.get(name)
+            expected = (theirs.writes, theirs.reads) if theirs else (frozenset(), frozenset())
+            if found != expected:
+                yield f"{text}: {name} {[sorted(each) for each in (*found, *expected)]}"
