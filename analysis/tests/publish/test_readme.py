@@ -283,8 +283,9 @@ def test_the_pages_say_what_the_kernels_compute() -> None:
         for word in ("forward", "non-causal", "causal or other mask", "dropout", "d_head 128", "multiple", "backward"):
             assert word in text, (page, word)
     assert all("static_assert(cfg.d_head == 128" in source for source in sources.values())
-    assert not [name for name, source in sources.items() if re.search("causal|dropout|wgmma", source)]
-    assert "no version uses it" in (root() / "README.md").read_text()
+    assert not [name for name, source in sources.items() if re.search("causal|dropout", source)]
+    assert [name for name, source in sources.items() if "wgmma" in source] == [name for name in sources if name >= "v26"]
+    assert "From v26 on the versions use `wgmma`" in (root() / "README.md").read_text()
 
 
 def test_a_half_width_is_never_shown_as_zero() -> None:
