@@ -10,10 +10,11 @@ import pytest
 from support.emulation import PTXRUN, ROOT
 
 PAGE = (ROOT / "docs/debug-your-kernel.md").read_text()
-(KERNEL,) = re.findall(r"```cuda\n(.*?)```", PAGE, re.S)
+KERNEL, STAGED = re.findall(r"```cuda\n(.*?)```", PAGE, re.S)
 LAUNCHES = [line.strip() for line in PAGE.splitlines() if line.startswith("    ./bin/ptxrun ")]
 SHOWN = re.findall(r"```text\n(.*?)```", PAGE, re.S)
 BARRIER = ("threadIdx.x];\n", "threadIdx.x];\n    __syncthreads();\n")
+FENCE = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
 PADDED = ("tile[32][32]", "tile[32][33]")
 
 
@@ -26,6 +27,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (top / name).mkdir()
         (top / name / "sums.cu").write_text(text)
     assert len({path.read_text() for path in top.glob("*/sums.cu")}) == 3
+    ahead = STAGED.replace("__syncthreads();", f"{FENCE} __syncthreads();")
+    behind = STAGED.replace("    if (", f"    if (threadIdx.x == 0) {FENCE}\n    if (")
+    unwaited = re.sub(r".*wait_group.*\n", "", behind)
+    for name, text in (("unfenced", STAGED), ("fenced", ahead), ("unwaited", unwaited)):
+        (top / name).mkdir()
+        (top / name / "doubled.cu").write_text(text)
+    assert len({path.read_text() for path in top.glob("*/doubled.cu")}) == 3
     return top
 
 
@@ -37,7 +45,7 @@ def run(folder: Path, command: str) -> tuple[int, str]:
 
 
 def test_the_page_has_what_is_tested_here() -> None:
-    assert len(LAUNCHES) == 4 and len(SHOWN) == 3
+    assert len(LAUNCHES) == 5 and len(SHOWN) == 4 and FENCE in PAGE
     assert len(KERNEL.splitlines()) <= 10
 
 
@@ -59,6 +67,14 @@ def test_the_unset_data(folder: Path) -> None:
     assert status == 1 and SHOWN[2] in text
 
 
+def test_the_proxy_fence(folder: Path) -> None:
+    status, text = run(folder / "unfenced", LAUNCHES[3])
+    assert status == 1 and SHOWN[3] in text and "1 finding:" in text
+    assert run(folder / "fenced", LAUNCHES[3]) == (0, "")
+    status, text = run(folder / "unwaited", LAUNCHES[3])
+    assert status == 1 and "async-in-flight at doubled.cu:8" in text and "1 finding:" in text
+
+
 def test_flags(folder: Path) -> None:
-    status, text = run(folder / "fixed", LAUNCHES[3])
+    status, text = run(folder / "fixed", LAUNCHES[4])
     assert status == 0 and text.startswith("_Z4sumsPKfPf\n")

@@ -17,6 +17,7 @@ Change = Callable[[re.Match[str]], str]
 UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence"}  # something is read too early
 STUCK = frozenset({"deadlock", "livelock"})
 COUNTS = STUCK | RACES | {"barrier-misuse"}  # of arrivals or bytes
+ELSEWHERE = UNSEEN | {"out-of-bounds", "wgmma-misuse"}
 UNFINISHED = frozenset({"register-in-flight", "async-in-flight", "race"})
 
 
@@ -103,7 +104,7 @@ RULES = {
     "wgmma commit": Rule(r"\twgmma\.commit_group.*", nothing, UNFINISHED),
     "wgmma wait": Rule(r"\twgmma\.wait_group.*", nothing, UNFINISHED),
     "wgmma wait for less": Rule(r"\twgmma\.wait_group\S* +(?P<count>\d+);", plus(1), UNFINISHED),
-    "descriptor": Rule(WGMMA, far_descriptor, frozenset({"out-of-bounds", "wgmma-misuse"})),
+    "descriptor": Rule(WGMMA, far_descriptor, ELSEWHERE),
     "descriptor of a warp": Rule(WGMMA, own_descriptor, frozenset({"wgmma-misuse"})),
     "copies wait": Rule(r"\tcp\.async\.wait_(group|all).*", nothing, UNSEEN),
     "copies commit": Rule(r"\tcp\.async\.commit_group.*", nothing, UNSEEN),
