@@ -1,4 +1,6 @@
-"""Tries mutants of the small kernels for sm_90a (hopper_mutations.py) on the emulator: which go unnoticed?
+"""Tries mutants of kernels for sm_90a (hopper_mutations.py) on the emulator: which go unnoticed?
+
+The small kernels of kernels/hopper, and the versions whose architecture is sm_90a.
 
 .venv/bin/python harness/emu/tests/hopper_trials.py    # tries all and rewrites records/hopper_mutants.csv
 """
@@ -6,15 +8,20 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
+import survivors
+from support.emulation import ROOT
 from support.hopper import KERNELS, compile_all, entry_text
 from support.hopper_mutations import HopperMutant, hopper_mutants
+from support.mutations import Mutant
+from support.versions import Version, versions
 from survivors import classes
 
 RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
@@ -70,6 +77,65 @@ class Trials:
             {"kernel": self.name, "kind": kind, "mutants": n, "reported": n - same[kind], "equivalent": same[kind]}
             for kind, n in total.items()
         ]
+
+
+# Mutants of versions that are the same program: their kind, the lines of the source that they are about, the reason.
+SAME = (
+    ("registers taken", "", "how many registers a thread may use is a limit for ptxas, not for the program"),
+    ("copies commit", "", "its copies join the next group, and a wait for that follows before they are read"),
+    ("barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
+    ("barrier", "group_threads|have read", "who waits for a wgmma knows that all four warps have read"),
+    ("wgmma fence", "start_PV", "nothing touched registers since the fence ahead of Q K^T"),
+    (
+        "mbarrier wait|fewer arrivals",
+        "Q_empty",
+        "the K before was waited for: all products with that Q block had ended",
+    ),
+    ("arrival|second arrival|early release", "n_blocks - 1", "nobody waits for that phase: it is the last"),
+)
+LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
+
+
+def source_lines(ptx: list[str], at: int, source: list[str]) -> list[str]:
+    """The lines of the kernel's file that a line of its PTX comes from: where it stands, and where that was inlined."""
+    found, wanted = [], None
+    for line in reversed(ptx[:at]):
+        place = LOC.match(line)
+        if not place or wanted not in (None, place.group(1, 2, 3)):
+            continue
+        if place[1] == "1":
+            found.append(source[int(place[2]) - 1].strip())
+        if not place[4]:
+            break
+        wanted = place.group(4, 5, 6)
+    return found
+
+
+class VersionTrials(survivors.Trials):
+    """Of a version for sm_90a."""
+
+    def mutants(self) -> list[Mutant]:
+        return list(hopper_mutants(self.text))
+
+    def schedules(self, mutant: Mutant) -> tuple[int, ...]:
+        return SCHEDULES
+
+    @cached_property
+    def source(self) -> list[str]:
+        (path,) = (ROOT / "kernels").glob(f"{self.version.name}_*.cu")
+        return path.read_text().split("\n")
+
+    def excuse(self, mutant: Mutant) -> str:
+        assert isinstance(mutant, HopperMutant)
+        lines = " < ".join(source_lines(mutant.original.split("\n"), max(mutant.changes), self.source))
+        for kinds, pattern, reason in SAME:
+            if re.fullmatch(kinds, mutant.kind) and re.search(pattern, lines):
+                return reason
+        return ""
+
+
+def hopper_versions() -> list[Version]:
+    return [version for version in versions() if version.for_sm_90a]
 
 
 def recorded() -> list[dict[str, str]]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hopper_trials import EQUIVALENT, Trials, recorded
+from hopper_trials import EQUIVALENT, Trials, VersionTrials, hopper_versions, recorded
 from support.hopper import KERNELS
 from support.hopper_mutations import MOVES, RULES, HopperMutant
+from support.versions import DTYPES, Version
 
 
 def sample(hopper_ptx: Path) -> Iterator[tuple[Trials, HopperMutant]]:
@@ -46,4 +47,13 @@ def test_listed_mutants_exist(hopper_ptx: Path) -> None:
 def test_all_mutants_are_reported(name: str, hopper_ptx: Path) -> None:
     trials = Trials(name, hopper_ptx)
     wrong = [text for mutant in trials.mutants() if (text := trials.wrong(mutant))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("version", hopper_versions(), ids=lambda version: version.name)
+def test_all_mutants_of_a_version_are_reported(version: Version, dtype: str, tmp_path: Path) -> None:
+    trials = VersionTrials(version, dtype, tmp_path)
+    wrong = [text for mutant in trials.mutants() if (text := trials.survives(mutant))]
     assert not wrong, "\n".join(wrong)

@@ -10,7 +10,7 @@ from support.mutations import RULES, SYNCHRONISATION, Mutant, equivalent
 from support.versions import DTYPES, Version, versions
 from survivors import EQUIVALENT, Trials
 
-VERSIONS = versions()
+VERSIONS = [version for version in versions() if not version.for_sm_90a]  # the others: test_hopper_mutations.py
 # The versions and the kinds that are tried in every check: plain code, unrolled code with two copies, and a ring.
 CHECKED = {"v01": tuple(RULES), "v16": SYNCHRONISATION, "v19": ("warp barrier", "mbarrier wait", "mbarrier arrival")}
 

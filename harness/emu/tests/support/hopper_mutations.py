@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from support.mutations import RACES
+from support.mutations import RACES, Mutant
 
 Change = Callable[[re.Match[str]], str]
 UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence"}  # something is read too early
@@ -29,21 +29,15 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class HopperMutant:
-    kind: str
-    ordinal: int  # among the places of its kind
-    line: int  # of the PTX, from 1
-    original: list[str]  # the lines of the PTX
-    changes: dict[int, str]  # by index
-    expected: frozenset[str]
+class HopperMutant(Mutant):
+    changes: dict[int, str] = field(default_factory=dict)  # lines by index
 
     @property
     def text(self) -> str:
-        """The whole changed PTX."""
-        return "\n".join(self.changes.get(i, line) for i, line in enumerate(self.original))
+        return "\n".join(self.changes.get(i, line) for i, line in enumerate(self.original.split("\n")))
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.original[self.line - 1].strip():.100})"
+        return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.was:.100})"
 
 
 def nothing(match: re.Match[str]) -> str:
@@ -165,7 +159,7 @@ def hopper_mutants(text: str) -> Iterator[HopperMutant]:
     for kind, rule in RULES.items():
         found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(rule.pattern, line))]
         for ordinal, (i, match) in enumerate(found):
-            yield HopperMutant(kind, ordinal, i + 1, lines, {i: rule.change(match)}, rule.expected)
+            yield HopperMutant(kind, ordinal, i + 1, text, "", rule.expected, {i: rule.change(match)})
     for kind, move in MOVES.items():
         for ordinal, (i, changes) in enumerate(move(lines)):
-            yield HopperMutant(kind, ordinal, i + 1, lines, changes, UNFINISHED)
+            yield HopperMutant(kind, ordinal, i + 1, text, "", UNFINISHED, changes)

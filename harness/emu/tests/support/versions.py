@@ -35,6 +35,12 @@ class Version:
         assert self.ptx.exists(), f"{self.ptx.relative_to(ROOT)} is missing: run `make {self.name}`"
         return self.ptx.read_text()
 
+    @property
+    def for_sm_90a(self) -> bool:
+        """Whether the header block of its source names that architecture."""
+        (source,) = (ROOT / "kernels").glob(f"{self.name}_*.cu")
+        return re.search(r"^ \* arch +sm_90a$", source.read_text(), re.MULTILINE) is not None
+
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         found = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
