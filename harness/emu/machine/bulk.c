@@ -1,8 +1,8 @@
 /* bulk.c - cp.async.bulk and cp.async.bulk.tensor: the copy engine, which works beside the threads.
  *
- * A copy to shared memory lands when no warp can run without it; with a schedule seed also earlier, and in any order.
- * Its bytes count at its mbarrier as they land. A copy to global memory lands when its thread waits for its group, or
- * as the CTA ends. Both go through the async proxy: see the checks in shadow.c.
+ * A copy to shared memory lands when no warp can run without it, those that a warp waits for first; with a schedule
+ * seed also earlier, and in any order. Its bytes count at its mbarrier as they land. A copy to global memory lands when
+ * its thread waits for its group, or as the CTA ends. Both go through the async proxy: see the checks in shadow.c.
  */
 #include "checks.h"
 
@@ -362,11 +362,29 @@ static void land_load(machine *m, size_t index) {
     emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
 }
 
+static bool is_waited_for(const machine *m, const bulk_copy *copy) {
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        const bool sleeps = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
+        if (sleeps && w->mbarrier_address == copy->mbarrier) return true;
+    }
+    return false;
+}
+
+/* The first load that a warp waits for, so that the others come as late as they may, else the first; with a schedule
+ * seed any. */
 bool emu_land_next_bulk(machine *m) {
-    size_t loads = 0, chosen;
-    for (size_t i = 0; i < m->bulk_count; i++) loads += !m->bulk[i].is_store;
+    size_t loads = 0, chosen = 0, wanted = SIZE_MAX;
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        if (m->bulk[i].is_store) continue;
+        if (wanted == SIZE_MAX && is_waited_for(m, &m->bulk[i])) wanted = loads;
+        loads++;
+    }
     if (!loads) return false;
-    chosen = m->launch->schedule ? (size_t)(m->random >> 20) % loads : 0;
+    if (m->launch->schedule)
+        chosen = (size_t)(m->random >> 20) % loads;
+    else if (wanted != SIZE_MAX)
+        chosen = wanted;
     for (size_t i = 0; i < m->bulk_count; i++) {
         if (m->bulk[i].is_store || chosen--) continue;
         land_load(m, i);
