@@ -67,11 +67,11 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
     built = FakeBin(fake.folder / "peers")
     built.set("fa3", ns=2000.0, peer=True)
     out = tmp_path / "out.jsonl"
-    options = ["--versions", "v01", "--rounds", "3", "--seqs", "512,1024", "--tokens", "16384", "--records", str(out)]
+    options = ["--versions", "v01", "--rounds", "2", "--seqs", "512,1024", "--tokens", "16384", "--records", str(out)]
     assert main(["bench", "--peers", "fa3", *options, "--json"]) == 0
     found = records.read(out).records
     assert [(r.subject, r.round) for r in found if r.problem.batch == 32] == [
-        *(("v01", 1), ("fa3", 1), ("fa3", 2), ("v01", 2), ("v01", 3), ("fa3", 3)),
+        *(("v01", 1), ("fa3", 1), ("fa3", 2), ("v01", 2)),
     ]
     assert all(record.is_peer == (record.subject == "fa3") for record in found)
     table = [row for row in json.loads(capsys.readouterr().out) if row["subject"] == "v01"]
@@ -85,7 +85,7 @@ def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys:
     """v02 takes 1.6 us, FlashAttention-2 2.0 and FlashAttention-3 1.0."""
     FakeBin(fake.folder / "peers").set("fa3", ns=1000.0, peer=True)
     out = str(tmp_path / "out.jsonl")
-    options = ["--versions", "v02", "--rounds", "3", "--seqs", "512,1024", "--tokens", "16384", "--records", out]
+    options = ["--versions", "v02", "--rounds", "2", "--seqs", "512,1024", "--tokens", "16384", "--records", out]
     assert main(["bench", "--peers", "fa3,fa2", "--python", FAKE_TORCH, *options, "--json"]) == 0
     rows = {(row["subject"], row["batch"]): row for row in json.loads(capsys.readouterr().out)}
     for batch in (16, 32):
