@@ -57,6 +57,17 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
                      : "l"(a), "l"(b), "r"(accumulate));                                                               \
     }
 
+/* wgmma_m64n128k16_f16(d, a, b, accumulate): a in registers, b the descriptor of a K-major matrix. */
+#define FL_WGMMA_REGISTERS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                 \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float (&d)[tiles][4], const uint32_t (&a)[4],            \
+                                                              uint64_t b, int accumulate) {                            \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
+                     "}, {" a_names "}, " b_name ", p, 1, 1, 0; }"                                                     \
+                     : FL_TILES_##tiles(d)                                                                             \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                           \
+    }
+
 /* wgmma_m64n128k16_f16_trans(d, a, b, accumulate): a in registers, b the descriptor of a transposed matrix. */
 #define FL_WGMMA_TRANS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                     \
     __device__ __forceinline__ void wgmma_m64n##n##k16_##type##_trans(float (&d)[tiles][4], const uint32_t (&a)[4],    \
@@ -72,10 +83,15 @@ FL_WGMMA(64, 8, f16, "f16", "%32", "%33", "%34")
 FL_WGMMA(64, 8, bf16, "bf16", "%32", "%33", "%34")
 FL_WGMMA(128, 16, f16, "f16", "%64", "%65", "%66")
 FL_WGMMA(128, 16, bf16, "bf16", "%64", "%65", "%66")
+FL_WGMMA_REGISTERS(64, 8, f16, "f16", "%32, %33, %34, %35", "%36", "%37")
+FL_WGMMA_REGISTERS(64, 8, bf16, "bf16", "%32, %33, %34, %35", "%36", "%37")
+FL_WGMMA_REGISTERS(128, 16, f16, "f16", "%64, %65, %66, %67", "%68", "%69")
+FL_WGMMA_REGISTERS(128, 16, bf16, "bf16", "%64, %65, %66, %67", "%68", "%69")
 FL_WGMMA_TRANS(128, 16, f16, "f16", "%64, %65, %66, %67", "%68", "%69")
 FL_WGMMA_TRANS(128, 16, bf16, "bf16", "%64, %65, %66, %67", "%68", "%69")
 
 #undef FL_WGMMA
+#undef FL_WGMMA_REGISTERS
 #undef FL_WGMMA_TRANS
 
 /* Before the first wgmma, and again once threads have written registers that the next wgmma reads. */
