@@ -7,6 +7,7 @@ A figure whose file is not there is None and shown as missing; nothing is built 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from analysis.emulate.traffic import Traffic, read_traffic
@@ -145,8 +146,14 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
     for arch in version.archs(ARCHS):
         path = folder / f"sass/{version.version}.{arch}.sass"
         if path.exists():
-            found[arch] = parts_of(parse_listing(read_text(path), str(path))[0])
+            found[arch] = _parts_of_text(read_text(path), str(path))
     return found
+
+
+@cache
+def _parts_of_text(text: str, name: str) -> Parts:
+    """Kept: most of the time of read_steps() goes into listings, which several readers ask for."""
+    return parts_of(parse_listing(text, name)[0])
 
 
 def newest_rows(

@@ -43,12 +43,27 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_a_notebook_runs_and_its_outputs_are_fresh(
-    path: Path, committed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one kernel that forgets all names between them: it starts, imports and reads the listings once."""
     monkeypatch.setattr(notebooks, "root", lambda: committed)
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "/bin"]))  # no toolkit
+    books = [json.loads(path.read_text()) for path in ALL]
+    forget = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": "%reset -f"}
+    joined = [cell for book in books for cell in [forget, *book["cells"]]]
+    whole = committed / "notebooks/all.ipynb"
+    whole.write_text(json.dumps(books[0] | {"cells": [cell | {"id": f"c{n}"} for n, cell in enumerate(joined)]}))
+    fresh = iter(notebooks.words(notebooks.execute(whole)))
+    whole.unlink()
+    for path in ALL:
+        assert next(fresh) == ("%reset -f",)
+        said = notebooks.words(path.read_text())
+        assert [next(fresh) for _ in said] == said, f"{path.name}: run `make notebooks`"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_a_notebook_runs_alone(path: Path, committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebooks, "root", lambda: committed)
     fresh = notebooks.execute(committed / "notebooks" / path.name)
     assert notebooks.words(fresh) == notebooks.words(path.read_text()), "run `make notebooks`"
 
