@@ -41,7 +41,7 @@ PIECES = st.sampled_from(
         *("<< 99999999", "/ 0", "(" * 3000, "[" * 3000),
     ]
 )
-EXAMPLES = 300 if settings().derandomize else 4000  # of each format
+EXAMPLES = 150 if settings().derandomize else 4000  # of each format
 
 
 def text(*paths: str) -> list[str]:

@@ -48,7 +48,13 @@ def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch:
     monkeypatch.setattr(notebooks, "root", lambda: committed)
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "/bin"]))  # no toolkit
     books = [json.loads(path.read_text()) for path in ALL]
-    forget = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": "%reset -f"}
+    forget: dict[str, Any] = {
+        "cell_type": "code",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": "%reset -f",
+    }
     joined = [cell for book in books for cell in [forget, *book["cells"]]]
     whole = committed / "notebooks/all.ipynb"
     whole.write_text(json.dumps(books[0] | {"cells": [cell | {"id": f"c{n}"} for n, cell in enumerate(joined)]}))

@@ -284,7 +284,9 @@ def test_the_pages_say_what_the_kernels_compute() -> None:
             assert word in text, (page, word)
     assert all("static_assert(cfg.d_head == 128" in source for source in sources.values())
     assert not [name for name, source in sources.items() if re.search("causal|dropout", source)]
-    assert [name for name, source in sources.items() if "wgmma" in source] == [name for name in sources if name >= "v26"]
+    assert [name for name, source in sources.items() if "wgmma" in source] == [
+        name for name in sources if name >= "v26"
+    ]
     assert "From v26 on the versions use `wgmma`" in (root() / "README.md").read_text()
 
 
