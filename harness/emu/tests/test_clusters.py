@@ -101,9 +101,13 @@ def test_a_cluster_computes_what_numpy_does(kernel: str, ctas: int, tmp_path: Pa
     check(kernel, ctas, tmp_path / "out.bin")
 
 
+SEEDS = [range(1, 5), pytest.param(range(5, 21), marks=pytest.mark.long)]
+
+
 @pytest.mark.parametrize("kernel", MODELS)
-def test_any_schedule_gives_the_same(kernel: str, tmp_path: Path) -> None:
-    for seed in range(1, 21):
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_any_schedule_gives_the_same(kernel: str, seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         check(kernel, 4 if seed % 2 else 2, tmp_path / "out.bin", "--schedule", seed)
 
 
@@ -276,3 +280,108 @@ barrier.cluster.wait;
     assert "clusters of 4 x 1 x 1" in ptxrun(ptx, "--list").stdout
     done = ptxrun(ptx, "--grid", 8, "--block", 1, "--arg", "out:u32:8", "--print", 0)
     assert done.returncode == 0 and done.stdout.splitlines()[1].split() == ["0:", *"12305674"], done.stderr
+
+
+# ---- clusters that tell each other -----------------------------------------------------------------------------------
+
+# The first CTA of a cluster draws a ticket for both, which each writes to its place, until there are no more.
+TICKETS = """.shared .align 4 .b32 ticket;
+.reg .b32 %rank, %x, %a;
+.reg .b64 %counter, %out;
+.reg .pred %draws, %done;
+mov.u32 %rank, %cluster_ctarank;
+setp.eq.u32 %draws, %rank, 0;
+ld.param.u64 %counter, [counter];
+again:
+@!%draws bra meet;
+atom.global.add.u32 %x, [%counter], 1;
+st.shared.u32 [ticket], %x;
+mapa.shared::cluster.u32 %a, ticket, 1;
+st.shared::cluster.u32 [%a], %x;
+meet:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ld.shared.u32 %x, [ticket];
+barrier.cluster.arrive;
+barrier.cluster.wait;
+setp.ge.u32 %done, %x, 10;
+@%done bra end;
+ld.param.u64 %out, [out];
+mad.lo.u32 %a, %x, 2, %rank;
+mad.wide.u32 %out, %a, 4, %out;
+st.global.u32 [%out], %x;
+bra.uni again;
+end:"""
+# The first CTA waits for a flag in global memory that the second sets.
+FLAG = """.reg .b32 %rank, %x;
+.reg .b64 %flag;
+.reg .pred %waits;
+mov.u32 %rank, %cluster_ctarank;
+setp.eq.u32 %waits, %rank, 0;
+ld.param.u64 %flag, [flag];
+mov.u32 %x, %clusterid.x;
+mad.wide.u32 %flag, %x, 4, %flag;
+@%waits bra wait;
+SET
+bra.uni end;
+wait:
+ld.acquire.gpu.global.u32 %x, [%flag];
+setp.eq.u32 %waits, %x, 0;
+@%waits bra wait;
+end:"""
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_clusters_draw_tickets(seed: int, tmp_path: Path) -> None:
+    ptx = tmp_path / "tickets.ptx"
+    ptx.write_text(entry(TICKETS, ".param .u64 counter, .param .u64 out"))
+    done = ptxrun(
+        ptx, "--grid", 6, "--block", 1, "--cluster", 2, "--schedule", seed, "--arg", "buf:u32:1",
+        "--arg", "out:u32:20", "--dump", f"1={tmp_path / 'out.bin'}", "--print", 0,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert np.fromfile(tmp_path / "out.bin", np.uint32).tolist() == [i // 2 for i in range(20)]
+    assert done.stdout.splitlines()[1].split() == ["0:", "13"]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_cta_that_polls_lets_the_others_of_its_cluster_run(seed: int, tmp_path: Path) -> None:
+    for set_, status in (("st.release.gpu.global.u32 [%flag], 1;", 0), ("", 3)):
+        ptx = tmp_path / "flag.ptx"
+        ptx.write_text(entry(FLAG.replace("SET", set_), ".param .u64 flag"))
+        done = ptxrun(ptx, "--grid", 8, "--block", 32, "--cluster", 2, "--schedule", seed, "--arg", "buf:u32:4")
+        assert done.returncode == status and ("livelock" in done.stderr) == (status == 3), done.stderr
+
+
+def test_clusters_of_two_dimensions_share_memory(tmp_path: Path) -> None:
+    """Each CTA of 2 x 2 reads the number of the CTA whose rank is its own times three."""
+    code = """.shared .align 4 .b32 own;
+.reg .b32 %rank, %a, %x, %y, %i;
+.reg .b64 %p;
+mov.u32 %rank, %cluster_ctarank;
+mov.u32 %x, %ctaid.x;
+mov.u32 %y, %ctaid.y;
+mad.lo.u32 %i, %y, 4, %x;
+st.shared.u32 [own], %i;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+mul.lo.u32 %rank, %rank, 3;
+and.b32 %rank, %rank, 3;
+mapa.shared::cluster.u32 %a, own, %rank;
+ld.shared::cluster.u32 %x, [%a];
+ld.param.u64 %p, [out];
+mad.wide.u32 %p, %i, 4, %p;
+st.global.u32 [%p], %x;
+barrier.cluster.arrive;
+barrier.cluster.wait;"""
+    ptx = tmp_path / "square.ptx"
+    ptx.write_text(entry(code, ".param .u64 out"))
+    done = ptxrun(
+        ptx, "--grid", "4,4", "--block", 1, "--cluster", "2,2", "--arg", "out:u32:16",
+        "--dump", f"0={tmp_path / 'out.bin'}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    got = np.fromfile(tmp_path / "out.bin", np.uint32).reshape(4, 4)
+    for y, x in np.ndindex(4, 4):
+        other = (x % 2 + 2 * (y % 2)) * 3 % 4
+        assert got[y, x] == (y // 2 * 2 + other // 2) * 4 + x // 2 * 2 + other % 2
