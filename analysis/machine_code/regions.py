@@ -87,6 +87,12 @@ class Parts:
     def matrix_count(self) -> int:
         return matrix_count(self.loop, self.graph.matrix)
 
+    @cached_property
+    def matrix_work(self) -> float | None:
+        """What the matrix instructions of the loop multiply for a warp, in m16n8k16; None where one is not known."""
+        work = [matrix_work(at) for at in self.loop if at.base in self.graph.matrix]
+        return None if None in work else sum(each for each in work if each is not None)
+
 
 class Graph:
     """The control-flow graph of one kernel with its subroutines."""
@@ -288,6 +294,17 @@ class Graph:
 
 def matrix_count(instructions: Iterable[Instruction], opcodes: frozenset[str] = MATRIX) -> int:
     return sum(at.base in opcodes for at in instructions)
+
+
+_HMMA_WORK = {"16816": 1.0, "1688": 0.5, "1684": 0.25}
+
+
+def matrix_work(at: Instruction) -> float | None:
+    """What a matrix instruction multiplies for one warp, in m16n8k16: of wgmma a warp has 16 of the 64 rows."""
+    group = re.match(r"HGMMA\.64x(\d+)x(\d+)\.", at.opcode)
+    if group:
+        return int(group[1]) / 8 * int(group[2]) / 16
+    return _HMMA_WORK.get(at.opcode.split(".")[1]) if at.base == "HMMA" else None
 
 
 def in_line(graph: Graph, loop: Loop) -> list[int]:

@@ -34,6 +34,8 @@ IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
 RENAMED, REORDERED, DIFFERS = "other registers", "same counts, other order", "different"
 STALLS = "stall cycles"
 REGISTER = re.compile(r"\b(UR|UP|R|P|B)(?:\d+)\b")
+MATRIX_INSTRUCTION = "matrix instruction"
+WARP_TILE = "m16n8k16 of a warp"  # the work of one HMMA.16816
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Change:
     normalised: bool
     regions: tuple[RegionChange, ...]
     controlled: bool = True  # both sides have control codes
+    unit: str = MATRIX_INSTRUCTION  # what counts are divided by, where they are
 
     def region(self, name: str) -> RegionChange | None:
         return next((each for each in self.regions if each.region == name), None)
@@ -119,19 +122,27 @@ class Change:
         total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
         if total is None or total.delta == 0:
             return "the loop has other instructions, as many as before"
-        unit = " instructions per matrix instruction" if self.normalised else " instructions"
+        unit = f" instructions per {self.unit}" if self.normalised else " instructions"
         return f"loop {_number(total.before)} -> {_number(total.after)}{unit}"
 
 
 def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bool = False) -> Change:
-    normalised = per_matrix or before.matrix_count != after.matrix_count
+    divisors, unit = _divisors(before, after)
+    normalised = per_matrix or divisors[0] != divisors[1]
     regions = []
     for name in REGIONS:
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
         if a or b:
-            regions.append(_compare_region(name, a, b, before, after, modifiers, normalised))
+            regions.append(_compare_region(name, a, b, before, after, modifiers, divisors if normalised else (1, 1)))
     order = sorted(regions, key=lambda each: each.region != "loop")
-    return Change(normalised, tuple(order), _controlled(before.listing.body) and _controlled(after.listing.body))
+    return Change(normalised, tuple(order), _controlled(before.listing.body) and _controlled(after.listing.body), unit)
+
+
+def _divisors(before: Parts, after: Parts) -> tuple[tuple[float, float], str]:
+    """What the counts of each side are divided by: matrix instructions, or their work where they are of two kinds."""
+    if before.graph.matrix is not after.graph.matrix and before.matrix_work and after.matrix_work:
+        return (before.matrix_work, after.matrix_work), WARP_TILE
+    return (before.matrix_count, after.matrix_count), MATRIX_INSTRUCTION
 
 
 def _controlled(code: Sequence[Instruction]) -> bool:
@@ -145,20 +156,17 @@ def _compare_region(
     before: Parts,
     after: Parts,
     modifiers: bool,
-    normalised: bool,
+    divisors: tuple[float, float],
 ) -> RegionChange:
     counts_a, counts_b = (count_instructions(name, code, modifiers) for code in (a, b))
-    rows = count_rows(
-        counts_a, counts_b, before.matrix_count if normalised else 1, after.matrix_count if normalised else 1
-    )
+    rows = count_rows(counts_a, counts_b, *divisors)
     found = likeness(a, b, before.listing, after.listing)
     controlled = _controlled(a) and _controlled(b)
     if controlled:
         stalls = [sum(_stall(at) for at in code) for code in (a, b)]
-        divisors = [parts.matrix_count or 1 if normalised else 1 for parts in (before, after)]
         rows = (
             *rows[: len(SUMMARY_ROWS)],
-            Row(STALLS, stalls[0] / divisors[0], stalls[1] / divisors[1]),
+            Row(STALLS, stalls[0] / (divisors[0] or 1), stalls[1] / (divisors[1] or 1)),
             *rows[len(SUMMARY_ROWS) :],
         )
     control = control_change(a, b) if controlled and found in (IDENTICAL, RENAMED) else None
@@ -193,7 +201,7 @@ def _reused(at: Instruction) -> list[bool]:
     return [".reuse" in operand for operand in at.operands.split(",")]
 
 
-def count_rows(a: Counts, b: Counts, divide_a: int = 1, divide_b: int = 1) -> tuple[Row, ...]:
+def count_rows(a: Counts, b: Counts, divide_a: float = 1, divide_b: float = 1) -> tuple[Row, ...]:
     rows = [Row(name, a.row(name) / (divide_a or 1), b.row(name) / (divide_b or 1)) for name in row_names((a, b))]
     totals, others = rows[: len(SUMMARY_ROWS)], rows[len(SUMMARY_ROWS) :]
     return (*totals, *sorted(others, key=lambda row: (-abs(row.delta), row.name)))
@@ -457,5 +465,9 @@ def _heading(args: argparse.Namespace, before: Side, after: Side, change: Change
         lines.append(f"{side.subject.name}: {side.subject.label} {side.subject.arch}{registers}")
     lines.append(f"config: {rule}")
     if change.normalised:
-        lines.append("counts are for each matrix instruction of the loop")
+        lines.append(f"counts are for each {change.unit} in the loop")
+    elif change.unit == WARP_TILE:
+        lines.append(f"both loops multiply as much, {before.parts.matrix_work:.0f} times {WARP_TILE}")
+    if change.unit == WARP_TILE:
+        lines.append("an HMMA.16816 does that once, an HGMMA.64x128x16 16 times for each of its four warps")
     return "\n".join(lines) + "\n"

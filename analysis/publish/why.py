@@ -20,7 +20,15 @@ from analysis.ladder.pairs import Pair, pair_named
 from analysis.machine_code.bounds import UNKNOWN, Bound, executed, loop_bound
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
 from analysis.machine_code.loops import add_loop_argument, print_note
-from analysis.machine_code.sass_diff import IDENTICAL, RENAMED, Change, change_table, compare
+from analysis.machine_code.sass_diff import (
+    IDENTICAL,
+    MATRIX_INSTRUCTION,
+    RENAMED,
+    WARP_TILE,
+    Change,
+    change_table,
+    compare,
+)
 from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, arch_of_pair, resolve, start
 from analysis.measure import records
 from analysis.measure.compare import comparisons
@@ -65,9 +73,10 @@ class Side:
     occupancy: Occupancy | None
     traffic: dict[str, int] | None  # totals of the emulator's counters
 
-    def work(self) -> float:
-        """Executed instructions of a pass for each matrix instruction; dummies are not executed."""
-        return executed(self.loop.parts) / max(1, self.loop.parts.matrix_count)
+    def work(self, unit: str) -> float:
+        """Executed instructions of a pass for each unit of a Change; dummies are not executed."""
+        parts = self.loop.parts
+        return executed(parts) / ((parts.matrix_work if unit == WARP_TILE else parts.matrix_count) or 1)
 
     def local_memory(self) -> int:
         return sum(at.base in ("LDL", "STL") for at in self.loop.parts.loop)
@@ -90,7 +99,7 @@ class Sheet:
             return "identical"
         if loop is not None and loop.likeness in (IDENTICAL, RENAMED):
             return "elsewhere"
-        before, after = self.a.work(), self.b.work()
+        before, after = self.a.work(self.change.unit), self.b.work(self.change.unit)
         if abs(after - before) < SHORTER_BY * before:
             return "rearranged"
         return "shorter" if after < before else "longer"
@@ -184,7 +193,9 @@ def figures_table(sheet: Sheet) -> Table:
     sides = (sheet.a, sheet.b)
     add("loop instructions", [len(side.loop.parts.loop) for side in sides])
     add("matrix instructions in it", [side.loop.parts.matrix_count for side in sides])
-    add("executed instructions each", [round(side.work(), 3) for side in sides])
+    unit = sheet.change.unit
+    each = "executed instructions each" if unit == MATRIX_INSTRUCTION else f"executed per {unit}"
+    add(each, [round(side.work(unit), 3) for side in sides])
     add("local memory in the loop", [side.local_memory() for side in sides])
     add("registers", [side.loop.registers for side in sides])
     add("most live in the loop", [side.loop.most()[0] for side in sides])
@@ -212,7 +223,7 @@ def format_sheet(sheet: Sheet) -> str:
         f"source: {sheet.source_lines} lines changed",
         f"config: {sheet.pair.rule}",
         *(f"  {side.version.version}: {side.subject.label}" for side in (a, b)),
-        f"architecture: {a.subject.arch}",
+        f"architecture: {' and '.join(dict.fromkeys(side.subject.arch for side in (a, b)))}",
         "",
         figures_table(sheet).markdown(),
     ]

@@ -18,7 +18,7 @@ from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
 from analysis.machine_code.liveness import count_live, registers_of, uniform_registers_of
 from analysis.machine_code.loops import find, loops_of, nest_table, parts_of, passes_of
 from analysis.machine_code.opcodes import pipe_of
-from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, split_at
+from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, matrix_work, split_at
 from analysis.machine_code.sass import Instruction, Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
 from analysis.machine_code.wgmma_rates import parse_rates, read_rates
@@ -317,3 +317,34 @@ def test_passes_are_those_of_most_wgmma() -> None:
     single = [Instruction(at.address, "", "HMMA.16816.F32", "R4, R8, R12, R4") for at in code]
     with pytest.raises(AnalysisError, match=r"the matrix instructions of the loop at 0000 ran \[2, 64, 128\] times"):
         passes_of(single, lines, executed)
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("opcode", "work"),
+    [
+        ("HMMA.16816.F32", 1),
+        ("HMMA.1688.F32.TF32", 0.5),
+        ("HGMMA.64x128x16.F32.BF16", 16),
+        ("HGMMA.64x8x16.F32", 1),
+        ("HGMMA.64x64x8.F32.TF32", 4),
+        ("IMMA.16832.S8.S8", None),
+        ("FADD", None),
+    ],
+)
+def test_work_of_a_matrix_instruction_for_a_warp(opcode: str, work: float | None) -> None:
+    assert matrix_work(Instruction(0, "", opcode, "")) == work
+
+
+def test_hmma_and_hgmma_are_compared_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three HMMA on one side; six HGMMA of 32 columns on the other, each four times the work for a warp."""
+    ours = f"{cubin('attention.cu', 'sm_90')}"
+    assert main(["sass-diff", ours, str(pipeline()), "--a-config", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "counts are for each m16n8k16 of a warp in the loop" in out
+    assert " sm_90, " in out and " sm_90a, " in out
+    rows = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith(("HMMA", "HGMMA"))}
+    assert rows["HMMA"] == ["1", "0"]
+    assert rows["HGMMA"] == ["0", "0.25"]
