@@ -35,11 +35,12 @@ struct sample {
 };
 
 /* Totals of one emulated launch: warp instructions of the PTX, modelled wavefronts of shared memory, 32-byte sectors of
- * global memory. */
+ * global memory. A wgmma counts once for each of its four warps. */
 struct counts {
-    uint64_t executed, mma, ldmatrix;
+    uint64_t executed, mma, wgmma, ldmatrix;
     uint64_t wavefronts, ideal; /* ideal: of the same accesses without bank conflicts */
     uint64_t sectors;
+    uint64_t copied;                   /* bytes that the copy engine moved */
     uint64_t findings;                 /* races, unset data, ... */
     const struct emu_counters *tables; /* by instruction, borrowed until the next launch; NULL without --counters */
 };
@@ -80,7 +81,8 @@ struct backend_ops {
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
     /* GPU: launches one after the other to their end, and the SM clock over them, 0 where it could not be read. */
     enum status (*burst)(struct backend *backend, int64_t launches, double *sm_clock_hz, struct failure *failure);
-    /* GPU: measured peak of mma.sync m16n8k16 in TFLOP/s. */
+    /* GPU: measured peak in TFLOP/s of mma.sync m16n8k16, of wgmma m64n128k16 for a version that is for sm_90a alone.
+     */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);
     /* Emulator, both or none: totals of the last launch; what it found, in words, and tables of counters. False when
      * out of memory. */

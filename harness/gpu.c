@@ -473,8 +473,9 @@ static enum status time_peak(struct gpu *gpu, CUfunction function, int iteration
 }
 
 static enum status gpu_peak(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure) {
-    enum { FIRST_ITERATIONS = 4000, WARPS = 8, ACCUMULATORS = 8 };
-    const double wanted_seconds = 0.02, operations = 2.0 * 16 * 8 * 16;
+    enum { FIRST_ITERATIONS = 4000, WARPS = 8, PER_ITERATION = 8 };
+    /* of a warp for one m16n8k16, or for its part of one m64n128k16 */
+    const double operations = about_exact() ? 2.0 * 16 * 128 * 16 : 2.0 * 16 * 8 * 16, wanted_seconds = 0.02;
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const CUfunction function = gpu->peak[dtype == BF16];
@@ -488,7 +489,7 @@ static enum status gpu_peak(struct backend *backend, enum dtype dtype, double *t
     if (!status && seconds > 0 && seconds < wanted_seconds) iterations = (int)(iterations * wanted_seconds / seconds);
     if (!status) status = time_peak(gpu, function, iterations, out, &seconds, failure);
     free_address(gpu, &out);
-    if (!status) *tflops = operations * ACCUMULATORS * WARPS * ctas * iterations / seconds / 1e12;
+    if (!status) *tflops = operations * PER_ITERATION * WARPS * ctas * iterations / seconds / 1e12;
     return status;
 }
 

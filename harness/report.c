@@ -36,17 +36,21 @@ enum status report_open(struct report *report, const struct options *options, in
     return STATUS_OK;
 }
 
-/* Totals of an emulated launch: the name in records and CSV, the words for people, and where struct counts has it. */
+/* Totals of an emulated launch: the name in records and CSV, the words for people, where struct counts has it, and
+ * whether people are told of none. */
 static const struct {
     const char *field, *words;
     size_t offset;
+    bool also_none;
 } TOTALS[] = {
-    {"executed", "PTX warp instructions", offsetof(struct counts, executed)},
-    {"mma", "  of them mma", offsetof(struct counts, mma)},
-    {"ldmatrix", "  of them ldmatrix", offsetof(struct counts, ldmatrix)},
-    {"wavefronts", "shared-memory wavefronts, modelled", offsetof(struct counts, wavefronts)},
-    {"ideal", "  without bank conflicts", offsetof(struct counts, ideal)},
-    {"sectors", "global-memory sectors of 32 bytes", offsetof(struct counts, sectors)},
+    {"executed", "PTX warp instructions", offsetof(struct counts, executed), true},
+    {"mma", "  of them mma", offsetof(struct counts, mma), false},
+    {"wgmma", "  of them wgmma", offsetof(struct counts, wgmma), false},
+    {"ldmatrix", "  of them ldmatrix", offsetof(struct counts, ldmatrix), false},
+    {"wavefronts", "shared-memory wavefronts, modelled", offsetof(struct counts, wavefronts), true},
+    {"ideal", "  without bank conflicts", offsetof(struct counts, ideal), true},
+    {"sectors", "global-memory sectors of 32 bytes", offsetof(struct counts, sectors), true},
+    {"copied", "bytes moved by the copy engine", offsetof(struct counts, copied), false},
 };
 enum { N_TOTALS = sizeof TOTALS / sizeof *TOTALS };
 
@@ -398,7 +402,9 @@ static void print_first_wrong(const struct verdict *verdict) {
 }
 
 static void print_counts(const struct counts *counts) {
-    for (size_t i = 0; i < N_TOTALS; i++) printf("  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
+    for (size_t i = 0; i < N_TOTALS; i++)
+        if (TOTALS[i].also_none || total_of(counts, i))
+            printf("  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
     printf("  %-36s %12" PRIu64 "\n", "findings", counts->findings);
 }
 
@@ -416,8 +422,8 @@ static enum status write_text(const struct report *report, const struct record *
         if (m->discarded) printf(" (%zu discarded)", m->discarded);
         if (m->sm_clock_hz > 0) printf("  SM %.0f MHz", m->sm_clock_hz / 1e6);
         if (record->peak_tflops > 0)
-            printf("  %.1f %% of the measured mma.sync peak %.0f", 100 * tflops_of(record) / record->peak_tflops,
-                   record->peak_tflops);
+            printf("  %.1f %% of the measured %s peak %.0f", 100 * tflops_of(record) / record->peak_tflops,
+                   about_exact() ? "wgmma" : "mma.sync", record->peak_tflops);
         printf("  ");
     } else if (record->counts) {
         printf("emulator: counts, no times  ");

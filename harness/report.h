@@ -29,7 +29,7 @@ struct record {
     const bool *pass_after;                /* NULL: not checked after timing */
     const struct measurement *measurement; /* NULL: not timed */
     const struct energy *energy;           /* NULL: not asked for */
-    double peak_tflops;                    /* of mma.sync, 0 where it was not measured */
+    double peak_tflops;                    /* of mma.sync or wgmma, 0 where it was not measured */
     const struct counts *counts;           /* NULL: not emulated */
 };
 

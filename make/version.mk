@@ -56,13 +56,15 @@ $(1): harness/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUI
 		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
 endef
 
+device_of = $(BUILD)/device/$(if $(filter $(1),$(HOPPER)),90a/)code.o
+
 # The stamp set.vNN changes when bin/vNN is to hold another set of instances.
 # make starts jobs in the order of the list: nvcc amid the objects, once it has the instances, and ptxas at the end.
 define link  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(BUILD)/flags/set.$(1),$(3))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
-$(BIN)/$(1): $(3)/about.o $(BUILD)/device/code.o $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) \
+$(BIN)/$(1): $(3)/about.o $(call device_of,$(1)) $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) \
 		$(3)/code.o $(HARNESS) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
 	@mkdir -p $(BIN)
 	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
@@ -92,14 +94,17 @@ endef
 version_of = $(firstword $(subst _, ,$(notdir $(1))))
 $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call folder,$(call version_of,$s)))))
 
-# The helper kernels of the harness: clock stamps, peak of mma.sync.
-$(BUILD)/device/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
-	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) $(call compute,device) -MD -MP -MT $@ \
-		-MF $(BUILD)/device/device.d -o $@ $<
-$(foreach a,$(ARCHS),$(eval $(call ptxas,$(BUILD)/device,device.ptx,$a,$(BUILD)/device/sm_$a.log)))
-$(eval $(call embed,$(BUILD)/device/code.o,$(BUILD)/device,device.ptx,fl_device_image,$(ARCHS)))
--include $(wildcard $(BUILD)/device/*.d)
+# The helper kernels of the harness: clock stamps, peak of the tensor cores. Versions for sm_90a have some of their own.
+define device  # $(1) folder, $(2) architecture of the PTX, $(3) those of the cubins
+$(1)/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+	@mkdir -p $(1)
+	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -arch=compute_$(2) -MD -MP -MT $$@ -MF $(1)/device.d -o $$@ $$<
+$(foreach a,$(3),$(eval $(call ptxas,$(1),device.ptx,$a,$(1)/sm_$a.log)))
+$(call embed,$(1)/code.o,$(1),device.ptx,fl_device_image,$(3))
+endef
+$(eval $(call device,$(BUILD)/device,80,$(ARCHS)))
+$(eval $(call device,$(BUILD)/device/90a,90a,90a))
+-include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
 
 # The microbenchmark of wgmma: a program of its own, as it is built for sm_90a alone and no version needs it.
 $(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))

@@ -1,8 +1,11 @@
-/* device.cu - the helper kernels of the harness: hold the stream, stamp the clocks, find the peak of mma.sync.
+/* device.cu - the helper kernels of the harness: hold the stream, stamp the clocks, find the peak of the tensor cores.
  *
  * harness/gpu.c launches them by their unmangled names. The parameters are plain values and device addresses.
  */
 #include "common/ptx_sm80.cuh"
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "common/ptx_sm90a.cuh"
+#endif
 #include "harness/device/stamp.h"
 
 /* Keep the stream waiting until *released becomes 1, so that what is queued behind runs without gaps. After timeout_ns
@@ -36,7 +39,40 @@ __device__ uint32_t random_pair(uint32_t seed, uint32_t keep, uint32_t exponent)
     return ((seed ^ seed >> 16) & keep) | exponent;
 }
 
-/* Eight independent accumulators per warp, each iteration one m16n8k16 on each: 8 * 4096 operations per warp. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+/* For versions that multiply by wgmma: each iteration of a warpgroup eight m64n128k16, both operands in shared memory,
+ * which the warpgroups share. */
+template <bool bf16>
+__device__ void mma_peak(float *out, int iterations) {
+    constexpr int a_rows = 64, b_rows = 128, words = 64 / 2; /* of a row */
+    __shared__ alignas(1024) uint32_t operands[(a_rows + b_rows) * words];
+    for (int i = threadIdx.x; i < (a_rows + b_rows) * words; i += blockDim.x)
+        operands[i] = random_pair(blockIdx.x * (a_rows + b_rows) * words + i, bf16 ? 0x807f807f : 0x83ff83ff,
+                                  bf16 ? 0x3f003f00 : 0x38003800);
+    fence_proxy_async();
+    __syncthreads();
+    const uint32_t smem_addr = (uint32_t)__cvta_generic_to_shared(operands);
+    const uint64_t a = wgmma_descriptor(smem_addr, 0), b = wgmma_descriptor(smem_addr + a_rows * words * 4, 0);
+    float d[16][4] = {};
+    for (int n = 0; n < iterations; n++) {
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            if constexpr (bf16)
+                wgmma_m64n128k16_bf16(d, a + 2 * (k % 4), b + 2 * (k % 4), 1);
+            else
+                wgmma_m64n128k16_f16(d, a + 2 * (k % 4), b + 2 * (k % 4), 1);
+        }
+        wgmma_commit_group();
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); /* the group before this one */
+    }
+    wgmma_wait_group<0>(d);
+    float sum = 0;
+    for (int i = 0; i < 16; i++) sum += d[i][0] + d[i][1] + d[i][2] + d[i][3];
+    out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+#else
+/* For the others: each iteration of a warp one m16n8k16 on each of eight independent accumulators. */
 template <bool bf16>
 __device__ void mma_peak(float *out, int iterations) {
     constexpr int accumulators = 8;
@@ -61,6 +97,7 @@ __device__ void mma_peak(float *out, int iterations) {
     for (int i = 0; i < accumulators; i++) sum += d[i][0] + d[i][1] + d[i][2] + d[i][3];
     out[thread] = sum;
 }
+#endif
 
 extern "C" __global__ void mma_peak_fp16(float *out, int iterations) {
     mma_peak<false>(out, iterations);

@@ -167,7 +167,14 @@ static struct record make_record(void) {
                                              .sm_clock_hz = 1.75e9,
                                              .wall_s = 0.5};
     static const bool pass_after = true;
-    return (struct record){&backend, &instance, &problem, &code, &verdict, &pass_after, &measurement, 640, NULL};
+    return (struct record){.backend = &backend,
+                           .instance = &instance,
+                           .problem = &problem,
+                           .code = &code,
+                           .verdict = &verdict,
+                           .pass_after = &pass_after,
+                           .measurement = &measurement,
+                           .peak_tflops = 640};
 }
 
 static char *read_file(const char *name) {
@@ -226,15 +233,17 @@ static void records(const char *name) {
     record.pass_after = NULL;
     record.measurement = NULL;
     const struct counts counts = {
-        .executed = 46240, .mma = 8192, .wavefronts = 144384, .ideal = 22528, .sectors = 20480};
+        .executed = 46240, .mma = 8192, .wgmma = 64, .wavefronts = 144384, .sectors = 20480, .copied = 4096};
     record.counts = &counts;
     ok(!write_records(name, &record, 2, &failure), "two more are appended");
     text = read_file(name);
     char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
     ok(strlen(text) > length && (size_t)(second - text) == length && third[strlen(third) - 1] == '\n', "three lines");
     ok(well_formed(third, true), "a record without check and timing is well-formed");
-    ok(strstr(third, "\"check\":null,\"timing\":null,\"derived\":null") && strstr(third, "\"code_hash\":null") &&
-           strstr(third, "\"counters\":{\"total\":{\"executed\":46240"),
+    ok(strstr(third, "\"check\":null,\"timing\":null,\"energy\":null,\"derived\":null") &&
+           strstr(third, "\"code_hash\":null") &&
+           strstr(third, "\"counters\":{\"total\":{\"executed\":46240,\"mma\":8192,\"wgmma\":64,\"ldmatrix\":0,"
+                         "\"wavefronts\":144384,\"ideal\":0,\"sectors\":20480,\"copied\":4096}"),
        "what does not apply is null");
     free(text);
 

@@ -56,9 +56,16 @@ def test_another_gpu_is_refused_by_name(driver: str, capability: str) -> None:
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_the_emulator_runs_it_where_the_gpu_cannot(driver: str, copies: bool) -> None:
-    done = on_gpu(driver, "cc=80", first(copies))
+    done = on_gpu(driver, "cc=80", first(copies), "--batch", "1")
     assert done.returncode == 0, done.stderr
     assert [(record["backend"], record["check"]["pass"]) for record in records(done)] == [("emu", True)] * 2
+    for record in records(done):
+        total, size = record["counters"]["total"], record["problem"]
+        flop = 4 * size["batch"] * size["heads"] * size["seq"] ** 2 * size["d_head"]
+        assert total["wgmma"] * 2 * 16 * 128 * 16 >= flop and total["mma"] == 0, "a warp's part of m64n128k16"
+        assert (total["copied"] >= 3 * 2 * flop // (4 * size["seq"])) == copies, (
+            "Q, K and V by the copy engine, or none"
+        )
 
 
 @pytest.mark.parametrize("copies", [False, True])
