@@ -4,9 +4,9 @@
  * late as the program allows: when the first of the warps waits for the group, and then for all four. Until then shared
  * memory that they read is marked, and so are the accumulators of a warp until that warp has waited.
  *
- * A warp's part of m64nNk16 is N/8 times m16n8k16 (of m64nNk8, m16n8k8 of tf32): the fragments have its layouts, and
- * the sums follow its rule (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums of f32 from
- * 16-bit factors were compared with an H200's).
+ * A warp's part of m64nNk16 is N/8 times m16n8k16 (of tf32 m16n8k8, of integers m16n8k32): the fragments have its
+ * layouts, and the sums follow its rule (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums
+ * of f32 from 16-bit factors were compared with an H200's).
  */
 #include "checks.h"
 #include "mma.h"
@@ -82,24 +82,34 @@ static void gather(const machine *m, const operand_layout *at, uint32_t block, u
     for (int i = 0; negated && i < LANES; i++) words[i] ^= negated;
 }
 
+static enum matrix_numbers first_numbers(const op *o) {
+    return (enum matrix_numbers)(o->bytes & 15);
+}
+
 static uint32_t sign_of(const op *o, enum wgmma_detail which) {
-    return !(o->detail & which) ? 0 : o->bytes == MATRIX_TF32 ? 0x80000000u : 0x80008000u;
+    return !(o->detail & which) ? 0 : first_numbers(o) == MATRIX_TF32 ? 0x80000000u : 0x80008000u;
 }
 
 /* Eight columns: d += a * b. */
 static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES]) {
-    if (o->dests == 4 && o->bytes != MATRIX_TF32) {
-        emu_mma_m16n8k16(d, a, b, o->bytes == MATRIX_BF16);
+    const enum matrix_numbers first = first_numbers(o), second = (enum matrix_numbers)(o->bytes >> 4);
+    if (o->dests == 4 && (first == MATRIX_F16 || first == MATRIX_BF16)) {
+        emu_mma_m16n8k16(d, a, b, first == MATRIX_BF16);
         return;
     }
-    const enum matrix_numbers factors = (enum matrix_numbers)o->bytes, sums = o->dests == 4 ? MATRIX_F32 : MATRIX_F16;
-    const matrix_product product = {.shape = {16, 8, factors == MATRIX_TF32 ? 8 : 16},
-                                    .a = factors,
-                                    .b = factors,
+    const bool integers = first == MATRIX_S8 || first == MATRIX_U8;
+    const enum matrix_numbers sums = integers ? MATRIX_S32 : o->dests == 4 ? MATRIX_F32 : MATRIX_F16;
+    const matrix_product product = {.shape = {16, 8,
+                                              integers               ? 32
+                                              : first == MATRIX_TF32 ? 8
+                                                                     : 16},
+                                    .a = first,
+                                    .b = second,
                                     .c = sums,
                                     .d = sums,
                                     .a_registers = 4,
-                                    .b_registers = 2};
+                                    .b_registers = 2,
+                                    .limits = o->flags & FLAG_SIGNED};
     void *const a_words[] = {a[0], a[1], a[2], a[3]}, *const b_words[] = {b[0], b[1]};
     void *const d_words[] = {d[0], d[1], d[2], d[3]};
     emu_multiply_matrices(&product, a_words, b_words, d_words, d_words);

@@ -230,12 +230,12 @@ static int columns_of(const form_match *match) {
 /* One op for every eight columns, as many registers have place in one. The first does the work of all. */
 void emu_decode_wgmma(decoder *dec, const form_match *match) {
     const type_info *sum = match->types[0], *factor = match->types[1];
-    const bool narrow = factor->bits == 16; /* and may be transposed */
-    emu_expect_operands(dec, 6, 8);
+    const bool narrow = factor->bits == 16 /* and may be transposed */, integers = factor->bits == 8;
+    emu_expect_operands(dec, 4, 8);
     const int columns = columns_of(match), in_op = sum->bits / 8, accumulators = columns / 8 * in_op;
     const operand *to = operand_at(dec, 0), *from = operand_at(dec, 1);
     const bool registers = from->kind == OPERAND_VECTOR;
-    const int operands = !narrow ? 6 : registers ? 7 : 8;
+    const int operands = integers ? 4 : !narrow ? 6 : registers ? 7 : 8;
     emu_expect_operands(dec, operands, operands);
     if (to->kind != OPERAND_VECTOR || to->count != accumulators)
         emu_refuse(dec, "D is a vector of %d registers for %d columns", accumulators, columns);
@@ -246,14 +246,15 @@ void emu_decode_wgmma(decoder *dec, const form_match *match) {
         a[i] = registers ? emu_source(dec, &from->items[i], 32, EXACT) : emu_source(dec, from, 64, EXACT);
     const uint16_t adds = scale_d(dec, operand_at(dec, 3), &detail);
     if (registers) detail |= WGMMA_A_REGISTERS;
-    if (is_second(dec, 4, 1, -1, "scale-a")) detail |= WGMMA_NEGATE_A;
-    if (is_second(dec, 5, 1, -1, "scale-b")) detail |= WGMMA_NEGATE_B;
+    if (!integers && is_second(dec, 4, 1, -1, "scale-a")) detail |= WGMMA_NEGATE_A;
+    if (!integers && is_second(dec, 5, 1, -1, "scale-b")) detail |= WGMMA_NEGATE_B;
     if (narrow && !registers && is_second(dec, 6, 0, 1, "trans-a")) detail |= WGMMA_TRANSPOSE_A;
     if (narrow && is_second(dec, registers ? 6 : 7, 0, 1, "trans-b")) detail |= WGMMA_TRANSPOSE_B;
     for (int j = 0; j < columns / 8; j++) {
         op *o = emu_emit(dec, OP_WGMMA);
         o->detail = detail;
-        o->bytes = (uint8_t)emu_numbers_of(factor);
+        o->bytes = (uint8_t)(emu_numbers_of(factor) | emu_numbers_of(match->types[2]) << 4);
+        if (emu_chose(match, "satfinite")) o->flags |= FLAG_SIGNED;
         o->vector = (uint8_t)(columns / 8);
         o->immediate = j;
         o->p[2] = adds;

@@ -34,6 +34,9 @@
     "m64n8k8|m64n16k8|m64n24k8|m64n32k8|m64n40k8|m64n48k8|m64n56k8|m64n64k8|m64n72k8|m64n80k8|m64n88k8|m64n96k8|"      \
     "m64n104k8|m64n112k8|m64n120k8|m64n128k8|m64n136k8|m64n144k8|m64n152k8|m64n160k8|m64n168k8|m64n176k8|m64n184k8|"   \
     "m64n192k8|m64n200k8|m64n208k8|m64n216k8|m64n224k8|m64n232k8|m64n240k8|m64n248k8|m64n256k8"
+#define WGMMA_SHAPES_K32                                                                                               \
+    "m64n8k32|m64n16k32|m64n24k32|m64n32k32|m64n48k32|m64n64k32|m64n80k32|m64n96k32|m64n112k32|m64n128k32|m64n144k32|" \
+    "m64n160k32|m64n176k32|m64n192k32|m64n208k32|m64n224k32|m64n240k32|m64n256k32"
 #define CACHE_HINT "L2::cache_hint?"
 #define ATOMIC_SPACES "global|" SHARED "|shared::cluster?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
@@ -472,6 +475,8 @@ ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f16 f16 f16",
     "two sums in a register, rounded to the nearest")
 ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K8 " f32 tf32 tf32",
     "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "the lower 13 bits of A and B are ignored")
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K32 " satfinite? s32 s8|u8 s8|u8", "{d}, A, B, scale-d",
+    emu_decode_wgmma, "exact")
 ROW("wgmma", "wgmma", "fence sync aligned", "", emu_decode_wgmma_order, "")
 ROW("wgmma", "wgmma", "commit_group sync aligned", "", emu_decode_wgmma_order, "")
 ROW("wgmma", "wgmma", "wait_group sync aligned", "n", emu_decode_wgmma_wait, "")
@@ -599,6 +604,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef SHARED
 #undef WGMMA_SHAPES
 #undef WGMMA_SHAPES_K8
+#undef WGMMA_SHAPES_K32
 #undef RANK
 #undef INT
 #undef BIT

@@ -260,8 +260,8 @@ enum wgmma_detail {
     WGMMA_NEGATE_B = 16,
     WGMMA_ADDS = 32 /* to the accumulators, where no predicate says so */
 };
-/* An OP_WGMMA has the matrix_numbers of its factors in `bytes`. Its registers: the accumulators, four of f32 or two of
- * f16; B, A, and the accumulators once more if they are read. Sources are counted from 0. */
+/* An OP_WGMMA has the matrix_numbers of A and B in `bytes`, a half byte each. Its registers: the accumulators, four of
+ * f32 or two of f16; B, A, and the accumulators once more if they are read. Sources are counted from 0. */
 enum wgmma_source { WGMMA_B, WGMMA_A };
 /* Operands of an OP_MATRIX: types of A and B in `detail`, of C and D in `bytes`, a half byte each; `vector` registers
  * are A's. An OP_WMMA_LOAD or OP_WMMA_STORE has its type in `detail` and a matrix_part in `vector`. All have the shape

@@ -127,16 +127,15 @@ def fragments_of(rows: Array) -> Array:
 def placed(matrix: Array, kind: str) -> Array:
     """What D's registers hold of a matrix of 64 x 8, in each of 128 threads."""
     each = matrix.reshape(4, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(128, 2, 2)  # [thread][upper row][column]
-    if kind == "tf32":
+    if kind != "f16":
         return each.reshape(128, 4).astype(np.uint32)
     return (each[:, :, 0] | each[:, :, 1] << 16).astype(np.uint32)
 
 
-def run_product(kind: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
-    """What ptxrun says, and the words of all threads afterwards. Operands: those behind D; inputs: the kernel's."""
-    of = FORMS[kind]
-    accumulators = ", ".join(f"%c{i}" for i in range(4 if kind == "tf32" else 2))
-    line = f"wgmma.mma_async.sync.aligned.m64n8k{of.k}.{of.sums}.{kind}.{kind} {{{accumulators}}}, {operands};"
+def run_product(types: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
+    """What ptxrun says, and the words of all threads afterwards: types with the shape, operands behind D."""
+    accumulators = ", ".join(f"%c{i}" for i in range(2 if types.endswith("f16.f16.f16") else 4))
+    line = f"wgmma.mma_async.sync.aligned.{types} {{{accumulators}}}, {operands};"
     ptx, out = folder / "product.ptx", folder / "out.bin"
     ptx.write_text(PRODUCT.replace("WGMMA", line))
     arguments = []
@@ -145,6 +144,11 @@ def run_product(kind: str, operands: str, inputs: tuple[Array, Array, Array], fo
         arguments += ["--arg", f"buf:u32:{words.size}:@{folder / name}"]
     done = ptxrun(ptx, "--block", 128, *arguments, "--dump", f"2={out}")
     return done.stdout + done.stderr, np.fromfile(out, np.uint32).reshape(128, 4) if out.exists() else inputs[2]
+
+
+def types_of(kind: str) -> str:
+    of = FORMS[kind]
+    return f"m64n8k{of.k}.{of.sums}.{kind}.{kind}"
 
 
 def random_operand(rng: np.random.Generator, kind: str, rows: int) -> Array:
@@ -167,7 +171,7 @@ def test_sums_into_f16_and_of_tf32(kind: str, operands: str, tmp_path: Path) -> 
     tiles = np.concatenate([chunks_of(a).ravel(), chunks_of(b).ravel()])
     registers = "{" in operands
     transposed = "" if kind == "tf32" else ", 0" if registers else ", 0, 0"
-    said, got = run_product(kind, operands + transposed, (tiles, fragments_of(a), sums), tmp_path)
+    said, got = run_product(types_of(kind), operands + transposed, (tiles, fragments_of(a), sums), tmp_path)
     adds, negated = operands.split("%B, ")[1].split(", ")[0] == "1", operands.count("-1") == 1
     sign = (SIGNS[kind] & (0xFFFF if kind == "f16" else 0xFFFFFFFF)) if negated else 0
     want = np.array(
@@ -185,5 +189,27 @@ def test_accumulators_of_f16_are_in_flight(tmp_path: Path) -> None:
     tiles = np.zeros(576, np.uint32)
     for register, found in (("%c1", True), ("%c2", False)):
         operands = f"%A, %B, 1, 1, 1, 0, 0; add.u32 %t, {register}, 1"
-        said, _ = run_product("f16", operands, (tiles, nothing, nothing), tmp_path)
+        said, _ = run_product(types_of("f16"), operands, (tiles, nothing, nothing), tmp_path)
         assert (f"Register {register} is read while a wgmma.mma_async" in said) == found, said
+
+
+@pytest.mark.parametrize("first", ["s8", "u8"])
+@pytest.mark.parametrize("second", ["s8", "u8"])
+@pytest.mark.parametrize("limits", ["", ".satfinite"])
+def test_products_of_integers(first: str, second: str, limits: str, tmp_path: Path) -> None:
+    """Sums near both ends of 32 bits: they wrap, or stay there."""
+    rng = np.random.default_rng([8, first == "s8", second == "s8"])
+    a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) for rows in (64, 8))
+    ends = np.where(rng.integers(0, 2, (64, 8)), 2**31 - 1, -(2**31)) - rng.integers(-9000, 9000, (64, 8))
+    c = np.clip(ends, -(2**31), 2**31 - 1)
+    left, right = (x.view(np.int8) if kind == "s8" else x for x, kind in ((a, first), (b, second)))
+    want = c + left.astype(np.int64) @ right.astype(np.int64).T
+    if limits:
+        want = np.clip(want, -(2**31), 2**31 - 1)
+    tiles = np.concatenate([chunks_of(a).ravel(), chunks_of(b).ravel()])
+    line = f"m64n8k32{limits}.s32.{first}.{second}"
+    for operands in ("%A, %B, 1", "{%a0, %a1, %a2, %a3}, %B, 1"):
+        inputs = (tiles, fragments_of(a), placed(c % 2**32, "s32"))
+        said, got = run_product(line, operands, inputs, tmp_path)
+        assert said == ""
+        assert (got == placed(want % 2**32, "s32")).all()
