@@ -13,6 +13,7 @@ import pytest
 from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
+from vectors import wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
 from vectors.opcodes_cluster import BOX_FOR_BOTH, cluster_cases
@@ -123,7 +124,13 @@ ELSEWHERE = {
 def test_every_form_has_a_vector() -> None:
     """Each row of the table, and each alternative of its modifiers, is used by a case above."""
     text = "".join(build(make).text()[0] for make in GROUPS)
-    text += program(products(0)) + "".join(boxes.text() for boxes in PROGRAMS) + HANDED_OVER + BOX_FOR_BOTH
+    text += (
+        wgmma_integers.program()
+        + program(products(0))
+        + "".join(boxes.text() for boxes in PROGRAMS)
+        + HANDED_OVER
+        + BOX_FOR_BOTH
+    )
     unused = [
         line
         for line in missing(read_forms(), text)
@@ -138,7 +145,12 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
     texts = [("sm_90", build(make).text()[0]) for make in GROUPS] + [("sm_90", boxes.text()) for boxes in PROGRAMS]
     handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
-    texts += [("sm_90a", program(products(0))), ("sm_90a", handed), ("sm_90", BOX_FOR_BOTH)]
+    texts += [
+        ("sm_90a", program(products(0))),
+        ("sm_90a", wgmma_integers.program()),
+        ("sm_90a", handed),
+        ("sm_90", BOX_FOR_BOTH),
+    ]
     path = tmp_path / "vectors.ptx"
     for arch, text in texts:
         path.write_text(text)

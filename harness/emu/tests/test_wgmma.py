@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.emulation import ROOT, Array, ptxrun
 from support.tensor_core import Form, one_sum
+from vectors import wgmma_integers
 
 FOLDER = Path(__file__).parent
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
@@ -193,23 +194,31 @@ def test_accumulators_of_f16_are_in_flight(tmp_path: Path) -> None:
         assert (f"Register {register} is read while a wgmma.mma_async" in said) == found, said
 
 
-@pytest.mark.parametrize("first", ["s8", "u8"])
-@pytest.mark.parametrize("second", ["s8", "u8"])
-@pytest.mark.parametrize("limits", ["", ".satfinite"])
-def test_products_of_integers(first: str, second: str, limits: str, tmp_path: Path) -> None:
+def test_products_of_integers(tmp_path: Path) -> None:
     """Sums near both ends of 32 bits: they wrap, or stay there."""
-    rng = np.random.default_rng([8, first == "s8", second == "s8"])
-    a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) for rows in (64, 8))
-    ends = np.where(rng.integers(0, 2, (64, 8)), 2**31 - 1, -(2**31)) - rng.integers(-9000, 9000, (64, 8))
-    c = np.clip(ends, -(2**31), 2**31 - 1)
-    left, right = (x.view(np.int8) if kind == "s8" else x for x, kind in ((a, first), (b, second)))
-    want = c + left.astype(np.int64) @ right.astype(np.int64).T
-    if limits:
-        want = np.clip(want, -(2**31), 2**31 - 1)
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) for rows in (64, 256))
+    before, want = [], []
+    for product in wgmma_integers.products():
+        shape = 64, product.columns
+        ends = np.where(rng.integers(0, 2, shape), 2**31 - 1, -(2**31)) - rng.integers(-300000, 300000, shape)
+        c = np.clip(ends, -(2**31), 2**31 - 1)
+        before.append(wgmma_integers.registers_of((c % 2**32).astype(np.uint32)).ravel())
+        want.append(wgmma_integers.registers_of(product.expected(a, b, c)).ravel())
     tiles = np.concatenate([chunks_of(a).ravel(), chunks_of(b).ravel()])
-    line = f"m64n8k32{limits}.s32.{first}.{second}"
-    for operands in ("%A, %B, 1", "{%a0, %a1, %a2, %a3}, %B, 1"):
-        inputs = (tiles, fragments_of(a), placed(c % 2**32, "s32"))
-        said, got = run_product(line, operands, inputs, tmp_path)
-        assert said == ""
-        assert (got == placed(want % 2**32, "s32")).all()
+    inputs = {"tiles": tiles, "fragments": fragments_of(a).ravel(), "sums": np.concatenate(before)}
+    ptx, out, arguments = tmp_path / "integers.ptx", tmp_path / "out.bin", []
+    ptx.write_text(wgmma_integers.program())
+    for name, words in inputs.items():
+        words.astype(np.uint32).tofile(tmp_path / name)
+        arguments += ["--arg", f"buf:u32:{words.size}:@{tmp_path / name}"]
+    done = ptxrun(ptx, "--block", 128, *arguments, "--dump", f"2={out}")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    starts = np.cumsum([0, *(len(each) for each in want)])
+    got = np.fromfile(out, np.uint32)
+    wrong = [
+        product.instruction().split()[0]
+        for product, start, each in zip(wgmma_integers.products(), starts, want, strict=False)
+        if (got[start : start + len(each)] != each).any()
+    ]
+    assert wrong == []
