@@ -1,6 +1,6 @@
 """Measures the instruction counts of ncu_counts.csv anew: needs a GPU, ncu and the right to read counters.
 
-.venv/bin/python harness/emu/tests/ncu_record.py v36            # after `make v36`: replaces the rows of v36
+.venv/bin/python harness/emu/tests/ncu_record.py v37            # after `make v37`: replaces the rows of v37
 
 Sums of ncu's source page by opcode, for the launch that ncu.py compares with: fp16, batch 1, 2 heads, seq 512.
 """
@@ -79,6 +79,6 @@ def replaced(record: str, version: str, counts: Counts) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("version", help="such as v36: bin/VERSION must be built")
+    parser.add_argument("version", help="such as v37: bin/VERSION must be built")
     chosen = parser.parse_args().version
     MEASURED.write_text(replaced(MEASURED.read_text(), chosen, measure(chosen)))

@@ -28,13 +28,13 @@ def test_every_opcode_is_in_one_row(metric: str, tmp_path: Path) -> None:
     assert sum(row.measured for row in rows) == sum(counted.values()) - counted[ncu.KERNEL_COUNTER]
 
 
-@pytest.mark.skipif(not ncu.measured(ncu.HOPPER), reason="the record has no counts of the last version yet")
+@pytest.mark.skipif(not ncu.measured(ncu.HOPPER), reason="the record has no counts of it yet")
 def test_what_both_count_alike_agrees_for_sm_90a(tmp_path: Path) -> None:
     rows = ncu.compare(ncu.HOPPER, tmp_path, ncu.HOPPER_PAIRS)
     assert [row.pair.name for row in rows if row.ours != row.measured and not row.pair.why] == []
 
 
-def test_every_opcode_of_the_last_version_is_in_one_row(tmp_path: Path) -> None:
+def test_every_opcode_of_a_version_for_sm_90a_is_in_one_row(tmp_path: Path) -> None:
     rows = ncu.compare(ncu.HOPPER, tmp_path, ncu.HOPPER_PAIRS)
     *parts, everything = rows
     assert everything.pair.name == "all instructions" and all(row.ours for row in rows)
