@@ -158,12 +158,14 @@ class LiveRole:
     @property
     def over(self) -> int:
         """Registers beyond the limit, live or named."""
-        return max(0, max(self.most, self.role.highest + 1) - self.limit) if self.limit is not None else 0
+        named = 0 if self.role.highest is None else self.role.highest + 1
+        return max(0, max(self.most, named) - self.limit) if self.limit is not None else 0
 
     def cells(self) -> list[Cell]:
         note = f"{self.over} over the limit" if self.over else ""
         count = len(self.role.code)
-        return [self.role.name, self.limit, self.most, f"{self.at:04x}", f"R{self.role.highest}", count, note]
+        highest = None if self.role.highest is None else f"R{self.role.highest}"
+        return [self.role.name, self.limit, self.most, f"{self.at:04x}", highest, count, note]
 
 
 ROLE_COLUMNS = ("role", "limit", "most live", "at", "highest", "instructions", "note")

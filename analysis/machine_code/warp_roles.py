@@ -7,9 +7,11 @@ of the work needs: the producers give some back, the consumers take them. That s
 and holds for the code that only such warps reach.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from analysis.errors import AnalysisError
 from analysis.machine_code.liveness import registers_of
 from analysis.machine_code.opcodes import COPY_ENGINE
 from analysis.machine_code.regions import PRODUCER, Graph
@@ -28,16 +30,23 @@ class WarpRole:
     code: tuple[Instruction, ...]
 
     @cached_property
-    def highest(self) -> int:
-        """The highest number of a register that the code names, and 0 for none."""
-        return max(
-            (number for at in self.code if not at.never for each in registers_of(at) for number in each), default=0
-        )
+    def highest(self) -> int | None:
+        """The highest number of a register that the code names; None for none, or where operands are not known."""
+        try:
+            named = [registers_of(at) for at in self.code if not at.never]
+            return max((number for both in named for each in both for number in each), default=None)
+        except AnalysisError:
+            return None
 
 
 def limit_of(at: Instruction) -> int | None:
     """What an instruction sets the number of registers to; None where it does not."""
-    return int(at.operands.split(",")[-1], 16) if at.base == "USETMAXREG" else None
+    if at.base != "USETMAXREG":
+        return None
+    limit = at.operands.split(",")[-1].strip()
+    if not re.fullmatch("0x[0-9a-f]{1,3}", limit):
+        raise AnalysisError(f"{at.text!r} at {at.address:04x}: expected a number of registers such as 0x18")
+    return int(limit, 16)
 
 
 def roles_in(graph: Graph) -> list[WarpRole]:

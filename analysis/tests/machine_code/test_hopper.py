@@ -20,7 +20,7 @@ from analysis.machine_code.loops import find, loops_of, nest_table, parts_of, pa
 from analysis.machine_code.opcodes import pipe_of
 from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, matrix_work, split_at
 from analysis.machine_code.sass import Instruction, Listing, parse_listing
-from analysis.machine_code.warp_roles import roles_in
+from analysis.machine_code.warp_roles import limit_of, roles_in
 from analysis.machine_code.wgmma_rates import parse_rates, read_rates
 from analysis.tests.support.compiled import (
     SOURCES,
@@ -218,7 +218,7 @@ def test_registers_over_the_limit_are_a_finding() -> None:
     live[0x80] = {"GPR": 250}
     found = [live_in(role, live, 168) for role in roles_in(graph)]
     assert [(each.role.name, each.limit, each.most, each.role.highest, each.over) for each in found] == [
-        ("before setmaxnreg", 168, 20, 0, 0),
+        ("before setmaxnreg", 168, 20, None, 0),
         ("producer", 24, 20, 24, 1),
         ("consumer", 240, 250, 55, 10),
     ]
@@ -348,3 +348,46 @@ def test_hmma_and_hgmma_are_compared_by_their_work(capsys: pytest.CaptureFixture
     rows = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith(("HMMA", "HGMMA"))}
     assert rows["HMMA"] == ["1", "0"]
     assert rows["HGMMA"] == ["0", "0.25"]
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["loop", "live", "bound", "map", "sass", "counts", "cfg"])
+def test_a_cubin_cut_short_is_refused_by_name(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = pipeline().read_bytes()
+    path = tmp_path / "short.cubin"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert main([command, str(path)]) == 2
+    assert re.search(
+        rf"^analysis {command}: .*short\.cubin: truncated: .* of {len(whole) // 2}$", capsys.readouterr().err
+    )
+
+
+def test_an_opcode_that_no_table_has_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its registers are taken to stand as in most instructions, and it counts as "other"."""
+    path = tmp_path / "made.sass"
+    assert main(["sass", str(pipeline()), "-o", str(path)]) == 0
+    text = path.read_text()
+    path.write_text(text.replace("UTMALDG.2D", "UNEWCOPY.2D"))
+    assert main(["loop", str(path), "--nest"]) == 0
+    said = capsys.readouterr()
+    assert 'opcodes not known, read as printed and counted as "other": UNEWCOPY (5)' in said.err
+    assert "producer" not in said.out
+
+
+def test_a_limit_that_is_no_number_is_refused() -> None:
+    with pytest.raises(
+        AnalysisError, match=r"'USETMAXREG\.DEALLOC\.CTAPOOL UR4' at 0000: expected a number of registers"
+    ):
+        limit_of(instruction("USETMAXREG.DEALLOC.CTAPOOL UR4"))
+
+
+def test_roles_of_code_with_unknown_operands_are_shown_without_registers() -> None:
+    """As of matrix instructions of other architectures, which setmaxnreg stands beside too."""
+    text = "USETMAXREG.DEALLOC.CTAPOOL 0x18", "QMMA.16832.F32.E4M3.E4M3 R4, R8, R12, R4", "EXIT"
+    code = "".join(f"        /*{16 * at:04x}*/  {line} ;\n" for at, line in enumerate(text))
+    graph = Graph(parse_listing("//------ .text.made -----\n" + code)[0])
+    (role,) = roles_in(graph)
+    assert (role.limit, role.highest) == (24, None)
+    assert live_in(role, {at.address: {"GPR": 9} for at in graph.code}, 168).cells()[2:] == [9, "0000", None, 3, ""]
