@@ -18,7 +18,7 @@ from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.liveness import count_live
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
-from analysis.machine_code.maps import MapRow, place_order, source_line, source_map
+from analysis.machine_code.maps import MapRow, note_newer_sources, place_order, source_line, source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Listing, parse_listing, with_control
@@ -240,6 +240,7 @@ def live_by_line(rows: Iterable[MapRow], live: Live, loop: Collection[int]) -> l
 def lines_table(subject: Subject, loop: LiveLoop) -> Table:
     """Every source line of a kernel with its live registers and its text, as far as the file is there."""
     _, rows = source_map(subject)
+    note_newer_sources(subject, rows)
     inside = {at.address for at in loop.parts.loop}
     cells: list[list[Cell]] = []
     for line in live_by_line(rows, loop.live, inside):

@@ -16,9 +16,10 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
 from analysis.machine_code.names import name_of
+from analysis.machine_code.notes import note
 from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
-from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
+from analysis.machine_code.subjects import VERSION, Subject, add_subject_arguments, start, subject_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 
@@ -41,6 +42,17 @@ def source_map(subject: Subject) -> tuple[Listing, list[MapRow]]:
         MapRow(at, tuple(short_path(place) for place in at.source), ptx_lines.get(at.address)) for at in listing.body
     ]
     return listing, rows
+
+
+def note_newer_sources(subject: Subject, rows: Iterable[MapRow]) -> None:
+    """Names the source files that were changed after the code was made: their lines may have moved since."""
+    file = Path(subject.name) if Path(subject.name).is_file() else subject.path
+    made = file.stat().st_mtime_ns
+    names = sorted({place.rpartition(":")[0] for row in rows for place in row.source})
+    newer = [name for name in names if (root() / name).is_file() and (root() / name).stat().st_mtime_ns > made]
+    if newer:
+        build = f"run `make {subject.name}`" if VERSION.fullmatch(subject.name) else "build it again"
+        note(f"{subject.name}: older than {', '.join(newer)}: its lines may be others by now; {build}")
 
 
 def _ptx_line(source: Iterable[str]) -> int | None:
@@ -169,7 +181,9 @@ def run_slice(args: argparse.Namespace) -> int:
     sass: dict[int, list[Instruction]] = {}
     if args.show != "ptx":
         args.config = function.name
-        _, rows = source_map(subject_of(args))
+        subject = subject_of(args)
+        _, rows = source_map(subject)
+        note_newer_sources(subject, rows)
         for row in rows:
             if row.ptx_line is not None:
                 sass.setdefault(row.ptx_line, []).append(row.instruction)

@@ -21,7 +21,7 @@ from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.machine_code.live import LIVE_OPTIONS, Live, live_everywhere
 from analysis.machine_code.loops import parts_of
-from analysis.machine_code.maps import MapRow, place_order, short_path, source_lines, source_map
+from analysis.machine_code.maps import MapRow, note_newer_sources, place_order, short_path, source_lines, source_map
 from analysis.machine_code.ptx import EMBEDDED, Function, embedded_ptx, parse_ptx
 from analysis.machine_code.sass import Listing
 from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
@@ -77,6 +77,7 @@ def code_map(subject: Subject, counters: Path | None, samples: Path | None) -> C
     counted, of_counts = counts_of(subject, counters)
     pending = start(subject, LIVE_OPTIONS)
     listing, rows = source_map(subject)
+    note_newer_sources(subject, rows)
     text = embedded_ptx(cubin)
     function = next(each for each in parse_ptx(text, subject.name).functions if each.name == kernel.symbol)
     _, live = live_everywhere(pending)
@@ -421,6 +422,7 @@ def run_map(args: argparse.Namespace) -> int:
     if args.counters or args.samples:
         raise AnalysisError("--counters and --samples go with --html")
     listing, rows = source_map(subject)
+    note_newer_sources(subject, rows)
     if args.line:
         rows = [row for row in rows if any(_is_line(place, args.line) for place in row.source)]
         if not rows:

@@ -1,6 +1,9 @@
 """Live registers and occupancy."""
 
 import json
+import os
+import time
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +11,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
-from analysis.machine_code import live
+from analysis.machine_code import live, maps
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.live import (
     LiveLine,
@@ -252,3 +255,19 @@ def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str
     rows = json.loads(capsys.readouterr().out)
     assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
     assert [row["allocated"] for row in rows] == [32, 32]
+
+
+@pytest.mark.parametrize("command", [["map"], ["live", "--lines"], ["map", "--html"]], ids=" ".join)
+def test_code_that_is_older_than_its_source_is_noted(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines shown from the file would be others than those that were compiled."""
+    path = tmp_path / "some.cubin"
+    path.write_bytes(cubin("attention.cu").read_bytes())
+    (tmp_path / "attention.cu").write_text("// changed\n")
+    monkeypatch.setattr(maps, "root", lambda: tmp_path)
+    told = f"note: {path}: older than attention.cu: its lines may be others by now; build it again"
+    for seconds, noted in ((10, False), (-10, True)):
+        os.utime(path, (time.time() + seconds, time.time() + seconds))
+        assert main([command[0], str(path), *command[1:]]) == 0
+        assert (told in capsys.readouterr().err) == noted
