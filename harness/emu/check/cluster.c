@@ -43,6 +43,18 @@ void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, u
     spread_knowledge(at, known, clocks);
 }
 
+void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks) {
+    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0}, own[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
+    for (uint32_t t = 0; t < at->warp_count * LANES; t++) {
+        uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
+        if (*of_warp < clocks[t]) *of_warp = clocks[t];
+    }
+    for (uint32_t i = 0; i < tail_count(at); i++)
+        if (known[i] < clocks[at->warp_count * LANES + i]) known[i] = clocks[at->warp_count * LANES + i];
+    spread_knowledge(m, known, own);
+    emu_clock_acquire(m, w, mask, own);
+}
+
 void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp) {
     uint32_t *own = &tail_of(at, clocks)[m->rank * m->warp_count + (uint32_t)w->index];
     if (*own < stamp) *own = stamp;

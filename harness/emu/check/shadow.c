@@ -50,8 +50,15 @@ bool emu_shadow_create(machine *m) {
     return complete && (!tail || emu_cluster_create(m));
 }
 
+static void forget_flags(machine *m) {
+    for (size_t i = 0; i < m->flag_count; i++) free(m->flags[i].clocks);
+    m->flag_count = 0;
+}
+
 void emu_shadow_free(machine *m) {
     emu_cluster_free(m);
+    forget_flags(m);
+    free(m->flags);
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
@@ -82,6 +89,7 @@ void emu_shadow_start_cta(machine *m) {
         memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
+    forget_flags(m);
     emu_cluster_start_cta(m);
 }
 
@@ -220,6 +228,14 @@ static void report_never(machine *m, const warp *w, int lane, uint32_t address) 
                "This thread updates shared memory at 0x%x, which nothing has written in this CTA.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
                address);
+}
+
+void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb) {
+    const shadow_cell *cell = &at->cells[index];
+    if (at != m || cell->write_time == TIME_REMOTE)
+        emu_check_remote_writer(m, w, lane, at, index, verb);
+    else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
+        report_race(m, w, lane, (index << m->cell_shift) + SHARED_BASE, cell->write_who, false, verb, "wrote");
 }
 
 /* ---- reads ---- */

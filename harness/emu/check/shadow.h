@@ -86,6 +86,7 @@ void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *
 /* After a barrier of the whole CTA all know what each knew of other CTAs. */
 void emu_join_tails(machine *m);
 /* shadow.c: of the memory of any CTA */
+void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
 void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb);
 void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
 void emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);

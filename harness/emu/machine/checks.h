@@ -82,10 +82,17 @@ void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint3
 /* Lanes tell what they know to clocks of another CTA; a copy of a thread tells of its stamp alone. */
 void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks);
 void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp);
+/* Lanes learn what stands in clocks of another CTA. */
+void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks);
 /* The barrier of the cluster: an arrival, which if relaxed tells what the last fence released, and a wait. */
 void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed);
 void emu_cluster_acquire(machine *m, warp *w, uint32_t mask);
 void emu_cluster_fence(machine *m, warp *w);
+/* check/flags.c: accesses that order threads, to the shared memory of a CTA of the cluster, which may be the own one.
+ */
+uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
 /* A CTA ends: what other CTAs did to its memory must be ordered before that. */
 void emu_check_exit(machine *m);
 

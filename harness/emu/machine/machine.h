@@ -298,6 +298,11 @@ typedef struct mbarrier {
     uint32_t *arriving, *completed;                /* clocks of the current and the last completed phase */
 } mbarrier;
 
+/* A place in shared memory that orders threads, and what those knew that wrote it: see check/flags.c. */
+typedef struct flag {
+    uint32_t address, *clocks;
+} flag;
+
 enum { BARRIERS = 16, MAX_MBARRIERS = 256, COUNTER_FIELDS = 7 };
 
 typedef struct op_counts {
@@ -341,12 +346,14 @@ typedef struct machine {
     bool checks;
     shadow_cell *cells;
     uint32_t cell_shift, cell_count;
-    uint32_t now, base;    /* time; accesses stamped up to base are ordered for all */
-    uint32_t settled;      /* base, or 0 where an undefined value was stored: writes up to it need no look */
-    bool undefined_cells;  /* an undefined value was stored */
-    undefined stored;      /* the last of them */
-    uint32_t *clocks;      /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
-    uint32_t clock_width;  /* the threads and, in a cluster, the warps of all its CTAs behind them */
+    uint32_t now, base;   /* time; accesses stamped up to base are ordered for all */
+    uint32_t settled;     /* base, or 0 where an undefined value was stored: writes up to it need no look */
+    bool undefined_cells; /* an undefined value was stored */
+    undefined stored;     /* the last of them */
+    uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
+    uint32_t clock_width; /* the threads and, in a cluster, the warps of all its CTAs behind them */
+    flag *flags;
+    size_t flag_count, flag_capacity;
     remote_cells *remote;  /* NULL as long as no other CTA has touched the shared memory */
     warp_read *warp_reads; /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];

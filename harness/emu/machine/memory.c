@@ -132,28 +132,37 @@ static inline machine *owner_of(machine *m, const op *o, uint64_t address, uint3
     return o->space == SPACE_SHARED ? m : emu_owner(m, (uint32_t)address, local);
 }
 
-static inline uint32_t note_shared_read(machine *m, const warp *w, const op *o, int lane, uint64_t address,
-                                        uint32_t bytes) {
+/* Whether an access to shared memory orders threads, and the checks keep what each knows. */
+static inline bool orders_threads(const machine *m, const op *o) {
+    return o->flags & FLAG_ORDERS && m->clocks;
+}
+
+static inline uint32_t note_shared_read(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
+    if (orders_threads(m, o)) return emu_flag_read(m, w, lane, at, local, bytes);
     return at == m ? emu_shadow_read(m, w, lane, local, bytes) : emu_remote_read(m, w, lane, at, local, bytes);
 }
 
-static inline void note_shared_write(machine *m, const warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
+static inline void note_shared_write(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
                                      const uint8_t *data) {
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
-    if (at == m)
+    if (orders_threads(m, o))
+        emu_flag_write(m, w, lane, at, local, bytes);
+    else if (at == m)
         emu_shadow_write(m, w, lane, local, bytes, data);
     else
         emu_remote_write(m, w, lane, at, local, bytes);
     if (w->undefined_stores >> lane & 1) emu_shadow_undefined(at, local, bytes);
 }
 
-static void note_shared_atomic(machine *m, const warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+static void note_shared_atomic(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
-    if (at == m)
+    if (orders_threads(m, o))
+        emu_flag_atomic(m, w, lane, at, local, bytes);
+    else if (at == m)
         emu_shadow_atomic(m, w, lane, local, bytes);
     else
         emu_remote_atomic(m, w, lane, at, local, bytes);
@@ -331,6 +340,7 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
         memcpy(a.bytes[i], data, a.size);
     }
     w->undefined_stores = 0;
+    if (m->checks && orders_threads(m, o)) emu_clock_tick(m, w);
 }
 
 /* ---- atomics ---- */
@@ -478,6 +488,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         if (memcmp(before, a.bytes[i], a.size)) note_change(m, o, space, a.addresses[i]);
     }
+    if (m->checks && orders_threads(m, o)) emu_clock_tick(m, w);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
 }
 

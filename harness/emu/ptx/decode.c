@@ -115,6 +115,9 @@ static void note_shared_use(entry *code, const op *o) {
     if (o->space == SPACE_CLUSTER || o->kind == OP_CLUSTER_BARRIER || o->kind == OP_MAP_ADDRESS ||
         (o->kind == OP_BULK && o->detail & (BULK_MULTICAST | BULK_BETWEEN_CTAS)))
         code->uses_cluster = code->needs_clocks = true;
+    if (o->flags & FLAG_ORDERS && (o->kind == OP_STORE || o->kind == OP_ATOMIC) &&
+        (o->space == SPACE_SHARED || o->space == SPACE_CLUSTER))
+        code->needs_clocks = true;
     if (o->kind == OP_BARRIER && (o->sources > 1 || o->detail == BARRIER_ARRIVE)) code->needs_clocks = true;
 }
 

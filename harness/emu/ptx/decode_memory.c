@@ -26,6 +26,13 @@ static void check_order(decoder *dec, const form_match *match) {
         emu_refuse(dec, ordered ? "a scope is missing: .cta, .cluster, .gpu or .sys" : "a scope without an order");
 }
 
+/* Of an access that others can be ordered by. */
+static uint8_t orders(const form_match *match) {
+    bool chosen = emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release") ||
+                  emu_chose(match, "acq_rel");
+    return chosen ? FLAG_ORDERS : 0;
+}
+
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
 void emu_decode_load(decoder *dec, const form_match *match) {
     int wanted = 2 + policy_operands(dec, match, 2);
@@ -48,7 +55,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_LOAD);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    o->flags |= shape.flags;
+    o->flags |= shape.flags | orders(match);
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
               emu_chose(match, "cv");
@@ -69,6 +76,7 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
+    o->flags |= orders(match);
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
@@ -115,6 +123,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     o->detail = operation;
     o->target = emu_atomic_numbers(type);
     o->asks = has_result;
+    o->flags |= orders(match);
     o->bytes = type->bits / 8;
     o->vector = (uint8_t)count;
     if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");

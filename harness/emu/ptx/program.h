@@ -217,7 +217,8 @@ enum op_flags {
     FLAG_SIGNED = 8,
     FLAG_TRANSPOSE = 16,
     FLAG_PASSES = 32, /* a parameter or result of a function */
-    FLAG_PREDICATE_NEGATED = 64
+    FLAG_PREDICATE_NEGATED = 64,
+    FLAG_ORDERS = 128 /* an access that is .relaxed, .acquire or .release: see check/flags.c */
 };
 
 typedef struct op {

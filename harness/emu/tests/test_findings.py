@@ -70,6 +70,49 @@ mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
 @%q st.shared.u32 [%s+64], 1;"""
 )
 
+# Warp 1 writes words and sets a flag, on which warp 0 waits before it reads them.
+FLAGGED = (
+    START
+    + """setp.eq.u32 %q, %t, 0;
+@%q st.shared.u32 [smem+512], 0;
+bar.sync 0;
+setp.lt.u32 %q, %t, 32;
+@%q bra wait;
+.loc 1 11 0
+st.shared.u32 [%s], %t;
+bar.warp.sync -1;
+setp.eq.u32 %q, %t, 32;
+@%q SET [smem+512], 1;
+bra.uni end;
+wait:
+ld.acquire.cta.shared.u32 %x, [smem+512];
+setp.eq.u32 %q, %x, 0;
+@%q bra wait;
+.loc 1 13 0
+ld.shared.u32 %y, [%s+128];
+end:"""
+)
+# A thread of each warp takes a lock, adds to a word and gives the lock back.
+LOCKED = (
+    START
+    + """setp.eq.u32 %q, %t, 0;
+@%q st.shared.v2.u32 [smem+512], {0, 0};
+bar.sync 0;
+and.b32 %x, %t, 31;
+setp.ne.u32 %q, %x, 0;
+@%q bra end;
+take:
+atom.acquire.cta.shared.cas.b32 %x, [smem+512], 0, 1;
+setp.ne.u32 %q, %x, 0;
+@%q bra take;
+.loc 1 11 0
+ld.shared.u32 %y, [smem+516];
+add.u32 %y, %y, 1;
+st.shared.u32 [smem+516], %y;
+GIVE %x, [smem+512], 0;
+end:"""
+)
+
 DEFECTS = [
     Defect(
         "race",
@@ -104,6 +147,20 @@ DEFECTS = [
         START + "and.b32 %x, %t, 31;\nshl.b32 %y, %x, 2;\nmov.u32 %s, smem;\nadd.s32 %s, %s, %y;\n.loc 1 11 0\n"
         "st.shared.u32 [%s], %x;",
         ["lesson.cu:11", "warp 0", "warp 1"],
+    ),
+    Defect(
+        "race",
+        "a flag that an ordinary store sets",
+        FLAGGED.replace("SET", "st.volatile.shared.u32"),
+        FLAGGED.replace("SET", "st.release.cta.shared.u32"),
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "a lock that is given back without .release",
+        LOCKED.replace("GIVE", "atom.shared.exch.b32"),
+        LOCKED.replace("GIVE", "atom.release.cta.shared.exch.b32"),
+        ["lesson.cu:11", "warp 1"],
     ),
     Defect(
         "race",

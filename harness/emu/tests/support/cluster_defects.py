@@ -165,3 +165,40 @@ CLUSTERS = [
         **TWO_CTAS,
     ),
 ]
+# CTA 1 sends a word and sets a flag; CTA 0 waits for the flag and reads the word.
+FLAGGED = (
+    CLUSTER
+    + """.reg .b32 %flag, %there;
+mov.u32 %flag, smem;
+add.u32 %flag, %flag, 512;
+xor.b32 %x, %r, 1;
+mapa.shared::cluster.u32 %there, %flag, %x;
+st.shared.u32 [%flag], 0;
+"""
+    + MEET
+    + """@%q bra wait;
+.loc 1 60 0
+st.shared::cluster.u32 [%f], 7;
+SET
+bra.uni end;
+wait:
+ld.acquire.cluster.shared::cta.u32 %x, [%flag];
+setp.eq.u32 %done, %x, 0;
+@%done bra wait;
+.loc 1 61 0
+ld.shared.u32 %x, [%s];
+end:
+"""
+    + MEET
+)
+CLUSTERS.append(
+    Defect(
+        "race",
+        "a flag that is set by an ordinary store",
+        FLAGGED.replace("SET", "st.shared::cluster.u32 [%there], 1;"),
+        FLAGGED.replace("SET", "st.release.cluster.shared::cluster.u32 [%there], 1;"),
+        ["lesson.cu:60", "lesson.cu:61", "with rank 1"],
+        block=1,
+        options=["--grid", "2", "--cluster", "2"],
+    )
+)
