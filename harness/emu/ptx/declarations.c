@@ -67,6 +67,17 @@ static declaration *lookup_kind(const parser *p, const char *name, uint32_t leng
     return NULL;
 }
 
+/* The innermost range of a prefix that has a number: an inner one may be shorter than an outer one. */
+static declaration *lookup_range(const parser *p, const char *prefix, uint32_t length, uint32_t number) {
+    for (int i = p->heads[hash_name(prefix, length)]; i >= 0; i = p->declarations[i].next) {
+        declaration *d = &p->declarations[i];
+        if (d->what == DECLARED_RANGE && d->count > number && d->length == length &&
+            memcmp(d->name, prefix, length) == 0 && !is_hidden(p, (size_t)i))
+            return d;
+    }
+    return NULL;
+}
+
 /* The register of a declaration: one that occurs for the first time is added to the entry. */
 static int use_register(parser *p, declaration *d, uint32_t number) {
     if (d->registers[number]) return d->registers[number];
@@ -80,7 +91,7 @@ static int use_register(parser *p, declaration *d, uint32_t number) {
 }
 
 /* A register by its own name or as number of a range ".reg .b32 %r<10>"; NO_REGISTER when there is none. *range: the
- * declaration of the range, NULL for another register. */
+ * innermost range of the prefix, NULL for a register that is not in it. */
 static int find_register(parser *p, const token *name, declaration **range) {
     declaration *d = NULL;
     *range = NULL;
@@ -90,10 +101,15 @@ static int find_register(parser *p, const token *name, declaration **range) {
     uint32_t prefix = name->length, number = 0;
     while (prefix && (unsigned)(name->begin[prefix - 1] - '0') < 10) prefix--;
     if (prefix == name->length || name->length - prefix > 7) return NO_REGISTER;
-    d = *range = lookup_kind(p, name->begin, prefix, true);
+    d = lookup_kind(p, name->begin, prefix, true);
     if (!d) return NO_REGISTER;
     for (uint32_t i = prefix; i < name->length; i++) number = number * 10 + (uint32_t)(name->begin[i] - '0');
-    return number < d->count ? use_register(p, d, number) : NO_REGISTER;
+    if (number < d->count) {
+        *range = d;
+        return use_register(p, d, number);
+    }
+    d = lookup_range(p, name->begin, prefix, number);
+    return d ? use_register(p, d, number) : NO_REGISTER;
 }
 
 /* ---- ranges that were named lately ----
@@ -124,7 +140,7 @@ int emu_lookup_register(parser *p, const token *name) {
         return found;
     }
     d = &p->declarations[recent->declaration];
-    if (name->value >= d->count) return NO_REGISTER;
+    if (name->value >= d->count) return find_register(p, name, &d);
     int reg = d->registers[name->value];
     return reg ? reg : use_register(p, d, (uint32_t)name->value);
 }
@@ -175,18 +191,36 @@ int emu_declare_register(parser *p, const char *name, uint32_t length, uint8_t b
     return use_register(p, d, 0);
 }
 
+/* ".reg .v2 .f32 v": the registers v.x and v.y; no instruction names v as a whole. */
+static void declare_elements(parser *p, const token *name, int elements, const type_info *type) {
+    for (int i = 0; i < elements; i++) {
+        char text[64];
+        if (name->length > sizeof text - 3) emu_load_fail(p->load, name->line, "the name of a vector is too long");
+        snprintf(text, sizeof text, "%.*s.%c", (int)name->length, name->begin, "xyzw"[i]);
+        const char *element = emu_load_text(p->load, text, name->length + 2);
+        emu_declare_register(p, element, name->length + 2, (uint8_t)type->bits);
+    }
+}
+
 void emu_parse_reg(parser *p) {
+    const int elements = token_is(now(p), ".v2") ? 2 : token_is(now(p), ".v4") ? 4 : 0;
+    if (elements) next(p);
     const type_info *type = emu_expect_type(p);
+    if (elements && type->bits == 1) emu_load_fail(p->load, now(p)->line, "predicates have no vectors");
     do {
         token name = emu_expect_name(p, "a register name");
-        uint32_t count = 1;
-        bool range = accept(p, "<");
+        uint32_t count = elements ? (uint32_t)elements : 1;
+        bool range = !elements && accept(p, "<");
         if (range) {
             count = emu_expect_small(p, 60000, "the number of registers");
             emu_expect(p, ">");
         }
         p->declared_registers += count;
         if (p->declared_registers > 60000) emu_load_fail(p->load, name.line, "more than 60000 registers in one entry");
+        if (elements) {
+            declare_elements(p, &name, elements, type);
+            continue;
+        }
         declaration *d = declare(p, name.begin, name.length, range ? DECLARED_RANGE : DECLARED_REGISTER);
         d->count = count;
         d->bits = type->bits < 16 && type->bits > 1 ? 16 : type->bits;

@@ -50,9 +50,22 @@ static void parse_second(parser *p, operand *out) {
         emu_load_fail(p->load, second.line, "unknown register '%.*s'", shown_length(&second), second.begin);
 }
 
+/* "v.x", an element of a vector of registers. */
+static bool parse_element(parser *p, const token *name, operand *out) {
+    if (now(p)->kind != TOKEN_DIRECTIVE || now(p)->length != 2 || now(p)->begin != name->begin + name->length)
+        return false;
+    const token element = {.kind = TOKEN_NAME, .line = name->line, .begin = name->begin, .length = name->length + 2};
+    out->reg = emu_lookup_register(p, &element);
+    if (out->reg == NO_REGISTER) return false;
+    out->kind = OPERAND_REGISTER;
+    next(p);
+    return true;
+}
+
 static void parse_other_name(parser *p, operand *out) {
     token name = *now(p);
     next(p);
+    if (parse_element(p, &name, out)) return;
     out->symbol = emu_lookup_symbol(p, &name);
     if (out->symbol >= 0) {
         out->kind = OPERAND_SYMBOL;

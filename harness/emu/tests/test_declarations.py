@@ -54,6 +54,46 @@ def test_refused_as_by_ptxas(text: str, message: str, tmp_path: Path) -> None:
     assert message in refusal(tmp_path, text)
 
 
+def test_a_shorter_range_hides_only_its_own_numbers(tmp_path: Path) -> None:
+    """As where inline asm declares registers named as those that nvcc numbers."""
+    body = """.reg .b32 %r<9>;
+    .reg .b64 %p;
+    mov.u32 %r1, 5;
+    mov.u32 %r8, 6;
+    {
+    .reg .b32 %r<2>;
+    mov.u32 %r1, 30;
+    add.u32 %r8, %r1, %r8;
+    }
+    ld.param.u64 %p, [out];
+    st.global.v2.u32 [%p], {%r1, %r8};"""
+    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:2", "--print", "0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.split()[-2:] == ["5", "36"]
+    (tmp_path / "k.ptx").write_text(entry(body.replace("%r1, %r8;\n    }", "%r1, %r9;\n    }"), ".param .u64 out"))
+    assert "unknown register '%r9'" in ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").stderr
+
+
+def test_elements_of_vectors_of_registers(tmp_path: Path) -> None:
+    body = """.reg .v2 .f32 v, %w;
+    .reg .v4 .b32 q;
+    .reg .b64 %p;
+    mov.f32 v.x, 0f40000000;
+    mov.f32 v.y, 0f40400000;
+    mul.f32 %w.x, v.x, v.y;
+    mov.u32 q.w, 7;
+    cvt.rzi.u32.f32 q.x, %w.x;
+    add.u32 q.z, q.w, q.x;
+    ld.param.u64 %p, [out];
+    st.global.v2.u32 [%p], {q.z, q.w};"""
+    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:2", "--print", "0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.split()[-2:] == ["13", "7"]
+    for element in ("v.z", "v"):
+        (tmp_path / "k.ptx").write_text(entry(body.replace("v.x, v.y", f"v.x, {element}"), ".param .u64 out"))
+        assert ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").returncode == 2
+
+
 def test_names_may_be_given_again_in_another_scope(tmp_path: Path) -> None:
     body = "again:\n{ .reg .b32 %r1;\nagain:\nmov.u32 %r1, 1; }\n.shared .b32 other;\n"
     text = of_body(body, ".extern .global .b32 x;\n.global .b32 x;\n.global .b32 other;")
