@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from analysis.files import root
+from analysis.ladder.headers import load
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.ptx import embedded_ptx, parse_ptx
 from analysis.machine_code.regions import PRODUCER, REGIONS, Graph, split
-from analysis.machine_code.sass import Listing
+from analysis.machine_code.sass import Listing, disassemble
 from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
 from analysis.tests.support.hopper import other_operands
 
@@ -24,10 +26,18 @@ class Code:
     listings: dict[str, Listing]  # by symbol
 
 
-@pytest.fixture(scope="module", params=landed(), ids="-".join)
+LANDED = [pytest.param((*each, False), id="-".join(each)) for each in landed()]
+WHOLE = [pytest.param((*each, True), id="-".join([*each, "whole"]), marks=pytest.mark.long) for each in landed()]
+
+
+@pytest.fixture(scope="module", params=[*LANDED, *WHOLE])
 def code(request: pytest.FixtureRequest) -> Iterator[Code]:
-    path = built(*request.param)
-    yield Code(path, read_listings(path))
+    """The kernel of a version's own config, as the gate has it printed; in check-long all kernels of the cubin."""
+    version, arch, whole = request.param
+    path = built(version, arch)
+    own = load(root(), version).header.config
+    listings = read_listings(path).values() if whole else [disassemble(path, own)]
+    yield Code(path, {each.symbol: each for each in listings})
 
 
 def test_decoded_opcodes(code: Code) -> None:

@@ -35,13 +35,19 @@ FOR_ONE_ARCH = ("pipes.cu", "warp_group.cu", "pipeline.cu")  # instructions that
 
 @cache
 def _folder(*key: str) -> Path:
+    """A folder for what is made with the toolkit of these words."""
     digest = hashlib.sha256()
-    for part in key:
+    for part in (*key, str(find_tool("ptxas").resolve())):
         digest.update(part.encode() + b"\0")
+    return KEPT / digest.hexdigest()[:16]
+
+
+@cache
+def _headers() -> str:
+    digest = hashlib.sha256()
     for header in ("common/abi.h", "common/config.h", "common/config_fields.h"):
         digest.update((root() / header).read_bytes())
-    digest.update(str(find_tool("ptxas").resolve()).encode())
-    return KEPT / digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def _run(tool: str, *arguments: str) -> str:
@@ -60,7 +66,7 @@ def ptx(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path:
     if name not in FOR_ONE_ARCH and arch != "sm_75":
         arch = "sm_80"
     body = text or _source(name).read_text(encoding="utf-8")
-    folder = _folder("ptx", name, arch, *defines, body)
+    folder = _folder("ptx", _headers(), name, arch, *defines, body)
     target = folder / f"{Path(name).stem}.ptx"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
@@ -109,7 +115,7 @@ def log_of(path: Path) -> str:
 @cache
 def fatbinary(name: str, form: str) -> Path:
     """A .fatbin, or an object file with one inside."""
-    folder = _folder("fat", name, form, _source(name).read_text(encoding="utf-8"))
+    folder = _folder("fat", _headers(), name, form, _source(name).read_text(encoding="utf-8"))
     target = folder / f"{Path(name).stem}.{form}"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
@@ -183,8 +189,9 @@ def listing(path: Path, start: str = "_Z") -> Listing:
 def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
     """Where an opcode that is decoded from a cubin's bytes is not the one that nvdisasm prints."""
     wrong = []
-    for kernel in Cubin.read(path).entries:
-        listing = by_symbol[kernel.symbol]
+    kernels = {kernel.symbol: kernel for kernel in Cubin.read(path).entries}
+    for symbol, listing in by_symbol.items():
+        kernel = kernels[symbol]
         words = {16 * place: word for place, word in enumerate(kernel.words)}
         for at in listing.instructions:
             opcode = words[at.address] & OPCODE_MASK
