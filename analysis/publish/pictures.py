@@ -68,6 +68,20 @@ def _legend(axes: Any, columns: int) -> None:
     axes.legend(frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)
 
 
+def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) -> Any:
+    """Horizontal bars from zero: label, value, and the value as text right of all bars, clear of the line at `mark`."""
+    figure, axes = new_figure(WIDE, 0.6 + 0.22 * len(values))
+    axes.barh([label for label, _, _ in values], [value for _, value, _ in values], 0.7, color=BLUE)
+    most = max([value for _, value, _ in values] + ([] if mark is None else [mark]))
+    for place, (_, _, text) in enumerate(values):
+        axes.annotate(text, (1.04 * most, place), va="center", fontsize=8)
+    if mark is not None:
+        axes.axvline(mark, color=BLACK, linewidth=0.8, linestyle="--")
+    axes.set_xlim(0, 1.14 * most)
+    axes.invert_yaxis()
+    return figure
+
+
 def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
     """Percent of FlashAttention-2's speed by version: ours where measured, the published ladder's, and libraries'."""
     figure, axes = new_figure(WIDE, 3.8)

@@ -34,16 +34,6 @@ HEADLINE_TEXT = f"{HEADLINE.dtype}, batch {HEADLINE.batch}, {HEADLINE.heads} hea
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Horizontal bars. `alt` says in words what the picture shows."""
-
-    title: str
-    alt: str
-    bars: Sequence[tuple[str, float, str]]  # label, value, value as text
-    mark: float | None = None  # a value to draw a line at
-
-
-@dataclass(frozen=True)
 class Picture:
     """A figure of pictures.py. `name` is that of its file beside the Markdown page."""
 
@@ -53,7 +43,7 @@ class Picture:
     figure: Any
 
 
-Block = Table | Chart | Picture
+Block = Table | Picture
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,7 @@ def speed_charts(steps: Sequence[Step]) -> list[Block]:
         ]
         title = f"Speed / FA2, {gpu.upper()}, {HEADLINE_TEXT}"
         alt = f"{title}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
-        charts.append(Chart(title, alt, bars, mark=1.0))
+        charts.append(Picture(f"speed-{gpu}", title, alt, pictures.bars(bars, mark=1.0)))
     return charts
 
 
@@ -286,7 +276,6 @@ tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
 figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-weight: 600; }
 svg { width: 100%; max-width: 40rem; height: auto; font: 12px system-ui, sans-serif; }
 .drawn svg { max-width: 60rem; min-width: 34rem; color: var(--text); } svg text { fill: var(--text); }
-.bars rect { fill: var(--bar); } .bars line { stroke: var(--soft); stroke-dasharray: 4 3; }
 """.strip()
 
 
@@ -332,8 +321,6 @@ def _html_block(block: Block) -> str:
     if isinstance(block, Picture):
         drawn = drawing.inline_svg(block.figure, block.name, block.alt)
         return f'<figure class="drawn"><figcaption>{html.escape(block.title)}</figcaption>\n{drawn}</figure>'
-    if isinstance(block, Chart):
-        return _svg(block) if block.bars else ""
     return _html_table(block) if block.rows else ""
 
 
@@ -349,29 +336,6 @@ def _html_cell(cell: Cell) -> str:
     text = "" if cell is None else str(cell)
     kind = ' class="long"' if len(text) > LONG else ""
     return f"<td{kind}>{html.escape(text)}</td>"
-
-
-BAR_HEIGHT, LABEL_WIDTH, BAR_WIDTH, VALUE_WIDTH = 22, 60, 480, 70
-
-
-def _svg(chart: Chart) -> str:
-    """Bars from zero, each with its label left of them and its value right of all, where no line crosses it."""
-    most = max([value for _, value, _ in chart.bars] + ([chart.mark] if chart.mark else []))
-    height = BAR_HEIGHT * len(chart.bars)
-    width = LABEL_WIDTH + BAR_WIDTH + VALUE_WIDTH
-    shapes = []
-    for row, (label, value, text) in enumerate(chart.bars):
-        length, y = BAR_WIDTH * value / most, row * BAR_HEIGHT
-        shapes.append(f'<text x="{LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>')
-        shapes.append(f'<rect x="{LABEL_WIDTH}" y="{y + 3}" width="{length:.1f}" height="{BAR_HEIGHT - 6}"/>')
-        shapes.append(f'<text x="{width}" y="{y + 15}" text-anchor="end">{html.escape(text)}</text>')
-    if chart.mark:
-        x = LABEL_WIDTH + BAR_WIDTH * chart.mark / most
-        shapes.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>')
-    alt = html.escape(chart.alt, quote=True)
-    svg = f'<svg role="img" aria-label="{alt}" viewBox="0 0 {width} {height}">\n<title>{alt}</title>\n'
-    caption = f"<figcaption>{html.escape(chart.title)}</figcaption>"
-    return f'<figure class="bars">{caption}\n{svg}' + "\n".join(shapes) + "\n</svg></figure>"
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

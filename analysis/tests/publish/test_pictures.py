@@ -113,6 +113,17 @@ def test_a_picture_of_the_loop_shows_the_figure_of_the_tables() -> None:
         assert tops == [readme.shown(step.loop_per_matrix(arch), 2) for step in steps() if arch in step.parts]
 
 
+def test_bars_are_to_scale_and_their_values_clear_of_the_mark() -> None:
+    values = [(f"v{number:02}", value, f"{value:.3f}") for number, value in enumerate((0.2, 0.9, 0.97, 1.0, 1.3))]
+    figure = pictures.bars(values, mark=1.0)
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [value for _, value, _ in values]
+    assert axes.get_xlim()[0] == 0
+    assert [text.get_text() for text in axes.texts] == [text for _, _, text in values]
+    assert {text.xy[0] > 1.3 for text in axes.texts} == {True}
+    assert crossed(figure) == []
+
+
 def crossed(figure: Any) -> list[str]:
     """Texts of a figure whose box is touched by a line that is drawn in its axes."""
     figure.canvas.draw()
