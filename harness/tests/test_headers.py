@@ -62,6 +62,7 @@ EXAMPLES: dict[str, str | None] = {
     "tests/element.h": "void",
     "tests/tap.h": "int sum",
     "emu/emu.h": "const char *text",
+    "emu/check/shadow.h": "const machine *m, const warp *w, int lane",
     "emu/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emu/machine/lane_loop.h": None,
     "emu/machine/mma.h": "double accumulator, const double *terms",

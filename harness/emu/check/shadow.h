@@ -1,6 +1,6 @@
 /* shadow.h - what the checks of a CTA's own shared memory (shadow.c) and of a cluster's have in common.
  *
- *     if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time)) ...
+ *     const uint32_t who = pack_who(m, w, lane);
  */
 #ifndef FL_EMU_SHADOW_H
 #define FL_EMU_SHADOW_H
