@@ -14,12 +14,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncu_record import IDEAL, INSTRUCTIONS, MEASURED, PROBLEM, SECTORS, WAVEFRONTS
 from support.versions import Launch, versions
 
-MEASURED = Path(__file__).resolve().parent / "records/ncu_counts.csv"
 VERSIONS = ("v01", "v02")
 HOPPER = "v37"
-PROBLEM = {"seq": 512, "heads": 2, "batch": 1}
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Compared:
 
 
 KERNEL_COUNTER = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
-INSTRUCTIONS, WAVEFRONTS, IDEAL, SECTORS = "instructions", "wavefronts", "ideal", "sectors"
 FLOATS = tuple(f"{name}.ftz.f32" for name in ("add", "sub", "mul", "max", "fma.rn", "div.approx"))
 PAIRS = (
     Pair("mma / HMMA", INSTRUCTIONS, ("mma.",), ("HMMA",)),

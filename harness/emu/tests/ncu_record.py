@@ -1,8 +1,9 @@
 """Measures the instruction counts of ncu_counts.csv anew: needs a GPU, ncu and the right to read counters.
 
-.venv/bin/python harness/emu/tests/ncu_record.py v37            # after `make v37`: replaces the rows of v37
+python3 harness/emu/tests/ncu_record.py v37            # after `make v37`: replaces the rows of v37
 
 Sums of ncu's source page by opcode, for the launch that ncu.py compares with: fp16, batch 1, 2 heads, seq 512.
+The standard library is enough for it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import csv
 import io
 import subprocess
 from collections import defaultdict
+from pathlib import Path
 
-from ncu import IDEAL, INSTRUCTIONS, MEASURED, PROBLEM, SECTORS, WAVEFRONTS
-from support.markers import ROOT
-
+MEASURED = Path(__file__).resolve().parent / "records/ncu_counts.csv"
+BINARIES = Path(__file__).resolve().parents[3] / "bin"
+PROBLEM = {"seq": 512, "heads": 2, "batch": 1}
+INSTRUCTIONS, WAVEFRONTS, IDEAL, SECTORS = "instructions", "wavefronts", "ideal", "sectors"
 COLUMNS = {  # of the source page
     INSTRUCTIONS: "Instructions Executed",
     WAVEFRONTS: "L1 Wavefronts Shared",
@@ -59,7 +62,7 @@ def measure(version: str) -> Counts:
     options = ["--csv", "--page", "source", "--print-source", "sass", "--print-units", "base", "--section",
                "SourceCounters", "--kernel-name", "flash_forward", "--launch-count", "1"]  # fmt: skip
     sizes = [word for name, value in PROBLEM.items() for word in (f"--{name}", str(value))]
-    program = [str(ROOT / "bin" / version), "--backend", "gpu", "--profile", "--dtype", "fp16", *sizes]
+    program = [str(BINARIES / version), "--backend", "gpu", "--profile", "--dtype", "fp16", *sizes]
     done = subprocess.run(["ncu", *options, *program], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"ncu ended with status {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
