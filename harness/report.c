@@ -37,7 +37,7 @@ enum status report_open(struct report *report, const struct options *options, in
 }
 
 /* Totals of an emulated launch: the name in records and CSV, the words for people, where struct counts has it, and
- * whether people are told of none. */
+ * whether it is printed for people where it is 0. */
 static const struct {
     const char *field, *words;
     size_t offset;
