@@ -194,8 +194,13 @@ def loop_mix(steps: Sequence[Step], arch: str) -> Any:
         return figure
     for place, top in enumerate(tops):
         axes.annotate(f"{top:.2f}", (place, top), ha="center", va="bottom", fontsize=8)
-    axes.set_ylabel(f"instructions / HMMA, {arch}")
+    axes.set_ylabel(f"instructions / {steps_unit(steps, arch)}, {arch}")
     return figure
+
+
+def steps_unit(steps: Sequence[Step], arch: str) -> str:
+    """What the loops of an architecture are counted for."""
+    return next((step.unit(arch) for step in steps if arch in step.parts), "HMMA")
 
 
 def stall_mix(steps: Sequence[Step], arch: str) -> Any:

@@ -72,7 +72,7 @@ def sections(folder: Path) -> list[Section]:
         )
     ]
     page += [speed_section(path.stem, read(path).records) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
-    page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in ARCHS)]
+    page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in loop_archs(steps))]
     page += [bounds_section(steps), traffic_section(steps), predictions_section(steps), published_section(steps)]
     page += [accepted_section(folder)]
     return page
@@ -161,15 +161,24 @@ def steps_section(steps: Sequence[Step]) -> Section:
     return Section("Steps", text, [Table(("step", "idea", "lines changed", *ARCHS), rows)])
 
 
+def loop_archs(steps: Sequence[Step]) -> list[str]:
+    """The architectures of the loops: ARCHS, and those that a version is for alone."""
+    return [*ARCHS, *sorted({step.version.header.arch for step in steps if step.version.one_arch and step.parts})]
+
+
 def loop_section(steps: Sequence[Step], arch: str) -> Section:
     """Opcode families of the KV loop, one column per version."""
     there = [step for step in steps if arch in step.parts]
     bars = [(step.name, value, f"{value:.2f}") for step in there if (value := step.loop_per_matrix(arch))]
-    alt = f"Instructions of the KV loop per HMMA, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
-    counts = [(step.name, count_instructions("loop", step.parts[arch].loop)) for step in there]
+    unit = there[0].unit(arch) if there else "HMMA"
+    alt = f"Instructions of the KV loop per {unit}, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
+    counts = [
+        (step.name, count_instructions("loop", step.parts[arch].loop, matrix=step.parts[arch].graph.matrix))
+        for step in there
+    ]
     table = counts_table(counts, per_matrix=False) if counts else Table(("opcode",), [])
     text = "Instructions by family. !PT marks dummies that are never executed; they count in the total."
-    mix: Block = Picture(f"loop-{arch}", "Instructions per HMMA by purpose", alt, pictures.loop_mix(there, arch))
+    mix: Block = Picture(f"loop-{arch}", f"Instructions per {unit} by purpose", alt, pictures.loop_mix(there, arch))
     return Section(f"KV loop, {arch}", text, [mix, table] if there else [table])
 
 

@@ -105,6 +105,18 @@ def test_markdown_holds_the_tables() -> None:
     assert "## First <one>" in text and "| <script> |" in text and report.NOTHING in text
 
 
+def test_loops_of_sm_90a_have_a_section_and_their_unit() -> None:
+    page, _ = page_of_the_repository()
+    titles = [section.title for section in page]
+    assert [title for title in titles if title.startswith("KV loop")] == [f"KV loop, {arch}" for arch in
+                                                                       ("sm_80", "sm_90", "sm_90a")]  # fmt: skip
+    mix, table = page[titles.index("KV loop, sm_90a")].blocks
+    assert isinstance(mix, Picture) and isinstance(table, Table)
+    assert mix.title == "Instructions per HGMMA by purpose"
+    assert table.columns[:2] == ("opcode", "v26")
+    assert any(row[0] == "HGMMA" for row in table.rows)
+
+
 def test_bars_in_cells_do_not_split_a_markdown_row() -> None:
     text = Table(("a|b",), [("c|d",)]).markdown()
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 2 for line in text.splitlines())
