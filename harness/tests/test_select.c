@@ -48,7 +48,7 @@ static void problems(void) {
         wrong += problem.batch != 7 + i % 2 || problem.heads != 1 + i / 2 % 3 || problem.seq != (i < 6 ? 64 : 16384);
     }
     ok(!wrong, "lengths outermost, then heads, then batches");
-    options = (struct options){.tokens = 16384, .seq = {3, {512, 1024, 16384}}};
+    options = (struct options){.dtype = FP16, .tokens = 16384, .seq = {3, {512, 1024, 16384}}};
     wrong = 0;
     for (int64_t i = 0; i < problem_count(&options); i++) {
         problem_at(&options, i % 2, i, FP16, &problem);
