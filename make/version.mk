@@ -116,7 +116,8 @@ $(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
 $(BIN)/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
-		$(addprefix $(BUILD)/harness/,cuda_driver.o image.o config.o sha256.o json.o stats.o status.o) $(BUILD)/flags/ld
+		$(addprefix $(BUILD)/harness/,cuda_driver.o image.o config.o sha256.o json.o stats.o status.o) \
+		$(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 -include $(wildcard $(BUILD)/peak/*.d)
