@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analysis.emulate.lines import Line
+from analysis.emulate.pipeline import COPIES, Work
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.bounds import waits_of
 from analysis.machine_code.regions import REGIONS
@@ -320,6 +321,69 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
     axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem")
     axes[0, 0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8)
     return figure
+
+
+# Work of a pipeline: colour and words.
+WORK = {
+    "K": (GREY, "copy of K, Q"),
+    "V": (PINK, "copy of V"),
+    "O": (BLACK, "copy of O"),
+    "QK": (BLUE, "S = Q Kᵀ"),
+    "PV": (SKY, "O += P V"),
+    "max": (RED, "largest scores"),
+    "exp": (ORANGE, "exponentials"),
+    "store": (GREEN, "divide and store O"),
+}
+
+
+def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
+    """Who works on which KV block in which step: a lane for each kind of copy, and two for each consumer warpgroup.
+
+    Numbers are those of KV blocks, or of Q blocks for Q, O and stores. Every second Q block is paler.
+    """
+    if not versions:
+        return _nothing("regs/pipeline.csv is not there: python3 -m analysis pipeline v28 v29 --write")
+    lanes = {version: _lanes(work) for version, work in versions.items()}
+    figure, axes = new_figure(
+        WIDE, 0.6 + sum(0.4 + 0.26 * len(own) for own in lanes.values()), nrows=len(versions), sharex=True,
+        squeeze=False, gridspec_kw={"height_ratios": [1.5 + len(own) for own in lanes.values()]},
+    )  # fmt: skip
+    for one, (version, work) in zip(axes[:, 0], versions.items(), strict=True):
+        for each in work:
+            color, _ = WORK.get(each.what, WORK["K"])
+            lane, stages = lanes[version].index(_lane(each)), 2 if _lane(each) in _IN else 1
+            height = 0.84 / stages
+            bottom = lane - 0.42 + each.block % stages * height
+            pale = 0.45 if each.Q_block % 2 else 1.0
+            one.broken_barh(
+                [(each.step, 1)], (bottom, height), facecolor=color, alpha=pale, edgecolor="white", linewidth=0.8
+            )
+            ink = BLACK if pale < 1 or color in (SKY, ORANGE, PINK) else "white"
+            place = (each.step + 0.5, bottom + height / 2)
+            one.text(*place, str(each.block), ha="center", va="center", fontsize=6 if stages == 1 else 4.5, color=ink)
+        one.set_yticks(range(len(lanes[version])), lanes[version], fontsize=7)
+        one.invert_yaxis()
+        one.set_title(version, loc="left", fontsize=10, pad=2)
+        one.grid(axis="x", alpha=0.2)
+    last = max(each.step for work in versions.values() for each in work)
+    axes[-1, 0].set_xticks(range(0, last + 2, 2))
+    axes[-1, 0].set_xlabel("step: begins when all that the work waits for is done")
+    patch = importlib.import_module("matplotlib.patches").Patch
+    handles = [patch(color=color, label=label) for color, label in WORK.values()]
+    figure.legend(handles=handles, frameon=False, ncols=len(handles) // 2, loc="outside upper center", fontsize=8)
+    return figure
+
+
+_IN = [f"{COPIES} of {what}" for what in "QKV"]  # their blocks take two places in turn
+
+
+def _lane(work: Work) -> str:
+    return f"{COPIES} of {work.what}" if work.who == COPIES else work.who
+
+
+def _lanes(work: Sequence[Work]) -> list[str]:
+    consumers = sorted({each.who.partition(" ")[2] for each in work if each.who != COPIES})
+    return [*_IN, *(f"{kind} {number}" for number in consumers for kind in ("products", "threads")), f"{COPIES} of O"]
 
 
 def load_distances(steps: Sequence[Step], arch: str) -> Any:
