@@ -27,7 +27,15 @@ from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
 from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
-from analysis.publish.readme import MISSING, ladder_record, ladder_table, published_speed_table, published_table, shown
+from analysis.publish.readme import (
+    MISSING,
+    families,
+    ladder_record,
+    ladder_table,
+    published_speed_table,
+    published_table,
+    shown,
+)
 from analysis.table import Cell, Table
 
 HEADLINE_TEXT = f"{HEADLINE.dtype}, batch {HEADLINE.batch}, {HEADLINE.heads} heads, seq {HEADLINE.seq}"
@@ -68,7 +76,11 @@ def sections(folder: Path) -> list[Section]:
             "by FlashAttention-2's in the same run, ± the half-width of the 95 % interval. Loop / HMMA is the number "
             "of instructions in the KV loop per matrix instruction. Wavefronts / ideal is what the emulator models, "
             "divided by the same accesses without bank conflicts.",
-            [progress_picture(steps), ladder_table(steps, links=False), *speed_charts(steps)],
+            [
+                progress_picture(steps),
+                *(ladder_table(found, links=False, archs=archs) for archs, found in families(steps).items() if found),
+                *speed_charts(steps),
+            ],
         )
     ]
     page += [speed_section(path.stem, read(path).records) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]

@@ -286,7 +286,7 @@ def test_a_page_without_markers_is_refused() -> None:
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
     begin, end = readme.markers("ladder")
     text = f"before\n{begin}\nold\n{end}\nafter\n"
-    made = readme.with_part(text, readme.short_table(root(), steps()[:1]).markdown(), "README.md")
+    made = readme.with_part(text, readme.short_table(root(), steps()[:1], "sm_80").markdown(), "README.md")
     assert made.startswith(f"before\n{begin}\n| version")
     assert made.endswith(f"{end}\nafter\n")
     assert "old" not in made

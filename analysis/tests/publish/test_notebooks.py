@@ -27,8 +27,8 @@ def text(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
-def test_there_are_seven() -> None:
-    assert [path.name[:2] for path in ALL] == [f"{number:02}" for number in range(1, 8)]
+def test_there_are_eight() -> None:
+    assert [path.name[:2] for path in ALL] == [f"{number:02}" for number in range(1, 9)]
 
 
 @pytest.fixture(scope="module")
