@@ -88,7 +88,7 @@ class _Reader:
 
     def _event(self, op: str, rest: str, lanes: int) -> Event | None:
         if op.startswith("wgmma.mma_async"):
-            return Event("PV" if "}, {" in rest else "QK")
+            return Event("PV" if rest.endswith("1") else "QK")  # the last operand says whether b is transposed
         if op.startswith("wgmma.commit_group"):
             return Event("commit")
         if op.startswith("wgmma.wait_group"):

@@ -1,8 +1,9 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
 kernels/README.md, docs/trust.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md,
-docs/configurations.md, docs/testing.md and docs/performance.md hold parts between two markers, docs/architecture.md the
-module map. Everything in them comes from committed files, so that a test can say whether they are stale.
+docs/configurations.md, docs/testing.md, docs/hopper.md and docs/performance.md hold parts between two markers,
+docs/architecture.md the module map. Everything in them comes from committed files, so that a test can say whether they
+are stale.
 """
 
 import argparse
@@ -228,6 +229,7 @@ back and the consumers take them (`setmaxnreg`). Wavefronts leave out what wgmma
 | what lies between two Q blocks | v32, v33 |
 | what lies between a product and the exponentials | v31, v34, v35 |
 | when a place is free again | v36 |
+| what wgmma reads from registers instead of shared memory | v37 |
 """,
 }
 PUBLISHED = """## Beside the published ladder
@@ -316,7 +318,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.measure import profile, schema
     from analysis.mutation import results
-    from analysis.publish import drawing, energy, modules, pictures, plot, space, story, trust
+    from analysis.publish import drawing, energy, modules, pictures, plot, space, story, trust, vocabulary
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
@@ -332,6 +334,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "standing": lambda: standing(folder, steps),
         },
         "docs/architecture.md": {"ladder": lambda: modules.module_map(folder)},
+        "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/reading-sass.md": {"loops": lambda: loops_table(steps).markdown()},
         "docs/measuring.md": {"record": lambda: schema.table().markdown()},
         "docs/profiles.md": {"ladder": lambda: profile.page(folder)},
@@ -345,6 +348,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         },
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
+            "gains": lambda: story.gains_table(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),
             "lead": lambda: lead_table(folder, steps).markdown(),
             "energy": lambda: energy.energy_text(folder, steps),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from analysis.files import read_text
 from analysis.measure.profile import parse
-from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.overview import HEADLINE, Step
+from analysis.publish.libraries import NOT_MEASURED, SIZES, records_of
+from analysis.publish.overview import HEADLINE, LENGTHS, Step, newest_ratio, own_records
 from analysis.table import Cell, Table
 
 GPU = "h200"
@@ -52,3 +52,25 @@ def held_up(folder: Path, version: str) -> str:
     reasons = {name: stall for name, stall in launch.stalls.items() if name not in ("selected", "not_selected")}
     largest = sorted(reasons, key=lambda name: -reasons[name])[:2]
     return ", ".join([f"{launch.pipes['tensor']:.0f} %", *(f"{name} {reasons[name]:.2f}" for name in largest)])
+
+
+def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
+    """A row per version for sm_90a and size: speed divided by the parent's, in the newest run that holds both.
+
+    A size at which a version was not measured beside its parent has no row, but for the first size.
+    """
+    records = records_of(folder)
+    rows: list[list[Cell]] = []
+    for step in steps:
+        parent = step.parent
+        if not step.version.one_arch or parent is None:
+            continue
+        versions = {parent.version: parent, step.name: step.version}
+        claims = [claim.text for claim in step.version.header.claims if claim.quantity == "speedup"]
+        for number, (size, problem) in enumerate(SIZES.items()):
+            mine = [own_records(records, problem(seq, HEADLINE.dtype), versions) for seq in LENGTHS]
+            ratios = [newest_ratio(each, step.name, parent.version) for each in mine]
+            if number == 0 or any(ratios):
+                shown = [f"{ratio.mid:.3f}" if ratio else NOT_MEASURED for ratio in ratios]
+                rows.append([step.name, step.version.header.title, ", ".join(claims), size, *shown])
+    return Table(("version", "idea", "predicted", "batch", *map(str, LENGTHS)), rows)

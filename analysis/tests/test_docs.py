@@ -237,6 +237,9 @@ def broken_links(page: Path, text: str) -> list[str]:
         there = (page.parent / path).resolve() if path else page
         if not there.exists():
             found.append(target)
+        elif anchor and (line := re.fullmatch(r"L(\d+)", anchor)) and there.suffix != ".md":
+            if int(line[1]) > len(there.read_text().splitlines()):
+                found.append(target)
         elif anchor:
             titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
             if anchor not in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}:
@@ -251,9 +254,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_a_broken_link_is_found() -> None:
     page = root() / "README.md"
-    assert broken_links(page, "[a](docs/none.md) [b](#nowhere) [c](http://x)") == [
+    text = "[a](docs/none.md) [b](#nowhere) [d](common/abi.h#L9999) [e](common/abi.h#L1) [c](http://x)"
+    assert broken_links(page, text) == [
         "docs/none.md",
         "#nowhere",
+        "common/abi.h#L9999",
         "http://x",
     ]
 

@@ -13,7 +13,10 @@ from analysis.ladder.headers import load
 
 COPY = "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group"
-QK, PV = "wgmma.mma_async.x {%f1, %f2}, %rd1, %rd2, p, 1, 1", "wgmma.mma_async.x {%f1, %f2}, {%r1, %r2}, %rd2, p, 1, 1"
+QK, PV = (
+    "wgmma.mma_async.x {%f1, %f2}, %rd1, %rd2, p, 1, 1, 0, 0",
+    "wgmma.mma_async.x {%f1, %f2}, {%r1}, %rd2, p, 1, 1, 1",
+)
 COMMIT, WAIT = ("wgmma.commit_group.sync.aligned",), ("wgmma.wait_group.sync.aligned 0",)
 
 
@@ -90,6 +93,12 @@ def test_a_product_waits_for_the_one_before_and_for_the_last_warp() -> None:
     products = group(QK, *COMMIT, PV, *COMMIT, *WAIT)
     work = work_of("v99", trace(*((7, op) for op in late), *products), 1)
     assert {one.what: one.step for one in work if one.who == "products 1"} == {"QK": 2, "PV": 3}
+
+
+def test_scores_may_take_Q_from_registers() -> None:
+    """O += P V is the product with a transposed matrix."""
+    product = QK.replace("%rd1", "{%r1}").removesuffix(", 0")
+    assert [one.what for one in work_of("v99", trace(*group(product, *COMMIT, *WAIT)), 1)] == ["QK"]
 
 
 def test_named_barriers_order_the_warps() -> None:

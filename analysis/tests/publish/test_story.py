@@ -1,5 +1,6 @@
 """The table of docs/performance.md: from header blocks, records and ncu's output; a missing figure is shown as such."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,9 +8,9 @@ import pytest
 
 from analysis.files import root
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.overview import read_steps
+from analysis.publish.overview import LENGTHS, Step, read_steps
 from analysis.publish.readme import documents
-from analysis.publish.story import MISSING, held_up, story_table
+from analysis.publish.story import MISSING, gains_table, held_up, story_table
 
 
 @pytest.fixture
@@ -56,3 +57,60 @@ def test_the_page_takes_the_table(checkout: Path) -> None:
     shutil.copy(root() / "docs/performance.md", page)
     steps = read_steps(checkout)
     assert story_table(checkout, steps).markdown() in documents(checkout, steps)[page]
+
+
+# ---- gains of the versions for sm_90a --------------------------------------------------------------------------------
+
+
+def measured_as(raw: str, step: Step, batch: int, seq: int, factor: float) -> str:
+    """A committed record made into one of another version and problem, so many times as fast."""
+    record = json.loads(raw)
+    header = step.version.header
+    record |= {"version": step.name, "config": str(header.config), "run": record["run"] | {"id": "20990101T000000Z-x"}}
+    record["problem"] |= {"batch": batch, "seq": seq, "dtype": "fp16"}
+    record["timing"]["samples_ns"] = [ns / factor for ns in record["timing"]["samples_ns"]]
+    return json.dumps(record) + "\n"
+
+
+def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
+    for name in ("v26_wgmma", "v27_tensor_copies"):
+        shutil.copy(root() / f"kernels/{name}.cu", checkout / "kernels")
+    steps = read_steps(checkout)
+    before, after = (step for step in steps if step.version.one_arch)
+    (row,) = gains_table(checkout, steps).rows
+    assert list(row) == ["v27", "tensor copies", "speedup@4096=1.05±0.03", "16, 8, 4", *[NOT_MEASURED] * 6]
+    lines = (root() / "logs/bench/h200.jsonl").read_text().splitlines()
+    raw = next(line for line in lines if json.loads(line).get("version") == "v25")
+    (checkout / "logs/bench/h200.jsonl").write_text(
+        measured_as(raw, before, 32, 512, 1) + measured_as(raw, after, 32, 512, 1.25)
+        + measured_as(raw, before, 16, 4096, 1) + measured_as(raw, after, 16, 4096, 0.5)
+    )  # fmt: skip
+    first, second = (list(row[3:]) for row in gains_table(checkout, steps).rows)
+    assert first == ["16, 8, 4", *[NOT_MEASURED] * 3, "0.500", *[NOT_MEASURED] * 2]
+    assert second == ["16384 / length", "1.250", *[NOT_MEASURED] * 5]
+
+
+HELD = {  # version and length: what docs/performance.md says of it, as least and most of its gain
+    ("v26", 4096): (1.05, 1.6),
+    ("v28", 4096): (0.9, 1.07),
+    ("v29", 4096): (1.1, 1.4),
+    ("v30", 4096): (0.96, 1.03),
+    ("v31", 4096): (0.97, 1.03),
+    ("v32", 4096): (0.96, 1.05),
+    ("v33", 512): (1.15, 1.4),
+    ("v33", 16384): (0.94, 1.04),
+    ("v34", 4096): (0.97, 1.05),
+    ("v35", 4096): (1.05, 1.25),
+    ("v36", 4096): (0.97, 1.04),
+    ("v37", 4096): (1.0, 1.1),
+}
+
+
+def test_the_prose_on_wgmma_holds_where_it_is_measured() -> None:
+    assert "### From v26 on: wgmma" in (root() / "docs/performance.md").read_text()
+    table = gains_table(root(), read_steps(root()))
+    gains = [(str(row[0]), dict(zip(LENGTHS, row[4:], strict=True))) for row in table.rows]
+    for version, by_length in gains:
+        for seq, (least, most) in ((seq, limits) for (name, seq), limits in HELD.items() if name == version):
+            assert by_length[seq] == NOT_MEASURED or least <= float(str(by_length[seq])) <= most, (version, seq)
+    assert {name for name, _ in HELD} == {name for name, _ in gains} - {"v27"}
