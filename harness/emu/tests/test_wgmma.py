@@ -222,3 +222,48 @@ def test_products_of_integers(tmp_path: Path) -> None:
         if (got[start : start + len(each)] != each).any()
     ]
     assert wrong == []
+
+
+UNUSED = """\
+.version 8.0
+.target sm_90a
+.address_size 64
+.entry unused(.param .u64 out)
+{
+    .reg .b32 %t, %s, %i, %kept<8>;
+    .reg .f32 %d<4>;
+    .reg .b64 %out, %A;
+    .shared .align 128 .b8 tile[2304];
+    mov.u32 %t, %tid.x;
+    mov.u32 %s, tile;
+    mad.lo.s32 %i, %t, 16, %s;
+    st.shared.v4.b32 [%i], {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
+    fence.proxy.async;
+    bar.sync 0;
+    shr.u32 %s, %s, 4;
+    cvt.u64.u32 %A, %s;
+    add.s64 %A, %A, 0x1000080000;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %A, %A, 0, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned;
+    KEEP
+    wgmma.wait_group.sync.aligned 0;
+    ld.param.u64 %out, [out];
+    mad.wide.u32 %out, %t, 32, %out;
+    st.global.v4.b32 [%out], {%kept0, %kept1, %kept2, %kept3};
+    st.global.v4.b32 [%out+16], {%kept4, %kept5, %kept6, %kept7};
+    ret;
+}
+"""
+
+
+def test_accumulators_that_nothing_reads_share_no_register(tmp_path: Path) -> None:
+    """They are written when the product lands, and must not take the place of what came after it was issued."""
+    keep = "\n    ".join(f"add.s32 %kept{i}, %t, {i};" for i in range(8))
+    (tmp_path / "unused.ptx").write_text(UNUSED.replace("KEEP", keep))
+    done = ptxrun(
+        tmp_path / "unused.ptx", "--block", 128, "--arg", "out:u32:1024", "--dump", f"0={tmp_path / 'out.bin'}"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    want = np.arange(128)[:, None] + np.arange(8)
+    assert (np.fromfile(tmp_path / "out.bin", np.uint32).reshape(128, 8) == want).all()
