@@ -15,6 +15,7 @@ BOX = (16, 3, 2, 2, 3)
 class Boxes:
     rank: int
     tile: bool  # whether the instruction says so, and has a cache hint
+    swizzle: str  # "none" or "32B", which is a row of the box
 
     @property
     def elements(self) -> int:
@@ -22,7 +23,7 @@ class Boxes:
 
     def tensor(self, fill: str) -> str:
         sizes, box = ("x".join(map(str, each[: self.rank])) for each in (SIZES, BOX))
-        return f"tmap:{sizes}:{box}:none:buf:u16:{int(np.prod(SIZES[: self.rank]))}{fill}"
+        return f"tmap:{sizes}:{box}:{self.swizzle}:buf:u16:{int(np.prod(SIZES[: self.rank]))}{fill}"
 
     def program(self) -> str:
         """CTA i brings the box at the coordinates at 20 i of the input, writes it to raw, and stores it to the other
@@ -86,11 +87,16 @@ ret;
         return f""".version 8.6
 .target sm_90
 .address_size 64
-.shared .align 128 .b8 smem[4104];
+.shared .align 1024 .b8 smem[4104];
 .visible .entry boxes(.param .align 64 .b8 source[128], .param .align 64 .b8 target[128],
     .param .u64 at, .param .u64 raw)
 {self.program()}
 """
+
+    def order(self) -> Array:
+        """The element of the box at each place of shared memory."""
+        at = 2 * np.arange(self.elements)
+        return (at ^ (at >> 7 & (self.swizzle == "32B")) << 4) // 2
 
     def boxes(self, source: Array, corners: Array) -> tuple[Array, Array]:
         """What the boxes at the corners hold, with zeros beyond the tensor, and the tensor that they are stored to."""
@@ -101,10 +107,10 @@ ret;
         found = []
         for corner in corners[:, : self.rank][:, ::-1]:
             part = tuple(slice(at + pad[0], at + pad[0] + n) for at, pad, n in zip(corner, room, box, strict=True))
-            found.append(whole[part].ravel())
+            found.append(whole[part].ravel()[self.order()])
             reached[part] = whole[part]
         inner = tuple(slice(pad[0], pad[0] + n) for pad, n in zip(room, sizes, strict=True))
         return np.array(found), reached[inner].ravel()
 
 
-PROGRAMS = [Boxes(rank, tile=rank % 2 == 0) for rank in range(1, 6)]
+PROGRAMS = [Boxes(rank, rank % 2 == 0, "32B" if rank > 2 else "none") for rank in range(1, 6)]
