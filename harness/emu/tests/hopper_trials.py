@@ -2,7 +2,10 @@
 
 The small kernels of kernels/hopper, and the versions whose architecture is sm_90a.
 
-.venv/bin/python harness/emu/tests/hopper_trials.py    # tries all and rewrites records/hopper_mutants.csv
+.venv/bin/python harness/emu/tests/hopper_trials.py            # tries those of the small kernels: a minute
+.venv/bin/python harness/emu/tests/hopper_trials.py v26 v27    # those of versions, in fp16: minutes for each
+
+Both rewrite their rows of records/hopper_mutants.csv.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -69,14 +73,16 @@ class Trials:
     def excuse(self, mutant: HopperMutant) -> str:
         return EQUIVALENT.get((self.name, mutant.kind, mutant.ordinal), "")
 
-    def rows(self) -> list[dict[str, object]]:
-        """Of the record, if every mutant is reported or equivalent: how many there are of each kind."""
-        total = Counter(mutant.kind for mutant in self.mutants())
-        same = Counter(mutant.kind for mutant in self.mutants() if self.excuse(mutant))
-        return [
-            {"kernel": self.name, "kind": kind, "mutants": n, "reported": n - same[kind], "equivalent": same[kind]}
-            for kind, n in total.items()
-        ]
+    def rows(self) -> list[dict[str, str]]:
+        """Of the record, if every mutant is reported or equivalent."""
+        return rows_of(self.name, self.mutants(), [mutant for mutant in self.mutants() if self.excuse(mutant)])
+
+
+def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[dict[str, str]]:
+    """How many mutants there are of each kind, and how many of them are the same program."""
+    total, equal = (Counter(mutant.kind for mutant in each) for each in (tried, same))
+    values = [(name, kind, n, n - equal[kind], equal[kind]) for kind, n in total.items()]
+    return [dict(zip(FIELDS, map(str, row), strict=True)) for row in values]
 
 
 # Mutants of versions that are the same program: their kind, the lines of the source that they are about, the reason.
@@ -147,24 +153,44 @@ def table() -> str:
     """Markdown: a row for each kernel, and their sums."""
     lines = ["| kernel | kinds | mutants | reported by name | equivalent |", "|---|---:|---:|---:|---:|"]
     rows = recorded()
-    for name in [*KERNELS, "all"]:
+    for name in [*dict.fromkeys(row["kernel"] for row in rows), "all"]:
         of = [row for row in rows if name in (row["kernel"], "all")]
         sums = [sum(int(row[field]) for row in of) for field in FIELDS[2:]]
         lines.append(f"| {name} | {len({row['kind'] for row in of})} | {' | '.join(map(str, sums))} |")
     return "\n".join(lines)
 
 
-def main() -> int:
+def try_kernels(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """Rows of the record, and what went unnoticed."""
+    rows, wrong, ptx = [], [], compile_all(folder)
+    for name in KERNELS:
+        trials = Trials(name, ptx)
+        wrong += [text for mutant in trials.mutants() if (text := trials.wrong(mutant))]
+        rows += trials.rows()
+    return rows, wrong
+
+
+def try_versions(names: list[str], folder: Path) -> tuple[list[dict[str, str]], list[str]]:
     rows, wrong = [], []
+    for version in hopper_versions():
+        if version.name in names:
+            trials = VersionTrials(version, "fp16", folder)
+            found = [text for mutant in trials.mutants() if (text := trials.survives(mutant))]
+            wrong += [f"{version.name}, {text}" for text in found]
+            rows += rows_of(version.name, trials.mutants(), trials.same)
+    return rows, wrong
+
+
+def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        ptx = compile_all(Path(folder))
-        for name in KERNELS:
-            trials = Trials(name, ptx)
-            wrong += [text for mutant in trials.mutants() if (text := trials.wrong(mutant))]
-            rows += trials.rows()
+        rows, wrong = try_versions(names, Path(folder)) if names else try_kernels(Path(folder))
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 1
+    tried = {row["kernel"] for row in rows}
+    rows = [*rows, *(row for row in recorded() if row["kernel"] not in tried)]
+    order = [*KERNELS, *(version.name for version in hopper_versions())]
+    rows.sort(key=lambda row: order.index(row["kernel"]))
     with RECORD.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
@@ -173,4 +199,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

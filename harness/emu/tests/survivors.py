@@ -67,6 +67,7 @@ class Trials:
     dtype: str
     folder: Path  # for files that are written again and again
     originals: dict[Launch, Original] = field(default_factory=dict)
+    same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
 
     @cached_property
     def text(self) -> str:
@@ -132,6 +133,7 @@ class Trials:
                 seen |= found
                 same = same and output == original.output
         if tried and same and not seen and self.excuse(mutant):
+            self.same.append(mutant)
             return ""
         outcome = f"{sorted(seen) or 'no finding'}, result {'same' if same else 'wrong'}"
         return f"{mutant}: {outcome if tried else 'executed in no problem'}"

@@ -49,6 +49,15 @@ mov.u32 %block, %ctaid.x;
 mad.wide.u32 %p, %block, 20, %p;
 mad.wide.u32 %raw, %block, {bytes_}, %raw;
 {loads}
+shl.b32 %i, %t, 2;
+fill:
+setp.ge.u32 %more, %i, {bytes_};
+@%more bra filled;
+add.u32 %block, %s, %i;
+st.shared.u32 [%block], 0xffffffff;
+add.u32 %i, %i, 128;
+bra.uni fill;
+filled:
 setp.eq.u32 %first, %t, 0;
 @%first mbarrier.init.shared.b64 [%s+4096], 1;
 @%first fence.mbarrier_init.release.cluster;
