@@ -27,7 +27,7 @@ class Rate:
     n: int
     k: int
     a: str  # "smem" or "registers"
-    beside: str  # an opcode that other instructions of the same warps have, "" for none
+    beside: str  # the opcode of instructions that run beside it, "" for none
     cycles: float  # of one wgmma
     beside_cycles: float | None  # of one warp instruction beside it
 
