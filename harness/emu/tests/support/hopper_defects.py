@@ -178,6 +178,10 @@ TAKE = (
     "bra.uni end;\ntake:\n.loc 1 60 0\nsetmaxnreg.inc.sync.aligned.u32 256;\nend:"
 )
 
+FENCE_OF_WARP_0 = "setp.lt.u32 %q, %t, 32;\n@%q fence.proxy.async.shared::cta;"
+# Thread 32 copies by the mbarrier that thread 0 initialises.
+BY_WARP_1 = bytes_in(INIT_FENCE="").replace("@!%q bra wait;", "setp.eq.u32 %q, %t, 32;\n@!%q bra wait;")
+
 HOPPER = [
     Defect(
         "register-in-flight",
@@ -561,6 +565,46 @@ HOPPER = [
         bytes_out(COPY_OUT + WAIT_OUT + ".loc 1 52 0\nst.shared.u32 [%s+8], 1;\n"),
         ["may still read it", "lesson.cu:52", "lesson.cu:51"],
         **OUTPUT,
+    ),
+    Defect(
+        "missing-proxy-fence",
+        "warps fence after the barrier that tells of their stores",
+        WGMMA_START.replace("PROXY", FENCE_OF_WARP_0).replace(
+            "bar.sync 0;", "bar.sync 0;\n@!%q fence.proxy.async.shared::cta;"
+        )
+        + WGMMA
+        + WGMMA_WAIT,
+        FENCED + WGMMA + WGMMA_WAIT,
+        ["fence.proxy.async", "ordinary store"],
+        **ON_WARPGROUP,
+    ),
+    Defect(
+        "missing-proxy-fence",
+        "the warp that reads fences before it knows of the stores",
+        WGMMA_START.replace("PROXY", FENCE_OF_WARP_0) + WGMMA + WGMMA_WAIT,
+        WGMMA_START.replace("PROXY", "").replace("bar.sync 0;", "bar.sync 0;\nfence.proxy.async.shared::cta;")
+        + WGMMA
+        + WGMMA_WAIT,
+        ["fence.proxy.async", "ordinary store"],
+        **ON_WARPGROUP,
+    ),
+    Defect(
+        "missing-proxy-fence",
+        "the fence comes before the stores",
+        WGMMA_START.replace("PROXY", "").replace("setp.lt", "fence.proxy.async.shared::cta;\nsetp.lt")
+        + WGMMA
+        + WGMMA_WAIT,
+        FENCED + WGMMA + WGMMA_WAIT,
+        ["fence.proxy.async", "ordinary store"],
+        **ON_WARPGROUP,
+    ),
+    Defect(
+        "missing-proxy-fence",
+        "another warp copies before it knows of the fence",
+        BY_WARP_1.replace("bar.sync 0;", "bar.sync 0;\n@%q fence.mbarrier_init.release.cluster;"),
+        BY_WARP_1.replace("bar.sync 0;", "fence.mbarrier_init.release.cluster;\nbar.sync 0;"),
+        ["fence.mbarrier_init", "lesson.cu:40"],
+        **BYTES,
     ),
     Defect(
         "missing-proxy-fence",
