@@ -117,7 +117,7 @@ def measure_executable(plan: Plan, unit: Unit) -> tuple[list[dict[str, Any]], st
         timeout = STARTUP_SECONDS + len(pairs) * (plan.timing.timeout + 20)
         arguments = executable_arguments(plan, unit, size, [seq for seq, _ in pairs])
         outcome = executables.run(program_of(unit), arguments, timeout)
-        if outcome.status == CANNOT_RUN:
+        if outcome.status == CANNOT_RUN and not outcome.needs_another_gpu:
             executables.checked(outcome)
         found += outcome.records if outcome.status in (RIGHT, WRONG, UNTRUSTED) else []
         notes |= {outcome.problem(): None} if outcome.problem() else {}

@@ -62,6 +62,11 @@ class Outcome:
     seconds: float
 
     @property
+    def needs_another_gpu(self) -> bool:
+        """Whether there is a GPU that the version has no machine code for, as it is for another architecture alone."""
+        return self.status == CANNOT_RUN and " alone: it needs a GPU of " in self.stderr
+
+    @property
     def records(self) -> list[dict[str, Any]]:
         """The JSON records among the lines of the output; a line that only looks like one is an error."""
         found = []

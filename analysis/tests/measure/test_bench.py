@@ -156,6 +156,16 @@ def test_no_rounds_are_refused(fake: FakeBin, tmp_path: Path, capsys: pytest.Cap
     assert "--rounds 0: must be at least 1" in capsys.readouterr().err
 
 
+def test_a_version_for_another_gpu_is_left_out_by_name(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("v02", status=77, message="v02 is for sm_90a alone: it needs a GPU of compute capability 9.0")
+    assert run(tmp_path, "--versions", "v01,v02") == 0
+    said = capsys.readouterr()
+    assert "v01" in said.out and "v02" not in said.out
+    assert "v02 is for sm_90a alone: it needs a GPU of compute capability 9.0" in said.err
+
+
 def test_no_gpu_is_77(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake.set("v01", status=77, message="no libcuda.so.1")
     assert run(tmp_path, "--versions", "v01") == 77
