@@ -307,7 +307,7 @@ def _pipe_note(bound: Bound, load: PipeLoad) -> str:
     return "; ".join(notes)
 
 
-_BESIDE = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX",), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
+_BESIDE = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX", "F2FP"), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
 
 
 def _rounded(value: float | None) -> Cell:
