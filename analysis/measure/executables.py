@@ -200,10 +200,10 @@ def run_command(argv: Sequence[str], timeout: float) -> Outcome:
 
 
 def checked(outcome: Outcome, allowed: Sequence[int] = (RIGHT,)) -> Outcome:
-    """The outcome when its status is allowed; NoGpu for 77; AnalysisError otherwise."""
+    """The outcome when its status is allowed; NoGpu for 77 where there is none; AnalysisError otherwise."""
     if outcome.status in allowed:
         return outcome
-    if outcome.status == CANNOT_RUN:
+    if outcome.status == CANNOT_RUN and not outcome.needs_another_gpu:
         raise NoGpu(f"{outcome.argv[0]}: {outcome.problem()}")
     raise AnalysisError(f"{shlex.join(outcome.argv)}: {outcome.problem()}")
 

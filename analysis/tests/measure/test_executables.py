@@ -96,3 +96,12 @@ def test_short_runs_stop_by_the_rule_of_the_executables() -> None:
     timing = executables.Timing()
     assert (timing.warmup, timing.min_samples, timing.max_noise) == (3, 10, 0.5)
     assert timing.min_time < 0.5 < timing.timeout < 15
+
+
+def test_a_gpu_of_another_architecture_is_a_gpu() -> None:
+    """A check of all versions goes on with the others."""
+    refused = "v26: v26 is for sm_90a alone: it needs a GPU of compute capability 9.0, such as H100 or H200"
+    for said, kind in ((refused, AnalysisError), ("v26: no NVIDIA driver", executables.NoGpu)):
+        with pytest.raises(AnalysisError, match=said) as error:
+            executables.checked(Outcome(("bin/v26",), 77, "", said, 0.1))
+        assert type(error.value) is kind
