@@ -97,6 +97,7 @@ SAME = (
         "Q_empty",
         "the K before was waited for: all products with that Q block had ended",
     ),
+    ("warp barrier", "all lanes have read K", "no score outgrows m in these problems, so that no lane reads K"),
     ("arrival|second arrival|early release", "n_blocks - 1", "nobody waits for that phase: it is the last"),
 )
 LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")

@@ -576,6 +576,7 @@ HOPPER = [
         + WGMMA_WAIT,
         FENCED + WGMMA + WGMMA_WAIT,
         ["fence.proxy.async", "ordinary store"],
+        options=["--schedule", "1"],  # in which the fence comes first
         **ON_WARPGROUP,
     ),
     Defect(
@@ -604,6 +605,7 @@ HOPPER = [
         BY_WARP_1.replace("bar.sync 0;", "bar.sync 0;\n@%q fence.mbarrier_init.release.cluster;"),
         BY_WARP_1.replace("bar.sync 0;", "fence.mbarrier_init.release.cluster;\nbar.sync 0;"),
         ["fence.mbarrier_init", "lesson.cu:40"],
+        options=["--schedule", "2"],  # in which the fence comes first
         **BYTES,
     ),
     Defect(
