@@ -116,6 +116,11 @@ def _shown(row: Row | None) -> str:
     return f"{row.tflops:.0f}" + (f" ({row.ratio.mid:.2f})" if row.ratio and row.subject != PEER else "")
 
 
+def _first_word(name: str) -> str:
+    """The name at the beginning of a sentence; cuDNN is written so everywhere."""
+    return name.capitalize() if name.islower() else name
+
+
 def standing(folder: Path, steps: Sequence[Step]) -> str:
     """Where the ladder stands at the headline problem, in a sentence or two: what is faster comes first."""
     records, last = records_of(folder), last_measured(steps)
@@ -130,7 +135,8 @@ def standing(folder: Path, steps: Sequence[Step]) -> str:
         f"{last.name}, which reaches {ours.tflops:.0f}."
         for one in faster
     ] or [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s."]
-    said += [f"{one.name[:1].upper()}{one.name[1:]} reaches {one.row.tflops:.0f}." for one in slower]
+    slower.sort(key=lambda one: -one.row.tflops)
+    said += [f"{_first_word(one.name)} reaches {one.row.tflops:.0f}." for one in slower]
     for package in sorted({one.package for one in libraries if one.package.startswith("PyTorch")}):
         said.append(f"The libraries were called through {package}.")
     own = [f"{one.name} is {one.package}" for one in libraries if not one.package.startswith("PyTorch")]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from analysis.files import read_text
 from analysis.measure.profile import parse
+from analysis.measure.records import Problem
 from analysis.publish.libraries import NOT_MEASURED, SIZES, records_of
 from analysis.publish.overview import HEADLINE, LENGTHS, Step, newest_ratio, own_records
 from analysis.table import Cell, Table
@@ -57,7 +58,7 @@ def held_up(folder: Path, version: str) -> str:
 def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
     """A row per version for sm_90a and size: speed divided by the parent's, in the newest run that holds both.
 
-    A size at which a version was not measured beside its parent has no row, but for the first size.
+    A second size has a row only where a problem was measured that the first one does not have.
     """
     records = records_of(folder)
     rows: list[list[Cell]] = []
@@ -67,10 +68,13 @@ def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
             continue
         versions = {parent.version: parent, step.name: step.version}
         claims = [claim.text for claim in step.version.header.claims if claim.quantity == "speedup"]
-        for number, (size, problem) in enumerate(SIZES.items()):
-            mine = [own_records(records, problem(seq, HEADLINE.dtype), versions) for seq in LENGTHS]
+        seen: set[Problem] = set()
+        for size, problem in SIZES.items():
+            problems = [problem(seq, HEADLINE.dtype) for seq in LENGTHS]
+            mine = [own_records(records, one, versions) for one in problems]
             ratios = [newest_ratio(each, step.name, parent.version) for each in mine]
-            if number == 0 or any(ratios):
+            if not seen or any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
                 shown = [f"{ratio.mid:.3f}" if ratio else NOT_MEASURED for ratio in ratios]
                 rows.append([step.name, step.version.header.title, ", ".join(claims), size, *shown])
+            seen |= {*problems}
     return Table(("version", "idea", "predicted", "batch", *map(str, LENGTHS)), rows)

@@ -10,6 +10,7 @@ from matplotlib.path import Path as MplPath
 from matplotlib.text import Text
 
 from analysis.emulate.lines import read_lines
+from analysis.emulate.pipeline import read_pipeline
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.opcodes import KNOWN, MATRIX
@@ -182,6 +183,18 @@ def test_pictures_of_nothing_say_so() -> None:
     assert "recorded" in said(pictures.predicted_and_measured([]))
     assert "recorded" in said(pictures.config_space([], None))
     assert "lines.csv" in said(pictures.wavefronts_by_line({}, {}))
+    assert "pipeline.csv" in said(pictures.pipelines({}))
+
+
+def test_a_pipeline_has_a_box_for_each_work_at_its_step() -> None:
+    work = read_pipeline(root())["v36"]
+    (axes,) = pictures.pipelines({"v36": work}).axes
+    boxes = [path.get_extents() for drawn in axes.collections for path in drawn.get_paths()]
+    assert sorted(box.x0 for box in boxes) == sorted(one.step for one in work)
+    assert all(box.x1 == box.x0 + 1 for box in boxes)
+    assert sorted(text.get_text() for text in axes.texts) == sorted(str(one.block) for one in work)
+    places = {(round(box.x0), round(box.y0, 2)) for box in boxes}
+    assert len(places) == len(work)  # none lies upon another
 
 
 def test_measured_versions_are_drawn() -> None:

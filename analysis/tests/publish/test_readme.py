@@ -182,6 +182,8 @@ def test_what_is_faster_is_named_first(checkout: Path) -> None:
     )
     assert "v02, which reaches 400." in text
     assert "FlashAttention-2 reaches 320." in text and "PyTorch 9" in text
+    slower = standing(checkout, bench(checkout, *measured[:2], record("cudnn", ns / 310, "r")))
+    assert "v02 reaches 400 TFLOP/s. FlashAttention-2 reaches 320. cuDNN reaches 310." in slower
     text = standing(checkout, bench(checkout, *measured[:2]))
     assert "v02 reaches 400 TFLOP/s." in text and "cuDNN" not in text
     assert standing(checkout, bench(checkout, measured[1])) == "v02 is not measured on an H200.\n"

@@ -72,6 +72,10 @@ def measured_as(raw: str, step: Step, batch: int, seq: int, factor: float) -> st
     return json.dumps(record) + "\n"
 
 
+def lines_of(checkout: Path) -> list[str]:
+    return (checkout / "logs/bench/h200.jsonl").read_text().splitlines(keepends=True)
+
+
 def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
     for name in ("v26_wgmma", "v27_tensor_copies"):
         source = (root() / f"kernels/{name}.cu").read_text()
@@ -85,10 +89,14 @@ def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
     (checkout / "logs/bench/h200.jsonl").write_text(
         measured_as(raw, before, 32, 512, 1) + measured_as(raw, after, 32, 512, 1.25)
         + measured_as(raw, before, 16, 4096, 1) + measured_as(raw, after, 16, 4096, 0.5)
+        + measured_as(raw, before, 16, 1024, 1) + measured_as(raw, after, 16, 1024, 1.5)
     )  # fmt: skip
     _, first, second = (list(row[3:]) for row in gains_table(checkout, steps).rows)
-    assert first == ["16, 8, 4", *[NOT_MEASURED] * 3, "0.500", *[NOT_MEASURED] * 2]
-    assert second == ["16384 / length", "1.250", *[NOT_MEASURED] * 5]
+    assert first == ["16, 8, 4", NOT_MEASURED, "1.500", NOT_MEASURED, "0.500", *[NOT_MEASURED] * 2]
+    assert second == ["16384 / length", "1.250", "1.500", *[NOT_MEASURED] * 4]
+    without_512 = [line for line in lines_of(checkout) if json.loads(line)["problem"]["seq"] != 512]
+    (checkout / "logs/bench/h200.jsonl").write_text("".join(without_512))
+    assert [row[3] for row in gains_table(checkout, steps).rows] == ["16, 8, 4", "16, 8, 4"]
 
 
 HELD = {  # version and length: what docs/performance.md says of it, as least and most of its gain
