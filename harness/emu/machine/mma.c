@@ -89,7 +89,7 @@ static float sum_terms(const double *terms, int count, int top, bool to_odd) {
     int dropped = bits - 24 > scale - 149 ? bits - 24 : scale - 149;
     double whole = ldexp(sum, -dropped), kept = trunc(whole);
     if (to_odd && kept != whole && fmod(kept, 2) == 0) kept += sum < 0 ? -1 : 1;
-    return (float)ldexp(kept, dropped - scale);
+    return (float)ldexp(kept + 0.0, dropped - scale); /* a sum that is cut to nothing is +0 */
 }
 
 float emu_sum_terms(const double *terms, int count, int top) {

@@ -98,7 +98,7 @@ def mantissa_and_exponent(bits: int, of: Format) -> tuple[int, int]:
 
 def fused_sum(a: list[int], b: list[int], c: int, of: Format, to: Format = SINGLE, mode: str = "rz") -> int:
     """Bits of c + a . b: terms are cut to whole units of the largest exponent, their sum to an f32, towards zero, or
-    rounded once to f16. Sums too large for an f32 are infinite."""
+    rounded once to f16. Sums too large for an f32 are infinite, and those cut to nothing are +0."""
     values = [(exact.decode(x, of), exact.decode(y, of)) for x, y in zip(a, b, strict=True)]
     total = exact.decode(c, SINGLE) + sum(x * y for x, y in values)
     if not math.isfinite(total):
@@ -113,7 +113,8 @@ def fused_sum(a: list[int], b: list[int], c: int, of: Format, to: Format = SINGL
     units = sum(int(math.copysign(1, m)) * (abs(m) << max(e - unit, 0) >> max(unit - e, 0)) for m, e, _ in terms)
     if abs(units) << max(unit, 0) >= 1 << 128 + max(-unit, 0):
         return exact.convert(math.copysign(math.inf, units), to)
-    return exact.encode((units << max(unit, 0), 1 << max(-unit, 0)), to, mode)
+    bits = exact.encode((units << max(unit, 0), 1 << max(-unit, 0)), to, mode)
+    return 0 if to is SINGLE and bits == 1 << 31 else bits
 
 
 def one_sum(of: Form, a: list[int], b: list[int], c: int) -> int:
