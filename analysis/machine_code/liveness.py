@@ -15,7 +15,6 @@ from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction
 
 _REGISTER = re.compile(r"(?<![UA-Za-z0-9_.])R(\d+)(\.64)?(?![0-9])")
-_UNIFORM = re.compile(r"(?<![A-Za-z0-9_.])UR(\d+)(\.64)?(?![0-9])")
 _STACK = 1  # R1 points to the stack until the end, as nvdisasm counts it
 _PREDICATE = re.compile(r"!?U?P[0-9T]\b")
 _PLAIN = re.compile(r"U?R[0-9Z]+")
@@ -55,19 +54,6 @@ def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(writes), frozenset(reads)
 
 
-def uniform_registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
-    """The uniform registers, one for all threads of a warp, that an instruction writes and reads, URZ left out."""
-    result, sources = _operands(at)
-    widths = _uniform_widths(at)
-    reads: set[int] = set()
-    for place, text in enumerate(sources, start=1):
-        width = widths[min(place, len(widths) - 1)]
-        if "desc[" in text:
-            width = 4 if "gdesc[" in text else 2  # of A and B, also where A comes from registers; of memory
-        reads |= _registers(text, width, _UNIFORM)
-    return frozenset(_registers(result, widths[0], _UNIFORM)), frozenset(reads)
-
-
 def _operands(at: Instruction) -> tuple[str, list[str]]:
     """The operand that holds the result, "" where there is none, and the others; predicates are left out."""
     every = [text.strip() for text in _SPLIT.split(at.operands)] if at.operands else []
@@ -83,10 +69,10 @@ def _address(at: Instruction, text: str) -> int:
     return 2 if extended and at.base in _GENERIC else 1
 
 
-def _registers(text: str, width: int, register: re.Pattern[str] = _REGISTER) -> set[int]:
+def _registers(text: str, width: int) -> set[int]:
     """Those that an operand names; of an address `.64` means two."""
     found: set[int] = set()
-    for match in register.finditer(text):
+    for match in _REGISTER.finditer(text):
         first = int(match[1])
         found.update(range(first, first + max(width, 2 if match[2] else 1)))
     return found
@@ -139,27 +125,6 @@ def _matrix_widths(at: Instruction, modifiers: Sequence[str]) -> Sequence[int]:
         d = int(group[1]) // (4 if group[2] else 2)
         return (d, 1, d, 1) if "gdesc[" in at.operands.split(",")[1] else (d, 4, 1, d, 1)
     raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")
-
-
-def _uniform_widths(at: Instruction) -> Sequence[int]:
-    """The same of uniform registers."""
-    base, *modifiers = at.opcode.split(".")
-    if base.startswith("UTMA"):
-        # The copy engine reads the address in shared memory, for a load that of its mbarrier, and the coordinates; then
-        # the address of the tensor map.
-        before = {"UTMALDG": 2, "UTMASTG": 1, "UTMAREDG": 1}.get(base, 0)
-        dimensions = next((int(each[0]) for each in modifiers if re.fullmatch("[1-5]D", each)), 2)
-        return (1, before + dimensions, 2, 1)
-    if base.startswith("UBLK"):
-        return (1, 2, 2 if modifiers[1:2] == ["G"] else 1, 1)  # into, with the mbarrier of a load; from; bytes
-    if base == "UIMAD" and "WIDE" in modifiers:
-        return (2, 1, 1, 2)
-    if base == "SYNCS":
-        return (2, 1, 2 if "64" in modifiers else 1)
-    if base in _GENERIC or (base in _PAIRS and _PAIR & set(modifiers)):
-        return (2, 2)
-    size = next((_VECTORS[each] for each in modifiers if each in _VECTORS), 1)
-    return (size, 1) if base in ("ULDC", "LDCU") else (1, 1)
 
 
 def count_live(graph: Graph) -> dict[int, int]:

@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.machine_code import bounds
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
-from analysis.machine_code.liveness import count_live, registers_of, uniform_registers_of
+from analysis.machine_code.liveness import count_live, registers_of
 from analysis.machine_code.loops import find, loops_of, nest_table, parts_of, passes_of
 from analysis.machine_code.opcodes import pipe_of
 from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, matrix_work, split_at
@@ -82,24 +82,21 @@ def test_registers_of_other_kernels_are_those_of_nvdisasm(source: str, arch: str
 
 
 @pytest.mark.parametrize(
-    ("text", "writes", "reads", "uniform"),
+    ("text", "writes", "reads"),
     [
-        ("HGMMA.64x128x16.F32 R24, gdesc[UR8], RZ, !UPT", range(24, 88), [], range(8, 12)),
+        ("HGMMA.64x128x16.F32 R24, gdesc[UR8], RZ, !UPT", range(24, 88), []),
         ("HGMMA.64x8x16.F32.BF16 R24, R8, gdesc[UR20].tnspB, R24, UP0, gsb0", range(24, 28),
-         [*range(8, 12), *range(24, 28)], range(20, 24)),
-        ("HGMMA.64x256x16.F16 R24, gdesc[UR4], R24", range(24, 88), range(24, 88), range(4, 8)),
-        ("UTMALDG.5D [UR8], [UR4], desc[UR24]", [], [], [4, 5, *range(8, 15), 24, 25]),
-        ("UTMASTG.2D [UR8], [UR4]", [], [], [4, 5, 8, 9, 10]),
-        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ+0x8], R2", [], [2, 3], []),
+         [*range(8, 12), *range(24, 28)]),
+        ("HGMMA.64x256x16.F16 R24, gdesc[UR4], R24", range(24, 88), range(24, 88)),
+        ("UTMALDG.5D [UR8], [UR4], desc[UR24]", [], []),
+        ("UTMASTG.2D [UR8], [UR4]", [], []),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ+0x8], R2", [], [2, 3]),
     ],
 )  # fmt: skip
-def test_registers_of_an_instruction(
-    text: str, writes: Iterable[int], reads: Iterable[int], uniform: Iterable[int]
-) -> None:
-    """So many of D, four of A, four uniform ones of both descriptors; one for each coordinate of a copy."""
+def test_registers_of_an_instruction(text: str, writes: Iterable[int], reads: Iterable[int]) -> None:
+    """So many of D, four of A; none of a descriptor and of a copy's coordinates, which are uniform registers."""
     at = instruction(text)
     assert registers_of(at) == (frozenset(writes), frozenset(reads))
-    assert uniform_registers_of(at)[1] == frozenset(uniform)
 
 
 def test_a_wgmma_of_another_form_is_refused() -> None:

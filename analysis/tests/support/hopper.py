@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.machine_code.liveness import registers_of, uniform_registers_of
+from analysis.machine_code.liveness import registers_of
 from analysis.machine_code.sass import Instruction
 from analysis.tests.support.compiled import disassembly
 
@@ -121,8 +121,7 @@ def other_operands(path: Path) -> Iterator[str]:
         at = instruction(text)
         if at.base in ("CALL", "EXIT", "RET") or at.never:
             continue
-        for name, found in (("GPR", registers_of(at)), ("UGPR", uniform_registers_of(at))):
-            theirs = files.get(name)
-            expected = (theirs.writes, theirs.reads) if theirs else (frozenset(), frozenset())
-            if found != expected:
-                yield f"{text}: {name} {[sorted(each) for each in (*found, *expected)]}"
+        found, theirs = registers_of(at), files.get("GPR")
+        expected = (theirs.writes, theirs.reads) if theirs else (frozenset(), frozenset())
+        if found != expected:
+            yield f"{text}: {[sorted(each) for each in (*found, *expected)]}"
