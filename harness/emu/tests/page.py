@@ -53,11 +53,23 @@ LOGS = {"an H200": "logs/gpu-check.h200.txt", "an H100": "logs/gpu-check.h100.tx
 
 def outputs(logs: Mapping[str, str]) -> str:
     """One sentence: how the outputs of versions on each device, by its log, compare with the emulator's."""
-    found = re.findall(r"(v\d\d) (?:fp16|bf16) output as the emulator's: ok (.*)", "\n".join(logs.values()))
-    notes = [note for _, text in found for note in re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)]
+    found = {
+        device: re.findall(r"(v\d\d) (?:fp16|bf16) output as the emulator's: ok (.*)", log)
+        for device, log in logs.items()
+    }
+    notes = [
+        note
+        for each in found.values()
+        for _, text in each
+        for note in re.findall(r"([\d.]+) % differ, by at most ([\d.]+) steps", text)
+    ]
     share, steps = (max(float(note[i]) for note in notes) for i in range(2))
     differ = f"at most {share:.2f} % of the outputs differ, by up to {steps:.2f} rounding steps"
-    return f"{min(found)[0]} to {max(found)[0]} on {' and '.join(logs)}: {differ if steps else 'no output differs'}"
+    devices: dict[str, list[str]] = {}
+    for device, each in found.items():
+        devices.setdefault(f"{min(each)[0]} to {max(each)[0]}", []).append(device)
+    compared = " and ".join(f"{versions} on {' and '.join(names)}" for versions, names in devices.items())
+    return f"{compared}: {differ if steps else 'no output differs'}"
 
 
 def comparison() -> str:
