@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -299,10 +300,11 @@ def test_a_half_width_is_never_shown_as_zero() -> None:
 
 
 def test_no_interval_of_the_repository_is_a_coincidence() -> None:
-    """Subjects of one run share their scatter: no interval is a fraction of the others'."""
+    """Subjects of one run share their scatter: no interval is a fraction of what is usual. A wide one may be a
+    subject's own."""
     steps = read_steps(root())
     halves = [(s.ratio.high - s.ratio.low) / s.ratio.mid / 2 for step in steps for s in step.speeds.values() if s.ratio]
-    assert min(halves) > 0.3 * max(halves)
+    assert min(halves) > 0.3 * statistics.median(halves)
 
 
 def test_published_counts_add_up() -> None:
