@@ -398,9 +398,9 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
     P_fragments<cfg> P;
     O_tiles<cfg> O = {};
     row_values m = {INFINITY, INFINITY}, l = {}, factor;
-    const auto Q_rows = [&](int turn) { /* the first of this warp's */
-                                        return Q_smem + turn % 2 * consumers<cfg> * Q_bytes<cfg> +
-                                               16 * warp * tile_row_bytes;
+    /* The first of this warp's rows of Q in shared memory. */
+    const auto Q_rows = [&](int turn) {
+        return Q_smem + turn % 2 * consumers<cfg> * Q_bytes<cfg> + 16 * warp * tile_row_bytes;
     };
     const auto start_S = [&](int block) {
         wait_for_phase(at.K_full + 8 * (block % cfg.stages), block / cfg.stages);
