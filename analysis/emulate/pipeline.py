@@ -345,7 +345,9 @@ def read_pipeline(folder: Path) -> dict[str, list[Work]]:
 
 def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("versions", nargs="*", metavar="VER", help="built versions; those of regs/pipeline.csv without")
-    parser.add_argument("--write", action="store_true", help="write regs/pipeline.csv, which then holds these versions")
+    parser.add_argument(
+        "--write", action="store_true", help="write them to regs/pipeline.csv; other versions' rows stay"
+    )
     parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/pipeline.csv says otherwise")
     add_table_arguments(parser)
 
@@ -356,7 +358,8 @@ def run_pipeline(args: argparse.Namespace) -> int:
     if not chosen:
         raise AnalysisError("regs/pipeline.csv is not there: name the versions to emulate, such as v28 v29")
     fresh = {load(root(), name).version: emulate_pipeline(name) for name in chosen}
-    table = Table(COLUMNS, [astuple(work) for _, all_work in sorted(fresh.items()) for work in all_work])
+    shown = recorded | fresh if args.write else fresh
+    table = Table(COLUMNS, [astuple(work) for _, all_work in sorted(shown.items()) for work in all_work])
     if args.write:
         write_if_changed(pipeline_path(root()), table.csv())
     else:

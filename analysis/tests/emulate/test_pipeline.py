@@ -143,6 +143,8 @@ def test_steps_are_written_and_compared(
     assert main(["pipeline", "v28", "--exit-code"]) == 1
     assert main(["pipeline", "v28", "--write"]) == 0
     assert read_pipeline(tmp_path) == {"v28": [Work("v28", "copies", "K", 2, 0, 5)]}
+    assert main(["pipeline", "v29", "--write"]) == 0
+    assert set(read_pipeline(tmp_path)) == {"v28", "v29"}  # the rows of other versions stay
     assert main(["pipeline", "--exit-code"]) == 0
     (tmp_path / "regs/pipeline.csv").write_text("version,who,what,block,Q_block,step\nv28,copies,K,x,0,5\n")
     assert main(["pipeline"]) == 2
