@@ -390,6 +390,7 @@ static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t threa
 static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
     uint32_t thread = who_thread(cell->write_who);
     if (!cell->write_time || m->async_written[cell - m->cells]) return;
+    if (cell->write_time == TIME_REMOTE) return; /* its fences are those of another CTA, which are not known here */
     if (!ordered(m, w, lane, thread, cell->write_time)) return; /* a race: reported as one */
     if (proxy_sees(m, w, lane, thread, cell->write_time)) return;
     char other[64];

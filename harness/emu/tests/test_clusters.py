@@ -385,3 +385,41 @@ barrier.cluster.wait;"""
     for y, x in np.ndindex(4, 4):
         other = (x % 2 + 2 * (y % 2)) * 3 % 4
         assert got[y, x] == (y // 2 * 2 + other // 2) * 4 + x // 2 * 2 + other % 2
+
+
+STORED_BY_THE_OTHER = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry f(.param .u64 out)
+{
+.reg .b32 %r, %a, %o;
+.reg .b64 %out;
+.shared .align 128 .b8 smem[128];
+mov.u32 %r, %cluster_ctarank;
+ld.param.u64 %out, [out];
+xor.b32 %o, %r, 1;
+mov.u32 %a, smem;
+mapa.shared::cluster.u32 %a, %a, %o;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+st.shared::cluster.v4.u32 [%a], {%r, %r, %r, %r};
+fence.proxy.async;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+cp.async.bulk.global.shared::cta.bulk_group [%out], [smem], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ret;
+}
+"""
+
+
+def test_the_fence_of_another_cta_is_not_missed(tmp_path: Path) -> None:
+    """The thread of the same number in the other CTA stores, fences and meets: its fence is not looked for here."""
+    source = tmp_path / "stored.ptx"
+    source.write_text(STORED_BY_THE_OTHER)
+    options = ["--grid", 2, "--cluster", 2, "--block", 1, "--arg", "buf:u32:8"]
+    done = ptxrun(source, *options)
+    assert done.returncode in (0, 1) and "missing-proxy-fence" not in done.stderr, done.stderr
