@@ -218,13 +218,16 @@ def read_loops(folder: Path) -> dict[tuple[str, str], list[Part]]:
 # ---- counting on the emulator ----------------------------------------------------------------------------------------
 
 
-def tensor_maps_argument(config: KernelConfig, seq: int, heads: int) -> str:
-    """The second parameter of a kernel with tensor copies, one sample, as harness/tensor_maps.h describes it."""
+def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int = 1, row_heads: int = 0) -> str:
+    """The second parameter of a kernel with tensor copies, as ptxrun takes it: maps of members 0 to 3 of the first.
+
+    harness/tensor_maps.h describes them. A row in memory has row_heads heads, or `heads` where that is 0.
+    """
     d = config.d_head
-    shape = f"64x{seq}x{d // 64}x{heads}x1/{2 * heads * d}x128x{2 * d}x{2 * seq * heads * d}"
-    rows = (64, config.B_c, config.B_c, 16)
-    maps = [f"tmap:{shape}:64x{r}x{d // 64}x1x1:128B:of:0.{i}" for i, r in enumerate(rows)]
-    return f"struct:[{','.join(maps)}]"
+    row = (row_heads or heads) * d
+    shape = f"64x{seq}x{d // 64}x{heads}x{batch}/{2 * row}x128x{2 * d}x{2 * seq * row}"
+    boxes = [f"64x{rows}x{d // 64}x1x1" for rows in (64, config.B_c, config.B_c, 16)]
+    return f"struct:[{','.join(f'tmap:{shape}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
 
 
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:

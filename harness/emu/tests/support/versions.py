@@ -21,6 +21,7 @@ from support.emulation import ROOT, Array, ptxrun
 sys.path.insert(0, str(ROOT))
 from analysis.ladder.config import KernelConfig, parse_symbol
 from analysis.ladder.headers import load_all
+from analysis.machine_code.loops import tensor_maps_argument
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
@@ -116,17 +117,12 @@ class Launch:
         strides = [f"i64:{self.seq * row}", f"i64:{row}", f"i64:{D_HEAD}"]
         sizes = [f"i32:{size}" for size in (self.seq, self.heads, self.batch)]
         fields = ",".join([*tensors, "u64:0", *strides, *sizes])  # common/abi.h
-        parameters = [f"struct:[{fields}]", *([self.tensor_maps(row)] if config.tensor_copies else [])]
+        parameters = [f"struct:[{fields}]", *([self.tensor_maps()] if config.tensor_copies else [])]
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
         return ["--entry", self.symbol, *map(str, shape), *(word for one in parameters for word in ("--arg", one))]
 
-    def tensor_maps(self, row: int) -> str:
-        """The second parameter, maps of the tensors of the first, as harness/tensor_maps.h describes them."""
-        steps = D_HEAD // 64
-        sizes = f"64x{self.seq}x{steps}x{self.heads}x{self.batch}"
-        strides = f"{2 * row}x128x{2 * D_HEAD}x{2 * self.seq * row}"
-        boxes = [f"64x{rows}x{steps}x1x1" for rows in (64, self.config.B_c, self.config.B_c, 16)]
-        return f"struct:[{','.join(f'tmap:{sizes}/{strides}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
+    def tensor_maps(self) -> str:
+        return tensor_maps_argument(self.config, self.seq, self.heads, self.batch, self.row_heads)
 
     def run(self, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
         return ptxrun(ptx, *self.options(), *options)
