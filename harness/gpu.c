@@ -247,7 +247,8 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
 static enum status check_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
     const struct device_info *device = &gpu->backend.device;
     if (device->major == peer->major && device->minor == peer->minor) return STATUS_OK;
-    return fail(failure, STATUS_CANNOT_RUN, "%s is built for compute capability %d.%d alone: %s has %d.%d",
+    return fail(failure, STATUS_CANNOT_RUN,
+                "%s is built for sm_90a alone: it needs a GPU of compute capability %d.%d: %s has %d.%d",
                 about_version(), peer->major, peer->minor, device->name, device->major, device->minor);
 }
 

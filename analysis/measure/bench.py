@@ -219,7 +219,7 @@ def rounds_of(
     if path is None and peers is not None:
         path = records.bench_path(peers.device["name"])
     if path is None:
-        path = records.bench_path(gpu_name(plan.units[0]))
+        path = records.bench_path(gpu_name(plan.units))
     if resume:
         run_id, first, last = resumed(path, plan)
         _say(f"resuming {run_id} after {first} rounds" if run_id else "nothing to resume: a new run", quiet)
@@ -294,10 +294,16 @@ def spread_ranks(count: int, most: int) -> list[int]:
     return [*below, *middle, *(count - 1 - rank for rank in reversed(below))]
 
 
-def gpu_name(unit: Unit) -> str:
-    """The device that an executable finds; NoGpu without one. One launch of the smallest standard problem tells."""
+def gpu_name(units: Sequence[Unit]) -> str:
+    """The device that the first executable made for it finds; NoGpu without one.
+
+    One launch of the smallest standard problem tells.
+    """
     arguments = ["--backend", "gpu", "--seq", "512", "--batch", "1", "--heads", "1", "--no-check", "--runs", "1"]
-    outcome = executables.run(program_of(unit), [*arguments, "--quiet", "--json", "-"], STARTUP_SECONDS)
+    for unit in units:
+        outcome = executables.run(program_of(unit), [*arguments, "--quiet", "--json", "-"], STARTUP_SECONDS)
+        if not outcome.needs_another_gpu:
+            break
     executables.checked(outcome)
     if not outcome.records:
         raise AnalysisError(f"{program_of(unit)} printed no record")
