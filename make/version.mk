@@ -115,7 +115,7 @@ $(eval $(call embed,$(BUILD)/peak/code.o,$(BUILD)/peak,peak.ptx,fl_peak_image,90
 $(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
-$(BIN)/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
+bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
 		$(addprefix $(BUILD)/harness/,cuda_driver.o image.o config.o sha256.o json.o stats.o status.o) \
 		$(BUILD)/flags/ld
 	@mkdir -p $(@D)
