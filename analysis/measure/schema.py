@@ -134,7 +134,7 @@ FIELDS = (
     Field("timing.wall_s", POSITIVE, "seconds that the measurement took"),
     Field("timing.kept_of", COUNT, "samples that the ones in the record were chosen from"),
     Field("timing.kept_every", COUNT, "in records of earlier tools: one of so many samples was kept"),
-    Field("energy", OBJECT, "of a second of launches without a pause; null without `--energy` or NVML"),
+    Field("energy", OBJECT, "of a second of bursts of launches, with their waits; null without `--energy` or NVML"),
     Field("energy.joules", POSITIVE, "per launch"),
     Field("energy.watts", POSITIVE, "of the whole board, mean"),
     Field("energy.launches", SIZE, "that the figures are of"),
