@@ -34,6 +34,15 @@ struct sample {
     double sm_clock_hz; /* mean over the launch; 0 where it could not be read */
 };
 
+/* Launches that were queued together and have ended. */
+struct burst {
+    int64_t launches;
+    double ns;          /* from the first launch to the end of the last */
+    double idle_ns;     /* before them, since the end of the burst that was queued before; 0 where there was none */
+    double sm_clock_hz; /* mean; 0 where it could not be read */
+};
+enum { MAX_BURSTS = 2 }; /* queued at a time */
+
 /* Totals of one emulated launch: warp instructions of the PTX, modelled wavefronts of shared memory, 32-byte sectors of
  * global memory. A wgmma counts once for each of its four warps. */
 struct counts {
@@ -79,8 +88,10 @@ struct backend_ops {
                              struct failure *failure);
     /* GPU: one timed launch, with the L2 flushed before it or not. */
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
-    /* GPU: launches one after the other to their end, and the SM clock over them, 0 where it could not be read. */
-    enum status (*burst)(struct backend *backend, int64_t launches, double *sm_clock_hz, struct failure *failure);
+    /* GPU: queue launches one after the other behind the bursts that are queued, and do not wait for them. */
+    enum status (*queue_burst)(struct backend *backend, int64_t launches, struct failure *failure);
+    /* GPU: take the oldest burst if it has ended; burst->launches is 0 where it still runs. It does not wait. */
+    enum status (*take_burst)(struct backend *backend, struct burst *burst, struct failure *failure);
     /* GPU: measured peak in TFLOP/s of mma.sync m16n8k16, of wgmma m64n128k16 for a version that is for sm_90a alone.
      */
     enum status (*peak)(struct backend *backend, enum dtype dtype, double *tflops, struct failure *failure);

@@ -57,50 +57,94 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Bursts until the counter has moved twice, a second or more apart; energy->launches stays 0 where it does not move. */
-static enum status between_moves(struct backend *backend, const struct nvml *nvml, int64_t burst, struct energy *energy,
-                                 struct failure *failure) {
+/* What is known of the bursts that ended between two moves of the counter. */
+struct sum {
+    int64_t launches;
+    double ns, idle_ns;
+    double clock_ns, cycles; /* of bursts whose clock could be read */
+};
+
+static void add_burst(struct sum *sum, const struct burst *burst) {
+    sum->launches += burst->launches;
+    sum->ns += burst->ns;
+    sum->idle_ns += burst->idle_ns;
+    if (burst->sm_clock_hz <= 0) return;
+    sum->clock_ns += burst->ns;
+    sum->cycles += 1e-9 * burst->ns * burst->sm_clock_hz;
+}
+
+/* Of one launch: the power, which the counter and the host's clock tell, times its share of the GPU's time. */
+static struct energy energy_of(const struct sum *sum, double joules, double seconds) {
+    const double launch_s = 1e-9 * (sum->ns + sum->idle_ns) / (double)sum->launches;
+    return (struct energy){.launches = sum->launches,
+                           .seconds = seconds,
+                           .joules = joules / seconds * launch_s,
+                           .watts = joules / seconds,
+                           .idle = sum->idle_ns / (sum->ns + sum->idle_ns),
+                           .sm_clock_hz = sum->clock_ns > 0 ? 1e9 * sum->cycles / sum->clock_ns : 0};
+}
+
+/* Take the bursts that have ended, and queue as many. */
+static enum status keep_busy(struct backend *backend, int64_t launches, struct sum *sum, struct failure *failure) {
+    for (int i = 0; i < MAX_BURSTS; i++) {
+        struct burst burst;
+        enum status status = backend->ops->take_burst(backend, &burst, failure);
+        if (status || !burst.launches) return status;
+        add_burst(sum, &burst);
+        if ((status = backend->ops->queue_burst(backend, launches, failure))) return status;
+    }
+    return STATUS_OK;
+}
+
+/* Read the counter until it has moved twice, a second or more apart, while MAX_BURSTS bursts are queued all the time.
+ * energy->launches stays 0 where it does not move. */
+static enum status between_moves(struct backend *backend, const struct nvml *nvml, int64_t launches,
+                                 struct energy *energy, struct failure *failure) {
     const double least_s = 1, patience_s = 3, begin = now_s();
     unsigned long long first = 0, last, millijoules;
-    double start = 0, clocks = 0;
-    int64_t launches = 0;
+    double start = 0;
+    struct sum sum = {0};
     if (nvml->nvmlDeviceGetTotalEnergyConsumption(nvml->device, &last)) return STATUS_OK;
     for (double now = begin; now - begin < patience_s;) {
-        double clock_hz;
-        const enum status status = backend->ops->burst(backend, burst, &clock_hz, failure);
+        const enum status status = keep_busy(backend, launches, &sum, failure);
         if (status) return status;
-        now = now_s();
-        launches += burst;
-        clocks += clock_hz * (double)burst;
         if (nvml->nvmlDeviceGetTotalEnergyConsumption(nvml->device, &millijoules)) return STATUS_OK;
+        now = now_s();
         if (millijoules == last) continue;
         last = millijoules;
         if (!first) {
             first = millijoules;
             start = now;
-            launches = 0;
-            clocks = 0;
-        } else if (now - start >= least_s) {
-            const double joules = 1e-3 * (double)(last - first);
-            *energy = (struct energy){.launches = launches,
-                                      .seconds = now - start,
-                                      .joules = joules / (double)launches,
-                                      .watts = joules / (now - start),
-                                      .sm_clock_hz = clocks / (double)launches};
+            sum = (struct sum){0};
+        } else if (now - start >= least_s && sum.launches) {
+            *energy = energy_of(&sum, 1e-3 * (double)(last - first), now - start);
             return STATUS_OK;
         }
     }
     return STATUS_OK;
 }
 
+/* Fill the queue, measure, and wait until the queue is empty. */
+static enum status with_bursts(struct backend *backend, const struct nvml *nvml, int64_t launches,
+                               struct energy *energy, struct failure *failure) {
+    struct burst burst = {.launches = 1};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < MAX_BURSTS && !status; i++) status = backend->ops->queue_burst(backend, launches, failure);
+    if (!status) status = between_moves(backend, nvml, launches, energy, failure);
+    for (int left = MAX_BURSTS; left > 0 && !status; left -= burst.launches > 0)
+        status = backend->ops->take_burst(backend, &burst, failure);
+    return status;
+}
+
 enum status energy_run(struct backend *backend, double launch_ns, struct energy *energy, struct failure *failure) {
-    const double burst_ns = 5e6; /* half a percent of a second: how well the moves of the counter are known */
+    const double burst_ns = 5e7; /* the counter is read in a tenth of that */
+    const int64_t most = 400;    /* launches: the driver queues some thousand before a launch waits */
     struct nvml nvml;
     unsigned celsius;
     *energy = (struct energy){0};
     if (!nvml_open(&nvml, backend->device.pci_bus_id)) return STATUS_OK;
-    const int64_t burst = launch_ns < burst_ns ? (int64_t)(burst_ns / launch_ns) : 1;
-    const enum status status = between_moves(backend, &nvml, burst, energy, failure);
+    const int64_t fitting = launch_ns < burst_ns ? (int64_t)(burst_ns / launch_ns) : 1;
+    const enum status status = with_bursts(backend, &nvml, fitting < most ? fitting : most, energy, failure);
     const bool known = nvml.nvmlDeviceGetTemperature(nvml.device, SENSOR_OF_THE_GPU, &celsius) == 0;
     energy->celsius = known ? (int64_t)celsius : -1;
     nvml_close(&nvml);

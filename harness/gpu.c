@@ -13,10 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Stamps of the SMs before and after something that is timed. */
+struct stamps {
+    clock_stamp before[MAX_STAMPS], after[MAX_STAMPS];
+};
+
+/* A burst that is queued, or the last that was taken: the next one is idle from its end on. */
+struct queued_burst {
+    int64_t launches;
+    uint64_t epoch;
+    bool follows; /* the burst before was queued at the time */
+    CUevent start, end;
+};
+enum { BURST_SLOTS = MAX_BURSTS + 1 };
+
 /* What the host and the helper kernels share, in host memory that the GPU sees. */
 struct shared_memory {
-    clock_stamp before[MAX_STAMPS], after[MAX_STAMPS];
-    uint32_t released; /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
+    struct stamps stamps[BURST_SLOTS]; /* a sample takes the first */
+    uint32_t released;                 /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
 };
 
 struct gpu {
@@ -29,6 +43,8 @@ struct gpu {
     CUfunction hold, stamp, peak[2]; /* peak of fp16 and of bf16 */
     CUstream stream;
     CUevent start, end;
+    struct queued_burst bursts[BURST_SLOTS]; /* in turn */
+    int64_t n_queued, n_taken;               /* bursts so far */
     struct shared_memory *shared;
     CUdeviceptr shared_address;
     CUdeviceptr flush;
@@ -68,6 +84,10 @@ static void gpu_close(struct backend *backend) {
         if (gpu->shared) cuda->cuMemFreeHost(gpu->shared);
         if (gpu->start) cuda->cuEventDestroy_v2(gpu->start);
         if (gpu->end) cuda->cuEventDestroy_v2(gpu->end);
+        for (int i = 0; i < BURST_SLOTS; i++) {
+            if (gpu->bursts[i].start) cuda->cuEventDestroy_v2(gpu->bursts[i].start);
+            if (gpu->bursts[i].end) cuda->cuEventDestroy_v2(gpu->bursts[i].end);
+        }
         if (gpu->module) cuda->cuModuleUnload(gpu->module);
         if (gpu->helpers) cuda->cuModuleUnload(gpu->helpers);
         if (gpu->stream) cuda->cuStreamDestroy_v2(gpu->stream);
@@ -192,6 +212,10 @@ static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
               "cuModuleGetFunction of %s", kernels[i].name);
     CHECK(cuda->cuEventCreate(&gpu->start, CU_EVENT_DEFAULT), "cuEventCreate");
     CHECK(cuda->cuEventCreate(&gpu->end, CU_EVENT_DEFAULT), "cuEventCreate");
+    for (int i = 0; i < BURST_SLOTS; i++) {
+        CHECK(cuda->cuEventCreate(&gpu->bursts[i].start, CU_EVENT_DEFAULT), "cuEventCreate");
+        CHECK(cuda->cuEventCreate(&gpu->bursts[i].end, CU_EVENT_DEFAULT), "cuEventCreate");
+    }
     CHECK(cuda->cuMemHostAlloc((void **)&gpu->shared, sizeof *gpu->shared, CU_MEMHOSTALLOC_DEVICEMAP),
           "cuMemHostAlloc of %zu bytes", sizeof *gpu->shared);
     memset(gpu->shared, 0, sizeof *gpu->shared);
@@ -397,12 +421,12 @@ static enum status enqueue_stamp(struct gpu *gpu, size_t offset, struct failure 
 }
 
 /* Median over the SMs that wrote both stamps; 0 where none did. */
-static double clock_between_stamps(const struct gpu *gpu) {
+static double clock_between(const struct stamps *stamps, uint64_t epoch) {
     double clocks[MAX_STAMPS];
     size_t count = 0;
     for (int i = 0; i < MAX_STAMPS; i++) {
-        const clock_stamp *before = &gpu->shared->before[i], *after = &gpu->shared->after[i];
-        if (before->epoch == gpu->epoch && after->epoch == gpu->epoch && after->ns > before->ns)
+        const clock_stamp *before = &stamps->before[i], *after = &stamps->after[i];
+        if (before->epoch == epoch && after->epoch == epoch && after->ns > before->ns)
             clocks[count++] = 1e9 * (double)(after->cycles - before->cycles) / (double)(after->ns - before->ns);
     }
     return count ? median(clocks, count) : 0;
@@ -420,28 +444,56 @@ static enum status gpu_sample(struct backend *backend, bool cold, struct sample 
     if (cold)
         CHECK(cuda->cuMemsetD8Async(gpu->flush, (unsigned char)gpu->epoch, (size_t)gpu->flush_bytes, gpu->stream),
               "cuMemsetD8Async of the buffer that flushes the L2");
-    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure))) return status;
+    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, stamps[0].before), failure))) return status;
     CHECK(cuda->cuEventRecord(gpu->start, gpu->stream), "cuEventRecord");
     if ((status = enqueue_kernel(gpu, failure))) return status;
     CHECK(cuda->cuEventRecord(gpu->end, gpu->stream), "cuEventRecord");
-    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, after), failure))) return status;
+    if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, stamps[0].after), failure))) return status;
     volatile uint32_t *released = &gpu->shared->released;
     if (*released == 2) gpu->may_hold = false;
     *released = 1;
     if ((status = synchronize(gpu, gpu->symbol, failure))) return status;
     CHECK(cuda->cuEventElapsedTime(&milliseconds, gpu->start, gpu->end), "cuEventElapsedTime");
-    *sample = (struct sample){.ns = 1e6 * milliseconds, .sm_clock_hz = clock_between_stamps(gpu)};
+    *sample = (struct sample){.ns = 1e6 * milliseconds, .sm_clock_hz = clock_between(gpu->shared->stamps, gpu->epoch)};
     return STATUS_OK;
 }
 
-static enum status gpu_burst(struct backend *backend, int64_t launches, double *sm_clock_hz, struct failure *failure) {
+static enum status gpu_queue_burst(struct backend *backend, int64_t launches, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
-    gpu->epoch++;
-    enum status status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure);
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const size_t slot = (size_t)(gpu->n_queued % BURST_SLOTS), stamps = slot * sizeof(struct stamps);
+    struct queued_burst *burst = &gpu->bursts[slot];
+    burst->launches = launches;
+    burst->epoch = ++gpu->epoch;
+    burst->follows = gpu->n_queued > gpu->n_taken;
+    CHECK(cuda->cuEventRecord(burst->start, gpu->stream), "cuEventRecord");
+    enum status status = enqueue_stamp(gpu, stamps + offsetof(struct shared_memory, stamps[0].before), failure);
     for (int64_t i = 0; i < launches && !status; i++) status = enqueue_kernel(gpu, failure);
-    if (status || (status = enqueue_stamp(gpu, offsetof(struct shared_memory, after), failure))) return status;
-    if ((status = synchronize(gpu, gpu->symbol, failure))) return status;
-    *sm_clock_hz = clock_between_stamps(gpu);
+    if (!status) status = enqueue_stamp(gpu, stamps + offsetof(struct shared_memory, stamps[0].after), failure);
+    if (status) return status;
+    CHECK(cuda->cuEventRecord(burst->end, gpu->stream), "cuEventRecord");
+    gpu->n_queued++;
+    return STATUS_OK;
+}
+
+static enum status gpu_take_burst(struct backend *backend, struct burst *burst, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const size_t slot = (size_t)(gpu->n_taken % BURST_SLOTS);
+    const struct queued_burst *oldest = &gpu->bursts[slot];
+    const CUevent end_before = gpu->bursts[(slot + BURST_SLOTS - 1) % BURST_SLOTS].end;
+    float milliseconds, idle = 0;
+    *burst = (struct burst){0};
+    const CUresult result = cuda->cuEventQuery(oldest->end);
+    if (result == CUDA_ERROR_NOT_READY) return STATUS_OK;
+    CHECK(result, "%s", gpu->symbol);
+    CHECK(cuda->cuEventElapsedTime(&milliseconds, oldest->start, oldest->end), "cuEventElapsedTime");
+    if (oldest->follows) CHECK(cuda->cuEventElapsedTime(&idle, end_before, oldest->start), "cuEventElapsedTime");
+    gpu->n_taken++;
+    *burst = (struct burst){.launches = oldest->launches,
+                            .ns = 1e6 * milliseconds,
+                            .idle_ns = 1e6 * idle,
+                            .sm_clock_hz = clock_between(&gpu->shared->stamps[slot], oldest->epoch)};
     return STATUS_OK;
 }
 
@@ -451,7 +503,8 @@ static enum status warm_helpers(struct gpu *gpu, struct failure *failure) {
     gpu->may_hold = false;
     enum status status = enqueue_hold(gpu, failure);
     gpu->may_hold = true;
-    if (status || (status = enqueue_stamp(gpu, offsetof(struct shared_memory, before), failure))) return status;
+    if (status || (status = enqueue_stamp(gpu, offsetof(struct shared_memory, stamps[0].before), failure)))
+        return status;
     CHECK(cuda->cuMemsetD8Async(gpu->flush, 0, (size_t)gpu->flush_bytes, gpu->stream), "cuMemsetD8Async");
     return synchronize(gpu, "the first launch of the helper kernels", failure);
 }
@@ -505,7 +558,8 @@ static const struct backend_ops GPU_OPS = {
     .set_dump = gpu_set_dump,
     .read_dump = gpu_read_dump,
     .sample = gpu_sample,
-    .burst = gpu_burst,
+    .queue_burst = gpu_queue_burst,
+    .take_burst = gpu_take_burst,
     .peak = gpu_peak,
 };
 

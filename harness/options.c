@@ -63,7 +63,7 @@ const struct option fl_options[] = {
     {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with 4 where a measurement has not converged",
      .only = BACKEND_GPU},
     {"--energy", .kind = OPTION_TRUE, AT(energy),
-     .help = "then launch in bursts for a second: joules per launch and watts, waits included", .only = BACKEND_GPU},
+     .help = "then launch without pauses for a second: joules per launch and watts", .only = BACKEND_GPU},
     {"--json", .kind = OPTION_TEXT, .argument = "FILE|-", AT(json),
      .help = "append one JSON line per problem to FILE, or print it"},
     {"--csv", .kind = OPTION_TRUE, AT(csv), .help = "print comma-separated values"},

@@ -158,6 +158,7 @@ static void add_energy(struct json *json, const struct energy *energy) {
     json_number(json, "watts", energy->watts, 6);
     json_int(json, "launches", energy->launches);
     json_number(json, "seconds", energy->seconds, 6);
+    json_number(json, "idle", energy->idle, 4);
     json_int(json, "sm_clock_hz", (int64_t)energy->sm_clock_hz);
     if (energy->celsius < 0)
         json_null(json, "celsius");
@@ -431,8 +432,9 @@ static enum status write_text(const struct report *report, const struct record *
     print_check(record);
     putchar('\n');
     if (record->energy && record->energy->launches)
-        printf("  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s\n", record->energy->joules,
-               record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds);
+        printf("  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s, %.1f %% idle\n", record->energy->joules,
+               record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds,
+               100 * record->energy->idle);
     if (record->counts) print_counts(record->counts);
     if (record->verdict && (report->options->diff || !record->verdict->pass)) print_first_wrong(record->verdict);
     return report_flush(failure);

@@ -1,16 +1,37 @@
 """Joules per launch from NVML's energy counter, for kernels that Python launches; harness/energy.c does it in C.
 
 counter = EnergyCounter.of("GPU-8f6c...")
-found = between_moves(counter, burst, launches)     # burst() runs that many launches to their end
+found = between_moves(counter, bursts)      # which queues launches, and tells when they have ended
 """
 
 import contextlib
 import ctypes
 import time
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-LEAST_SECONDS, PATIENCE_SECONDS, BURST_NS = 1.0, 3.0, 5e6
+LEAST_SECONDS, PATIENCE_SECONDS = 1.0, 3.0
+BURST_NS, MOST_LAUNCHES = 5e7, 400  # of a burst: reading the counter takes a tenth of that
+QUEUED = 2  # bursts at a time
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Launches that were queued together and have ended."""
+
+    launches: int
+    ns: float  # from the first to the end of the last
+    idle_ns: float  # before them, since the end of the burst before; 0 for the first
+
+
+class Bursts(Protocol):
+    """What runs the launches."""
+
+    def queue(self) -> None:
+        """Queue a burst behind those that are queued, and do not wait for it."""
+
+    def take(self) -> Burst | None:
+        """The oldest burst, if it has ended."""
 
 
 class EnergyCounter:
@@ -48,30 +69,57 @@ class EnergyCounter:
 
 
 def launches_of_a_burst(launch_ns: float) -> int:
-    """As many as take five milliseconds: how well the moves of the counter are known."""
-    return max(1, int(BURST_NS / launch_ns))
+    """As many as take fifty milliseconds, but not more than can be queued."""
+    return min(MOST_LAUNCHES, max(1, int(BURST_NS / launch_ns)))
 
 
-def between_moves(counter: EnergyCounter, burst: Callable[[], None], launches: int) -> dict[str, Any] | None:
+def between_moves(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
     """The object `energy` of a record: what lies between two moves of the counter, a second or more apart.
 
-    None where the counter cannot be read or does not move.
+    The counter is read while bursts are queued: the GPU does not wait for the host. None where the counter cannot be
+    read or does not move.
     """
-    begin = time.monotonic()
+    for _ in range(QUEUED):
+        bursts.queue()
+    found = _watch(counter, bursts)
+    for _ in range(QUEUED):
+        while bursts.take() is None:
+            pass
+    return found
+
+
+def _watch(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
+    begin = now = time.monotonic()
     last = counter.millijoules()
-    first, start, done, now = 0, 0.0, 0, begin
+    first, start = 0, 0.0
+    ended: list[Burst] = []
     while last is not None and now - begin < PATIENCE_SECONDS:
-        burst()
-        now = time.monotonic()
-        done += launches
+        ended += _keep_busy(bursts)
         value = counter.millijoules()
+        now = time.monotonic()
         if value == last:
             continue
         last = value
         if value is None or not first:
-            first, start, done = value or 0, now, 0
-        elif now - start >= LEAST_SECONDS:
-            joules = (value - first) / 1e3
-            figures = {"joules": joules / done, "watts": joules / (now - start)}
-            return figures | {"launches": done, "seconds": now - start, "celsius": counter.celsius()}
+            first, start, ended = value or 0, now, []
+        elif now - start >= LEAST_SECONDS and ended:
+            return _figures(ended, (value - first) / 1e3, now - start) | {"celsius": counter.celsius()}
     return None
+
+
+def _keep_busy(bursts: Bursts) -> list[Burst]:
+    """The bursts that have ended; as many are queued."""
+    ended: list[Burst] = []
+    while len(ended) < QUEUED and (burst := bursts.take()):
+        ended.append(burst)
+        bursts.queue()
+    return ended
+
+
+def _figures(ended: list[Burst], joules: float, seconds: float) -> dict[str, Any]:
+    """Power by the counter and the host's clock, times a launch's share of the GPU's time."""
+    launches, idle_ns = sum(burst.launches for burst in ended), sum(burst.idle_ns for burst in ended)
+    all_ns = sum(burst.ns for burst in ended) + idle_ns
+    watts = joules / seconds
+    figures = {"joules": watts * all_ns / launches / 1e9, "watts": watts, "launches": launches, "seconds": seconds}
+    return figures | {"idle": idle_ns / all_ns}

@@ -39,6 +39,34 @@ def driver_version() -> str:
     return ""
 
 
+class Bursts:
+    """Launches that follow each other in the stream, between two events for each burst."""
+
+    def __init__(self, torch: Any, launch: Callable[[], Any], launches: int) -> None:
+        self.torch, self.launch, self.launches = torch, launch, launches
+        self.queued: list[tuple[Any, Any]] = []
+        self.last_end: Any = None
+
+    def queue(self) -> None:
+        """A burst behind those that are queued."""
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(self.launches):
+            self.launch()
+        end.record()
+        self.queued.append((start, end))
+
+    def take(self) -> nvml.Burst | None:
+        """The oldest burst, if it has ended."""
+        start, end = self.queued[0]
+        if not end.query():
+            return None
+        idle_ns = self.last_end.elapsed_time(start) * 1e6 if self.last_end else 0.0
+        del self.queued[0]
+        self.last_end = end
+        return nvml.Burst(self.launches, start.elapsed_time(end) * 1e6, idle_ns)
+
+
 class Worker:
     """PyTorch on the first GPU, with the inputs of the last problem kept."""
 
@@ -172,17 +200,10 @@ class Worker:
     def energy(self, launch: Callable[[], Any], launch_ns: float) -> dict[str, Any] | None:
         """Joules of a launch, while launches follow each other; None without NVML."""
         counter = nvml.EnergyCounter.of(f"GPU-{getattr(self.properties, 'uuid', '')}")
-        launches = nvml.launches_of_a_burst(launch_ns)
-
-        def burst() -> None:
-            for _ in range(launches):
-                launch()
-            self.torch.cuda.synchronize()
-
         if counter is None:
             return None
         with contextlib.closing(counter):
-            return nvml.between_moves(counter, burst, launches)
+            return nvml.between_moves(counter, Bursts(self.torch, launch, nvml.launches_of_a_burst(launch_ns)))
 
     def check(self, output: Any, problem: dict[str, Any], rows: int) -> dict[str, Any]:
         """Sampled output rows against float64, with the executables' bound on each element."""

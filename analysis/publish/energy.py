@@ -34,7 +34,10 @@ def energies(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 
 def energy_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """A row per subject, type and size at the headline length: joules, how much they compute, watts and the clock."""
+    """A row per subject, type and size at the headline length: joules, how much they compute, watts and the clock.
+
+    Idle is the most of all rounds.
+    """
     records, versions = records_of(folder), {step.name: step.version for step in steps}
     names = {step.name: step.name for step in steps} | NAMES
     rows: list[Sequence[Cell]] = []
@@ -43,7 +46,7 @@ def energy_table(folder: Path, steps: Sequence[Step]) -> Table:
             problem = size(HEADLINE.seq, dtype)
             found = energies(own_records(records, problem, versions))
             rows += [_row(name, problem, found[subject]) for subject, name in names.items() if subject in found]
-    return Table(("", "type", "batch", "J per launch", "TFLOP per J", "W", "SM MHz", "°C"), rows)
+    return Table(("", "type", "batch", "J per launch", "TFLOP per J", "W", "SM MHz", "°C", "idle"), rows)
 
 
 def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequence[Cell]:
@@ -52,6 +55,7 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
         return median(values) if values else None
 
     joules, watts, clock, celsius = map(middle, ("joules", "watts", "sm_clock_hz", "celsius"))
+    idle = [one["idle"] for one in found if one.get("idle") is not None]
     if not joules:
         raise AnalysisError(f"{name} on {problem}: a record with energy has no joules")
     return (
@@ -63,6 +67,7 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
         None if watts is None else round(watts),
         None if clock is None else round(clock / 1e6),
         None if celsius is None else round(celsius),
+        f"{100 * max(idle):.2g} %" if idle else None,
     )
 
 

@@ -6,8 +6,10 @@
  *
  * Device memory is host memory, and flash_forward is computed in double precision. What goes into the stream waits
  * there until the host synchronises or copies, and then runs in its order; each operation takes a time that is written
- * below, and nothing else takes any. LD_PRELOAD makes the host read that clock too. FAKE_CUDA holds words separated by
- * commas; a LIST is numbers separated by colons, one for each launch of flash_forward, and then from the first again:
+ * below, and nothing else takes any. A host that asks for an event passes the time of one operation, and one that works
+ * (fake_host_works) the time of those that fit. LD_PRELOAD makes the host read that clock too. FAKE_CUDA holds words
+ * separated by commas; a LIST is numbers separated by colons, one for each launch of flash_forward, and then from the
+ * first again:
  *     hidden         there are GPUs, but none that the process may use
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
@@ -24,6 +26,7 @@
  *     fails=NAME:N   the call of the driver's function NAME after N others of it fails
  *     left           what the host did not give back is named on stderr at the end
  *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
+ *     half_blind     no SM writes the stamps of every second pair
  *     serial         launches return when they have ended, as under a profiler
  *     log            what the stream runs is named on stderr, in its order
  */
@@ -450,7 +453,7 @@ static void stamp_clocks(const struct operation *op) {
     for (int i = 0; i < reached && i < sms; i++) {
         const double slower = pow(1 - 0.01 * (double)setting("uneven=", 0), i);
         const int missed = mode("missed") && i > 0;
-        if (mode("blind") || (missed && index % 4 > 1)) continue;
+        if (mode("blind") || (missed && index % 4 > 1) || (mode("half_blind") && (index + 1) / 2 % 2)) continue;
         stamps[i] = (clock_stamp){op->parameters.words[1], (uint64_t)(now_cycles * slower * (missed ? 0.1 : 1)),
                                   (uint64_t)now_ns};
     }
@@ -533,6 +536,22 @@ static CUresult run_stream(void) {
     return faulted ? 700 : 0;
 }
 
+static CUresult run_one(void) {
+    if (!queued) return faulted ? 700 : 0;
+    const struct operation first = queue[0];
+    memmove(queue, queue + 1, (size_t)--queued * sizeof *queue);
+    if (!faulted) run_operation(&first);
+    return faulted ? 700 : 0;
+}
+
+/* The host works for so long, and the stream beside it; fake_nvml.c calls it. */
+void fake_host_works(double ns);
+void fake_host_works(double ns) {
+    const double end = now_ns + ns;
+    while (queued && now_ns < end) run_one();
+    if (now_ns < end) pass_time(end - now_ns);
+}
+
 static CUresult enqueue(struct operation op) {
     if (queued == sizeof queue / sizeof *queue) return 999;
     queue[queued++] = op;
@@ -589,6 +608,12 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     (void)stream;
     event->pending = 1;
     return enqueue((struct operation){.kind = RECORD, .event = event});
+}
+CUresult cuEventQuery(CUevent event) {
+    TRY(cuEventQuery);
+    if (!event->pending) return faulted ? 700 : 0;
+    const CUresult error = run_one();
+    return error ? error : event->pending ? 600 : 0; /* CUDA_ERROR_NOT_READY */
 }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     TRY(cuEventElapsedTime);

@@ -7,6 +7,7 @@
  *     broken      nvmlInit fails             elsewhere   the GPU is at another PCI address
  *     still       the counter never moves    uncounted   the GPU has no counter
  *     step=MS     it moves every MS ms       numb        the GPU has no thermometer
+ *     read=MS     reading it takes MS ms, in which the GPU goes on
  *     open        what is not shut down is named on stderr at the end
  */
 #include <math.h>
@@ -16,6 +17,9 @@
 #include <time.h>
 
 static int opened;
+
+/* Of fake_cuda.c, whose clock the host reads. */
+void fake_host_works(double ns);
 
 static int mode(const char *word) {
     const char *text = getenv("FAKE_NVML");
@@ -37,11 +41,17 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device) {
     *device = &opened;
     return strcmp(bus_id, mode("elsewhere") ? "0000:9a:00.0" : "0000:1b:00.0") ? 6 : 0; /* NVML_ERROR_NOT_FOUND */
 }
+/* The seconds behind "word=", which are written in ms. */
+static double setting_s(const char *word, double initial) {
+    const char *text = getenv("FAKE_NVML"), *at = text ? strstr(text, word) : NULL;
+    return at ? 1e-3 * strtod(at + strlen(word), NULL) : initial;
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
-    const char *step = getenv("FAKE_NVML") ? strstr(getenv("FAKE_NVML"), "step=") : NULL;
-    const double step_s = step ? 1e-3 * strtod(step + strlen("step="), NULL) : 0.1;
+    const double step_s = setting_s("step=", 0.1);
     struct timespec now;
     (void)device;
+    fake_host_works(1e9 * setting_s("read=", 0));
     if (mode("uncounted")) return 3; /* NVML_ERROR_NOT_SUPPORTED */
     clock_gettime(CLOCK_MONOTONIC, &now);
     const double steps = floor(((double)now.tv_sec + 1e-9 * (double)now.tv_nsec) / step_s);

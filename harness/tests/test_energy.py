@@ -14,9 +14,9 @@ pytestmark = NEEDS_V01
 FAST = "times=1"
 
 
-def energy(driver: str, nvml: str, *arguments: str) -> tuple[dict[str, Any] | None, str]:
+def energy(driver: str, nvml: str, *arguments: str, how: str = FAST) -> tuple[dict[str, Any] | None, str]:
     """The object of one record, and what was said on stderr."""
-    done = on_fake(driver, FAST, "--runs", "2", "--json", "-", *arguments, FAKE_NVML=f"open,{nvml}")
+    done = on_fake(driver, how, "--runs", "2", "--json", "-", *arguments, FAKE_NVML=f"open,{nvml}")
     assert done.returncode == 0
     (record,) = records(done)
     found: dict[str, Any] | None = record["energy"]
@@ -31,8 +31,31 @@ def test_joules_are_watts_times_the_time_of_a_launch(driver: str, step: int) -> 
     assert found["watts"] == pytest.approx(700, rel=0.006)
     assert found["joules"] == pytest.approx(700 * 0.8e-3, rel=0.006)
     assert 1 <= found["seconds"] < 1 + 2 * step / 1e3
-    assert found["seconds"] / found["launches"] == pytest.approx(0.8e-3, rel=0.001)
+    assert found["seconds"] / found["launches"] == pytest.approx(0.8e-3, rel=0.06), "those of whole bursts"
     assert found["sm_clock_hz"] == pytest.approx(1.5e9) and found["celsius"] == 54
+
+
+@pytest.mark.parametrize("read", [5, 40])
+def test_launches_go_on_while_the_counter_is_read(driver: str, read: int) -> None:
+    """A burst takes 40 ms, and two are queued."""
+    found, _ = energy(driver, f"read={read}", "--energy")
+    assert found is not None and found["idle"] < 0.001
+    assert found["joules"] == pytest.approx(700 * 0.8e-3, rel=0.006 + read / 1e3)
+
+
+def test_waits_between_bursts_are_told(driver: str) -> None:
+    """The counter takes 200 ms to read, in which two bursts of 40 ms end."""
+    found, _ = energy(driver, "read=200", "--energy")
+    assert found is not None and found["idle"] == pytest.approx(0.6, abs=0.01)
+    assert found["joules"] == pytest.approx(700 * 2e-3, rel=0.01)
+    assert "60.0 % idle" in on_fake(driver, FAST, "--energy", FAKE_NVML="read=200").stdout
+
+
+def test_the_mean_clock_is_that_of_the_bursts_whose_clock_was_read(driver: str) -> None:
+    found, _ = energy(driver, "", "--energy", how=f"{FAST},half_blind")
+    assert found is not None and found["sm_clock_hz"] == pytest.approx(1.5e9)
+    found, _ = energy(driver, "", "--energy", how=f"{FAST},blind")
+    assert found is not None and found["sm_clock_hz"] == 0
 
 
 def test_energy_is_measured_where_it_is_asked_for(driver: str) -> None:

@@ -159,14 +159,24 @@ def test_one_wrong_row_among_all_is_found(worker: peers_worker.Worker) -> None:
 def test_joules_are_those_of_the_gpu_that_pytorch_has(
     worker: peers_worker.Worker, monkeypatch: pytest.MonkeyPatch, uuid: str, watts: int | None
 ) -> None:
-    """Attention takes 2 ms of a clock that NVML and the worker share."""
+    """Attention takes 2 ms of a clock that NVML and the worker share.
+
+    The launches of this PyTorch end at once: the GPU waits for 10 ms while the counter is read, after every 50 ms.
+    """
+
+    def wait() -> None:
+        Tensor.clock += 10
+
+    library = FakeNvml(lambda: Tensor.clock / 1e3, 500, "GPU-8f6c")
+    library.reading = wait
     monkeypatch.setattr("time.monotonic", lambda: Tensor.clock / 1e3)
-    monkeypatch.setattr("ctypes.CDLL", lambda name: FakeNvml(lambda: Tensor.clock / 1e3, 500, "GPU-8f6c"))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
     worker.properties.uuid = uuid
     energy = worker.measure(request(energy=True))["energy"]
     assert (energy is None) == (watts is None)
     if energy:
-        assert energy["joules"] == pytest.approx(500 * 2e-3, rel=0.006)
+        assert energy["idle"] == pytest.approx(10 / 110, rel=0.05)
+        assert energy["joules"] == pytest.approx(500 * 2e-3 * 110 / 100, rel=0.01)
     assert worker.measure(request())["energy"] is None
 
 

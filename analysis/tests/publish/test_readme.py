@@ -263,7 +263,15 @@ def test_the_lead_over_each_library_at_both_sizes(checkout: Path) -> None:
 
 def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -> None:
     own = str(load(root(), "v02").header.config)
-    figures = {"joules": 1.25, "watts": 650.0, "launches": 9, "seconds": 1.1, "sm_clock_hz": 1.5e9, "celsius": 60}
+    figures = {
+        "joules": 1.25,
+        "watts": 650.0,
+        "launches": 9,
+        "seconds": 1.1,
+        "sm_clock_hz": 1.5e9,
+        "celsius": 60,
+        "idle": 0.0012,
+    }
     records = [record("v02", 80.0, "r", config=own), record("fa2", 100.0, "r")]
     assert energy.energy_text(checkout, bench(checkout, *records)) == energy.NOTHING
     records += [record("v02", 80.0, "s", config=own, energy=figures | {"joules": 9.0})]
@@ -271,8 +279,8 @@ def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -
     records += [record("v02", 80.0, "s2", config=own, energy=figures), record("v02", 80.0, "x", config=own)]
     records += [record("fa3", 70.0, "s", energy={"joules": 2.5, "launches": 3})]
     assert [list(row) for row in energy.energy_table(checkout, bench(checkout, *records)).rows] == [
-        ["v02", "fp16", 16, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 1500, 60],
-        ["FlashAttention-3", "fp16", 16, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", None, None, None],
+        ["v02", "fp16", 16, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 1500, 60, "0.12 %"],
+        ["FlashAttention-3", "fp16", 16, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", None, None, None, None],
     ]
     broken = record("v02", 80.0, "y", config=own, energy={"launches": 3})
     with pytest.raises(AnalysisError, match="no joules"):

@@ -17,6 +17,7 @@ class FakeNvml:
         self.clock, self.watts, self.uuid, self.step = clock, watts, uuid, step
         self.loaded = self.counts = self.moves = self.feels = True
         self.open = 0
+        self.reading: Callable[[], None] = lambda: None  # what happens while the counter is read
 
     def nvmlInit_v2(self) -> int:
         self.open += self.loaded
@@ -30,6 +31,7 @@ class FakeNvml:
         return 0 if uuid.decode() == self.uuid else NOT_FOUND
 
     def nvmlDeviceGetTotalEnergyConsumption(self, device: Any, millijoules: Any) -> int:
+        self.reading()
         steps = math.floor(self.clock() / self.step) if self.moves else 0
         millijoules._obj.value = 7_000_000 + round(steps * self.step * self.watts * 1e3)
         return 0 if self.counts else NOT_SUPPORTED
