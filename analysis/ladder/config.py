@@ -128,6 +128,17 @@ class KernelConfig(_Fields):
         return blocks + split * left * (self.n_warps - 1), 1, 1
 
 
+# Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
+SMEM_MOST = {
+    "8.0": 163 << 10,
+    "8.6": 99 << 10,
+    "8.7": 163 << 10,
+    "8.9": 99 << 10,
+    "9.0": 227 << 10,
+    "10.0": 227 << 10,
+    "12.0": 99 << 10,
+}
+
 SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
 SYMBOL_END = "EEEv12forward_args"
 SYMBOL_MAPS = "11tensor_maps"  # the second parameter of a kernel with tensor copies
@@ -390,6 +401,27 @@ def tuning_space() -> list[KernelConfig]:
     return space
 
 
+# What is tried where a version copies by tensor maps. A field that is zero in its own configuration stays zero.
+TENSOR_TUNING: Mapping[str, tuple[int, ...]] = {
+    "B_c": (64, 128),
+    "stages": (2, 3, 4),
+    "exp_columns": (16, 32, 64),
+    "ping_pong": (False, True),
+}
+
+
+def tuning_space_of(header: KernelConfig) -> list[KernelConfig]:
+    """The auto-tune product of a version: over its own fields where it copies by tensor maps, else the common one."""
+    if not header.tensor_copies:
+        return tuning_space()
+    tried = {name: values for name, values in TENSOR_TUNING.items() if getattr(header, name)}
+    return [
+        header.replace(dtype=dtype, **dict(zip(tried, values, strict=True)))
+        for dtype in (Dtype.BF16, Dtype.FP16)
+        for values in itertools.product(*tried.values())
+    ]
+
+
 def worth_tuning(B_r: int, B_c: int, Q_tiles: int, K_tiles: int) -> bool:
     """The filter of the auto-tune product.
 
@@ -423,7 +455,10 @@ def is_named_set(text: str) -> bool:
 
 
 def config_set(text: str, header: KernelConfig | None = None) -> list[KernelConfig]:
-    """The configurations that a set names, each once and in order. `default` needs the version's header config."""
+    """The configurations that a set names, each once and in order.
+
+    `default` needs the version's header config, and `tune` follows from it where it is given.
+    """
     parts = [part.strip() for part in text.split(";")] if text.strip() else ["default"]
     members: list[KernelConfig] = []
     for part in parts:
@@ -432,6 +467,8 @@ def config_set(text: str, header: KernelConfig | None = None) -> list[KernelConf
 
 
 def _set_part(part: str, header: KernelConfig | None) -> Iterable[KernelConfig]:
+    if part == "tune" and header is not None:
+        return tuning_space_of(header)
     if part in NAMED_SETS:
         return NAMED_SETS[part]()
     if part == "default":

@@ -17,7 +17,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.claims import Claim, parse_claims
-from analysis.ladder.config import ConfigError, KernelConfig, parse_short_form
+from analysis.ladder.config import SMEM_MOST, ConfigError, KernelConfig, parse_short_form
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
@@ -202,14 +202,24 @@ def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
 def refusals(version: Version, config: KernelConfig) -> list[str]:
     """Why a version does not support a configuration, a sentence each; empty when it does.
 
-    What the source refuses and, where that is nothing, fields in use that only later versions act on.
+    What the source refuses and, where that is nothing, fields in use that only later versions act on, and more shared
+    memory than the only architecture of a version has.
     """
     own = [check.sentence for check in version.checks if not check.holds(config)]
     return own or [
         f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {row.since} is the first version that acts on it"
         for row in FIELDS.values()
         if row.since > version.version and getattr(config, row.name)
-    ]
+    ] + _too_much_shared_memory(version, config)
+
+
+def _too_much_shared_memory(version: Version, config: KernelConfig) -> list[str]:
+    arch = version.header.arch
+    digits = arch.removeprefix("sm_").rstrip("af")
+    most = SMEM_MOST.get(f"{digits[:-1]}.{digits[-1]}") if version.one_arch else None
+    if most is None or config.smem_bytes() <= most:
+        return []
+    return [f"shared memory must be at most {most} bytes, what a CTA of {arch} may have"]
 
 
 # ---- source changes --------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from typing import Any
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
-from analysis.ladder.config import Dtype, KernelConfig, config_set, parse_config
+from analysis.ladder.config import SMEM_MOST, Dtype, KernelConfig, config_set, parse_config
+from analysis.ladder.headers import load
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import read_images
 from analysis.measure import executables, records, stats, summary
@@ -34,16 +35,6 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
 REACH = 0.03  # a kernel this near to the best stays in the next stage
 FINALISTS = 4
-# Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
-SMEM_MOST = {
-    "8.0": 163 << 10,
-    "8.6": 99 << 10,
-    "8.7": 163 << 10,
-    "8.9": 99 << 10,
-    "9.0": 227 << 10,
-    "10.0": 227 << 10,
-    "12.0": 99 << 10,
-}
 
 
 @dataclass(frozen=True)
@@ -407,7 +398,8 @@ def run_autotune(args: argparse.Namespace) -> int:
 def groups_of(version: str, capability: str | None, members: str) -> list[Group]:
     """The groups of a version's executable that belong to the set."""
     path = executables.find(version)
-    chosen = groups(cubin_for(path, capability).kernels, config_set(members) if members else None)
+    wanted = config_set(members, load(root(), version).header.config) if members else None
+    chosen = groups(cubin_for(path, capability).kernels, wanted)
     if not chosen:
         raise AnalysisError(f"{path} holds no configuration of {members!r}: make {version} KERNELS='{members}'")
     return chosen

@@ -272,6 +272,22 @@ def test_set_sizes_and_members() -> None:
     assert {m.dtype for m in c.config_set("prog")} == {Dtype.FP16}
 
 
+def test_tune_of_a_version_with_tensor_copies_is_over_its_own_fields() -> None:
+    """What the header leaves out stays out; a version without tensor copies has the common 80."""
+    features = "eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead"
+    own = c.parse_short_form(f"(FP16, 128, 128, 128, 8): {features}+ping_pong+double_q+exp_32+first_max+early_k")
+    members = c.config_set("tune", own)
+    assert len(members) == len(set(members)) == 2 * 2 * 3 * 3 * 2 and own in members
+    assert {m.dtype for m in members} == set(Dtype) and members[0].dtype is Dtype.BF16
+    assert {m.B_c for m in members} == {64, 128} and {m.stages for m in members} == {2, 3, 4}
+    assert {m.exp_columns for m in members} == {16, 32, 64} and {m.ping_pong for m in members} == {False, True}
+    varied = {"dtype": Dtype.FP16, "B_c": 128, "stages": 2, "exp_columns": 32, "ping_pong": True}
+    assert {m.replace(**varied) for m in members} == {own}
+    plain = c.config_set("tune", own.replace(ping_pong=False, exp_columns=0))
+    assert len(plain) == 2 * 2 * 3 and not any(m.ping_pong or m.exp_columns for m in plain)
+    assert c.config_set("tune", V01) == c.config_set("tune")
+
+
 def test_default_and_lists() -> None:
     both = [V01, V01.replace(dtype=Dtype.BF16)]
     assert c.config_set("", V01) == c.config_set("default", V01) == both

@@ -14,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.checks import parse_checks
 from analysis.ladder.config import Dtype, KernelConfig, config_set, parse_braces, parse_short_form
-from analysis.ladder.headers import load, load_all, read_version
+from analysis.ladder.headers import load, load_all, read_version, refusals
 from analysis.ladder.instances import about_text, instances_text, select
 
 CONFIG = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
@@ -141,6 +141,18 @@ def test_select_cuts_to_what_the_version_supports(tmp_path: Path) -> None:
     kept, cut = select(version, "prog")
     assert kept[:2] == config_set("default", CONFIG) and len(kept) == 2
     assert len(cut) == 6 and all(reasons[0] == "no swizzle // here" for _, reasons in cut)
+
+
+def test_what_needs_more_shared_memory_than_the_only_architecture_has_is_cut() -> None:
+    version = load(root(), "v28")
+    kept, cut = select(version, "tune")
+    assert [(config.B_c, config.stages) for config, _ in cut] == [(128, 4)] * 2
+    assert {reason for _, reasons in cut for reason in reasons} == {
+        "shared memory must be at most 232448 bytes, what a CTA of sm_90a may have"
+    }
+    assert max(config.smem_bytes() for config in kept) == 231424
+    big = load(root(), "v16").header.config.replace(B_r=256, B_c=512, n_warps=8)
+    assert big.smem_bytes() > 232448 and not any("shared memory" in why for why in refusals(load(root(), "v16"), big))
 
 
 def test_an_explicit_list_with_nothing_supported_is_refused(tmp_path: Path) -> None:
