@@ -414,7 +414,9 @@ def run_bench(args: argparse.Namespace) -> int:
     except executables.NoGpu as error:
         print(f"bench measures on a GPU, and there is none: {error}", file=sys.stderr)
         return CANNOT_RUN
-    found = [record for record in records.read(path).records if record.run_id == run]
+    found = [record for record in records.read(path).records if record.run_id == run] if path.exists() else []
+    if not found:
+        raise AnalysisError("nothing was measured")
     emit(summary.render(found, args), args.output)
     _say(f"run {run} in {path}", args.quiet)
     return DIFFERENT if any(record.passed is False for record in found) else DONE

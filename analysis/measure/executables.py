@@ -130,9 +130,14 @@ def find(version: str, folder: Path | None = None) -> Path:
     return path
 
 
+def peer_folder() -> Path:
+    """The folder of the peers that are executables. make builds them there whatever $BIN is."""
+    return root() / "bin" / "peers"
+
+
 def find_peer(name: str) -> Path:
-    """The executable of a peer that is built from its own source, bin/peers/NAME."""
-    path = bin_folder() / "peers" / name
+    """The executable of a peer that is built from its own source."""
+    path = peer_folder() / name
     if not os.access(path, os.X_OK):
         raise AnalysisError(f"{path} is not there: `make peer-{name}` builds it from its source (docs/peers.md)")
     return path

@@ -55,7 +55,9 @@ def test_the_record_is_what_bounds_read(driver: str, peak: Path) -> None:
     assert beside and (beside.alone, beside.cycles, beside.own_cycles) == (128, 144, 9)
 
 
-@pytest.mark.parametrize(("how", "words"), [("cc=80", "Fake GPU has 8.0"), ("no_device", "no GPU")])
+@pytest.mark.parametrize(
+    ("how", "words"), [("cc=80", "Fake GPU has 8.0"), ("no_device", "no GPU"), ("hidden", "no GPU it may use")]
+)
 def test_another_gpu_or_none_is_77(driver: str, peak: Path, how: str, words: str) -> None:
     done = run(program=peak, **made_up(driver, how))
     assert done.returncode == 77 and words in done.stderr and not done.stdout

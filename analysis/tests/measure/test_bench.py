@@ -164,6 +164,10 @@ def test_a_version_for_another_gpu_is_left_out_by_name(
     said = capsys.readouterr()
     assert "v01" in said.out and "v02" not in said.out
     assert "v02 is for sm_90a alone: it needs a GPU of compute capability 9.0" in said.err
+    (tmp_path / "out.jsonl").unlink()
+    assert run(tmp_path, "--versions", "v02") == 2
+    said = capsys.readouterr()
+    assert "v02 is for sm_90a alone" in said.err and said.err.endswith("analysis bench: nothing was measured\n")
 
 
 def test_no_gpu_is_77(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

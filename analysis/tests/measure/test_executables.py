@@ -98,6 +98,18 @@ def test_short_runs_stop_by_the_rule_of_the_executables() -> None:
     assert timing.min_time < 0.5 < timing.timeout < 15
 
 
+def test_a_peer_is_where_make_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$BIN names the folder of the versions alone, such as bin/tune."""
+    monkeypatch.setenv("BIN", str(tmp_path))
+    monkeypatch.setattr(executables, "root", lambda: tmp_path / "checkout")
+    program = tmp_path / "checkout/bin/peers/fa3"
+    with pytest.raises(AnalysisError, match="make peer-fa3"):
+        executables.find_peer("fa3")
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    assert executables.find_peer("fa3") == program
+
+
 def test_a_gpu_of_another_architecture_is_a_gpu() -> None:
     """A check of all versions goes on with the others."""
     refused = "v26: v26 is for sm_90a alone: it needs a GPU of compute capability 9.0, such as H100 or H200"

@@ -64,7 +64,7 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
     fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peers.Peers, "start", lambda python: pytest.fail("PyTorch was started"))
-    built = FakeBin(fake.folder / "peers")
+    built = FakeBin(tmp_path / "peers")
     built.set("fa3", ns=2000.0, peer=True)
     out = tmp_path / "out.jsonl"
     options = ["--versions", "v01", "--rounds", "2", "--seqs", "512,1024", "--tokens", "16384", "--records", str(out)]
@@ -83,7 +83,7 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
 
 def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """v02 takes 1.6 us, FlashAttention-2 2.0 and FlashAttention-3 1.0."""
-    FakeBin(fake.folder / "peers").set("fa3", ns=1000.0, peer=True)
+    FakeBin(tmp_path / "peers").set("fa3", ns=1000.0, peer=True)
     out = str(tmp_path / "out.jsonl")
     options = ["--versions", "v02", "--rounds", "2", "--seqs", "512,1024", "--tokens", "16384", "--records", out]
     assert main(["bench", "--peers", "fa3,fa2", "--python", FAKE_TORCH, *options, "--json"]) == 0

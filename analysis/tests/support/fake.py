@@ -45,6 +45,7 @@ def fake_bin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
     """Executables where the commands look for them, and nothing to put before them."""
     made = FakeBin(folder / "bin")
     monkeypatch.setenv("BIN", str(made.folder))
+    monkeypatch.setattr("analysis.measure.executables.peer_folder", lambda: folder / "peers")
     monkeypatch.delenv("LAUNCH", raising=False)
     return made
 
