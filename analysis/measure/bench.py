@@ -55,6 +55,9 @@ class Plan:
     timing: Timing
     tokens: int | None = None  # then also the problems of batch · seq = tokens
     energy: bool = False
+    d_head: int = 128
+    kv_heads: int = 0  # 0: as many as heads
+    causal: bool = False
 
     def name(self) -> str:
         """Equal for equal plans; kept in the records so that a run can be resumed."""
@@ -77,7 +80,7 @@ class Plan:
 
     def problems(self, dtype: str) -> list[Problem]:
         return [
-            Problem("attention", dtype, batch, self.heads, seq, 128, self.dist)
+            Problem("attention", dtype, batch, self.heads, seq, self.d_head, self.dist, self.causal, self.kv_heads)
             for _, pairs in self.sizes()
             for seq, batch in pairs
         ]
@@ -102,6 +105,9 @@ def executable_arguments(plan: Plan, unit: Unit, size: Sequence[str], seqs: Sequ
     longest_first = sorted(seqs, reverse=True)  # an executable draws its inputs once, for the largest problem
     arguments = ["--backend", "gpu", "--dtype", unit.dtype, "--seq", ",".join(map(str, longest_first)), *size]
     arguments += ["--heads", str(plan.heads), "--dist", plan.dist, "--seed", str(plan.seed)]
+    arguments += ["--d-head", str(plan.d_head)] if plan.d_head != 128 else []
+    arguments += ["--kv-heads", str(plan.kv_heads)] if plan.kv_heads else []
+    arguments += ["--causal"] if plan.causal else []
     arguments += ["--energy"] if plan.energy else []
     arguments += ["--check", str(plan.check_rows)] if plan.check_rows else ["--no-check"]
     arguments += ["--warmup", str(timing.warmup), "--min-samples", str(timing.min_samples)]
@@ -381,6 +387,9 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="also fa2, cudnn, efficient, fa3, cublas, or all of them without a list",
     )
+    parser.add_argument("--causal", action="store_true", help="with the causal mask")
+    parser.add_argument("--d-head", type=int, default=128, metavar="N", help="elements of a head (128)")
+    parser.add_argument("--kv-heads", type=int, default=0, metavar="N", help="KV heads; as many as heads without it")
     parser.add_argument("--energy", action="store_true", help="joules per launch too: a second more for each problem")
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
     parser.add_argument(
@@ -406,7 +415,10 @@ def run_bench(args: argparse.Namespace) -> int:
                 _say(f"{name} is left out: {missing[name]}", args.quiet)
                 names.remove(name)
             units = interleave(units, [Unit(name, True, dtype) for dtype in dtypes_of(args) for name in names])
-            plan = replace(plan_of(args, units), energy=args.energy)
+            kv_heads = 0 if args.kv_heads == args.heads else args.kv_heads
+            plan = replace(
+                plan_of(args, units), energy=args.energy, d_head=args.d_head, kv_heads=kv_heads, causal=args.causal
+            )
             path, run = rounds_of(plan, args.rounds, args.budget, peers, args.records, args.resume, args.quiet)
         finally:
             if peers:

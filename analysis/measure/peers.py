@@ -65,7 +65,7 @@ class Peers:
         assert self.process.stdin is not None
         request = {
             "peer": peer,
-            "problem": asdict(problem),
+            "problem": {name: value for name, value in asdict(problem).items() if value},
             "seed": seed,
             "timing": asdict(timing),
             "check_rows": check_rows,

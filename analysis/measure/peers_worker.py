@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from analysis.measure import inputs, nvml, stats
+from analysis.measure.records import Problem
 
 SDPA = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 FLUSH_BYTES = 256 << 20
@@ -103,11 +104,11 @@ class Worker:
             torch = self.torch
             self.inputs = (None, None, None)
             dtype = torch.float16 if problem["dtype"] == "fp16" else torch.bfloat16
-            if problem["kind"] == "matmul":
-                shape: tuple[int, ...] = (problem["seq"], problem["seq"])
-            else:
-                shape = (problem["batch"], problem["seq"], problem["heads"], problem["d_head"])
-            q, k, v = (self.tensor(problem["dist"], seed, which, shape, dtype) for which in range(3))
+            shapes: list[tuple[int, ...]] = [(problem["seq"], problem["seq"])] * 3
+            if problem["kind"] == "attention":
+                heads, kv_heads = problem["heads"], problem.get("kv_heads") or problem["heads"]
+                shapes = [(problem["batch"], problem["seq"], n, problem["d_head"]) for n in (heads, kv_heads, kv_heads)]
+            q, k, v = (self.tensor(problem["dist"], seed, which, shape, dtype) for which, shape in enumerate(shapes))
             self.key, self.inputs = key, (q, k, v)
         return self.inputs
 
@@ -134,7 +135,9 @@ class Worker:
             views = [tensor.transpose(1, 2) for tensor in (q, k, v)]
             run = torch.nn.functional.scaled_dot_product_attention
             with attention.sdpa_kernel(getattr(attention.SDPBackend, SDPA[peer])):
-                yield lambda: run(*views).transpose(1, 2)
+                words: dict[str, Any] = {"is_causal": True} if problem.get("causal") else {}
+                words |= {"enable_gqa": True} if problem.get("kv_heads") else {}
+                yield lambda: run(*views, **words).transpose(1, 2)
 
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """One record."""
@@ -147,9 +150,6 @@ class Worker:
             del output
             timing = self.time(launch, request["timing"])
             energy = self.energy(launch, timing["median"]) if request["energy"] else None
-        flop = 2 * problem["seq"] ** 3
-        if problem["kind"] == "attention":
-            flop = 4 * problem["batch"] * problem["heads"] * problem["seq"] ** 2 * problem["d_head"]
         return {
             "schema": 1,
             "peer": peer,
@@ -159,7 +159,7 @@ class Worker:
             "check": check,
             "timing": timing,
             "energy": energy,
-            "derived": {"tflops": flop / timing["median"] / 1e3},
+            "derived": {"tflops": Problem(**problem).flop() / timing["median"] / 1e3},
         }
 
     def time(self, launch: Callable[[], Any], rule: dict[str, Any]) -> dict[str, Any]:
@@ -224,8 +224,10 @@ class Worker:
                 batch, row, head = (
                     int(torch.randint(problem[name], (1,), generator=draw)) for name in ("batch", "seq", "heads")
                 )
-                scores = k[batch, :, head].double() @ q[batch, row, head].double() / math.sqrt(problem["d_head"])
-                weights, values = torch.softmax(scores, 0), v[batch, :, head].double()
+                keys = row + 1 if problem.get("causal") else problem["seq"]
+                shared = head // (problem["heads"] // (problem.get("kv_heads") or problem["heads"]))
+                scores = k[batch, :keys, shared].double() @ q[batch, row, head].double() / math.sqrt(problem["d_head"])
+                weights, values = torch.softmax(scores, 0), v[batch, :keys, shared].double()
                 got = output[batch, row, head].double()
                 reference = weights @ values
                 bound = unit * (weights @ values.abs() + reference.abs()) * 1.05 + 1e-6

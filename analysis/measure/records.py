@@ -39,17 +39,37 @@ class Problem:
     seq: int
     d_head: int
     dist: str
+    causal: bool = False
+    kv_heads: int = 0  # 0: as many as heads
+    seq_k: int = 0  # 0: as many keys as queries
+
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
+        keys = self.seq_k or self.seq
+        if not self.causal:
+            return self.seq * keys
+        rows = min(self.seq, keys)  # those that see a key: the last one sees all, each one before it one less
+        return rows * keys - rows * (rows - 1) // 2
 
     def flop(self) -> int:
-        """4·batch·heads·seq²·d for attention, 2·seq³ for the matmul."""
+        """4·d·batch·heads·pairs for attention, 2·seq³ for the matmul."""
         if self.kind == "matmul":
             return 2 * self.seq**3
-        return 4 * self.batch * self.heads * self.seq**2 * self.d_head
+        return 4 * self.batch * self.heads * self.pairs() * self.d_head
+
+    def case(self) -> str:
+        """What sets it apart from plain attention with rows of 128; "" where nothing does."""
+        words = ["causal"] if self.causal else []
+        words += [f"d_head {self.d_head}"] if self.d_head != 128 and self.kind == "attention" else []
+        words += [f"{self.kv_heads} KV heads"] if self.kv_heads else []
+        words += [f"{self.seq_k} keys"] if self.seq_k else []
+        return ", ".join(words)
 
     def __str__(self) -> str:
         if self.kind == "matmul":
             return f"matmul {self.dtype} {self.seq}³"
-        return f"{self.dtype} batch {self.batch} heads {self.heads} seq {self.seq} {self.dist}"
+        words = f"{self.dtype} batch {self.batch} heads {self.heads} seq {self.seq} {self.dist}"
+        return f"{words}, {self.case()}" if self.case() else words
 
 
 @dataclass(frozen=True)
@@ -132,7 +152,16 @@ def parse(raw: Any, where: str = "record") -> Record:
 
 def _problem(raw: dict[str, Any]) -> Problem:
     numbers = {name: raw[name] for name in ("batch", "heads", "seq", "d_head")}
-    return Problem(kind=raw.get("kind") or "attention", dtype=raw["dtype"], dist=raw.get("dist") or "normal", **numbers)
+    kv_heads, seq_k = (raw.get(name) or same for name, same in (("kv_heads", raw["heads"]), ("seq_k", raw["seq"])))
+    return Problem(
+        kind=raw.get("kind") or "attention",
+        dtype=raw["dtype"],
+        dist=raw.get("dist") or "normal",
+        causal=bool(raw.get("causal")),
+        kv_heads=0 if kv_heads == raw["heads"] else kv_heads,
+        seq_k=0 if seq_k == raw["seq"] else seq_k,
+        **numbers,
+    )
 
 
 def device_name(raw: dict[str, Any], where: str = "record") -> str:

@@ -152,14 +152,16 @@ def _ends(row: Row) -> list[Cell]:
 
 
 def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
-    """One row per subject and problem, with everything; joules per launch where any were measured."""
+    """One row per subject and problem, with everything; joules per launch and the case where there are any."""
     with_joules = any(row.joules is not None for row in found)
+    with_cases = any(row.problem.case() for row in found)
     columns = (
         "subject",
         "dtype",
         "batch",
         "heads",
         "seq",
+        *(("case",) if with_cases else ()),
         "TFLOP/s",
         f"ratio to {reference}",
         "low",
@@ -183,6 +185,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
                 p.batch,
                 p.heads,
                 p.seq,
+                *((p.case(),) if with_cases else ()),
                 round(row.tflops, 1) if row.tflops else None,
                 *_ends(row),
                 *(end for _, others in also for end in _ends(others[place])),
@@ -200,14 +203,17 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
 def wide_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
     """One row per subject, one column per problem: TFLOP/s and in brackets the ratio to each reference.
 
-    A length that was measured with several batches has a column for each, "fp16 512×32".
+    A length that was measured with several batches has a column for each, "fp16 512×32". Where not all problems are of
+    one case, the column names it.
     """
     problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
     problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq, problem.batch))
-    lengths = [(problem.dtype, problem.seq) for problem in problems]
+    cases = {problem.case() for problem in problems}
+    lengths = [(problem.dtype, problem.seq, problem.case()) for problem in problems]
     columns = ["subject"]
     for problem, length in zip(problems, lengths, strict=True):
-        columns.append(f"{length[0]} {length[1]}" + (f"×{problem.batch}" if lengths.count(length) > 1 else ""))
+        batch = f"×{problem.batch}" if lengths.count(length) > 1 else ""
+        columns.append(f"{problem.dtype} {problem.seq}{batch} {problem.case() if len(cases) > 1 else ''}".rstrip())
     cells: dict[str, dict[Problem, str]] = {}
     for place, row in enumerate(found):
         text = "WRONG" if row.passed is False else f"{row.tflops:.1f}"
@@ -230,7 +236,9 @@ def render(records: Sequence[Record], args: argparse.Namespace) -> str:
         return render_table(long_table(found, reference, also), args)
     text = render_table(wide_table(found, reference, also), args)
     names = " ".join(references)
-    return text if args.json or args.csv else f"TFLOP/s (ratio to {names}), {one_device(records)}\n{text}"
+    cases = {record.problem.case() for record in records if record.problem.kind == "attention"}
+    about = "".join(f", {case}" for case in cases if case and len(cases) == 1)
+    return text if args.json or args.csv else f"TFLOP/s (ratio to {names}), {one_device(records)}{about}\n{text}"
 
 
 def runs_table(records: Sequence[Record]) -> Table:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.measure import bench, records
+from analysis.measure import bench, records, summary
 from analysis.measure.bench import Plan, Progress, Unit
 from analysis.measure.executables import Timing
 from analysis.measure.records import Record
@@ -89,6 +89,31 @@ def test_the_options_reach_the_executable(fake: FakeBin, tmp_path: Path) -> None
         "--json -",
     ):
         assert expected in call
+
+
+def test_a_case_of_attention_reaches_the_executables_and_the_tables(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = ("--causal", "--d-head", "64", "--heads", "32", "--kv-heads", "8")
+    size = ("--rounds", "1", "--seqs", "512,1024", "--tokens", "16384", "--batch", "0")
+    assert run(tmp_path, *case, *size, "--json") == 0
+    for call in fake.calls()[-2:]:
+        assert "--d-head 64 --kv-heads 8 --causal" in call
+    pairs = 512 * 513 // 2
+    rows = {(row["subject"], row["seq"]): row for row in json.loads(capsys.readouterr().out)}
+    assert rows["v02", 512]["TFLOP/s"] == pytest.approx(4 * 32 * 32 * pairs * 64 / 1000 / 1e3, rel=0.01)
+    assert rows["v02", 512]["case"] == "causal, d_head 64, 8 KV heads"
+    assert run(tmp_path, "--resume", *case, *size, "--wide") == 0
+    assert "NVIDIA H200, causal, d_head 64, 8 KV heads\n" in capsys.readouterr().out and len(found(tmp_path)) == 4
+    assert run(tmp_path, "--kv-heads", "16", "--versions", "v01", "--rounds", "1", "--wide") == 0
+    assert "NVIDIA H200\n" in capsys.readouterr().out
+    assert "--kv-heads" not in fake.calls()[-1] and "--causal" not in fake.calls()[-1]
+    both = summary.wide_table(summary.rows(found(tmp_path))[0], "v01")
+    assert both.columns[1:] == [
+        "fp16 512 causal, d_head 64, 8 KV heads",
+        "fp16 1024 causal, d_head 64, 8 KV heads",
+        "fp16 4096",
+    ]
 
 
 def test_a_number_of_tokens_is_a_second_size_in_the_same_rounds(fake: FakeBin, tmp_path: Path) -> None:

@@ -110,6 +110,28 @@ def test_a_record(
     assert worker.torch.backends == backends
 
 
+@pytest.mark.parametrize(
+    ("case", "flop"),
+    [
+        ({"causal": True}, 4 * 2 * 3 * (32 * 33 // 2) * 16),
+        ({"heads": 4, "kv_heads": 2}, 4 * 2 * 4 * 32**2 * 16),
+        ({"causal": True, "heads": 4, "kv_heads": 2}, 4 * 2 * 4 * (32 * 33 // 2) * 16),
+    ],
+)
+def test_a_mask_and_shared_kv_heads(worker: peers_worker.Worker, case: dict[str, Any], flop: int) -> None:
+    """PyTorch is asked for them, and the reference has them too."""
+    asked = PROBLEM | case
+    record = worker.measure(request(problem=asked))
+    assert record["problem"] == asked | {"seed": 3} and record["check"]["pass"]
+    assert record["derived"]["tflops"] == pytest.approx(flop / 2e6 / 1e3)
+    assert worker.inputs[1].shape == worker.inputs[2].shape == (2, 32, case.get("kv_heads", 3), 16)
+    plain = worker.torch.nn.functional.scaled_dot_product_attention
+    worker.torch.nn.functional.scaled_dot_product_attention = lambda *views, **words: plain(
+        *views, **{key: value for key, value in words.items() if key != "is_causal"}
+    )
+    assert worker.measure(request(problem=asked))["check"]["pass"] is not case.get("causal", False)
+
+
 def test_warm_up_launches_are_not_samples(worker: peers_worker.Worker) -> None:
     worker.measure(request(check_rows=0))
     assert worker.torch.launches == 1 + 2 + 5

@@ -56,6 +56,29 @@ def test_a_record_is_taken_apart() -> None:
     assert records.parse(raw(timing=None)).discarded == 0
 
 
+@given(seq=st.integers(1, 40), seq_k=st.integers(1, 40), causal=st.booleans())
+def test_operations_are_those_of_keys_that_are_seen(seq: int, seq_k: int, causal: bool) -> None:
+    """The mask is aligned to the bottom right."""
+    shape = {"batch": 3, "heads": 6, "kv_heads": 2, "seq": seq, "seq_k": seq_k, "d_head": 64}
+    problem = records.parse(raw(problem={"dtype": "fp16", "causal": causal} | shape)).problem
+    seen = sum(not causal or key <= query + seq_k - seq for query in range(seq) for key in range(seq_k))
+    assert problem.pairs() == seen and problem.flop() == 4 * 3 * 6 * 64 * seen
+
+
+def test_what_a_record_says_of_a_plain_problem_makes_no_other_problem() -> None:
+    plain = raw()["problem"]
+    said = plain | {"kv_heads": 16, "seq_k": 512, "causal": False}
+    assert records.parse(raw(problem=said)).problem == records.parse(raw()).problem
+    for other, words in (
+        ({"kv_heads": 4}, "4 KV heads"),
+        ({"seq_k": 500}, "500 keys"),
+        ({"causal": True, "d_head": 64}, "causal, d_head 64"),
+    ):
+        problem = records.parse(raw(problem=said | other)).problem
+        assert problem != records.parse(raw()).problem and problem.case() == words
+        assert str(problem) == f"fp16 batch 16 heads 16 seq 512 normal, {words}"
+
+
 def test_one_of_everything_is_a_problem() -> None:
     one = {"dtype": "fp16", "batch": 1, "heads": 1, "seq": 1, "d_head": 1}
     assert records.parse(raw(problem=one)).problem.flop() == 4

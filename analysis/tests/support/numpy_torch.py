@@ -99,11 +99,15 @@ class NumpyTorch:
         self.backends.append(backend)
         yield
 
-    def attention(self, q: Any, k: Any, v: Any) -> Any:
+    def attention(self, q: Any, k: Any, v: Any, is_causal: bool = False, enable_gqa: bool = False) -> Any:
         """(batch, heads, seq, d_head), in float64, rounded once."""
         Tensor.clock += self.attention_ms
         self.launches += 1
+        if enable_gqa:
+            k, v = (np.repeat(tensor, q.shape[1] // k.shape[1], axis=1) for tensor in (k, v))
         scores = q.double() @ k.double().transpose(2, 3) / np.sqrt(q.shape[-1])
+        if is_causal:
+            scores = np.where(np.tri(q.shape[2], dtype=bool), scores, -np.inf)
         return self.spoil((softmax(scores, -1) @ v.double()).to(q.dtype))
 
     def matmul(self, a: Any, b: Any) -> Any:
