@@ -1,11 +1,13 @@
 /* config.h - the kernel configuration and the launch shape that follows from it.
  *
- *     launch_shape shape = config_launch_shape(&config, seq, heads, batch, multiprocessors);
+ *     launch_shape shape = config_launch_shape(&config, &args, multiprocessors);
  *
  * Included by the kernels (C++20) and by the harness (C11). Each field is a row of common/config_fields.h.
  */
 #ifndef FL_CONFIG_H
 #define FL_CONFIG_H
+
+#include "common/abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,20 +56,30 @@ FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
     return config->tensor_copies ? 1024 + rows + 1024 : rows + 16 * config->stages;
 }
 
-/* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. seq is a multiple of B_r.
- * With split_tail the Q blocks, numbered in that order, are the grid's x. One CTA per multiprocessor runs at a time. Q
- * blocks left over for a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
+/* Q blocks of a launch; the last one of a head may be partly filled. */
+FL_CONFIG_FN int64_t config_Q_blocks(const KernelConfig *config, const attention_args *args) {
+    return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
+}
+
+/* KV blocks of a launch, of which the causal mask may hide some; the last one may be partly filled. */
+FL_CONFIG_FN int64_t config_KV_blocks(const KernelConfig *config, const attention_args *args) {
+    return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
+}
+
+/* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. With split_tail the Q
+ * blocks, numbered in that order, are the grid's x. One CTA per multiprocessor runs at a time. Q blocks left over for
+ * a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
  * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
  * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
  * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. */
-FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_t seq, int64_t heads, int64_t batch,
+FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const attention_args *args,
                                               int64_t multiprocessors) {
-    launch_shape shape = {(uint32_t)(seq / config->B_r), (uint32_t)heads, (uint32_t)batch,
+    const int64_t blocks = config_Q_blocks(config, args), KV_blocks = config_KV_blocks(config, args);
+    launch_shape shape = {(uint32_t)(blocks / args->heads / args->batch), (uint32_t)args->heads, (uint32_t)args->batch,
                           (uint32_t)config_threads(config), (uint32_t)config_smem_bytes(config)};
     if (config->split_tail) {
-        const int64_t blocks = seq / config->B_r * heads * batch, left = blocks % multiprocessors;
+        const int64_t left = blocks % multiprocessors;
         const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
-        const int64_t KV_blocks = seq / config->B_c;
         const bool split = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
         shape.grid_x = (uint32_t)(blocks + (split ? left * (config->n_warps - 1) : 0));
         shape.grid_y = shape.grid_z = 1;
@@ -76,7 +88,6 @@ FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, int64_
             shape.grid_y = 1 + (uint32_t)(split ? waves : 0);
         }
     } else if (config->persistent) {
-        const int64_t blocks = seq / config->B_r * heads * batch;
         shape.grid_x = (uint32_t)(blocks > multiprocessors ? multiprocessors : blocks);
         shape.grid_y = shape.grid_z = 1;
     }

@@ -32,7 +32,7 @@
 
 /* clang-format off */
 FIELD(enum dtype, dtype, "()", "v01", "element type of Q, K, V and O")
-FIELD(int, d_head, "()", "v01", "elements of a head's row; every version so far is for 128")
+FIELD(int, d_head, "()", "v01", "elements of a head's row")
 FIELD(int, B_r, "()", "v01", "query rows of a CTA")
 FIELD(int, B_c, "()", "v01", "keys and values of a KV block")
 FIELD(int, n_warps, "()", "v01", "warps of a CTA, each with B_r / n_warps query rows")
@@ -65,12 +65,22 @@ FIELD(bool, first_max, "first_max", "v35",
       "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
 FIELD(bool, early_release, "early_k", "v36",
       "a K block is released once S is computed, and no later pass reads it again")
+FIELD(bool, any_length, "any_length", "v38",
+      "any numbers of queries and keys, strides of each tensor, a softmax scale, log-sum-exp: takes attention_args")
+FIELD(bool, causal, "causal", "v39",
+      "a launch may ask for the causal mask: blocks that no row sees are skipped, the longest Q blocks come first")
+FIELD(bool, grouped_heads, "grouped", "v40", "several heads may share a KV head")
+FIELD(bool, packed_heads, "packed", "v40",
+      "where queries are few, those of all heads of a KV head are the rows of one Q block")
+FIELD(bool, tickets, "tickets", "v43", "CTAs draw Q blocks from a counter in global memory, the longest first")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")
 RULE(B_c, cfg.B_c >= 1 && cfg.B_c <= 65536, "must be from 1 to 65536")
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 65536, "must be from 1 to 65536")
-RULE(d_head, cfg.d_head % 64 == 0, "must be a multiple of 64")
+RULE(d_head, cfg.d_head % 16 == 0, "must be a multiple of 16, the depth of one mma")
+RULE(d_head, cfg.d_head % 64 == 0 || !cfg.tensor_copies,
+     "must be a multiple of 64 with tensor: a copy takes rows in steps of 128 bytes")
 RULE(B_c, cfg.B_c % 16 == 0, "must be a multiple of 16, the depth of one mma")
 RULE(B_r, cfg.B_r % (16 * cfg.n_warps) == 0, "must be a multiple of 16 rows for each warp")
 RULE(Q_mma_load_K_tiles, cfg.Q_mma_load_K_tiles >= 0 && cfg.Q_mma_load_K_tiles != 1 &&
@@ -105,6 +115,12 @@ RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the c
 RULE(exp_columns, cfg.exp_columns == 0 || cfg.B_c % cfg.exp_columns == 0, "must be 0 or divide B_c")
 RULE(early_release, !cfg.early_release || cfg.first_max,
      "must be off without first_max: a pass over S that needs K again is rare only there")
+RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length: forward_args cannot ask for a mask")
+RULE(grouped_heads, !cfg.grouped_heads || cfg.any_length,
+     "must be off without any_length: forward_args has one number of heads")
+RULE(packed_heads, !cfg.packed_heads || cfg.grouped_heads, "must be off without grouped: each head has its own keys")
+RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.producer && cfg.any_length),
+     "must be off without persistent, producer and any_length: one thread of a CTA draws, attention_args has the counter")
 /* clang-format on */
 
 #undef FIELD

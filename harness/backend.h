@@ -4,7 +4,7 @@
  *     backend->ops->set_instance(backend, instance, &code, &failure);
  *     backend->ops->poison(backend, &failure);
  *     backend->ops->launch(backend, &failure);
- *     backend->ops->read_output(backend, host, &failure);
+ *     backend->ops->read_output(backend, &output, &failure);
  */
 #ifndef FL_BACKEND_H
 #define FL_BACKEND_H
@@ -57,6 +57,16 @@ struct counts {
 /* What marks a byte that a kernel has not written: floats and 16-bit elements of such bytes are NaN. */
 enum { POISON_BYTE = 0xff };
 
+/* Memory of attention_args.tickets. */
+enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
+
+/* What a launch left, in the host's order. */
+struct output {
+    uint16_t *O;    /* of problem_bytes() */
+    float *lse;     /* of problem_lse_bytes(); NULL where the problem does not ask for it */
+    int64_t strays; /* elements written between the rows of O */
+};
+
 struct backend {
     const struct backend_ops *ops;
     struct device_info device;
@@ -77,11 +87,11 @@ struct backend_ops {
      * emulator. */
     enum status (*set_instance)(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                 struct failure *failure);
-    /* Fill the output with NaN. */
+    /* Fill the outputs with NaN. */
     enum status (*poison)(struct backend *backend, struct failure *failure);
     /* One launch, to its end. STATUS_WRONG where the emulator stopped the kernel. */
     enum status (*launch)(struct backend *backend, struct failure *failure);
-    enum status (*read_output)(struct backend *backend, uint16_t *output, struct failure *failure);
+    enum status (*read_output)(struct backend *backend, struct output *output, struct failure *failure);
     /* Allocate a dump buffer, which later launches write; read a part of it. */
     enum status (*set_dump)(struct backend *backend, int64_t bytes, struct failure *failure);
     enum status (*read_dump)(struct backend *backend, int64_t offset, void *bytes, int64_t size,

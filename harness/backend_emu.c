@@ -6,17 +6,18 @@
 #include "harness/emu/tool/print.h"
 #include "harness/progress.h"
 #include "harness/tensor_maps.h"
+#include "harness/tensor_memory.h"
 
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The parameters of flash_forward as they lie in constant memory: a kernel without tensor copies has the first alone.
- */
+/* The parameters of flash_forward as they lie in constant memory: the first, then the tensor maps of a kernel that has
+ * them. */
 struct parameters {
-    forward_args args;
-    tensor_maps maps;
+    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
 };
 
 struct emu {
@@ -28,6 +29,7 @@ struct emu {
     struct problem problem;
     const struct inputs *inputs;
     uint64_t tensors[N_TENSORS];
+    uint64_t lse, tickets; /* lse is 0 where it is not wanted */
     uint64_t dump;
     const struct instance *instance;
 };
@@ -43,17 +45,25 @@ static void emu_close(struct backend *backend) {
 static enum status emu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     struct emu *emu = (struct emu *)backend;
-    const int64_t bytes = problem_bytes(&inputs->problem);
+    const struct problem *problem = &emu->problem;
     if (emu->device) emu_device_free(emu->device);
-    emu->dump = 0;
+    emu->lse = emu->dump = 0;
     emu->problem = inputs->problem;
     emu->inputs = inputs;
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
     for (int t = 0; t < N_TENSORS; t++) {
+        const int64_t bytes = problem_device_bytes(problem, (enum tensor)t);
         emu->tensors[t] = emu_alloc(emu->device, names[t], (uint64_t)bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
         if (!emu->tensors[t]) return fail_memory(failure, (uint64_t)bytes, "a tensor of the emulator");
-        if (t != TENSOR_O) memcpy(emu_host_bytes(emu->device, emu->tensors[t]), inputs->tensors[t], (size_t)bytes);
+        if (t != TENSOR_O)
+            tensor_spread(problem, (enum tensor)t, inputs->tensors[t], emu_host_bytes(emu->device, emu->tensors[t]));
     }
+    const uint64_t lse_bytes = (uint64_t)problem_lse_bytes(problem);
+    if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, EMU_OUTPUT)))
+        return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
+    if (!(emu->tickets = emu_alloc(emu->device, "tickets", TICKETS_BYTES, EMU_BUFFER)))
+        return fail_memory(failure, TICKETS_BYTES, "the tickets in the emulator");
+    memset(emu_host_bytes(emu->device, emu->tickets), 0, TICKETS_BYTES);
     return STATUS_OK;
 }
 
@@ -61,8 +71,14 @@ static enum status fail_load(const emu_error *error, struct failure *failure) {
     return fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error->line, error->text);
 }
 
+/* Where the tensor maps begin. */
+static size_t maps_offset(const KernelConfig *config) {
+    const size_t align = alignof(tensor_maps);
+    return (problem_args_bytes(config) + align - 1) / align * align;
+}
+
 static size_t parameter_bytes(const KernelConfig *config) {
-    return config->tensor_copies ? sizeof(struct parameters) : sizeof(forward_args);
+    return config->tensor_copies ? maps_offset(config) + sizeof(tensor_maps) : problem_args_bytes(config);
 }
 
 static enum status emu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
@@ -74,9 +90,9 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
         return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
     if (entry->param_bytes != parameter_bytes(&instance->config))
-        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s %zu", instance->symbol,
-                    entry->param_bytes,
-                    instance->config.tensor_copies ? "forward_args and tensor_maps have" : "forward_args has",
+        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol,
+                    entry->param_bytes, instance->config.any_length ? "attention_args" : "forward_args",
+                    instance->config.tensor_copies ? " and tensor_maps have" : " has",
                     parameter_bytes(&instance->config));
     emu_error error;
     if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
@@ -86,7 +102,9 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
 static enum status emu_poison(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     (void)failure;
-    memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), POISON_BYTE, (size_t)problem_bytes(&emu->problem));
+    memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), POISON_BYTE,
+           (size_t)problem_device_bytes(&emu->problem, TENSOR_O));
+    if (emu->lse) memset(emu_host_bytes(emu->device, emu->lse), POISON_BYTE, (size_t)problem_lse_bytes(&emu->problem));
     return STATUS_OK;
 }
 
@@ -94,8 +112,8 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
 static emu_launch make_launch(const struct emu *emu, const struct problem *problem, const struct instance *instance) {
     /* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
     const int multiprocessors = about_dumps() ? 1 : 16;
-    const launch_shape shape =
-        config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, multiprocessors);
+    const attention_args args = problem_args(problem);
+    const launch_shape shape = config_launch_shape(&instance->config, &args, multiprocessors);
     return (emu_launch){.entry = instance->entry,
                         .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                         .block = {shape.threads, 1, 1},
@@ -114,7 +132,7 @@ static enum status emu_check_launch(const struct backend *backend, const struct 
     emu_error error;
     if (emu_check_trace(&launch, &error)) return STATUS_OK;
     return fail(failure, STATUS_USAGE, "--trace '%s': %s (batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 ")",
-                emu->options->trace, error.text, problem->batch, problem->heads, problem->seq);
+                emu->options->trace, error.text, problem->batch, problem->heads, problem->seq_q);
 }
 
 static uint64_t ctas_done(const void *device) {
@@ -127,7 +145,7 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
     const bool terminal = isatty(STDERR_FILENO);
     if (emu->options->quiet || emu->trace.file) return NULL;
     snprintf(label, size, "%s: batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64, about_version(), problem->batch,
-             problem->heads, problem->seq);
+             problem->heads, problem->seq_q);
     return progress_start(
         &(struct progress_plan){.file = stderr,
                                 .terminal = terminal,
@@ -141,17 +159,23 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
 
 static enum status fill_parameters(const struct emu *emu, struct parameters *parameters, struct failure *failure) {
     const KernelConfig *config = &emu->instance->config;
-    forward_args *args = &parameters->args;
+    attention_args args = problem_args(&emu->problem);
     struct tensor_layout layouts[N_TENSORS];
-    *args = problem_args(&emu->problem);
-    args->Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
-    args->K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
-    args->V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
-    args->O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
-    args->debug = (void *)(uintptr_t)emu->dump;
+    tensor_maps maps;
+    args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
+    args.debug = (void *)(uintptr_t)emu->dump;
+    args.LSE = (float *)(uintptr_t)emu->lse;
+    args.tickets = config->tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
+    *parameters = (struct parameters){0};
+    memcpy(parameters->bytes, &args, problem_args_bytes(config));
     if (!config->tensor_copies) return STATUS_OK;
     tensor_layouts(&emu->problem, config, emu->tensors, layouts);
-    return tensor_maps_of_emulator(layouts, &parameters->maps, failure);
+    const enum status status = tensor_maps_of_emulator(layouts, &maps, failure);
+    if (!status) memcpy(parameters->bytes + maps_offset(config), &maps, sizeof maps);
+    return status;
 }
 
 /* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
@@ -163,7 +187,7 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     char label[120];
     const enum status status = fill_parameters(emu, &parameters, failure);
     if (status) return status;
-    launch.params = &parameters;
+    launch.params = parameters.bytes;
     launch.param_bytes = (uint32_t)parameter_bytes(&emu->instance->config);
     struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
     const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
@@ -176,10 +200,12 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
                 error.line, error.text);
 }
 
-static enum status emu_read_output(struct backend *backend, uint16_t *output, struct failure *failure) {
+static enum status emu_read_output(struct backend *backend, struct output *output, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     (void)failure;
-    memcpy(output, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), (size_t)problem_bytes(&emu->problem));
+    output->strays =
+        tensor_gather(&emu->problem, TENSOR_O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), output->O);
+    if (emu->lse) memcpy(output->lse, emu_host_bytes(emu->device, emu->lse), (size_t)problem_lse_bytes(&emu->problem));
     return STATUS_OK;
 }
 

@@ -10,12 +10,12 @@
 enum type { TYPE_DTYPE, TYPE_INT, TYPE_BOOL };
 
 static const struct {
-    const char *name, *word;
+    const char *name, *word, *since;
     enum type type;
     size_t offset;
 } FIELDS[] = {
 #define FIELD(type, name, word, since, help)                                                                           \
-    {#name, word, _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),            \
+    {#name, word, since, _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),     \
      offsetof(KernelConfig, name)},
 #include "common/config_fields.h"
 };
@@ -34,6 +34,12 @@ static const struct {
 
 const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
+}
+
+const char *config_field_since(const char *name) {
+    for (int i = 0; i < N_FIELDS; i++)
+        if (!strcmp(FIELDS[i].name, name)) return FIELDS[i].since;
+    return "";
 }
 
 static int value_of(const KernelConfig *config, int field) {
@@ -330,14 +336,21 @@ static bool symbol_value(const char **at, const char *end, enum type type, int *
     return true;
 }
 
+/* Cut `ending` off a text of *length bytes, where it is there. */
+static bool cut_ending(const char *text, size_t *length, const char *ending) {
+    const size_t cut = strlen(ending);
+    if (*length < cut || memcmp(text + *length - cut, ending, cut) != 0) return false;
+    *length -= cut;
+    return true;
+}
+
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    static const char before[] = "_Z13flash_forwardIXtl12KernelConfig", after[] = "EEEv12forward_args";
-    static const char maps[] = "11tensor_maps"; /* the second parameter of a kernel with tensor copies */
-    if (length > strlen(maps) && !memcmp(symbol + length - strlen(maps), maps, strlen(maps))) length -= strlen(maps);
-    if (length < strlen(before) + strlen(after) || memcmp(symbol, before, strlen(before)) != 0 ||
-        memcmp(symbol + length - strlen(after), after, strlen(after)) != 0)
-        return false;
-    const char *at = symbol + strlen(before), *const end = symbol + length - strlen(after);
+    static const char before[] = "_Z13flash_forwardIXtl12KernelConfig";
+    cut_ending(symbol, &length, "11tensor_maps"); /* the second parameter of a kernel with tensor copies */
+    const bool general = cut_ending(symbol, &length, "EEEv14attention_args");
+    if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
+    if (length < strlen(before) || memcmp(symbol, before, strlen(before)) != 0) return false;
+    const char *at = symbol + strlen(before), *const end = symbol + length;
     int value;
     *config = (KernelConfig){.dtype = FP16};
     for (int i = 0; i < N_FIELDS && (i < item_end(0) || at < end); i++) { /* a symbol may lack the later ones */
@@ -347,7 +360,7 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     while (at < end) /* fields added after those known here: only their zero means what we know */
         if (!(symbol_value(&at, end, TYPE_BOOL, &value) || symbol_value(&at, end, TYPE_INT, &value)) || value != 0)
             return false;
-    return true;
+    return config->any_length == general;
 }
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {

@@ -31,13 +31,17 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
 char *config_format(const KernelConfig *config, char *text);
 
 /* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis
- * may be missing, and are zero; those that are not known here must be zero. False for any other symbol. */
+ * may be missing, and are zero; those that are not known here must be zero. The parameters are those that the
+ * configuration has: attention_args with any_length, else forward_args. False for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
 
 /* Add an object with every field under its name, for a reader that does not want to parse short forms. */
 void config_json(struct json *json, const char *name, const KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
+
+/* The first version that acts on a field, "v38"; "" for a name that is no field. */
+const char *config_field_since(const char *name);
 
 /* "fp16" or "bf16". */
 const char *dtype_name(enum dtype dtype);

@@ -7,6 +7,7 @@
 #include "harness/peer.h"
 #include "harness/stats.h"
 #include "harness/tensor_maps.h"
+#include "harness/tensor_memory.h"
 
 #include <inttypes.h>
 #include <stdalign.h>
@@ -54,9 +55,12 @@ struct gpu {
     /* the problem and the instance at hand */
     struct problem problem;
     CUdeviceptr tensors[N_TENSORS];
+    CUdeviceptr lse; /* 0 where it is not wanted */
+    CUdeviceptr tickets;
     CUdeviceptr dump;
     CUdeviceptr scratch; /* of a peer */
     CUfunction function;
+    bool draws;       /* the kernel has tickets */
     tensor_maps maps; /* filled for a kernel with tensor copies */
     launch_shape shape;
     const char *symbol;
@@ -78,6 +82,8 @@ static void gpu_close(struct backend *backend) {
     const struct cuda_driver *cuda = &gpu->cuda;
     if (gpu->context) {
         for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
+        free_address(gpu, &gpu->lse);
+        free_address(gpu, &gpu->tickets);
         free_address(gpu, &gpu->dump);
         free_address(gpu, &gpu->scratch);
         free_address(gpu, &gpu->flush);
@@ -242,28 +248,47 @@ static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t
     return STATUS_OK;
 }
 
+/* Copy an input to the GPU, laid out as the problem says. */
+static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint16_t *contiguous,
+                          struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const int64_t bytes = problem_device_bytes(&gpu->problem, tensor);
+    uint16_t *memory = NULL;
+    if (!tensor_is_contiguous(&gpu->problem)) {
+        if (!(memory = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "a tensor's layout");
+        tensor_spread(&gpu->problem, tensor, contiguous, memory);
+    }
+    const CUresult copied = cuda->cuMemcpyHtoD_v2(gpu->tensors[tensor], memory ? memory : contiguous, (size_t)bytes);
+    free(memory);
+    CHECK(copied, "cuMemcpyHtoD of %" PRId64 " bytes", bytes);
+    return STATUS_OK;
+}
+
 static enum status gpu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
-    const int64_t bytes = problem_bytes(&inputs->problem);
+    const struct problem *problem = &gpu->problem;
     size_t available, total;
+    enum status status;
+    uint64_t bytes = 0;
     for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
+    free_address(gpu, &gpu->lse);
     gpu->problem = inputs->problem;
+    for (int t = 0; t < N_TENSORS; t++) bytes += (uint64_t)problem_device_bytes(problem, (enum tensor)t);
     CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
-    if ((uint64_t)bytes > available / N_TENSORS)
+    if (bytes > available)
         return fail(failure, STATUS_ERROR,
                     "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
-                    " needs 4 x %.2f GB of GPU memory: %.2f of %.2f GB are free",
-                    gpu->problem.batch, gpu->problem.heads, gpu->problem.seq, (double)bytes / 1e9,
-                    (double)available / 1e9, (double)total / 1e9);
+                    " needs %.2f GB of GPU memory: %.2f of %.2f GB are free",
+                    problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9,
+                    (double)total / 1e9);
     for (int t = 0; t < N_TENSORS; t++) {
-        const enum status status = allocate(gpu, &gpu->tensors[t], bytes, "a tensor", failure);
+        const enum tensor tensor = (enum tensor)t;
+        status = allocate(gpu, &gpu->tensors[t], problem_device_bytes(problem, tensor), "a tensor", failure);
+        if (!status && tensor != TENSOR_O) status = upload(gpu, tensor, inputs->tensors[t], failure);
         if (status) return status;
-        if (t != TENSOR_O)
-            CHECK(cuda->cuMemcpyHtoD_v2(gpu->tensors[t], inputs->tensors[t], (size_t)bytes),
-                  "cuMemcpyHtoD of %" PRId64 " bytes", bytes);
     }
-    return STATUS_OK;
+    return problem->lse ? allocate(gpu, &gpu->lse, problem_lse_bytes(problem), "log-sum-exp", failure) : STATUS_OK;
 }
 
 /* ---- a library's kernel in place of the version's ---- */
@@ -291,12 +316,27 @@ static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, 
                                        .V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V],
                                        .O = (void *)(uintptr_t)gpu->tensors[TENSOR_O],
                                        .scratch = (void *)(uintptr_t)gpu->scratch,
+                                       .lse = (float *)(uintptr_t)gpu->lse,
                                        .sms = gpu->backend.device.sms,
                                        .stream = gpu->stream};
     return peer->enqueue(&launch, failure);
 }
 
 /* ---- one instance ---- */
+
+static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuStreamSynchronize(gpu->stream), "%s", what);
+    return STATUS_OK;
+}
+
+/* The counter that CTAs draw from; a kernel leaves it at zero. */
+static enum status set_tickets(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuMemAlloc_v2(&gpu->tickets, TICKETS_BYTES), "cuMemAlloc of the tickets");
+    CHECK(cuda->cuMemsetD8Async(gpu->tickets, 0, TICKETS_BYTES, gpu->stream), "cuMemsetD8Async of the tickets");
+    return synchronize(gpu, "setting the tickets to zero", failure);
+}
 
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
@@ -311,7 +351,10 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status) return status;
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
-    gpu->shape = config_launch_shape(&instance->config, problem->seq, problem->heads, problem->batch, sms);
+    const attention_args args = problem_args(problem);
+    gpu->shape = config_launch_shape(&instance->config, &args, sms);
+    gpu->draws = instance->config.tickets;
+    if (gpu->draws && !gpu->tickets && (status = set_tickets(gpu, failure))) return status;
     gpu->symbol = instance->symbol;
     if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
         return fail(failure, STATUS_CANNOT_RUN,
@@ -331,22 +374,19 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
-static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuStreamSynchronize(gpu->stream), "%s", what);
-    return STATUS_OK;
-}
-
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
-    forward_args args = problem_args(&gpu->problem);
+    attention_args args = problem_args(&gpu->problem);
     args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
     args.V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V];
     args.O = (void *)(uintptr_t)gpu->tensors[TENSOR_O];
     args.debug = (void *)(uintptr_t)gpu->dump;
-    void *parameters[] = {&args, (void *)(uintptr_t)&gpu->maps}; /* the driver takes as many as the kernel has */
+    args.LSE = (float *)(uintptr_t)gpu->lse;
+    args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
+    /* The driver takes as many parameters as the kernel has, and as many bytes of the first. */
+    void *parameters[] = {&args, (void *)(uintptr_t)&gpu->maps};
     const launch_shape *shape = &gpu->shape;
     CHECK(cuda->cuLaunchKernel(gpu->function, shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, 1, 1,
                                shape->smem_bytes, gpu->stream, parameters, NULL),
@@ -358,8 +398,13 @@ static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure
 static enum status gpu_poison(struct backend *backend, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], POISON_BYTE, (size_t)problem_bytes(&gpu->problem), gpu->stream),
+    const struct problem *problem = &gpu->problem;
+    CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], POISON_BYTE, (size_t)problem_device_bytes(problem, TENSOR_O),
+                                gpu->stream),
           "cuMemsetD8Async of the output");
+    if (gpu->lse)
+        CHECK(cuda->cuMemsetD8Async(gpu->lse, POISON_BYTE, (size_t)problem_lse_bytes(problem), gpu->stream),
+              "cuMemsetD8Async of log-sum-exp");
     return synchronize(gpu, "filling the output with NaN", failure);
 }
 
@@ -369,12 +414,22 @@ static enum status gpu_launch(struct backend *backend, struct failure *failure) 
     return status ? status : synchronize(gpu, gpu->symbol, failure);
 }
 
-static enum status gpu_read_output(struct backend *backend, uint16_t *output, struct failure *failure) {
+static enum status gpu_read_output(struct backend *backend, struct output *output, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
-    const int64_t bytes = problem_bytes(&gpu->problem);
-    CHECK(cuda->cuMemcpyDtoH_v2(output, gpu->tensors[TENSOR_O], (size_t)bytes), "cuMemcpyDtoH of %" PRId64 " bytes",
-          bytes);
+    const struct problem *problem = &gpu->problem;
+    const int64_t bytes = problem_device_bytes(problem, TENSOR_O);
+    uint16_t *memory = NULL;
+    output->strays = 0;
+    if (!tensor_is_contiguous(problem) && !(memory = malloc((size_t)bytes)))
+        return fail_memory(failure, (uint64_t)bytes, "the output's layout");
+    const CUresult copied = cuda->cuMemcpyDtoH_v2(memory ? memory : output->O, gpu->tensors[TENSOR_O], (size_t)bytes);
+    if (memory && !copied) output->strays = tensor_gather(problem, TENSOR_O, memory, output->O);
+    free(memory);
+    CHECK(copied, "cuMemcpyDtoH of %" PRId64 " bytes", bytes);
+    if (gpu->lse)
+        CHECK(cuda->cuMemcpyDtoH_v2(output->lse, gpu->lse, (size_t)problem_lse_bytes(problem)),
+              "cuMemcpyDtoH of log-sum-exp");
     return STATUS_OK;
 }
 

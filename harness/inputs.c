@@ -79,27 +79,33 @@ void input_block(enum distribution dist, uint64_t seed, enum tensor tensor, uint
 
 enum { CHUNK = 1 << 16 }; /* elements of one parallel iteration, a multiple of 4 */
 
+struct fill {
+    const struct problem *problem;
+    enum tensor tensor;
+    uint16_t *out;
+};
+
 static void fill_chunk(int64_t i, void *context) {
-    const struct inputs *inputs = context;
-    const struct problem *problem = &inputs->problem;
-    const int64_t elements = problem_elements(problem), chunks = (elements + CHUNK - 1) / CHUNK;
-    const enum tensor tensor = (enum tensor)(i / chunks);
-    const int64_t first = i % chunks * CHUNK, end = first + CHUNK < elements ? first + CHUNK : elements;
-    uint16_t *out = inputs->tensors[tensor];
-    for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of D_HEAD */
+    const struct fill *fill = context;
+    const struct problem *problem = fill->problem;
+    const int64_t elements = problem_elements(problem, fill->tensor);
+    const int64_t first = i * CHUNK, end = first + CHUNK < elements ? first + CHUNK : elements;
+    for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of d_head, and so of 4 */
         float values[4];
-        input_block(problem->dist, problem->seed, tensor, (uint64_t)index / 4, values);
-        for (int k = 0; k < 4; k++) out[index + k] = half_from_float(values[k], problem->dtype);
+        input_block(problem->dist, problem->seed, fill->tensor, (uint64_t)index / 4, values);
+        for (int k = 0; k < 4; k++) fill->out[index + k] = half_from_float(values[k], problem->dtype);
     }
 }
 
 enum status inputs_generate(struct inputs *inputs, const struct problem *problem, struct failure *failure) {
     *inputs = (struct inputs){.problem = *problem};
-    for (int t = 0; t < N_INPUTS; t++)
-        if (!(inputs->tensors[t] = malloc((size_t)problem_bytes(problem))))
-            return fail_memory(failure, (uint64_t)problem_bytes(problem), "an input tensor");
-    const int64_t chunks = (problem_elements(problem) + CHUNK - 1) / CHUNK;
-    parallel_for(N_INPUTS * chunks, fill_chunk, inputs);
+    for (int t = 0; t < N_INPUTS; t++) {
+        const int64_t bytes = problem_bytes(problem, (enum tensor)t);
+        struct fill fill = {problem, (enum tensor)t, malloc((size_t)bytes)};
+        if (!fill.out) return fail_memory(failure, (uint64_t)bytes, "an input tensor");
+        inputs->tensors[t] = fill.out;
+        parallel_for((bytes / 2 + CHUNK - 1) / CHUNK, fill_chunk, &fill);
+    }
     return STATUS_OK;
 }
 

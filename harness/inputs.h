@@ -10,8 +10,6 @@
 
 #include <stdint.h>
 
-enum tensor { TENSOR_Q, TENSOR_K, TENSOR_V, N_INPUTS, TENSOR_O = N_INPUTS, N_TENSORS };
-
 /* Host copies, 16 bits per element, owned. */
 struct inputs {
     struct problem problem;

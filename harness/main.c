@@ -30,10 +30,10 @@ struct session {
     struct backend *backend;
     struct report report;
     struct inputs inputs;
-    struct problem made; /* what inputs and output have room for; the problem of inputs may be smaller */
-    uint16_t *output;    /* of the problem of inputs */
-    double peak[2];      /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
-    enum status verdict; /* STATUS_OK, or the worst of wrong and untrusted */
+    struct problem made;  /* what inputs and output have room for; the problem of inputs may be smaller */
+    struct output output; /* of the problem of inputs */
+    double peak[2];       /* measured peak of mma.sync for fp16 and bf16, 0 before it is measured */
+    enum status verdict;  /* STATUS_OK, or the worst of wrong and untrusted */
     struct failure failure;
 };
 
@@ -137,31 +137,47 @@ static int64_t host_memory_kb(void) {
 /* Whether the tensors at hand begin with this problem's: a value depends on seed, tensor and index alone. */
 static bool inputs_at_hand(const struct session *session, const struct problem *problem) {
     const struct problem *made = &session->made;
-    return session->output && made->dtype == problem->dtype && made->dist == problem->dist &&
-           made->seed == problem->seed && problem_elements(problem) <= problem_elements(made);
+    return session->output.O && made->dtype == problem->dtype && made->dist == problem->dist &&
+           made->seed == problem->seed && made->lse == problem->lse && made->d_head == problem->d_head &&
+           problem_elements(problem, TENSOR_Q) <= problem_elements(made, TENSOR_Q) &&
+           problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
+}
+
+static void output_free(struct output *output) {
+    free(output->O);
+    free(output->lse);
+    *output = (struct output){0};
+}
+
+static enum status output_new(struct output *output, const struct problem *problem, struct failure *failure) {
+    const int64_t bytes = problem_bytes(problem, TENSOR_O), lse_bytes = problem->lse ? problem_lse_bytes(problem) : 0;
+    *output = (struct output){.O = malloc((size_t)bytes), .lse = lse_bytes ? malloc((size_t)lse_bytes) : NULL};
+    if (output->O && (output->lse || !lse_bytes)) return STATUS_OK;
+    output_free(output);
+    return fail_memory(failure, (uint64_t)(bytes + lse_bytes), "the output");
 }
 
 /* Make Q, K, V and hand them over, unless this problem's are at hand. */
 static enum status take_problem(struct session *session, const struct problem *problem) {
     struct failure *failure = &session->failure;
-    const int64_t bytes = problem_bytes(problem), available = 1024 * host_memory_kb();
-    const int64_t copies = session->backend->ops->sample ? N_INPUTS + 1 : 2 * (N_INPUTS + 1);
-    if (session->output && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
+    const int64_t available = 1024 * host_memory_kb();
+    const int64_t bytes =
+        problem_all_bytes(problem) * (session->backend->ops->sample ? 1 : 2); /* the emulator has its own */
+    if (session->output.O && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
     if (inputs_at_hand(session, problem)) {
         session->inputs.problem = *problem;
         return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
     }
     inputs_free(&session->inputs);
-    free(session->output);
-    session->output = NULL;
-    if (available > 0 && bytes > available / copies)
+    output_free(&session->output);
+    if (available > 0 && bytes > available)
         return fail(failure, STATUS_ERROR,
-                    "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 " needs %" PRId64
-                    " x %.2f GB of host memory: %.2f GB are available",
-                    problem->batch, problem->heads, problem->seq, copies, (double)bytes / 1e9, (double)available / 1e9);
-    const enum status status = inputs_generate(&session->inputs, problem, failure);
+                    "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
+                    " needs %.2f GB of host memory: %.2f GB are available",
+                    problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9);
+    enum status status = inputs_generate(&session->inputs, problem, failure);
     if (status) return status;
-    if (!(session->output = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "the output");
+    if ((status = output_new(&session->output, problem, failure))) return status;
     session->made = *problem;
     return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
 }
@@ -169,9 +185,9 @@ static enum status take_problem(struct session *session, const struct problem *p
 /* ---- one problem with one instance ---- */
 
 static int64_t dump_bytes(const struct problem *problem, const KernelConfig *config) {
-    const int64_t Q_blocks = problem->seq / config->B_r * problem->heads * problem->batch;
-    return (int64_t)sizeof(float) *
-           debug_buffer_floats(Q_blocks, problem->seq / config->B_c, config->B_r, config->B_c, config->d_head);
+    const attention_args args = problem_args(problem);
+    return (int64_t)sizeof(float) * debug_buffer_floats(config_Q_blocks(config, &args), config_KV_blocks(config, &args),
+                                                        config->B_r, config->B_c, config->d_head);
 }
 
 static enum status write_dump(struct session *session, int64_t bytes) {
@@ -197,9 +213,9 @@ static enum status write_dump(struct session *session, int64_t bytes) {
 
 static enum status write_output(struct session *session, const struct problem *problem) {
     const char *const name = session->options.output;
-    const size_t bytes = (size_t)problem_bytes(problem);
+    const size_t bytes = (size_t)problem_bytes(problem, TENSOR_O);
     FILE *file = fopen(name, "wb");
-    const bool written = file && fwrite(session->output, 1, bytes, file) == bytes;
+    const bool written = file && fwrite(session->output.O, 1, bytes, file) == bytes;
     const bool closed = file && !fclose(file);
     if (written && closed) return STATUS_OK;
     return fail(&session->failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
@@ -213,9 +229,9 @@ static enum status check(struct session *session, struct record *record, struct 
     if ((status = ops->poison(session->backend, failure))) return status;
     if ((status = ops->launch(session->backend, failure))) return status;
     if (session->options.check_rows == CHECK_NONE) return STATUS_OK;
-    if ((status = ops->read_output(session->backend, session->output, failure))) return status;
+    if ((status = ops->read_output(session->backend, &session->output, failure))) return status;
     if (session->options.output && (status = write_output(session, record->problem))) return status;
-    if ((status = verify_output(&session->inputs, session->output, session->options.check_rows, verdict, failure)))
+    if ((status = verify_output(&session->inputs, session->output.O, session->options.check_rows, verdict, failure)))
         return status;
     if (!verdict->pass) lower_verdict(session, STATUS_WRONG);
     record->verdict = verdict;
@@ -225,17 +241,18 @@ static enum status check(struct session *session, struct record *record, struct 
 /* What the timed launches left must be correct too: usually it is the same bits as before, else it is compared again.
  */
 static enum status check_again(struct session *session, struct record *record, bool *pass) {
-    const size_t bytes = (size_t)problem_bytes(record->problem);
+    const size_t bytes = (size_t)problem_bytes(record->problem, TENSOR_O);
     struct verdict verdict;
-    uint16_t *after = malloc(bytes);
-    if (!after) return fail_memory(&session->failure, bytes, "the output after timing");
-    enum status status = session->backend->ops->read_output(session->backend, after, &session->failure);
-    *pass = !status && !memcmp(after, session->output, bytes);
+    struct output after;
+    enum status status = output_new(&after, record->problem, &session->failure);
+    if (status) return status;
+    status = session->backend->ops->read_output(session->backend, &after, &session->failure);
+    *pass = !status && !memcmp(after.O, session->output.O, bytes);
     if (!status && !*pass) {
-        status = verify_output(&session->inputs, after, session->options.check_rows, &verdict, &session->failure);
+        status = verify_output(&session->inputs, after.O, session->options.check_rows, &verdict, &session->failure);
         *pass = !status && verdict.pass;
     }
-    free(after);
+    output_free(&after);
     if (!status && !*pass) lower_verdict(session, STATUS_WRONG);
     record->pass_after = pass;
     return status;
@@ -344,9 +361,9 @@ static enum status for_each_problem(struct session *session,
 static enum status check_one(struct session *session, const struct problem *problem, const struct instance *instance) {
     const struct backend *backend = session->backend;
     const int64_t tokens = session->options.tokens;
-    if (tokens % problem->seq)
+    if (tokens % problem->seq_q)
         return fail(&session->failure, STATUS_USAGE,
-                    "--tokens %" PRId64 ": must be a multiple of the length, --seq %" PRId64, tokens, problem->seq);
+                    "--tokens %" PRId64 ": must be a multiple of the length, --seq %" PRId64, tokens, problem->seq_q);
     const enum status status = problem_check(problem, &instance->config, &session->failure);
     if (status || !backend->ops->check_launch) return status;
     return backend->ops->check_launch(backend, problem, instance, &session->failure);
@@ -422,7 +439,7 @@ int main(int argc, char **argv) {
     }
     if (session->backend) session->backend->ops->close(session->backend);
     inputs_free(&session->inputs);
-    free(session->output);
+    output_free(&session->output);
     instance_table_free(&session->table);
     free(session);
     return (int)status;

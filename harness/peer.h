@@ -18,6 +18,7 @@ struct peer_launch {
     const struct problem *problem;
     const void *Q, *K, *V;
     void *O, *scratch;
+    float *lse; /* NULL: not wanted */
     int sms;
     void *stream; /* CUstream */
 };

@@ -1,9 +1,11 @@
 #include "harness/problem.h"
 
+#include "harness/about.h"
 #include "harness/config.h"
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,54 +17,133 @@ const char *distribution_name(enum distribution dist) {
     return names[dist];
 }
 
+static const char *layout_name(enum layout layout) {
+    static const char *const names[] = {"bshd", "bhsd", "padded"};
+    return names[layout];
+}
+
+struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
+    return (struct problem){.batch = batch,
+                            .heads = heads,
+                            .KV_heads = heads,
+                            .seq_q = seq,
+                            .seq_k = seq,
+                            .d_head = 128,
+                            .dtype = FP16,
+                            .seed = 1};
+}
+
 bool problem_equal(const struct problem *a, const struct problem *b) {
-    return a->batch == b->batch && a->heads == b->heads && a->seq == b->seq && a->d_head == b->d_head &&
-           a->dtype == b->dtype && a->dist == b->dist && a->seed == b->seed;
+    return a->batch == b->batch && a->heads == b->heads && a->KV_heads == b->KV_heads && a->seq_q == b->seq_q &&
+           a->seq_k == b->seq_k && a->d_head == b->d_head && a->dtype == b->dtype && a->dist == b->dist &&
+           a->seed == b->seed && a->causal == b->causal && a->lse == b->lse && a->scale == b->scale &&
+           a->layout == b->layout;
 }
 
-int64_t problem_elements(const struct problem *problem) {
-    return problem->batch * problem->heads * problem->seq * problem->d_head;
+static bool of_keys(enum tensor tensor) {
+    return tensor == TENSOR_K || tensor == TENSOR_V;
 }
 
-int64_t problem_bytes(const struct problem *problem) {
-    return 2 * problem_elements(problem);
+int64_t problem_rows(const struct problem *problem, enum tensor tensor) {
+    return of_keys(tensor) ? problem->seq_k : problem->seq_q;
 }
 
-int64_t problem_row_offset(const struct problem *problem, int64_t batch, int64_t head, int64_t row) {
-    return ((batch * problem->seq + row) * problem->heads + head) * problem->d_head;
+int64_t problem_heads(const struct problem *problem, enum tensor tensor) {
+    return of_keys(tensor) ? problem->KV_heads : problem->heads;
+}
+
+int64_t problem_elements(const struct problem *problem, enum tensor tensor) {
+    return problem->batch * problem_heads(problem, tensor) * problem_rows(problem, tensor) * problem->d_head;
+}
+
+int64_t problem_bytes(const struct problem *problem, enum tensor tensor) {
+    return 2 * problem_elements(problem, tensor);
+}
+
+int64_t problem_all_bytes(const struct problem *problem) {
+    int64_t bytes = 0;
+    for (int t = 0; t < N_TENSORS; t++) bytes += problem_bytes(problem, (enum tensor)t);
+    return bytes;
+}
+
+int64_t problem_lse_bytes(const struct problem *problem) {
+    return (int64_t)sizeof(float) * problem->batch * problem->heads * problem->seq_q;
+}
+
+int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, int64_t batch, int64_t head,
+                           int64_t row) {
+    return ((batch * problem_rows(problem, tensor) + row) * problem_heads(problem, tensor) + head) * problem->d_head;
+}
+
+tensor_strides problem_strides(const struct problem *problem, enum tensor tensor) {
+    const int64_t rows = problem_rows(problem, tensor), heads = problem_heads(problem, tensor),
+                  d_head = problem->d_head;
+    const int64_t gap = problem->layout == LAYOUT_PADDED ? 8 * (1 + (int64_t)tensor) : 0; /* 16 bytes and more */
+    if (problem->layout == LAYOUT_BHSD)
+        return (tensor_strides){.batch = heads * rows * d_head, .seq = d_head, .head = rows * d_head};
+    const int64_t head = d_head + gap, seq = heads * head + gap;
+    return (tensor_strides){.batch = rows * seq + gap, .seq = seq, .head = head};
+}
+
+int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) {
+    const tensor_strides strides = problem_strides(problem, tensor);
+    return 2 * ((problem->batch - 1) * strides.batch + (problem_rows(problem, tensor) - 1) * strides.seq +
+                (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
+}
+
+static double problem_scale(const struct problem *problem) {
+    return problem->scale > 0 ? (float)problem->scale : 1 / sqrt(problem->d_head);
+}
+
+/* Pairs of a query and a key that it sees, in one head: without the mask all; with it the last row sees all keys, each
+ * row before it one key less, down to none. */
+static double visible_pairs(const struct problem *problem) {
+    const double seq_q = (double)problem->seq_q, seq_k = (double)problem->seq_k;
+    if (!problem->causal) return seq_q * seq_k;
+    const double rows = seq_q < seq_k ? seq_q : seq_k; /* that see a key */
+    return rows * (2 * seq_k - rows + 1) / 2;
 }
 
 double problem_flop(const struct problem *problem) {
-    const double seq = (double)problem->seq;
-    return 4.0 * (double)(problem->batch * problem->heads) * seq * seq * problem->d_head;
+    return 4.0 * (double)(problem->batch * problem->heads) * visible_pairs(problem) * problem->d_head;
 }
 
 double problem_attn_flop(const struct problem *problem) {
-    const double seq = (double)problem->seq;
-    return problem_flop(problem) + 6.0 * (double)(problem->batch * problem->heads) * seq * seq;
+    return problem_flop(problem) + 6.0 * (double)(problem->batch * problem->heads) * visible_pairs(problem);
 }
 
 int64_t problem_default_batch(int64_t seq) {
     return seq <= 4096 ? 16 : seq <= 8192 ? 8 : 4;
 }
 
-forward_args problem_args(const struct problem *problem) {
-    return (forward_args){.batch_stride = problem->seq * problem->heads * problem->d_head,
-                          .seq_stride = problem->heads * problem->d_head,
-                          .head_stride = problem->d_head,
-                          .seq = (int32_t)problem->seq,
-                          .heads = (int32_t)problem->heads,
-                          .batch = (int32_t)problem->batch};
+attention_args problem_args(const struct problem *problem) {
+    return (attention_args){.Q_strides = problem_strides(problem, TENSOR_Q),
+                            .seq_q = (int32_t)problem->seq_q,
+                            .heads = (int32_t)problem->heads,
+                            .batch = (int32_t)problem->batch,
+                            .seq_k = (int32_t)problem->seq_k,
+                            .K_strides = problem_strides(problem, TENSOR_K),
+                            .V_strides = problem_strides(problem, TENSOR_V),
+                            .O_strides = problem_strides(problem, TENSOR_O),
+                            .KV_heads = (int32_t)problem->KV_heads,
+                            .softmax_scale = (float)problem_scale(problem),
+                            .causal = problem->causal};
 }
 
-enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+size_t problem_args_bytes(const KernelConfig *config) {
+    return config->any_length ? sizeof(attention_args) : sizeof(forward_args);
+}
+
+static enum status check_sizes(const struct problem *problem, struct failure *failure) {
     static const int64_t max_grid = 65535, max_elements = (int64_t)1 << 36;
     const struct {
         const char *option;
         int64_t value, most;
     } sizes[] = {{"--batch", problem->batch, max_grid},
                  {"--heads", problem->heads, max_grid},
-                 {"--seq", problem->seq, MAX_SIZE}};
+                 {"--kv-heads", problem->KV_heads, max_grid},
+                 {problem->seq_q == problem->seq_k ? "--seq" : "--seq-q", problem->seq_q, MAX_SIZE},
+                 {"--seq-k", problem->seq_k, MAX_SIZE}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].value < 1)
             return fail(failure, STATUS_USAGE, "%s %" PRId64 ": must be positive", sizes[i].option, sizes[i].value);
@@ -70,27 +151,78 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
             return fail(failure, STATUS_USAGE, "%s %" PRId64 ": must be at most %" PRId64, sizes[i].option,
                         sizes[i].value, sizes[i].most);
     }
-    if (problem->d_head != D_HEAD) return fail(failure, STATUS_USAGE, "d_head %d: must be %d", problem->d_head, D_HEAD);
-    if (problem->batch * problem->heads > max_elements / D_HEAD / problem->seq)
+    if (problem->heads % problem->KV_heads)
         return fail(failure, STATUS_USAGE,
-                    "batch %" PRId64 " x heads %" PRId64 " x seq %" PRId64
-                    " x d_head %d: the product must be at most %" PRId64 " elements",
-                    problem->batch, problem->heads, problem->seq, problem->d_head, max_elements);
+                    "--kv-heads %" PRId64 ": must divide the number of heads, %" PRId64
+                    ": each KV head serves as many heads",
+                    problem->KV_heads, problem->heads);
+    for (int t = 0; t <= TENSOR_K; t++) { /* Q as O, K as V */
+        const int64_t heads = problem_heads(problem, (enum tensor)t), rows = problem_rows(problem, (enum tensor)t);
+        if (problem->batch * heads > max_elements / problem->d_head / rows)
+            return fail(failure, STATUS_USAGE,
+                        "batch %" PRId64 " x heads %" PRId64 " x seq %" PRId64
+                        " x d_head %d: the product must be at most %" PRId64 " elements",
+                        problem->batch, heads, rows, problem->d_head, max_elements);
+    }
+    return STATUS_OK;
+}
+
+/* What the configuration lacks of the problem, with the first version that has it. */
+static enum status check_abilities(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    char KV_heads[40], seq_k[60], scale[40], layout[40];
+    snprintf(KV_heads, sizeof KV_heads, "--kv-heads %" PRId64, problem->KV_heads);
+    snprintf(seq_k, sizeof seq_k, "--seq-q %" PRId64 " --seq-k %" PRId64, problem->seq_q, problem->seq_k);
+    snprintf(scale, sizeof scale, "--scale %g", problem->scale);
+    snprintf(layout, sizeof layout, "--layout %s", layout_name(problem->layout));
+    const struct {
+        bool asked, able;
+        const char *field, *option, *lack, *first;
+    } rules[] = {
+        {problem->causal, config->causal, "causal", "--causal", "has no causal mask", "has one"},
+        {problem->KV_heads != problem->heads, config->grouped_heads, "grouped_heads", KV_heads,
+         "has as many KV heads as heads", "shares them"},
+        {problem->seq_q != problem->seq_k, config->any_length, "any_length", seq_k, "has as many keys as queries",
+         "takes other numbers"},
+        {problem->scale > 0, config->any_length, "any_length", scale, "multiplies scores by 1 / sqrt(d_head)",
+         "takes a scale"},
+        {problem->lse, config->any_length, "any_length", "--lse", "gives no log-sum-exp", "gives it"},
+        {problem->layout != LAYOUT_BSHD, config->any_length, "any_length", layout, "takes contiguous tensors (bshd)",
+         "takes strides"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].asked && !rules[i].able)
+            return fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
+                        about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
+    return STATUS_OK;
+}
+
+/* A kernel for whole blocks alone. */
+static enum status check_blocks(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
     const struct {
         const char *name;
         int size;
     } blocks[] = {{"B_r", config->B_r}, {"B_c", config->B_c}};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        if (problem->seq % blocks[i].size) {
+        if (problem->seq_q % blocks[i].size) {
             char text[CONFIG_TEXT_SIZE];
-            const int64_t below = problem->seq / blocks[i].size * blocks[i].size;
+            const int64_t below = problem->seq_q / blocks[i].size * blocks[i].size;
             return fail(failure, STATUS_USAGE,
                         "--seq %" PRId64 ": must be a multiple of %s = %d of %s; the nearest are %" PRId64
-                        " and %" PRId64,
-                        problem->seq, blocks[i].name, blocks[i].size, config_format(config, text),
-                        (below ? below : blocks[i].size), (below ? below + blocks[i].size : 2 * blocks[i].size));
+                        " and %" PRId64 "; %s is the first version that takes any length",
+                        problem->seq_q, blocks[i].name, blocks[i].size, config_format(config, text),
+                        (below ? below : blocks[i].size), (below ? below + blocks[i].size : 2 * blocks[i].size),
+                        config_field_since("any_length"));
         }
     return STATUS_OK;
+}
+
+enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    enum status status;
+    if (problem->d_head != config->d_head)
+        return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
+                    config->d_head);
+    if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure))) return status;
+    return config->any_length ? STATUS_OK : check_blocks(problem, config, failure);
 }
 
 /* ---- lists and ranges ---- */

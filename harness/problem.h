@@ -1,6 +1,6 @@
 /* problem.h - the attention problems to solve: sizes, what they cost, and the lists and ranges people type.
  *
- *     struct problem problem = {.batch = 16, .heads = 16, .seq = 4096, .d_head = 128, .dtype = FP16, .seed = 1};
+ *     struct problem problem = problem_square(16, 16, 4096);
  *     double tflops = problem_flop(&problem) / seconds / 1e12;
  */
 #ifndef FL_PROBLEM_H
@@ -11,6 +11,7 @@
 #include "harness/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { D_HEAD = 128 }; /* elements of a head's row in every version so far */
@@ -18,14 +19,31 @@ enum { MAX_NUMBERS = 256 };
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 
-/* Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors. */
+enum tensor { TENSOR_Q, TENSOR_K, TENSOR_V, N_INPUTS, TENSOR_O = N_INPUTS, N_TENSORS };
+
+/* How the tensors lie in the memory of the device. */
+enum layout {
+    LAYOUT_BSHD,  /* contiguous (batch, seq, heads, d_head) */
+    LAYOUT_BHSD,  /* contiguous (batch, heads, seq, d_head) */
+    LAYOUT_PADDED /* as the first, with a gap behind each row, each position and each sequence, another in each tensor
+                   */
+};
+
+/* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. */
 struct problem {
-    int64_t batch, heads, seq;
+    int64_t batch, heads, KV_heads, seq_q, seq_k;
     int d_head;
     enum dtype dtype;
     enum distribution dist;
     uint64_t seed;
+    bool causal;  /* query row i sees keys up to i + seq_k - seq_q */
+    bool lse;     /* log-sum-exp is computed and checked too */
+    double scale; /* of the scores; 0 is 1 / sqrt(d_head) */
+    enum layout layout;
 };
+
+/* As many keys as queries and as many KV heads as heads, fp16, d_head 128, inputs of seed 1. */
+struct problem problem_square(int64_t batch, int64_t heads, int64_t seq);
 
 /* Numbers read from lists such as `512,1024` and ranges such as `512:16384:*2` and `128:1024:+128`. */
 struct number_list {
@@ -38,25 +56,40 @@ const char *distribution_name(enum distribution dist);
 
 bool problem_equal(const struct problem *a, const struct problem *b);
 
-/* Elements and bytes of one tensor. */
-int64_t problem_elements(const struct problem *problem);
-int64_t problem_bytes(const struct problem *problem);
+/* Rows and heads of a tensor: queries and heads, or keys and KV heads. */
+int64_t problem_rows(const struct problem *problem, enum tensor tensor);
+int64_t problem_heads(const struct problem *problem, enum tensor tensor);
 
-/* Offset of element 0 of a row within a tensor, in elements. */
-int64_t problem_row_offset(const struct problem *problem, int64_t batch, int64_t head, int64_t row);
+/* Elements and bytes of one tensor on the host, and of all four. */
+int64_t problem_elements(const struct problem *problem, enum tensor tensor);
+int64_t problem_bytes(const struct problem *problem, enum tensor tensor);
+int64_t problem_all_bytes(const struct problem *problem);
 
-/* Floating-point operations of the two matmuls, 4 * batch * heads * seq^2 * d_head: what FlashAttention-2,
- * FlashAttention-3 and cuDNN quote. */
+/* Bytes of log-sum-exp, float [batch, heads, seq_q]. */
+int64_t problem_lse_bytes(const struct problem *problem);
+
+/* Offset of element 0 of a row within a tensor on the host, in elements. `head` is one of the tensor's own. */
+int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, int64_t batch, int64_t head, int64_t row);
+
+/* Strides of a tensor on the device, and its bytes there up to the end of its last row. */
+tensor_strides problem_strides(const struct problem *problem, enum tensor tensor);
+int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor);
+
+/* Floating-point operations of the two matmuls, 4 * d_head for each pair of a query and a key that it sees: what
+ * FlashAttention-2, FlashAttention-3 and cuDNN quote, 4 * batch * heads * seq^2 * d_head without a mask. */
 double problem_flop(const struct problem *problem);
 
-/* The published ladder's count, which adds 6 * seq^2 per head for the softmax. */
+/* The published ladder's count, which adds 6 for each pair for the softmax. */
 double problem_attn_flop(const struct problem *problem);
 
 /* Batch that goes with a sequence length on a GPU: 16 up to 4096, 8 at 8192, 4 beyond. */
 int64_t problem_default_batch(int64_t seq);
 
 /* The first parameter of flash_forward, without the device addresses. */
-forward_args problem_args(const struct problem *problem);
+attention_args problem_args(const struct problem *problem);
+
+/* Bytes of that parameter as the kernel of a configuration takes it: of its first part, forward_args, or of all. */
+size_t problem_args_bytes(const KernelConfig *config);
 
 /* Check sizes, and that the configuration can run them; STATUS_USAGE with a message of its own for each. */
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure);

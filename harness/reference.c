@@ -79,8 +79,8 @@ static void softmax(double *scores, int64_t seq) {
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
                     double (*output)[D_HEAD], double (*weight)[D_HEAD], struct reference_scratch *scratch) {
     const struct problem *problem = &inputs->problem;
-    const int64_t seq = problem->seq, stride = problem->heads * D_HEAD;
-    const int64_t start = problem_row_offset(problem, batch, head, 0);
+    const int64_t seq = problem->seq_k, stride = problem->heads * D_HEAD;
+    const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head, 0);
     const uint16_t *Q = inputs->tensors[TENSOR_Q] + start, *K = inputs->tensors[TENSOR_K] + start,
                    *V = inputs->tensors[TENSOR_V] + start;
     for (int i = 0; i < n_rows; i++) {

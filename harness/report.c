@@ -93,7 +93,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_open(json, "problem", '{');
     json_int(json, "batch", problem->batch);
     json_int(json, "heads", problem->heads);
-    json_int(json, "seq", problem->seq);
+    json_int(json, "seq", problem->seq_q);
     json_int(json, "d_head", problem->d_head);
     json_string(json, "dtype", dtype_name(problem->dtype));
     json_string(json, "dist", distribution_name(problem->dist));
@@ -340,7 +340,7 @@ static enum status write_csv(struct report *report, const struct record *record,
     report->csv_header_done = true;
     printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(), form_of(record, text),
            record->backend->ops->name, record->backend->device.name, dtype_name(problem->dtype),
-           distribution_name(problem->dist), problem->batch, problem->heads, problem->seq, problem->d_head);
+           distribution_name(problem->dist), problem->batch, problem->heads, problem->seq_q, problem->d_head);
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -414,7 +414,7 @@ static enum status write_text(const struct report *report, const struct record *
     const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
     printf("%s %s  batch %" PRId64 " heads %" PRId64 " seq %" PRId64 " %s%s%s\n  ", about_version(),
-           form_of(record, text), problem->batch, problem->heads, problem->seq, dtype_name(problem->dtype),
+           form_of(record, text), problem->batch, problem->heads, problem->seq_q, dtype_name(problem->dtype),
            problem->dist ? " " : "", problem->dist ? distribution_name(problem->dist) : "");
     if (m && m->count) {
         printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),

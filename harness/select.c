@@ -83,11 +83,9 @@ void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype d
     const int batches = list_count(&options->batch), heads = list_count(&options->heads);
     const int64_t seq = value_at(&options->seq, i / batches / heads, gpu ? 4096 : 256);
     const int64_t batch = options->tokens ? options->tokens / seq : gpu ? problem_default_batch(seq) : 1;
-    *problem = (struct problem){.batch = value_at(&options->batch, i % batches, batch),
-                                .heads = value_at(&options->heads, i / batches % heads, gpu ? 16 : 2),
-                                .seq = seq,
-                                .d_head = D_HEAD,
-                                .dtype = dtype,
-                                .dist = options->dist,
-                                .seed = (uint64_t)options->seed};
+    const int64_t n_heads = value_at(&options->heads, i / batches % heads, gpu ? 16 : 2);
+    *problem = problem_square(value_at(&options->batch, i % batches, batch), n_heads, seq);
+    problem->dtype = dtype;
+    problem->dist = options->dist;
+    problem->seed = (uint64_t)options->seed;
 }

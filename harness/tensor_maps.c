@@ -9,16 +9,19 @@ static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
 void tensor_layouts(const struct problem *problem, const KernelConfig *config, const uint64_t addresses[N_TENSORS],
                     struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
-    const forward_args args = problem_args(problem);
     const uint32_t rows[N_TENSORS] = {WARPGROUP_ROWS, (uint32_t)config->B_c, (uint32_t)config->B_c, WARP_ROWS};
+    const int64_t lengths[N_TENSORS] = {problem->seq_q, problem->seq_k, problem->seq_k, problem->seq_q};
+    const int64_t heads[N_TENSORS] = {problem->heads, problem->KV_heads, problem->KV_heads, problem->heads};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
-    for (int t = 0; t < N_TENSORS; t++)
+    for (int t = 0; t < N_TENSORS; t++) {
+        const tensor_strides strides = problem_strides(problem, (enum tensor)t);
         layouts[t] = (struct tensor_layout){
             .address = addresses[t],
-            .sizes = {SPAN, (uint64_t)problem->seq, spans, (uint64_t)problem->heads, (uint64_t)problem->batch},
-            .strides = {ELEMENT_BYTES * (uint64_t)args.seq_stride, ELEMENT_BYTES * SPAN,
-                        ELEMENT_BYTES * (uint64_t)args.head_stride, ELEMENT_BYTES * (uint64_t)args.batch_stride},
+            .sizes = {SPAN, (uint64_t)lengths[t], spans, (uint64_t)heads[t], (uint64_t)problem->batch},
+            .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,
+                        ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
             .box = {SPAN, rows[t], spans, 1, 1}};
+    }
 }
 
 static tensor_map *map_of(tensor_maps *maps, int tensor) {

@@ -3,7 +3,8 @@
  *     struct tensor_layout layouts[N_TENSORS];
  *     tensor_layouts(&problem, &config, addresses, layouts);
  *
- * A map is 5-D: {64, seq, d_head / 64, heads, batch}. A copy takes whole rows of one head: the elements of a row in
+ * A map is 5-D: {64, seq, d_head / 64, heads, batch}, with each tensor's own numbers and strides; behind the last row
+ * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
  * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
  * warp.

@@ -25,7 +25,7 @@ static int64_t piece_start(int64_t total, int64_t count, int64_t i) {
 }
 
 int64_t choose_rows(const struct problem *problem, int64_t wanted, int64_t **chosen) {
-    const int64_t heads = problem->batch * problem->heads, seq = problem->seq, total = heads * seq;
+    const int64_t heads = problem->batch * problem->heads, seq = problem->seq_q, total = heads * seq;
     const int64_t count = wanted == CHECK_ALL || wanted > total ? total : wanted;
     int64_t *rows = malloc((size_t)count * sizeof *rows);
     *chosen = rows;
@@ -70,7 +70,7 @@ static void compare_row(const struct check *check, int64_t batch, int64_t head, 
                         const double *weight, struct verdict *part) {
     const struct problem *problem = &check->inputs->problem;
     const double roundoff = problem->dtype == FP16 ? 0x1p-11 : 0x1p-8;
-    const uint16_t *got = check->output + problem_row_offset(problem, batch, head, row);
+    const uint16_t *got = check->output + problem_row_offset(problem, TENSOR_O, batch, head, row);
     part->rows++;
     for (int column = 0; column < D_HEAD; column++) {
         const double value = half_to_float(got[column], problem->dtype), expected = reference[column];
@@ -93,15 +93,16 @@ static void check_rows(int64_t i, void *context) {
     struct check *check = context;
     const struct problem *problem = &check->inputs->problem;
     struct verdict part = {0};
-    struct reference_scratch *scratch = reference_scratch_new(problem->seq);
+    struct reference_scratch *scratch = reference_scratch_new(problem->seq_k);
     const int64_t last = (i + 1) * MAX_REFERENCE_ROWS < check->n_rows ? (i + 1) * MAX_REFERENCE_ROWS : check->n_rows;
     for (int64_t at = i * MAX_REFERENCE_ROWS; scratch && at < last;) {
-        const int64_t batch_head = check->rows[at] / problem->seq;
+        const int64_t batch_head = check->rows[at] / problem->seq_q;
         const int64_t batch = batch_head / problem->heads, head = batch_head % problem->heads;
         int64_t rows[MAX_REFERENCE_ROWS];
         double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD];
         int n = 0;
-        while (at < last && check->rows[at] / problem->seq == batch_head) rows[n++] = check->rows[at++] % problem->seq;
+        while (at < last && check->rows[at] / problem->seq_q == batch_head)
+            rows[n++] = check->rows[at++] % problem->seq_q;
         reference_rows(check->inputs, batch, head, rows, n, output, weight, scratch);
         for (int r = 0; r < n; r++) compare_row(check, batch, head, rows[r], output[r], weight[r], &part);
     }
@@ -117,7 +118,8 @@ enum { CHUNK = 1 << 20 };
 static void count_specials(int64_t i, void *context) {
     struct check *check = context;
     const struct problem *problem = &check->inputs->problem;
-    const int64_t elements = problem_elements(problem), end = (i + 1) * CHUNK < elements ? (i + 1) * CHUNK : elements;
+    const int64_t elements = problem_elements(problem, TENSOR_O),
+                  end = (i + 1) * CHUNK < elements ? (i + 1) * CHUNK : elements;
     int64_t specials = 0;
     for (int64_t index = i * CHUNK; index < end; index++)
         specials += half_is_special(check->output[index], problem->dtype);
@@ -135,10 +137,10 @@ enum status verify_output(const struct inputs *inputs, const uint16_t *output, i
     check.rows = rows;
     if (!check.n_rows) return fail_memory(failure, (uint64_t)wanted * sizeof *rows, "the rows to check");
     parallel_for((check.n_rows + MAX_REFERENCE_ROWS - 1) / MAX_REFERENCE_ROWS, check_rows, &check);
-    parallel_for((problem_elements(&inputs->problem) + CHUNK - 1) / CHUNK, count_specials, &check);
+    parallel_for((problem_elements(&inputs->problem, TENSOR_O) + CHUNK - 1) / CHUNK, count_specials, &check);
     free(rows);
     if (check.out_of_memory)
-        return fail_memory(failure, (uint64_t)inputs->problem.seq * MAX_REFERENCE_ROWS * sizeof(double),
+        return fail_memory(failure, (uint64_t)inputs->problem.seq_k * MAX_REFERENCE_ROWS * sizeof(double),
                            "the scores of the reference");
     verdict->pass = !verdict->mismatches && !verdict->specials;
     return STATUS_OK;

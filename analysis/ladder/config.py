@@ -99,11 +99,16 @@ class KernelConfig(_Fields):
     def symbol(self) -> str:
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
         values = "".join(f"{LITERALS[type(value)]}{int(value)}E" for value in self.values())
-        return f"{SYMBOL_START}{values}{SYMBOL_END}{SYMBOL_MAPS if self.tensor_copies else ''}"
+        parameters = "".join(f"{len(name)}{name}" for name in self.parameter_types())
+        return f"{SYMBOL_START}{values}{SYMBOL_END}{parameters}"
 
     def values(self) -> tuple[int, ...]:
         """The field values in order, each of its field's type."""
         return tuple(getattr(self, name) for name in FIELDS)
+
+    def parameter_types(self) -> list[str]:
+        """The types of flash_forward's parameters."""
+        return ["attention_args" if self.any_length else "forward_args", *(["tensor_maps"] * self.tensor_copies)]
 
     def threads(self) -> int:
         """Threads of one CTA, as config_threads of common/config.h has them."""
@@ -115,11 +120,14 @@ class KernelConfig(_Fields):
         rows = self.B_r * (3 if self.double_buffer_Q else 1) + 2 * self.B_c * (self.stages or 1)
         return rows * row_bytes + (2048 if self.tensor_copies else 16 * self.stages)
 
-    def grid(self, seq: int, heads: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
-        """CTAs of a launch, as config_launch_shape of common/config.h has them."""
-        blocks, KV_blocks = seq // self.B_r * heads * batch, seq // self.B_c
+    def grid(
+        self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
+    ) -> tuple[int, int, int]:
+        """CTAs of a launch, as config_launch_shape of common/config.h has them; as many keys as queries by default."""
+        Q_blocks, KV_blocks = -(-seq // self.B_r), -(-(seq_k or seq) // self.B_c)
+        blocks = Q_blocks * heads * batch
         if not self.split_tail:
-            return (min(multiprocessors, blocks), 1, 1) if self.persistent else (seq // self.B_r, heads, batch)
+            return (min(multiprocessors, blocks), 1, 1) if self.persistent else (Q_blocks, heads, batch)
         left = blocks % multiprocessors
         waves = -(-left * self.n_warps // multiprocessors)
         split = waves * (KV_blocks + 3 * self.n_warps) < self.n_warps * KV_blocks
@@ -140,8 +148,7 @@ SMEM_MOST = {
 }
 
 SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
-SYMBOL_END = "EEEv12forward_args"
-SYMBOL_MAPS = "11tensor_maps"  # the second parameter of a kernel with tensor copies
+SYMBOL_END = "EEEv"  # the types of the parameters follow
 
 
 def cpp_literal(value: int) -> str:
@@ -276,13 +283,18 @@ def parse_braces(text: str) -> KernelConfig:
 def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
     match = re.fullmatch(
-        re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + f"{SYMBOL_END}(?:{SYMBOL_MAPS})?", symbol
+        re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + SYMBOL_END + r"(1[24]\w+_args)(11tensor_maps)?",
+        symbol,
     )
     if not match:
         raise ConfigError(f"{symbol!r}: not the symbol of a flash_forward instance")
     casts = {LITERALS[kind]: CASTS[kind] for kind in CASTS}
     literals = re.findall(r"(L5dtype|Li|Lb)(n?)([0-9]+)E", match[1])
-    return _from_values([(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals], symbol)
+    config = _from_values([(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals], symbol)
+    first = config.parameter_types()[0]
+    if match[2] != f"{len(first)}{first}":
+        raise ConfigError(f"{symbol!r}: the first parameter of {config} must be of type {first}")
+    return config
 
 
 def _from_values(values: Sequence[tuple[str | None, str]], text: str) -> KernelConfig:

@@ -42,8 +42,7 @@ def instances_text(configs: list[KernelConfig]) -> str:
 
 
 def _parameters(config: KernelConfig) -> str:
-    types = ("forward_args", "tensor_maps") if config.tensor_copies else ("forward_args",)
-    return ", ".join(f"const __grid_constant__ {name}" for name in types)
+    return ", ".join(f"const __grid_constant__ {name}" for name in config.parameter_types())
 
 
 def about_text(version: Version) -> str:

@@ -35,7 +35,7 @@ static const struct {
  * causal nor for short heads. */
 static int cluster_of(const struct problem *problem, bool causal) {
     enum { B_R = 128 };
-    const int64_t Q_blocks = (problem->seq + B_R - 1) / B_R;
+    const int64_t Q_blocks = (problem->seq_q + B_R - 1) / B_R;
     return problem->d_head >= 128 && !causal && Q_blocks % 2 == 0 ? 2 : 1;
 }
 
@@ -49,7 +49,7 @@ static fa3_kernel find(const struct problem *problem, bool causal, int cluster) 
 
 /* Log-sum-exp, which the kernel always writes. */
 static int64_t fa3_scratch(const struct problem *problem) {
-    return (int64_t)sizeof(float) * problem->batch * problem->heads * problem->seq;
+    return (int64_t)sizeof(float) * problem->batch * problem->heads * problem->seq_q;
 }
 
 static enum status fa3_enqueue(const struct peer_launch *launch, struct failure *failure) {
@@ -61,7 +61,7 @@ static enum status fa3_enqueue(const struct peer_launch *launch, struct failure 
         return fail(failure, STATUS_USAGE,
                     "FlashAttention-3's kernel for %s, d_head %d, clusters of %d is not built: name it in FA3_KERNELS "
                     "of make/peers.mk; --seq %" PRId64 " needs it",
-                    dtype_name(problem->dtype), problem->d_head, cluster, problem->seq);
+                    dtype_name(problem->dtype), problem->d_head, cluster, problem->seq_q);
     const fa3_launch call = {.Q = launch->Q,
                              .K = launch->K,
                              .V = launch->V,
@@ -69,7 +69,7 @@ static enum status fa3_enqueue(const struct peer_launch *launch, struct failure 
                              .lse = launch->scratch,
                              .batch = (int)problem->batch,
                              .heads = (int)problem->heads,
-                             .seq = (int)problem->seq,
+                             .seq = (int)problem->seq_q,
                              .scale = (float)(1 / sqrt(problem->d_head)),
                              .sms = launch->sms,
                              .stream = launch->stream};

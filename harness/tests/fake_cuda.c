@@ -320,7 +320,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsign
 
 /* What this driver writes into a tensor map: the layout of the tensor, and a word that says who made it. */
 enum { MADE_HERE = 0xfa4e };
-struct layout {
+struct map_layout {
     uint64_t made_here, address, strides[4];
     uint32_t sizes[5], dtype;
 };
@@ -330,7 +330,7 @@ CUresult cuTensorMapEncodeTiled(void *map, int data_type, uint32_t rank, CUdevic
                                 const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
                                 int interleave, int swizzle, int l2_promotion, int fill) {
     TRY(cuTensorMapEncodeTiled);
-    struct layout layout = {.made_here = MADE_HERE, .address = address};
+    struct map_layout layout = {.made_here = MADE_HERE, .address = address};
     const bool known = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     layout.dtype = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? FP16 : BF16;
     if ((uintptr_t)map % 64 || address % 16 || rank != 5 || !known) return 1;
@@ -348,7 +348,7 @@ CUresult cuTensorMapEncodeTiled(void *map, int data_type, uint32_t rank, CUdevic
 /* What a kernel with tensor copies reads: nothing but the maps. */
 static forward_args args_of_maps(const tensor_maps *maps, enum dtype dtype) {
     const tensor_map *all[] = {&maps->Q, &maps->K, &maps->V, &maps->O};
-    struct layout layouts[4];
+    struct map_layout layouts[4];
     for (int t = 0; t < 4; t++) {
         memcpy(&layouts[t], all[t], sizeof *layouts);
         if (layouts[t].made_here != MADE_HERE || layouts[t].dtype != dtype ||

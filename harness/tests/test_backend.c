@@ -3,6 +3,7 @@
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/config.h"
+#include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 static const struct options OPTIONS = {.dtype = FP16, .checks = true, .quiet = true, .threads = 1};
 
 static enum status take(struct backend *backend, struct inputs *inputs, int64_t seq, struct failure *failure) {
-    const struct problem problem = {1, 1, seq, D_HEAD, FP16, DIST_NORMAL, 5};
+    const struct problem problem = square(1, 1, seq, FP16, DIST_NORMAL, 5);
     inputs_free(inputs);
     const enum status status = inputs_generate(inputs, &problem, failure);
     return status ? status : backend->ops->set_problem(backend, inputs, failure);
@@ -29,21 +30,21 @@ static void a_launch(struct backend *backend, const struct instance *instance, i
     struct kernel_code code = {.registers = 7};
     struct counts counts;
     const size_t bytes = (size_t)(seq * D_HEAD) * sizeof(uint16_t);
-    uint16_t *output = malloc(bytes);
+    struct output output = {.O = malloc(bytes)};
     ok(!take(backend, &inputs, seq, &failure), "a problem of seq %" PRId64 " is taken", seq);
     ok(!backend->ops->set_instance(backend, instance, &code, &failure) && !code.registers,
        "an instance is taken; the emulator has no machine code");
-    ok(!backend->ops->poison(backend, &failure) && !backend->ops->read_output(backend, output, &failure) &&
-           all_poison((unsigned char *)output, bytes),
+    ok(!backend->ops->poison(backend, &failure) && !backend->ops->read_output(backend, &output, &failure) &&
+           all_poison((unsigned char *)output.O, bytes),
        "a poisoned output is poison in all places");
-    ok(!backend->ops->launch(backend, &failure) && !backend->ops->read_output(backend, output, &failure), "a launch");
+    ok(!backend->ops->launch(backend, &failure) && !backend->ops->read_output(backend, &output, &failure), "a launch");
     size_t left = 0;
-    for (size_t i = 0; i < bytes / sizeof *output; i++) left += output[i] == 0xffff;
+    for (size_t i = 0; i < bytes / sizeof *output.O; i++) left += output.O[i] == 0xffff;
     ok(left == 0, "a launch writes every element: %zu are left", left);
     backend->ops->counts(backend, &counts);
     ok(counts.findings == 0 && counts.mma == (uint64_t)(2 * 2 * seq * seq * D_HEAD / (2 * 16 * 8 * 16)),
        "%" PRIu64 " matrix instructions, %" PRIu64 " findings", counts.mma, counts.findings);
-    free(output);
+    free(output.O);
     inputs_free(&inputs);
 }
 

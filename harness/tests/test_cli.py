@@ -81,7 +81,7 @@ def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> Non
         pytest.skip("this machine holds the largest problem there is")
     done = run("--backend", "emu", "--batch", "1", "--heads", "1", "--seq", "128,536870912")
     assert done.returncode == 3 and "batch 1 heads 1 seq 128" in done.stdout
-    for word in ("batch 1, heads 1, seq 536870912 needs 8 x 137.44 GB of host memory", "are available"):
+    for word in ("batch 1, heads 1, seq 536870912 needs 1099.51 GB of host memory", "are available"):
         assert word in done.stderr
 
 
@@ -98,7 +98,7 @@ def test_host_memory_holds_every_copy(driver: str) -> None:
         assert run(*arguments, **made_up(driver, f"host_kb={64 * copies}")).returncode == 0
         assert run(*arguments, **made_up(driver, "host_kb=0")).returncode == 0, "unknown is not none"
         done = run(*arguments, **made_up(driver, f"host_kb={64 * copies - 1}"))
-        assert done.returncode == 3 and f"needs {copies} x 0.00 GB of host memory" in done.stderr
+        assert done.returncode == 3 and "needs 0.00 GB of host memory" in done.stderr
 
 
 # ---- what needs no back end ------------------------------------------------------------------------------------------
@@ -563,7 +563,7 @@ def test_tensors_may_fill_the_memory_of_the_gpu(driver: str) -> None:
     """Four of 64 KiB, and no byte less."""
     assert on_fake(driver, f"memory={4 << 16}", "--profile").returncode == 0
     done = on_fake(driver, f"memory={(4 << 16) - 4}", "--profile")
-    assert done.returncode == 3 and "seq 128 needs 4 x 0.00 GB of GPU memory" in done.stderr
+    assert done.returncode == 3 and "seq 128 needs 0.00 GB of GPU memory" in done.stderr
 
 
 def test_a_gpu_that_is_not_there(driver: str) -> None:

@@ -92,8 +92,9 @@ static bool decodes(const char *symbol, const char *expected) {
 static void symbols(void) {
 #define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
 #define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER
-#define HOPPER "Lb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0ELb0ELi0E"
+#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER GENERAL
+#define HOPPER "Lb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0E"
+#define GENERAL "Lb0ELb0ELb0ELb0ELb0E"
 #define MAPS "11tensor_maps"
 #define AFTER "EEEv12forward_args"
     static const char *const bad[] = {
@@ -108,6 +109,8 @@ static void symbols(void) {
         FIRST "Lb2E" AFTER,                       /* no such bool, lazy_rescale */
         FIRST LATER AFTER MAPS MAPS,
         FIRST LATER "EEEv" MAPS,
+        FIRST LATER "EEEv14attention_args",                   /* without any_length */
+        FIRST "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER "Lb1E" AFTER, /* with it */
         MAPS,
         FIRST "Lb1ELb0E" AFTER,                                                               /* bool for int */
         FIRST "Lb0" AFTER,                                                                    /* no end of a literal */
@@ -134,6 +137,15 @@ static void symbols(void) {
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+qk_ahead+ping_pong+"
                "double_q+exp_16+first_max+early_k"),
        "every field of tensor copies lands in its place, behind it the second parameter");
+    ok(decodes(FIRST "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER "Lb1ELb0ELb1E"
+                     "EEEv14attention_args",
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+any_length+grouped"),
+       "a kernel with any_length takes attention_args");
+    ok(decodes(FIRST "Lb0ELi2ELi0ELb0ELb0ELb1ELb1ELb1ELb0ELb0ELb0ELi0ELb0ELb0ELb1ELb1ELb1ELb1ELb1E"
+                     "EEEv14attention_args" MAPS,
+               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+any_length+causal+"
+               "grouped+packed+tickets"),
+       "every field of general attention lands in its place, before the tensor maps");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
        "every field lands in its place");
@@ -170,7 +182,9 @@ static void launch_shapes(void) {
         KernelConfig config;
         struct failure failure;
         config_parse(cases[i].config, &config, &failure);
-        const launch_shape shape = config_launch_shape(&config, cases[i].seq, 16, cases[i].batch, 132);
+        const attention_args args = {
+            .seq_q = cases[i].seq, .seq_k = cases[i].seq, .heads = 16, .batch = cases[i].batch};
+        const launch_shape shape = config_launch_shape(&config, &args, 132);
         ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
            "grid %u x %u x %u at %d x %d: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].batch, cases[i].seq,
            strchr(cases[i].config, '+'));
@@ -191,11 +205,12 @@ static void shared_memory(void) {
         {TENSOR "+persistent+producer", 384, 32 * KB + 4 * 32 * KB + EXTRA},
         {TENSOR "+persistent+producer+double_q", 384, 2 * 32 * KB + 4 * 32 * KB + 32 * KB + EXTRA},
     };
+    const attention_args args = {.seq_q = 4096, .seq_k = 4096, .heads = 16, .batch = 16};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         KernelConfig config;
         struct failure failure;
         ok(!config_parse(cases[i].config, &config, &failure), "reads %s", cases[i].config);
-        const launch_shape shape = config_launch_shape(&config, 4096, 16, 16, 132);
+        const launch_shape shape = config_launch_shape(&config, &args, 132);
         ok(shape.threads == cases[i].threads && shape.smem_bytes == cases[i].bytes, "%u threads, %u bytes: %s",
            shape.threads, shape.smem_bytes, strchr(cases[i].config, ':'));
     }

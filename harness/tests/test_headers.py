@@ -29,7 +29,7 @@ BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each ver
 EXAMPLES: dict[str, str | None] = {
     "about.h": "void",
     "backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
-    " struct kernel_code code, uint16_t *host, struct failure failure",
+    " struct kernel_code code, struct output output, struct failure failure",
     "bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
     " struct failure failure",
     "config.h": "KernelConfig config, struct failure failure",
@@ -57,6 +57,7 @@ EXAMPLES: dict[str, str | None] = {
     "sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "stats.h": "const double *samples, int64_t count, struct failure failure",
     "status.h": "struct failure *failure, int device, int count",
+    "tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
     "tensor_maps.h": "struct problem problem, KernelConfig config, const uint64_t *addresses",
     "verify.h": "struct inputs inputs, const uint16_t *output, struct verdict verdict, struct failure failure",
     "tests/element.h": "void",

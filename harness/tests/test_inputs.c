@@ -2,6 +2,7 @@
 #include "harness/half.h"
 #include "harness/inputs.h"
 #include "harness/tests/element.h"
+#include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
 
 #include <inttypes.h>
@@ -87,14 +88,13 @@ static void recorded(void) {
 }
 
 static void tensors(void) {
-    const struct problem problem = {
-        .batch = 2, .heads = 3, .seq = 512, .d_head = 128, .dtype = BF16, .dist = DIST_NORMAL, .seed = 11};
+    const struct problem problem = square(2, 3, 512, BF16, DIST_NORMAL, 11);
     struct inputs inputs;
     struct failure failure;
     int64_t wrong = 0;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "tensors are generated")) return;
     for (int t = 0; t < N_INPUTS; t++)
-        for (int64_t i = 0; i < problem_elements(&problem); i += 97)
+        for (int64_t i = 0; i < problem_elements(&problem, TENSOR_O); i += 97)
             wrong += inputs.tensors[t][i] != half_from_float(element(DIST_NORMAL, 11, (enum tensor)t, i), BF16);
     ok(wrong == 0, "every element is that of its index (%" PRId64 " are not)", wrong);
     inputs_free(&inputs);

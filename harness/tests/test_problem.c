@@ -3,6 +3,7 @@
 #include "harness/tests/tap.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const KernelConfig CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
 
@@ -29,14 +30,19 @@ static void lists(void) {
 }
 
 static void costs(void) {
-    const struct problem problem = {.batch = 16, .heads = 16, .seq = 4096, .d_head = 128, .dtype = FP16};
-    ok(problem_elements(&problem) == 134217728 && problem_bytes(&problem) == 268435456, "elements and bytes");
+    const struct problem problem = problem_square(16, 16, 4096);
+    ok(problem_elements(&problem, TENSOR_Q) == 134217728 && problem_bytes(&problem, TENSOR_K) == 268435456 &&
+           problem_all_bytes(&problem) == 4 * 268435456ll,
+       "elements and bytes");
     ok(problem_flop(&problem) == 4.0 * 256 * 4096 * 4096 * 128, "operations of the two matmuls");
     ok(problem_attn_flop(&problem) == problem_flop(&problem) + 6.0 * 256 * 4096 * 4096, "and of the softmax");
-    ok(problem_row_offset(&problem, 0, 0, 1) == 16 * 128 && problem_row_offset(&problem, 0, 1, 0) == 128 &&
-           problem_row_offset(&problem, 1, 0, 0) == 4096 * 16 * 128,
+    ok(problem_row_offset(&problem, TENSOR_V, 0, 0, 1) == 16 * 128 &&
+           problem_row_offset(&problem, TENSOR_V, 0, 1, 0) == 128 &&
+           problem_row_offset(&problem, TENSOR_V, 1, 0, 0) == 4096 * 16 * 128,
        "(batch, seq, heads, d_head) is contiguous");
-    const forward_args args = problem_args(&problem);
+    const attention_args general = problem_args(&problem);
+    forward_args args;
+    memcpy(&args, &general, sizeof args);
     ok(args.batch_stride == 4096 * 16 * 128 && args.seq_stride == 16 * 128 && args.head_stride == 128 &&
            args.seq == 4096 && args.heads == 16,
        "strides handed to the kernel are the same");
@@ -62,8 +68,7 @@ static void limits(void) {
         {1, 1, 192, "B_r = 128"},   {1, 1, 300, "nearest are 256 and 384"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct problem problem = {
-            .batch = cases[i].batch, .heads = cases[i].heads, .seq = cases[i].seq, .d_head = 128, .dtype = FP16};
+        const struct problem problem = problem_square(cases[i].batch, cases[i].heads, cases[i].seq);
         struct failure failure = {""};
         const enum status status = problem_check(&problem, &CONFIG, &failure);
         ok(status == (cases[i].word ? STATUS_USAGE : STATUS_OK), "batch %" PRId64 " heads %" PRId64 " seq %" PRId64,
@@ -72,7 +77,7 @@ static void limits(void) {
     }
     KernelConfig wide = CONFIG;
     struct failure failure;
-    const struct problem problem = {.batch = 1, .heads = 1, .seq = 64, .d_head = 128, .dtype = FP16};
+    const struct problem problem = problem_square(1, 1, 64);
     wide.B_r = 64;
     wide.B_c = 128;
     ok(problem_check(&problem, &wide, &failure) == STATUS_USAGE, "a length below B_c");

@@ -1,6 +1,7 @@
 /* test_reference.c - the blocked float64 reference against a plain double loop, and against exact cases. */
 #include "harness/half.h"
 #include "harness/reference.h"
+#include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
 
 #include <inttypes.h>
@@ -9,14 +10,14 @@
 
 static double element(const struct inputs *inputs, enum tensor tensor, int64_t batch, int64_t head, int64_t row,
                       int c) {
-    const int64_t at = problem_row_offset(&inputs->problem, batch, head, row) + c;
+    const int64_t at = problem_row_offset(&inputs->problem, TENSOR_O, batch, head, row) + c;
     return (double)half_to_float(inputs->tensors[tensor][at], inputs->problem.dtype);
 }
 
 /* One row, in the most direct way. */
 static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, int64_t row, double output[D_HEAD],
                       double weight[D_HEAD]) {
-    const int64_t seq = inputs->problem.seq;
+    const int64_t seq = inputs->problem.seq_q;
     double *p = malloc((size_t)seq * sizeof *p), most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < seq; j++) {
         p[j] = 0;
@@ -44,12 +45,12 @@ static void against_plain(struct problem problem) {
     double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD], plain[D_HEAD], plain_weight[D_HEAD];
     double worst = 0;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq);
+    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
     for (int64_t batch = 0; batch < problem.batch; batch++)
         for (int64_t head = 0; head < problem.heads; head++) {
             int64_t rows[MAX_REFERENCE_ROWS];
             const int n = (int)(1 + (batch * problem.heads + head) * 5 % MAX_REFERENCE_ROWS);
-            for (int i = 0; i < n; i++) rows[i] = (i * 37 + head * 11) % problem.seq;
+            for (int i = 0; i < n; i++) rows[i] = (i * 37 + head * 11) % problem.seq_q;
             reference_rows(&inputs, batch, head, rows, n, output, weight, scratch);
             for (int i = 0; i < n; i++) {
                 plain_row(&inputs, batch, head, rows[i], plain, plain_weight);
@@ -61,21 +62,20 @@ static void against_plain(struct problem problem) {
         }
     ok(worst < 1e-12 * (problem.dist == DIST_LARGE ? 32 : 1),
        "%s %s, %" PRId64 " x %" PRId64 " x %" PRId64 ": off by %.1e", problem.dtype == FP16 ? "fp16" : "bf16",
-       distribution_name(problem.dist), problem.batch, problem.heads, problem.seq, worst);
+       distribution_name(problem.dist), problem.batch, problem.heads, problem.seq_q, worst);
     reference_scratch_free(scratch);
     inputs_free(&inputs);
 }
 
 /* Equal scores give the mean of V; one dominant score gives its row of V. */
 static void exact_cases(void) {
-    const struct problem problem = {
-        .batch = 1, .heads = 1, .seq = 64, .d_head = 128, .dtype = FP16, .dist = DIST_NORMAL, .seed = 4};
+    const struct problem problem = square(1, 1, 64, FP16, DIST_NORMAL, 4);
     struct inputs inputs;
     struct failure failure;
     double output[1][D_HEAD], weight[1][D_HEAD];
     const int64_t row = 7;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq);
+    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
     for (int c = 0; c < D_HEAD; c++) inputs.tensors[TENSOR_Q][row * D_HEAD + c] = 0;
     double worst = 0;
     reference_rows(&inputs, 0, 0, &row, 1, output, weight, scratch);
@@ -98,11 +98,11 @@ static void exact_cases(void) {
 }
 
 int main(void) {
-    against_plain((struct problem){2, 3, 128, D_HEAD, FP16, DIST_NORMAL, 1});
-    against_plain((struct problem){1, 5, 96, D_HEAD, BF16, DIST_NORMAL, 2});
-    against_plain((struct problem){1, 2, 80, D_HEAD, BF16, DIST_LARGE, 3}); /* a last block of 16 keys */
-    against_plain((struct problem){3, 1, 16, D_HEAD, FP16, DIST_RAMP, 4});  /* less than a block */
-    against_plain((struct problem){1, 1, 256, D_HEAD, FP16, DIST_UNIFORM, 5});
+    against_plain(square(2, 3, 128, FP16, DIST_NORMAL, 1));
+    against_plain(square(1, 5, 96, BF16, DIST_NORMAL, 2));
+    against_plain(square(1, 2, 80, BF16, DIST_LARGE, 3)); /* a last block of 16 keys */
+    against_plain(square(3, 1, 16, FP16, DIST_RAMP, 4));  /* less than a block */
+    against_plain(square(1, 1, 256, FP16, DIST_UNIFORM, 5));
     exact_cases();
     return tap_done();
 }

@@ -2,6 +2,7 @@
 #include "harness/config.h"
 #include "harness/json.h"
 #include "harness/report.h"
+#include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
 
 #include <errno.h>
@@ -153,7 +154,8 @@ static struct record make_record(void) {
                                                 .driver = "580.1, CUDA 13.0"}};
     static const struct instance instance = {
         {.dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true}, "symbol", 0};
-    static const struct problem problem = {16, 16, 4096, D_HEAD, FP16, DIST_NORMAL, 1};
+    static struct problem problem;
+    problem = square(16, 16, 4096, FP16, DIST_NORMAL, 1);
     static const struct kernel_code code = {202, 16000, "0123456789abcdef"};
     static const struct verdict verdict = {
         .pass = true, .rows = 256, .elements = 32768, .max_error = 0.0025, .max_over_bound = 0.35};

@@ -29,30 +29,30 @@ static void problems(void) {
     struct problem problem;
     ok(problem_count(&options) == 1, "without lists there is one problem");
     problem_at(&options, true, 0, BF16, &problem);
-    ok(problem.batch == 16 && problem.heads == 16 && problem.seq == 4096 && problem.d_head == D_HEAD &&
+    ok(problem.batch == 16 && problem.heads == 16 && problem.seq_q == 4096 && problem.d_head == D_HEAD &&
            problem.dtype == BF16 && problem.dist == DIST_RAMP && problem.seed == 9,
        "the default of a GPU");
     problem_at(&options, false, 0, FP16, &problem);
-    ok(problem.batch == 1 && problem.heads == 2 && problem.seq == 256 && problem.dtype == FP16,
+    ok(problem.batch == 1 && problem.heads == 2 && problem.seq_q == 256 && problem.dtype == FP16,
        "the default of the emulator");
     options.seq = (struct number_list){2, {64, 16384}};
     options.heads = (struct number_list){3, {1, 2, 3}};
     ok(problem_count(&options) == 6, "two lengths with three numbers of heads are 6");
     problem_at(&options, true, 5, FP16, &problem);
-    ok(problem.seq == 16384 && problem.heads == 3 && problem.batch == 4, "the batch of a long problem is smaller");
+    ok(problem.seq_q == 16384 && problem.heads == 3 && problem.batch == 4, "the batch of a long problem is smaller");
     options.batch = (struct number_list){2, {7, 8}};
     ok(problem_count(&options) == 12, "with two batches they are 12");
     int wrong = 0;
     for (int64_t i = 0; i < 12; i++) {
         problem_at(&options, false, i, FP16, &problem);
-        wrong += problem.batch != 7 + i % 2 || problem.heads != 1 + i / 2 % 3 || problem.seq != (i < 6 ? 64 : 16384);
+        wrong += problem.batch != 7 + i % 2 || problem.heads != 1 + i / 2 % 3 || problem.seq_q != (i < 6 ? 64 : 16384);
     }
     ok(!wrong, "lengths outermost, then heads, then batches");
     options = (struct options){.dtype = FP16, .tokens = 16384, .seq = {3, {512, 1024, 16384}}};
     wrong = 0;
     for (int64_t i = 0; i < problem_count(&options); i++) {
         problem_at(&options, i % 2, i, FP16, &problem);
-        wrong += problem.batch * problem.seq != 16384 || problem.seq != options.seq.values[i];
+        wrong += problem.batch * problem.seq_q != 16384 || problem.seq_q != options.seq.values[i];
     }
     ok(!wrong && problem_count(&options) == 3, "with a number of tokens the batch is what makes it");
 }

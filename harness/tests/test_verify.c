@@ -3,6 +3,7 @@
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/reference.h"
+#include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
 #include "harness/verify.h"
 
@@ -19,17 +20,17 @@ struct fixture {
 static bool set_up(struct fixture *fixture, struct problem problem) {
     struct failure failure;
     if (inputs_generate(&fixture->inputs, &problem, &failure)) return false;
-    fixture->bytes = (size_t)problem_bytes(&problem);
+    fixture->bytes = (size_t)problem_bytes(&problem, TENSOR_O);
     fixture->right = malloc(fixture->bytes);
     fixture->output = malloc(fixture->bytes);
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq);
-    for (int64_t i = 0; i < problem.batch * problem.heads * problem.seq; i++) {
-        const int64_t row = i % problem.seq, head = i / problem.seq % problem.heads,
-                      batch = i / problem.seq / problem.heads;
+    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
+    for (int64_t i = 0; i < problem.batch * problem.heads * problem.seq_q; i++) {
+        const int64_t row = i % problem.seq_q, head = i / problem.seq_q % problem.heads,
+                      batch = i / problem.seq_q / problem.heads;
         double output[1][D_HEAD], weight[1][D_HEAD];
         reference_rows(&fixture->inputs, batch, head, &row, 1, output, weight, scratch);
         for (int c = 0; c < D_HEAD; c++)
-            fixture->right[problem_row_offset(&problem, batch, head, row) + c] =
+            fixture->right[problem_row_offset(&problem, TENSOR_O, batch, head, row) + c] =
                 half_from_float((float)output[0][c], problem.dtype);
     }
     reference_scratch_free(scratch);
@@ -60,7 +61,7 @@ static struct verdict with_element(struct fixture *fixture, int64_t at, uint16_t
 
 static void planted(enum dtype dtype) {
     const char *name = dtype == FP16 ? "fp16" : "bf16";
-    const struct problem problem = {2, 3, 64, D_HEAD, dtype, DIST_NORMAL, 8};
+    const struct problem problem = square(2, 3, 64, dtype, DIST_NORMAL, 8);
     struct fixture fixture;
     if (!ok(set_up(&fixture, problem), "%s: inputs and reference", name)) return;
     struct verdict verdict = verify(&fixture, CHECK_ALL);
@@ -69,7 +70,7 @@ static void planted(enum dtype dtype) {
     ok(verdict.max_over_bound > 0.05 && verdict.max_over_bound < 0.5, "%s: rounding takes %.2f of the bound", name,
        verdict.max_over_bound);
 
-    const int64_t at = problem_row_offset(&problem, 1, 2, 33) + 77;
+    const int64_t at = problem_row_offset(&problem, TENSOR_O, 1, 2, 33) + 77;
     const float good = half_to_float(fixture.right[at], dtype);
     verdict = with_element(&fixture, at, half_from_float(good + 0.02f, dtype));
     ok(!verdict.pass && verdict.mismatches == 1, "%s: one error of 0.02 fails", name);
@@ -90,17 +91,18 @@ static void planted(enum dtype dtype) {
 
     memset(fixture.output, POISON_BYTE, fixture.bytes);
     verdict = verify(&fixture, 1);
-    ok(!verdict.pass && verdict.specials == problem_elements(&problem) && verdict.rows == 1,
+    ok(!verdict.pass && verdict.specials == problem_elements(&problem, TENSOR_O) && verdict.rows == 1,
        "%s: an output that was never written fails, whatever is sampled", name);
     memcpy(fixture.output, fixture.right, fixture.bytes);
-    memset(fixture.output + problem_elements(&problem) - 1, POISON_BYTE, sizeof *fixture.output);
+    memset(fixture.output + problem_elements(&problem, TENSOR_O) - 1, POISON_BYTE, sizeof *fixture.output);
     verdict = verify(&fixture, 1);
     ok(!verdict.pass && verdict.specials == 1, "%s: so does one element that was not, outside of the rows compared",
        name);
     memcpy(fixture.output, fixture.right, fixture.bytes);
 
     /* Rows of two heads exchanged: right values in wrong places. */
-    const int64_t a = problem_row_offset(&problem, 0, 0, 5), b = problem_row_offset(&problem, 0, 1, 5);
+    const int64_t a = problem_row_offset(&problem, TENSOR_O, 0, 0, 5),
+                  b = problem_row_offset(&problem, TENSOR_O, 0, 1, 5);
     memcpy(fixture.output + a, fixture.right + b, 2 * D_HEAD);
     memcpy(fixture.output + b, fixture.right + a, 2 * D_HEAD);
     verdict = verify(&fixture, CHECK_ALL);
@@ -141,7 +143,7 @@ static void tolerance(enum dtype dtype) {
     static const struct family families[] = {{"p |v| alone", 1, -1, about_the_roundoff},
                                              {"p |v| and |ref|", 1, 1, about_twice_the_roundoff},
                                              {"neither", 0, 0, about_a_millionth}};
-    const struct problem problem = {1, 1, 64, D_HEAD, dtype, DIST_NORMAL, 1};
+    const struct problem problem = square(1, 1, 64, dtype, DIST_NORMAL, 1);
     const double roundoff = dtype == FP16 ? 1.0 / 2048 : 1.0 / 256;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         const struct family *family = &families[f];
@@ -152,9 +154,9 @@ static void tolerance(enum dtype dtype) {
         memset(fixture.inputs.tensors[TENSOR_Q], 0, fixture.bytes);
         int64_t wrong = 0, right = 0;
         double largest = 0;
-        for (int row = 0; row < problem.seq; row++)
+        for (int row = 0; row < problem.seq_q; row++)
             for (int column = 0; column < D_HEAD; column++) {
-                const int64_t at = problem_row_offset(&problem, 0, 0, row) + column;
+                const int64_t at = problem_row_offset(&problem, TENSOR_O, 0, 0, row) + column;
                 const double output = row ? expected : family->output(column, roundoff);
                 fixture.inputs.tensors[TENSOR_V][at] = half_from_float(row % 2 ? family->odd : family->even, dtype);
                 fixture.output[at] = half_from_float((float)output, dtype);
@@ -175,7 +177,7 @@ static void tolerance(enum dtype dtype) {
 
 /* Every row can be chosen, also where the rows cannot be cut into equal pieces. */
 static void every_row_is_sampled(void) {
-    struct problem problem = {2, 3, 64, D_HEAD, FP16, DIST_NORMAL, 0};
+    struct problem problem = square(2, 3, 64, FP16, DIST_NORMAL, 0);
     static const int64_t wanted[] = {1, 7, 100, 383};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         bool chosen[384] = {0};
@@ -192,7 +194,7 @@ static void every_row_is_sampled(void) {
 }
 
 static void sampling(void) {
-    const struct problem problem = {4, 5, 256, D_HEAD, FP16, DIST_NORMAL, 3};
+    const struct problem problem = square(4, 5, 256, FP16, DIST_NORMAL, 3);
     const int64_t heads = 20, seq = 256;
     static const int64_t wanted[] = {1, 7, 20, 64, 1000, 5119, 5120, 9999, CHECK_ALL};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {

@@ -16,7 +16,7 @@ CASES = Path(__file__).parents[1] / "fixtures/config_cases.txt"
 V01 = c.parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
 V01_SYMBOL = (
     "_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-    "Lb0ELi0ELi0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0EEEEv12forward_args"
+    "Lb0ELi0ELi0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0ELb0ELb0ELb0ELb0ELb0EEEEv12forward_args"
 )
 
 
@@ -31,7 +31,7 @@ def cases(kind: str) -> list[tuple[str, str]]:
 def configs(draw: st.DrawFn) -> KernelConfig:
     n_warps = draw(st.integers(1, 8))
     B_r, B_c = 16 * n_warps * draw(st.integers(1, 4)), 16 * draw(st.integers(1, 16))
-    d_head, buffer = 64 * draw(st.integers(1, 4)), draw(st.booleans())
+    d_head, buffer = 16 * draw(st.integers(1, 16)), draw(st.booleans())
     step = 16 if buffer else 8
 
     def tiles(depth: int) -> int:
@@ -40,9 +40,11 @@ def configs(draw: st.DrawFn) -> KernelConfig:
     K = tiles(d_head)
     stages, swizzled, split_tail = draw(st.sampled_from([0, 2, 3, 4, 12])), draw(st.booleans()), draw(st.booleans())
     padded = not swizzled and draw(st.booleans())
-    tensor = not padded and n_warps % 4 == 0 and draw(st.booleans())
+    tensor = not padded and n_warps % 4 == 0 and d_head % 64 == 0 and draw(st.booleans())
     producer = tensor and draw(st.booleans())
     persistent = (split_tail or producer) and draw(st.booleans())
+    any_length = draw(st.booleans())
+    grouped = any_length and draw(st.booleans())
     return KernelConfig(
         draw(st.sampled_from(Dtype)),
         d_head,
@@ -71,6 +73,11 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         exp_columns=draw(st.sampled_from([0, 8, 16])),
         first_max=(first_max := draw(st.booleans())),
         early_release=first_max and draw(st.booleans()),
+        any_length=any_length,
+        causal=any_length and draw(st.booleans()),
+        grouped_heads=grouped,
+        packed_heads=grouped and draw(st.booleans()),
+        tickets=any_length and producer and persistent and draw(st.booleans()),
     )
 
 
@@ -133,7 +140,9 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"d_head": 96}, ["d_head = 96", "multiple of 64"]),
+        ({"d_head": 72}, ["d_head = 72", "multiple of 16"]),
+        ({"d_head": 96, "tensor_copies": True}, ["d_head = 96", "multiple of 64 with tensor"]),
+        ({"causal": True}, ["causal = true", "any_length = false"]),
         ({"B_r": 0}, ["B_r = 0", "from 1 to 65536"]),
         ({"d_head": 131072}, ["d_head = 131072", "from 1 to 65536"]),
         ({"n_warps": 8}, ["B_r = 64", "16 rows for each warp", "(n_warps = 8)"]),
@@ -180,6 +189,22 @@ def test_a_symbol_with_tensor_copies_ends_with_the_second_parameter() -> None:
     assert c.parse_symbol(config.symbol()) == config
     demangled = subprocess.run(["c++filt", config.symbol()], capture_output=True, text=True, check=True).stdout
     assert demangled.strip().endswith("}>(forward_args, tensor_maps)") and c.parse_config(demangled) == config
+
+
+def test_the_first_parameter_of_a_symbol_follows_from_any_length() -> None:
+    config = V01.replace(any_length=True)
+    assert config.symbol().endswith("EEEv14attention_args") and c.parse_symbol(config.symbol()) == config
+    with pytest.raises(ConfigError, match=r"first parameter of .*any_length must be of type attention_args"):
+        c.parse_symbol(config.symbol().replace("14attention_args", "12forward_args"))
+    with pytest.raises(ConfigError, match="must be of type forward_args"):
+        c.parse_symbol(V01_SYMBOL.replace("12forward_args", "14attention_args"))
+
+
+def test_a_grid_covers_a_partly_filled_last_block() -> None:
+    config = V01.replace(any_length=True)
+    assert config.grid(64, 3, 2, 132) == (1, 3, 2)
+    assert config.grid(65, 3, 2, 132) == (2, 3, 2)
+    assert config.grid(1, 3, 2, 132, seq_k=4096) == (1, 3, 2)
 
 
 def test_symbol_demangles_to_a_form_that_parses() -> None:

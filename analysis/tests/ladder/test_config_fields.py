@@ -53,7 +53,7 @@ def good_form(rng: random.Random) -> tuple[list[str], list[str]]:
     always = {item.fields[0].name for item in ITEMS if item.required}
     while True:
         n_warps = rng.choice((1, 2, 4, 8))
-        sizes = (64 * rng.randint(1, 4), 16 * n_warps * rng.randint(1, 4), 16 * rng.randint(1, 8), n_warps)
+        sizes = (16 * rng.randint(1, 16), 16 * n_warps * rng.randint(1, 4), 16 * rng.randint(1, 8), n_warps)
         values = [rng.choice(("FP16", "BF16", "bf16", "5", "15")), *map(str, sizes)]
         items = {item.fields[0].name: item_text(item, rng) for item in ITEMS if item.required or rng.random() < 0.6}
         while True:
