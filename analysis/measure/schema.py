@@ -37,7 +37,7 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
 
 def _text(value: Any) -> bool:
     """Half of a surrogate pair is no text: it can be neither printed nor written."""
-    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 def _list_of(kind: Kind, words: str) -> Kind:

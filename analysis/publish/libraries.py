@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.measure.records import Problem, Record, read
+from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
 from analysis.measure.summary import Row
 from analysis.publish.overview import (
@@ -25,6 +25,7 @@ from analysis.publish.overview import (
     own_records,
     problem_at,
     problem_of_tokens,
+    records_in,
 )
 from analysis.table import Cell, Table
 
@@ -57,7 +58,7 @@ def libraries_at(records: Sequence[Record], steps: Sequence[Step], problem: Prob
 def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:
     """Every record of that GPU; none where it has no file."""
     path = folder / f"logs/bench/{gpu}.jsonl"
-    return read(path).records if path.exists() else ()
+    return records_in(path) if path.exists() else ()
 
 
 def last_measured(steps: Sequence[Step]) -> Step:

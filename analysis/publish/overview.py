@@ -7,7 +7,7 @@ A figure whose file is not there is None and shown as missing; nothing is built 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from analysis.emulate.traffic import Traffic, read_traffic
@@ -104,7 +104,7 @@ def read_steps(folder: Path) -> list[Step]:
     """Every version in order."""
     versions = load_all(folder)
     traffic, registers = read_traffic(folder), read_registers(folder)
-    benches = {path.stem: read(path).records for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
+    benches = {path.stem: records_in(path) for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
     lengths = {
         gpu: {seq: speeds_at(records, problem_at(seq), versions) for seq in LENGTHS} for gpu, records in benches.items()
     }
@@ -148,6 +148,17 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
         if path.exists():
             found[arch] = _parts_of_text(read_text(path), str(path))
     return found
+
+
+def records_in(path: Path) -> tuple[Record, ...]:
+    """The records of a file, kept while the file stays the same: reading them takes longer than what they are for."""
+    state = path.stat()
+    return _records_of(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(8)
+def _records_of(path: Path, _changed: int, _size: int) -> tuple[Record, ...]:
+    return read(path).records
 
 
 @cache
