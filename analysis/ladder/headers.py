@@ -227,14 +227,17 @@ def _too_much_shared_memory(version: Version, config: KernelConfig) -> list[str]
 
 def source_diff(a: Version, b: Version) -> list[str]:
     """The unified diff of two kernel sources without their header blocks; line numbers are those of the files."""
-    old, new = a.body(), b.body()
-    lines = [f"--- kernels/{a.path.name}", f"+++ kernels/{b.path.name}"]
+    files = f"kernels/{a.path.name}", f"kernels/{b.path.name}"
+    return unified_diff(files, (a.body(), b.body()), (a.header.lines + 1, b.header.lines + 1))
+
+
+def unified_diff(names: tuple[str, str], texts: tuple[list[str], list[str]], first: tuple[int, int]) -> list[str]:
+    """The unified diff of two texts, empty where they are equal; `first` is the number of each one's first line."""
+    old, new = texts
+    lines = [f"--- {names[0]}", f"+++ {names[1]}"]
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
         spans = (group[0][1], group[-1][2], group[0][3], group[-1][4])
-        lines.append(
-            f"@@ -{a.header.lines + spans[0] + 1},{spans[1] - spans[0]} "
-            f"+{b.header.lines + spans[2] + 1},{spans[3] - spans[2]} @@"
-        )
+        lines.append(f"@@ -{first[0] + spans[0]},{spans[1] - spans[0]} +{first[1] + spans[2]},{spans[3] - spans[2]} @@")
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
                 lines += [f" {line}" for line in old[old_from:old_to]]

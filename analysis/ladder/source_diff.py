@@ -1,11 +1,17 @@
-"""`python3 -m analysis diff v09 v10`: what changed in the source between two versions, header blocks left out."""
+"""`python3 -m analysis diff v09 v10`: what changed in the source between two versions, header blocks left out.
+
+part_diff(v19, v20, KV_LOOP)       # only the lines of the loop
+part_diff(v19, v20, "copy_KV")     # only those of a function
+"""
 
 import argparse
 import json
+import re
 
-from analysis.errors import DIFFERENT, DONE
+from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
-from analysis.ladder.headers import changed_lines, load, source_diff
+from analysis.ladder.c_source import closing_bracket, without_comments
+from analysis.ladder.headers import Version, changed_lines, load, source_diff, unified_diff
 from analysis.table import add_output_arguments, emit
 
 
@@ -25,3 +31,39 @@ def run_diff(args: argparse.Namespace) -> int:
         summary = f"{a.version} -> {b.version}: {count} lines added or removed, header blocks not counted"
         emit("\n".join([*lines, summary, ""]), args.output)
     return DIFFERENT if count and args.exit_code else DONE
+
+
+# ---- parts of a kernel -----------------------------------------------------------------------------------------------
+
+KV_LOOP = "KV loop"  # of a consumer, where warps have roles: the last loop that is not unrolled
+
+
+def part_diff(a: Version, b: Version, part: str) -> list[str]:
+    """The unified diff of the KV loops of two versions, or of a function of that name; empty where they are equal."""
+    (old_first, old), (new_first, new) = part_of(a, part), part_of(b, part)
+    names = f"{a.version}, {part}", f"{b.version}, {part}"
+    return unified_diff(names, (old, new), (old_first, new_first))
+
+
+def part_of(version: Version, part: str) -> tuple[int, list[str]]:
+    """The number of the first line of a part, and its lines."""
+    bare, where = without_comments(version.source), str(version.path)
+    if part == KV_LOOP:
+        found = [*re.finditer(r"#pragma unroll 1\n *for \(", bare)][-1:]
+    else:
+        found = [at for at in re.finditer(rf"[^\n]*\b{part}(?: = \[&\])?\(", bare) if _body(bare, at.end(), where)]
+    if not found:
+        raise AnalysisError(f"{where}: no function {part!r}: give {KV_LOOP!r} or the name of one in it")
+    opened = _body(bare, found[0].end(), where)
+    if opened is None:  # the loop calls a function with the block's number
+        called = re.compile(r"\w+(?=\()").search(bare, closing_bracket(bare, found[0].end() - 1, "(", ")", where))
+        return part_of(version, called[0] if called else "")
+    first = bare.count("\n", 0, found[0].start())
+    last = bare.count("\n", 0, closing_bracket(bare, opened, "{", "}", where))
+    return first + 1, version.source.splitlines()[first : last + 1]
+
+
+def _body(bare: str, inside: int, where: str) -> int | None:
+    """Where the body begins that follows brackets; None where none does, so that they hold a call's arguments."""
+    found = re.compile(r"\)\s*\{").match(bare, closing_bracket(bare, inside - 1, "(", ")", where))
+    return found and found.end() - 1
