@@ -129,10 +129,17 @@ def shares_in(parts: Parts) -> dict[int, Share]:
 
 def executed(parts: Parts) -> float:
     """Instructions that a pass executes on average; all of the loop that stands in line where shares are not known."""
-    if parts.shares is None:
-        return float(sum(not at.never for at in parts.loop))
-    shares = shares_in(parts)
-    return sum(shares[at.address].issued for at in parts.graph.instructions(parts.kv.blocks) if not at.never)
+    return sum(executed_opcodes(parts).values())
+
+
+def executed_opcodes(parts: Parts) -> dict[str, float]:
+    """The same by base opcode: how often a pass executes an FMUL, on average."""
+    found: dict[str, float] = {}
+    shares = None if parts.shares is None else shares_in(parts)
+    for at in parts.loop if shares is None else parts.graph.instructions(parts.kv.blocks):
+        if not at.never:
+            found[at.base] = found.get(at.base, 0.0) + (1.0 if shares is None else shares[at.address].issued)
+    return found
 
 
 def loop_bound(parts: Parts) -> Bound:

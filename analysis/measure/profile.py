@@ -275,16 +275,19 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
     )
 
 
-def page(folder: Path) -> str:
-    """docs/profiles.md's table: the launches at 4096 in fp16 that are kept in logs/profile, one column per version.
-
-    Empty where none is kept.
-    """
-    profiles = [
-        replace(one, source=path.name.split(".")[0])
+def kept(folder: Path) -> dict[str, Profile]:
+    """The launches at 4096 in fp16 that are kept in logs/profile, by version."""
+    return {
+        name: replace(one, source=name)
         for path in sorted((folder / "logs/profile").glob("v*.fp16.4096.csv"))
+        for name in [path.name.split(".")[0]]
         for one in parse(read_text(path), str(path))
-    ]
+    }
+
+
+def page(folder: Path) -> str:
+    """docs/profiles.md's table: the kept launches, one column per version. Empty where none is kept."""
+    profiles = list(kept(folder).values())
     if not profiles:
         return ""
     whole = table(profiles, 6, transpose=True)

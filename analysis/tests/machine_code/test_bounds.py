@@ -11,6 +11,8 @@ from analysis.machine_code.bounds import (
     bound_of,
     bound_table,
     cost_of,
+    executed,
+    executed_opcodes,
     loop_bound,
     summary_table,
     waits_of,
@@ -35,6 +37,15 @@ def loop_of(*lines: str, arch: str = "sm_80") -> Parts:
             text += f"        /*{address:04x}*/  {line} ;\n"
             address += 16
     return split(parse_listing(text)[0])
+
+
+def test_what_a_pass_executes_is_counted_by_opcode() -> None:
+    """Without known shares all that stands in the loop counts, but what never runs."""
+    parts = loop_of(*[f"{PLAIN}:S01 FMUL R2, R2, R2"] * 3, f"{PLAIN}:S01 HMMA.16816.F32 R4, R8, R10, R4")
+    found = executed_opcodes(parts)
+    assert found == {"FMUL": 3, "HMMA": 1, "BRA": 1} and executed(parts) == 5
+    known = split_at(parts.graph, parts.kv, {parts.kv.header: 0.25})
+    assert executed_opcodes(known) == {name: 0.25 * count for name, count in found.items()}
 
 
 def test_stalls_and_pipes_add_up() -> None:
