@@ -2,6 +2,8 @@
 
     show(figure, "what it shows, in words")      # in a notebook
     show_table(table)
+    show_diff(v19, v20, KV_LOOP)
+    show_code(v20, "copy_KV")
 
 A notebook reads committed files alone. Its outputs are committed; one whose text outputs differ from what a run
 prints is stale.
@@ -21,6 +23,8 @@ from typing import Any
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
+from analysis.ladder.headers import Version
+from analysis.ladder.source_diff import part_diff, part_of
 from analysis.table import Table
 
 TIMEOUT = 120  # seconds per cell
@@ -42,6 +46,19 @@ def show(figure: Any, alt: str) -> None:
 def show_table(table: Table) -> None:
     """Display a table, as Markdown where that can be shown."""
     _display({"text/markdown": table.markdown(), "text/plain": table.text()}, "")
+
+
+def show_diff(a: Version, b: Version, *parts: str) -> None:
+    """Display how parts of two versions differ: the KV loop, or functions by name."""
+    lines = [line for part in parts for line in part_diff(a, b, part)]
+    text = "\n".join(lines)
+    _display({"text/markdown": f"```diff\n{text}\n```", "text/plain": text}, "")
+
+
+def show_code(version: Version, *parts: str) -> None:
+    """Display parts of a version: the KV loop, or functions by name."""
+    text = "\n".join(line for part in parts for line in part_of(version, part)[1])
+    _display({"text/markdown": f"```cpp\n{text}\n```", "text/plain": text}, "")
 
 
 def _display(data: dict[str, str], alt: str) -> None:
@@ -83,7 +100,7 @@ def tidy(book: Any) -> str:
         kept: dict[str, Any] = {"cell_type": cell["cell_type"], "id": f"cell-{number:02}", "metadata": {}}
         if cell["cell_type"] == "code":
             count += 1
-            outputs = [_tidy_output(output, count) for output in cell.get("outputs", [])]
+            outputs = [_tidy_output(output, count) for output in _joined(cell.get("outputs", []))]
             kept |= {"execution_count": count, "outputs": outputs}
         kept["source"] = _lines(cell["source"])
         cells.append(kept)
@@ -93,6 +110,17 @@ def tidy(book: Any) -> str:
     }
     whole = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _joined(outputs: Sequence[Any]) -> list[Any]:
+    """What a cell prints as one output: how it comes in pieces differs from run to run."""
+    found: list[Any] = []
+    for output in outputs:
+        if output["output_type"] == "stream" and found and output["name"] == found[-1].get("name"):
+            found[-1] = output | {"text": "".join(found[-1]["text"]) + "".join(output["text"])}
+        else:
+            found.append(output)
+    return found
 
 
 def _tidy_output(output: Any, count: int) -> dict[str, Any]:

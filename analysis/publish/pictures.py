@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.emulate.lines import Line
 from analysis.emulate.pipeline import COPIES, Work
+from analysis.emulate.ring import Stay
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.bounds import waits_of
 from analysis.machine_code.regions import REGIONS
@@ -384,6 +385,32 @@ def _lane(work: Work) -> str:
 def _lanes(work: Sequence[Work]) -> list[str]:
     consumers = sorted({each.who.partition(" ")[2] for each in work if each.who != COPIES})
     return [*_IN, *(f"{kind} {number}" for number in consumers for kind in ("products", "threads")), f"{COPIES} of O"]
+
+
+def rings(versions: Mapping[str, Sequence[Stay]]) -> Any:
+    """What the stages of a ring hold, in the order of one warp: a block on its way, or being read; white is neither."""
+    if not versions:
+        return _nothing("regs/ring.csv is not there: python3 -m analysis ring v19 v20 --write")
+    stages = {version: 1 + max(stay.stage for stay in stays) for version, stays in versions.items()}
+    figure, axes = new_figure(
+        WIDE, 0.9 + sum(0.5 + 0.3 * count for count in stages.values()), nrows=len(versions), sharex=True, squeeze=False
+    )
+    for one, (version, stays) in zip(axes[:, 0], versions.items(), strict=True):
+        for stay in stays:
+            for start, end, color in ((stay.copied, stay.awaited, GREY), (stay.awaited, stay.released, BLUE)):
+                one.broken_barh([(start, end - start)], (stay.stage - 0.42, 0.84), facecolor=color, edgecolor="white")
+            place = (stay.awaited + 1, stay.stage)
+            one.text(*place, str(stay.block), ha="center", va="center", fontsize=7, color="white")
+        one.set_yticks(range(stages[version]), [f"stage {stage}" for stage in range(stages[version])], fontsize=7)
+        one.invert_yaxis()
+        one.set_title(version, loc="left", fontsize=10, pad=2)
+        one.grid(axis="x", alpha=0.2)
+    axes[-1, 0].set_xlabel("products that the warp has finished: two for each KV block")
+    patch = importlib.import_module("matplotlib.patches").Patch
+    legend = ((GREY, "copied, not yet read"), (BLUE, "read by this warp"), ("white", "released by this warp"))
+    handles = [patch(facecolor=color, edgecolor=GREY, label=label) for color, label in legend]
+    figure.legend(handles=handles, frameon=False, ncols=3, loc="outside upper center", fontsize=8)
+    return figure
 
 
 def load_distances(steps: Sequence[Step], arch: str) -> Any:

@@ -55,6 +55,28 @@ def held_up(folder: Path, version: str) -> str:
     return ", ".join([f"{launch.pipes['tensor']:.0f} %", *(f"{name} {reasons[name]:.2f}" for name in largest)])
 
 
+def gain(steps: Sequence[Step], name: str, seq: int) -> float | None:
+    """Speed / FA2 of a version divided by its parent's at a length; None where one of the two is not recorded."""
+    by_name = {step.name: step for step in steps}
+    pair = [by_name[one] for one in (by_name[name].version.header.parent, name) if one in by_name]
+    sides = [step.lengths.get(GPU, {}).get(seq) for step in pair]
+    ratios = [side.ratio.mid for side in sides if side and side.ratio]
+    return ratios[1] / ratios[0] if len(ratios) == 2 else None
+
+
+def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
+    """A row per version: what its header block claims of the speed, and the gain over its parent at every length."""
+    by_name = {step.name: step for step in steps}
+    rows: list[list[Cell]] = []
+    for name in names:
+        header = by_name[name].version.header
+        claims = [claim.text for claim in header.claims if claim.quantity == "speedup"]
+        gains = [gain(steps, name, seq) for seq in LENGTHS]
+        shown = [NOT_MEASURED if one is None else f"{100 * (one - 1):+.1f} %" for one in gains]
+        rows.append([name, header.title, ", ".join(claims) or MISSING, *shown])
+    return Table(("version", "idea", "predicted", *(f"at {seq}" for seq in LENGTHS)), rows)
+
+
 def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
     """A row per version for sm_90a and size: speed divided by the parent's, in the newest run that holds both.
 

@@ -27,8 +27,8 @@ def text(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
-def test_there_are_eight() -> None:
-    assert [path.name[:2] for path in ALL] == [f"{number:02}" for number in range(1, 9)]
+def test_they_are_numbered_without_a_gap() -> None:
+    assert [path.name[:2] for path in ALL] == [f"{number:02}" for number in range(1, len(ALL) + 1)] and len(ALL) >= 11
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     for name in COMMITTED:
         shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
-    for name in ("bench", "autotune"):
+    for name in ("bench", "autotune", "profile"):
         if (root() / "logs" / name).is_dir():
             shutil.copytree(root() / "logs" / name, folder / "logs" / name)
     return folder
@@ -172,6 +172,15 @@ def test_cells_are_counted_from_one_however_often_they_were_run() -> None:
     assert kept[3]["outputs"][0]["execution_count"] == 2
     assert [cell["id"] for cell in kept] == ["cell-01", "cell-02", "cell-03", "cell-04"]
     assert {json.dumps(cell["metadata"]) for cell in kept} == {"{}"}
+
+
+def test_what_a_cell_prints_in_pieces_is_one_output() -> None:
+    pieces = [output("stream", name="stdout", text=[text]) for text in ("one\n", "two\n")]
+    error = output("stream", name="stderr", text="three\n")
+    (kept,) = (cell for cell in json.loads(notebooks.tidy(book([*pieces, error])))["cells"] if "outputs" in cell)
+    assert [(one["name"], "".join(one["text"])) for one in kept["outputs"]] == [
+        ("stdout", "one\ntwo\n"), ("stderr", "three\n"),
+    ]  # fmt: skip
 
 
 TEXTS = {

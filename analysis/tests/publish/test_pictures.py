@@ -11,6 +11,7 @@ from matplotlib.text import Text
 
 from analysis.emulate.lines import read_lines
 from analysis.emulate.pipeline import read_pipeline
+from analysis.emulate.ring import read_ring
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.opcodes import KNOWN, MATRIX
@@ -184,6 +185,7 @@ def test_pictures_of_nothing_say_so() -> None:
     assert "recorded" in said(pictures.config_space([], None))
     assert "lines.csv" in said(pictures.wavefronts_by_line({}, {}))
     assert "pipeline.csv" in said(pictures.pipelines({}))
+    assert "ring.csv" in said(pictures.rings({}))
 
 
 def test_a_pipeline_has_a_box_for_each_work_at_its_step() -> None:
@@ -195,6 +197,16 @@ def test_a_pipeline_has_a_box_for_each_work_at_its_step() -> None:
     assert sorted(text.get_text() for text in axes.texts) == sorted(str(one.block) for one in work)
     places = {(round(box.x0), round(box.y0, 2)) for box in boxes}
     assert len(places) == len(work)  # none lies upon another
+
+
+def test_a_ring_has_a_grey_and_a_blue_box_for_each_block() -> None:
+    stays = read_ring(root())["v20"]
+    (axes,) = pictures.rings({"v20": stays}).axes
+    boxes = [path.get_extents() for drawn in axes.collections for path in drawn.get_paths()]
+    wanted = [(one.copied, one.awaited) for one in stays] + [(one.awaited, one.released) for one in stays]
+    assert sorted((box.x0, box.x1) for box in boxes) == sorted(wanted)
+    assert {round(box.y0 + 0.42) for box in boxes} == {one.stage for one in stays}
+    assert [text.get_text() for text in axes.texts] == [str(one.block) for one in stays]
 
 
 def test_measured_versions_are_drawn() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from analysis.files import root
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.overview import LENGTHS, Step, read_steps
+from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
 from analysis.publish.readme import documents
-from analysis.publish.story import MISSING, gains_table, held_up, story_table
+from analysis.publish.story import MISSING, gain, gains_table, held_up, steps_table, story_table
 
 
 @pytest.fixture
@@ -124,3 +124,24 @@ def test_the_prose_on_wgmma_holds_where_it_is_measured() -> None:
         for seq, (least, most) in ((seq, limits) for (name, seq), limits in HELD.items() if name == version):
             assert by_length[seq] == NOT_MEASURED or least <= float(str(by_length[seq])) <= most, (version, seq)
     assert {name for name, _ in HELD} == {name for name, _ in gains} - {"v27"}
+
+
+def test_a_gain_is_the_ratio_of_two_ratios(checkout: Path) -> None:
+    assert gain(read_steps(checkout), "v02", 4096) is None and gain(read_steps(checkout), "v01", 4096) is None
+    assert steps_table(read_steps(checkout), ["v02"]).rows[0][3:] == [NOT_MEASURED] * len(LENGTHS)
+    shutil.copy(root() / "logs/bench/h200.jsonl", checkout / "logs/bench")
+    steps = read_steps(checkout)
+    first, second = (step.speeds["h200"].ratio for step in steps)
+    assert first and second and gain(steps, "v02", 4096) == second.mid / first.mid
+    (row,) = steps_table(steps, ["v02"]).rows
+    assert row[:3] == ["v02", "swizzling", "speedup@4096=4±0.4"]
+    assert row[3 + LENGTHS.index(4096)] == f"{100 * (second.mid / first.mid - 1):+.1f} %"
+
+
+def test_a_file_that_changed_is_read_again(checkout: Path) -> None:
+    log = checkout / "logs/bench/h200.jsonl"
+    shutil.copy(root() / "logs/bench/h200.jsonl", log)
+    before = records_in(log)
+    assert records_in(log) is before
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    assert len(records_in(log)) == len(before) - 1
