@@ -31,11 +31,11 @@
 #endif
 
 /* clang-format off */
-FIELD(enum dtype, dtype, "()", "v01", "element type of Q, K, V and O")
-FIELD(int, d_head, "()", "v01", "elements of a head's row")
-FIELD(int, B_r, "()", "v01", "query rows of a CTA")
-FIELD(int, B_c, "()", "v01", "keys and values of a KV block")
-FIELD(int, n_warps, "()", "v01", "warps of a CTA, each with B_r / n_warps query rows")
+FIELD(enum dtype, dtype, "()", "v00", "element type of Q, K, V and O")
+FIELD(int, d_head, "()", "v00", "elements of a head's row")
+FIELD(int, B_r, "()", "v00", "query rows of a CTA")
+FIELD(int, B_c, "()", "v00", "keys and values of a KV block")
+FIELD(int, n_warps, "()", "v00", "warps of a CTA, each with B_r / n_warps query rows")
 FIELD(bool, async_copy, "async", "v01", "blocks are copied by cp.async, without going through registers")
 FIELD(bool, eager_load_blocks, "eager", "v03", "each copy is started one step early")
 FIELD(bool, swizzled, "swizzled", "v02", "the 16-byte chunks of a row in shared memory are permuted by the row number")

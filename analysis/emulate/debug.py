@@ -291,6 +291,8 @@ def render(sides: Comparison, title: str) -> str:
 def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelConfig, Problem, str]:
     """Run bin/dump/vNN once and read its dump. The last value is where it ran."""
     version = load(root(), args.version)
+    if "common/debug.cuh" not in version.source:
+        raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
     config = parse_short_form(args.config) if args.config else version.header.config
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])

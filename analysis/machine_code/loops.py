@@ -284,8 +284,9 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
         raise AnalysisError(f"{subject.name}: {kernel.symbol} is not one of our kernels: which loop runs is not known")
     listing, rows = source_map(subject)
     lines = {row.instruction.address: row.ptx_line for row in rows}
-    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS)
     graph = Graph(listing)
+    # Of a kernel without matrix instructions no loop has a name: there is nothing to count.
+    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS) if named_loops(graph) else []
     by_structure = roles_of(graph)
     found = []
     for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):

@@ -87,14 +87,14 @@ class Step:
         return len(parts.loop) if parts else None
 
     def loop_per_matrix(self, arch: str) -> float | None:
-        """Instructions of the KV loop for each matrix instruction in it."""
+        """Instructions of the KV loop for each matrix instruction in it; None where it has none."""
         parts = self.parts.get(arch)
-        return len(parts.loop) / parts.matrix_count if parts else None
+        return len(parts.loop) / parts.matrix_count if parts and parts.matrix_count else None
 
     def executed_per_matrix(self, arch: str) -> float | None:
         """Instructions that a pass of the KV loop executes, on average, for each matrix instruction."""
         parts = self.parts.get(arch)
-        return executed(parts) / parts.matrix_count if parts else None
+        return executed(parts) / parts.matrix_count if parts and parts.matrix_count else None
 
     def registers(self, arch: str) -> int | None:
         return self.rows[arch].registers if arch in self.rows else None

@@ -167,9 +167,14 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
     return figure
 
 
+def _multiplying(steps: Sequence[Step], arch: str) -> list[Step]:
+    """The versions with a listing whose loop has matrix instructions, for figures that are counted for each of them."""
+    return [step for step in steps if arch in step.parts and step.parts[arch].matrix_count]
+
+
 def loop_strips(steps: Sequence[Step], arch: str) -> Any:
     """The KV loop of each version from left to right, one stroke per instruction, coloured by what it is for."""
-    there = [step for step in steps if arch in step.parts]
+    there = _multiplying(steps, arch)
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
     figure, axes = new_figure(WIDE, 0.8 + 0.42 * len(there))
@@ -220,7 +225,7 @@ def _stacked_kinds(
 
     Without a listing the figure says so, and there are no bars.
     """
-    there = [step for step in steps if arch in step.parts]
+    there = _multiplying(steps, arch)
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet"), None, []
     figure, axes = new_figure(WIDE, height)
@@ -415,7 +420,7 @@ def rings(versions: Mapping[str, Sequence[Stay]]) -> Any:
 
 def load_distances(steps: Sequence[Step], arch: str) -> Any:
     """For every wait on a load from shared memory, how many HMMAs were issued since: the room to hide it in."""
-    there = [step for step in steps if arch in step.parts]
+    there = _multiplying(steps, arch)
     if not there:
         return _nothing(f"no listing for {arch} in sass/ yet")
     figure, axes = new_figure(WIDE, 0.9 + 0.42 * len(there))

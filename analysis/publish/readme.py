@@ -126,7 +126,7 @@ def outcome(step: Step, parent: Step | None) -> str:
             each_with_unit = [shown(x, 2) + f" per {unit}" * (len(units) > 1) for x, unit in figures if x is not None]
             per = " -> ".join(each_with_unit) + f" per {step.unit(arch)}" * (len(units) == 1)
             loops = f"{before} -> {after}" if before is not None else f"{after}"
-            parts.append(f"{arch}: loop {loops} instructions ({per})")
+            parts.append(f"{arch}: loop {loops} instructions" + f" ({per})" * bool(each_with_unit))
         after_row = step.rows.get(arch)
         before_row = parent.rows.get(old_arch) if parent else None
         if after_row:

@@ -203,7 +203,9 @@ def bounds_section(steps: Sequence[Step]) -> Section:
             bound = loop_bound(parts)
             pipe, cycles = (bound.binding.pipe, bound.binding.cycles or 0) if bound.binding else (UNKNOWN, None)
             rows.append([step.name, arch, bound.issue_cycles, pipe, None if cycles is None else round(cycles, 1)])
-            rows[-1].append(MISSING if cycles is None else shown(cycles / parts.matrix_count, 2))
+            rows[-1].append(
+                MISSING if cycles is None or not parts.matrix_count else shown(cycles / parts.matrix_count, 2)
+            )
     text = (
         "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, "
         "in cycles of one pass through the loop by one warp."

@@ -343,3 +343,8 @@ def test_a_version_without_dumps_is_told_how_to_build_it(
     monkeypatch.setenv("BIN", str(tmp_path))
     assert main(["debug", "--version", "v04"]) == 2
     assert "make DUMP=1 v04" in capsys.readouterr().err
+
+
+def test_a_version_without_hooks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["debug", "--version", "v00", "--backend", "emu"]) == 2
+    assert "v00 has no hooks of common/debug.cuh" in capsys.readouterr().err

@@ -126,11 +126,14 @@ def test_changed_lines_leave_the_header_out(tmp_path: Path) -> None:
     assert source_diff(read_version(parent), read_version(parent)) == []
 
 
+WITHOUT_PARENT = ["v00", "v01"]  # v00 is attention without tensor cores; with them the ladder begins
+
+
 def test_every_parent_is_an_earlier_version() -> None:
     versions = load_all(root())
     for version in versions.values():
         parent = version.header.parent
-        assert parent in versions and parent < version.version if parent else version.version == min(versions)
+        assert (parent in versions and parent < version.version) if parent else version.version in WITHOUT_PARENT
 
 
 BUDGET = {"v08": 150, "v26": 700}  # changed lines, 120 for every other version; v26 begins again with wgmma
@@ -152,5 +155,5 @@ def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
     first = next(iter(load_all(root())))
     assert main(["diff", first, first, "--exit-code"]) == 0
     assert capsys.readouterr().out == f"{first} -> {first}: 0 lines added or removed, header blocks not counted\n"
-    assert main(["diff", first, "v00"]) == 2
-    assert "no version 'v00'" in capsys.readouterr().err
+    assert main(["diff", first, "v99"]) == 2
+    assert "no version 'v99'" in capsys.readouterr().err

@@ -19,6 +19,8 @@ from analysis.machine_code.sass import Listing, disassemble
 from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
 from analysis.tests.support.hopper import other_operands
 
+PLAIN = "v00"  # multiplies in fp32, without matrix instructions
+
 
 @dataclass(frozen=True)
 class Code:
@@ -71,6 +73,9 @@ def test_the_kv_loop(code: Code) -> None:
             assert parts.matrix_count == times * (config.d_head // 16 + config.B_c // 16)
             assert {at.base for at in parts.regions.get(PRODUCER, ())} & {"HGMMA"} == set()
             assert (PRODUCER in parts.regions) == config.producer
+        elif code.path.parent.name == PLAIN:
+            assert parts.matrix_count == 0
+            assert sum(at.base == "FFMA" for at in parts.loop) >= config.B_r * config.d_head * 2 // config.threads()
         else:  # m16n8k16
             assert parts.matrix_count == 2 * times * (config.B_c // 8) * (config.d_head // 16)
         assert parts.regions["epilogue"][-1].base == "EXIT"
@@ -85,7 +90,7 @@ def test_every_statement_is_understood(version: str) -> None:
     statements = [at for each in parse_ptx(texts[0]).functions for at in each.statements]
     matrix = [at for at in statements if at.opcode.startswith("mma.sync")]
     warp_group = [at for at in statements if at.opcode.startswith("wgmma.mma_async")]
-    assert matrix or warp_group
+    assert bool(matrix or warp_group) != (version == PLAIN)
     assert all((len(at.defines), len(at.uses)) in ((4, 10), (4, 6)) for at in matrix)
     assert all(len(at.defines) == 64 < len(at.uses) for at in warp_group)
     assert all(not at.defines for at in statements if at.opcode.startswith(("st.", "cp.async", "bar")))

@@ -136,6 +136,9 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
         assert {part.config for part in kernel} == {str(load(root(), version).header.config)}
         assert [part.part for part in kernel] == [*map(str, range(1, len(kernel))), REST]
         assert loops.NEVER not in {part.role for part in kernel}
+        if version == "v00":  # it multiplies without matrix instructions: none of its loops has a name
+            assert len(kernel) == 1
+            continue
         running = max(kernel, key=lambda part: part.passes)
         of_warps = "16 heads" if version >= "v16" else "every problem"
         assert running.role == (loops.CONSUMER if arch == "sm_90a" else of_warps)

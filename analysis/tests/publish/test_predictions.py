@@ -62,4 +62,4 @@ def test_every_claim_of_the_ladder_is_judged_once() -> None:
         (step.name, claim) for step in steps() for claim in step.version.header.claims
     ]
     first = judged[0]
-    assert (first.version, first.claim.quantity, first.measured) == ("v01", "loop", steps()[0].loop("sm_80"))
+    assert (first.version, first.claim.quantity, first.measured) == ("v00", "loop", steps()[0].loop("sm_80"))

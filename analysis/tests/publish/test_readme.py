@@ -370,7 +370,12 @@ def test_a_damaged_traffic_file_is_refused(checkout: Path) -> None:
         read_traffic(checkout)
 
 
-@pytest.mark.parametrize("name", list(load_all(root())))
+SLOW = "v00"  # executes about a hundred times as many instructions as the others
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == SLOW)) for name in load_all(root())]
+)
 def test_the_committed_traffic_is_not_stale(name: str) -> None:
     if not (root() / "bin" / name).exists():
         pytest.skip(f"bin/{name} is not built")

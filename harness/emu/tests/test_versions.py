@@ -9,13 +9,15 @@ import pytest
 from support.versions import DTYPES, Launch, Version, first_in_check, versions
 
 VERSIONS = versions()
+WITH_MATRICES = [version for version in VERSIONS if version.name != "v00"]
 BY_NAME = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 
 
 def problem(version: Version, dtype: str, seq: int, heads: int = 1, batch: int = 1, row_heads: int = 0) -> Launch:
-    """A problem of at least seq rows: a multiple of the version's blocks."""
+    """A problem of at least seq rows, a multiple of the version's blocks; at most 128 rows for the slow v00."""
     symbol = version.entry(dtype)
     config = Launch(symbol).config
+    seq = seq if version in WITH_MATRICES else min(seq, 128)
     return Launch(symbol, max(seq, config.B_r, config.B_c), heads, batch, row_heads=row_heads)
 
 
@@ -34,7 +36,7 @@ def test_version_is_right_with_rows_of_16_heads(version: Version, tmp_path: Path
     assert worst <= 1, f"largest error over bound {worst}\n{text}"
 
 
-@pytest.mark.parametrize("version", first_in_check(VERSIONS, and_last=True))
+@pytest.mark.parametrize("version", first_in_check(WITH_MATRICES, and_last=True))
 def test_version_is_right_with_16_heads(version: Version, tmp_path: Path) -> None:
     worst, text = problem(version, "fp16", 128, 16).worst(version.ptx, tmp_path)
     assert worst <= 1, f"largest error over bound {worst}\n{text}"
@@ -77,7 +79,7 @@ def test_golden_counters_name_no_other_version() -> None:
     assert set(golden.read()) <= {version.name for version in VERSIONS}
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]], ids=lambda version: version.name)
+@pytest.mark.parametrize("version", [WITH_MATRICES[0], WITH_MATRICES[-1]], ids=lambda version: version.name)
 def test_threads_change_no_counter(version: Version, tmp_path: Path) -> None:
     texts = set()
     for options in (["--threads", 1], ["--threads", 2], ["--threads", 5]):
