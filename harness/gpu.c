@@ -374,6 +374,16 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
+/* What comes before each launch and is no part of it: the zeros that a peer wants. */
+static enum status prepare_launch(const struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const int64_t bytes = about_peer() ? about_peer()->cleared_bytes : 0;
+    if (bytes)
+        CHECK(cuda->cuMemsetD8Async(gpu->scratch, 0, (size_t)bytes, gpu->stream),
+              "cuMemsetD8Async of %" PRId64 " bytes of %s", bytes, about_version());
+    return STATUS_OK;
+}
+
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
@@ -410,7 +420,8 @@ static enum status gpu_poison(struct backend *backend, struct failure *failure) 
 
 static enum status gpu_launch(struct backend *backend, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
-    const enum status status = enqueue_kernel(gpu, failure);
+    enum status status = prepare_launch(gpu, failure);
+    if (!status) status = enqueue_kernel(gpu, failure);
     return status ? status : synchronize(gpu, gpu->symbol, failure);
 }
 
@@ -499,6 +510,7 @@ static enum status gpu_sample(struct backend *backend, bool cold, struct sample 
     if (cold)
         CHECK(cuda->cuMemsetD8Async(gpu->flush, (unsigned char)gpu->epoch, (size_t)gpu->flush_bytes, gpu->stream),
               "cuMemsetD8Async of the buffer that flushes the L2");
+    if ((status = prepare_launch(gpu, failure))) return status;
     if ((status = enqueue_stamp(gpu, offsetof(struct shared_memory, stamps[0].before), failure))) return status;
     CHECK(cuda->cuEventRecord(gpu->start, gpu->stream), "cuEventRecord");
     if ((status = enqueue_kernel(gpu, failure))) return status;
@@ -523,7 +535,10 @@ static enum status gpu_queue_burst(struct backend *backend, int64_t launches, st
     burst->follows = gpu->n_queued > gpu->n_taken;
     CHECK(cuda->cuEventRecord(burst->start, gpu->stream), "cuEventRecord");
     enum status status = enqueue_stamp(gpu, stamps + offsetof(struct shared_memory, stamps[0].before), failure);
-    for (int64_t i = 0; i < launches && !status; i++) status = enqueue_kernel(gpu, failure);
+    for (int64_t i = 0; i < launches && !status; i++) {
+        status = prepare_launch(gpu, failure);
+        if (!status) status = enqueue_kernel(gpu, failure);
+    }
     if (!status) status = enqueue_stamp(gpu, stamps + offsetof(struct shared_memory, stamps[0].after), failure);
     if (status) return status;
     CHECK(cuda->cuEventRecord(burst->end, gpu->stream), "cuEventRecord");

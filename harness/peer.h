@@ -28,6 +28,7 @@ struct peer {
     int major, minor;    /* the one compute capability that its machine code is for */
     /* GPU memory that it needs beside the tensors. */
     int64_t (*scratch_bytes)(const struct problem *problem);
+    int64_t cleared_bytes; /* the first of these: zero before each launch, which is not part of what is timed */
     /* Put one launch into the stream. STATUS_USAGE where it has no kernel for the problem. */
     enum status (*enqueue)(const struct peer_launch *launch, struct failure *failure);
 };

@@ -1,11 +1,13 @@
 # Libraries to measure against, built from a checkout of their own source; nothing of them is kept here.
 #
 #     FA3/hopper + harness/peers/fa3_kernel.cu ─ nvcc ─► build/peers/fa3/NAME.o, one for each word of FA3_KERNELS
-#     NAME.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
+#     FA3/hopper + harness/peers/fa3_call.cu ─ nvcc ─► build/peers/fa3/fa3_call.o
+#     NAME.o + fa3_call.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
 
-# TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks. Each takes a core
-# for a minute or two and 4 GB of memory. FlashAttention-3 has d64, d96, d128, d192, d256 and causal ones too.
-FA3_KERNELS ?= fp16_d128_full_x2 bf16_d128_full_x2 fp16_d128_full_x1 bf16_d128_full_x1
+# TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks; FlashAttention-3
+# has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory.
+FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_x1 d64_causal_x1 d256_full_x2 \
+	d256_full_x1 d256_causal_x1,$(addsuffix _$(form),fp16 bf16))
 CUTLASS ?= $(FA3)/csrc/cutlass
 PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/ready)
 CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
@@ -72,10 +74,13 @@ $(FA3_BUILD)/about.h: make/peers.mk
 	@echo '#define FL_PEER fl_fa3' >>$@
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -I$(BUILD) -c -o $@ $<
+$(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(if $(CUDA),,$(READY)) $(PEER_HEADERS)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
 $(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -c -o $@ $<
-bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUILD)/%.o) $(BUILD)/device/90a/code.o \
-		$(BUILD)/harness/main.o $(EMULATOR) $(HARNESS) $(BUILD)/flags/ld
+bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/fa3_call.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUILD)/%.o) \
+		$(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(EMULATOR) $(HARNESS) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(firstword $(wildcard \
 		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \

@@ -1,8 +1,6 @@
 /* fa3.c - FlashAttention-3 as a peer: which of the instantiations that make compiled runs a problem.
  *
- * KERNEL(name, dtype, d_head, causal, cluster) is a row of kernels.h, which make writes from its list. Only kernels
- * that are not causal are called so far. A causal one takes its work from a semaphore, which must be zero before each
- * launch: fa3_scratch() has to give it room then, and gpu.c has to clear it before the event that starts the clock.
+ * KERNEL(name, dtype, d_head, causal, cluster) is a row of kernels.h, which make writes from its list.
  */
 #include "harness/peers/fa3.h"
 #include "harness/config.h"
@@ -10,76 +8,87 @@
 
 #include <inttypes.h>
 #include <kernels.h> /* generated */
-#include <math.h>
 #include <stddef.h>
 
-typedef const char *(*fa3_kernel)(const fa3_launch *launch);
-
-#define KERNEL(name, dtype, d_head, causal, cluster) const char *name(const fa3_launch *launch);
+#define KERNEL(name, dtype, d_head, causal, cluster)                                                                   \
+    const char *name(struct Flash_fwd_params *params, struct CUstream_st *stream);
 FA3_KERNELS
 #undef KERNEL
 
-static const struct {
+static const struct row {
     enum dtype dtype;
     int d_head;
     bool causal;
     int cluster;
-    fa3_kernel run;
+    fa3_kernel kernel;
 } KERNELS[] = {
 #define KERNEL(name, dtype, d_head, causal, cluster) {dtype, d_head, causal, cluster, name},
     FA3_KERNELS
 #undef KERNEL
 };
 
-/* CTAs that share K and V: FlashAttention-3 takes pairs where the number of Q blocks is even and the kernel is neither
- * causal nor for short heads. */
-static int cluster_of(const struct problem *problem, bool causal) {
+/* What FlashAttention-3's own dispatch takes for a problem, without packing of heads and without splits. A mask that
+ * hides nothing from one query is none. CTAs share K and V in pairs where the number of Q blocks is even and the kernel
+ * is neither causal nor for short heads. */
+static struct row wanted(const struct problem *problem) {
     enum { B_R = 128 };
     const int64_t Q_blocks = (problem->seq_q + B_R - 1) / B_R;
-    return problem->d_head >= 128 && !causal && Q_blocks % 2 == 0 ? 2 : 1;
+    const bool causal = problem->causal && problem->seq_q > 1;
+    const bool pairs = problem->d_head >= 128 && !causal && Q_blocks % 2 == 0;
+    return (struct row){problem->dtype, problem->d_head, causal, pairs ? 2 : 1, NULL};
 }
 
-static fa3_kernel find(const struct problem *problem, bool causal, int cluster) {
-    for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++)
-        if (KERNELS[i].dtype == problem->dtype && KERNELS[i].d_head == problem->d_head && KERNELS[i].causal == causal &&
-            KERNELS[i].cluster == cluster)
-            return KERNELS[i].run;
+static fa3_kernel find(const struct row *wanted) {
+    for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++) {
+        const struct row *row = &KERNELS[i];
+        if (row->dtype == wanted->dtype && row->d_head == wanted->d_head && row->causal == wanted->causal &&
+            row->cluster == wanted->cluster)
+            return row->kernel;
+    }
     return NULL;
 }
 
-/* Log-sum-exp, which the kernel always writes. */
+/* Scratch memory: the counter that the CTAs of a causal kernel draw from, then log-sum-exp, which the kernel always
+ * writes. */
+enum { COUNTER_BYTES = 16 };
+
 static int64_t fa3_scratch(const struct problem *problem) {
-    return (int64_t)sizeof(float) * problem->batch * problem->heads * problem->seq_q;
+    return COUNTER_BYTES + problem_lse_bytes(problem);
 }
 
 static enum status fa3_enqueue(const struct peer_launch *launch, struct failure *failure) {
     const struct problem *problem = launch->problem;
-    const bool causal = false;
-    const int cluster = cluster_of(problem, causal);
-    const fa3_kernel run = find(problem, causal, cluster);
-    if (!run)
+    const struct row row = wanted(problem);
+    const fa3_kernel kernel = find(&row);
+    if (!kernel)
         return fail(failure, STATUS_USAGE,
-                    "FlashAttention-3's kernel for %s, d_head %d, clusters of %d is not built: name it in FA3_KERNELS "
-                    "of make/peers.mk; --seq %" PRId64 " needs it",
-                    dtype_name(problem->dtype), problem->d_head, cluster, problem->seq_q);
-    const fa3_launch call = {.Q = launch->Q,
-                             .K = launch->K,
-                             .V = launch->V,
-                             .O = launch->O,
-                             .lse = launch->scratch,
-                             .batch = (int)problem->batch,
-                             .heads = (int)problem->heads,
-                             .seq = (int)problem->seq_q,
-                             .scale = (float)(1 / sqrt(problem->d_head)),
-                             .sms = launch->sms,
-                             .stream = launch->stream};
-    const char *reason = run(&call);
+                    "FlashAttention-3's kernel %s_d%d_%s_x%d is not built: name it in FA3_KERNELS of make/peers.mk; "
+                    "seq_q %" PRId64 " needs it",
+                    row.dtype == FP16 ? "fp16" : "bf16", row.d_head, row.causal ? "causal" : "full", row.cluster,
+                    problem->seq_q);
+    fa3_launch call = {.args = problem_args(problem),
+                       .d_head = problem->d_head,
+                       .bf16 = problem->dtype == BF16,
+                       .semaphore = launch->scratch,
+                       .sms = launch->sms,
+                       .stream = launch->stream};
+    call.args.Q = launch->Q;
+    call.args.K = launch->K;
+    call.args.V = launch->V;
+    call.args.O = launch->O;
+    call.args.LSE = launch->lse ? launch->lse : (float *)((char *)launch->scratch + COUNTER_BYTES);
+    call.args.causal = row.causal;
+    const char *reason = fa3_call(kernel, &call);
     return reason ? fail(failure, STATUS_ERROR, "FlashAttention-3: %s", reason) : STATUS_OK;
 }
 
 extern const struct peer fl_fa3;
-const struct peer fl_fa3 = {
-    .library = FA3_LIBRARY, .major = 9, .minor = 0, .scratch_bytes = fa3_scratch, .enqueue = fa3_enqueue};
+const struct peer fl_fa3 = {.library = FA3_LIBRARY,
+                            .major = 9,
+                            .minor = 0,
+                            .scratch_bytes = fa3_scratch,
+                            .cleared_bytes = COUNTER_BYTES,
+                            .enqueue = fa3_enqueue};
 
 /* There is no PTX and no cubin of ours in it. */
 const struct code_image fl_images[1] = {{0}};

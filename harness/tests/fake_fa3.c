@@ -1,9 +1,8 @@
 /* fake_fa3.c - kernels for harness/peers/fa3.c on the made-up GPU (fake_cuda.c), which computes any flash_forward: what
  * test_peer.py needs to see a peer without FlashAttention-3.
  *
- * FAKE_FA3=fails: every launch fails. FAKE_FA3=says: each names itself on stderr.
+ * FAKE_FA3=fails: every launch fails. FAKE_FA3=says: each says on stderr which kernel it is and what it was given.
  */
-#include "common/abi.h"
 #include "harness/cuda_driver.h"
 #include "harness/peers/fa3.h"
 
@@ -11,40 +10,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *launch(const fa3_launch *launch, const char *name, int dtype) {
+/* A kernel is asked for its name alone. */
+const char *fa3_call(fa3_kernel kernel, const fa3_launch *launch) {
     struct failure failure;
     static struct cuda_driver cuda;
     static CUfunction function;
     char symbol[100];
-    const char *mode = getenv("FAKE_FA3") ? getenv("FAKE_FA3") : "";
-    const int64_t d_head = 128, seq_stride = launch->heads * d_head;
-    forward_args args = {.Q = launch->Q,
-                         .K = launch->K,
-                         .V = launch->V,
-                         .O = launch->O,
-                         .batch_stride = launch->seq * seq_stride,
-                         .seq_stride = seq_stride,
-                         .head_stride = d_head,
-                         .seq = launch->seq};
+    const char *mode = getenv("FAKE_FA3") ? getenv("FAKE_FA3") : "", *name = kernel(NULL, NULL);
+    attention_args args = launch->args;
     void *parameters[] = {&args};
     if (!strcmp(mode, "fails")) return "made up";
-    if (!strcmp(mode, "says")) fprintf(stderr, "%s on %d SMs, scale %.6f\n", name, launch->sms, (double)launch->scale);
+    if (!strcmp(mode, "says"))
+        fprintf(stderr, "%s on %d SMs, %d x %d on %d KV heads, scale %.6f\n", name, launch->sms, args.seq_q, args.seq_k,
+                args.KV_heads, (double)args.softmax_scale);
     /* Device memory is host memory: the log-sum-exp must have room. */
-    memset(launch->lse, 0, sizeof(float) * (size_t)launch->batch * (size_t)launch->heads * (size_t)launch->seq);
+    memset(args.LSE, 0, sizeof(float) * (size_t)args.batch * (size_t)args.heads * (size_t)args.seq_q);
     if (!cuda.library && cuda_driver_open(&cuda, &failure)) return "no driver";
-    snprintf(symbol, sizeof symbol, "flash_forward L5dtype%dE ELi128ELi128", dtype);
+    snprintf(symbol, sizeof symbol, "flash_forward L5dtype%dE ELi%dELi128", launch->bf16 ? 15 : 5, launch->d_head);
     if (!function && cuda.cuModuleGetFunction(&function, NULL, symbol)) return "no function";
-    return cuda.cuLaunchKernel(function, (unsigned)launch->seq / 128, (unsigned)launch->heads, (unsigned)launch->batch,
-                               384, 1, 1, 0, launch->stream, parameters, NULL)
+    return cuda.cuLaunchKernel(function, (unsigned)args.seq_q / 128, (unsigned)args.heads, (unsigned)args.batch, 384, 1,
+                               1, 0, launch->stream, parameters, NULL)
                ? "no launch"
                : NULL;
 }
 
-#define KERNEL(name, dtype)                                                                                            \
-    const char *name(const fa3_launch *at);                                                                            \
-    const char *name(const fa3_launch *at) {                                                                           \
-        return launch(at, #name, dtype);                                                                               \
+#define KERNEL(name)                                                                                                   \
+    const char *name(struct Flash_fwd_params *params, struct CUstream_st *stream);                                     \
+    const char *name(struct Flash_fwd_params *params, struct CUstream_st *stream) {                                    \
+        (void)params, (void)stream;                                                                                    \
+        return #name;                                                                                                  \
     }
-KERNEL(fa3_fp16_d128_full_x1, 5)
-KERNEL(fa3_fp16_d128_full_x2, 5)
-KERNEL(fa3_bf16_d128_full_x2, 15)
+KERNEL(fa3_fp16_d128_full_x1)
+KERNEL(fa3_fp16_d128_full_x2)
+KERNEL(fa3_bf16_d128_full_x2)

@@ -45,7 +45,7 @@ EXAMPLES: dict[str, str | None] = {
     "options.h": "struct options options, int argc, char **argv, struct failure failure",
     "parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
     "peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
-    "peers/fa3.h": "const char *(*kernel)(const fa3_launch *), fa3_launch launch",
+    "peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "problem.h": "double seconds",
     "progress.h": "struct progress_plan plan, void (*work)(void)",
     "reference.h": "struct inputs inputs, int64_t seq, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"
@@ -206,7 +206,8 @@ def test_declarations_are_read() -> None:
 @pytest.mark.parametrize("header", HEADERS, ids=name)
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
-    missing = {each for each in declarations(header) if not table[each]["defined"]} - embedded
+    elsewhere = embedded | {"fa3_call"}  # fa3_call.cu, which make peer-fa3 alone compiles
+    missing = {each for each in declarations(header) if not table[each]["defined"]} - elsewhere
     assert not missing, "declared, but defined nowhere"
 
 

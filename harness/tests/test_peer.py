@@ -64,11 +64,24 @@ def test_pairs_of_ctas_where_the_number_of_q_blocks_is_even(fa3: Path, driver: s
     """As FlashAttention-3's own dispatch does."""
     for seq, cluster in ((128, 1), (256, 2), (384, 1)):
         done = run(fa3, driver, *ONE, "--heads", "1", "--seq", str(seq), "--profile", FAKE_FA3="says")
-        assert done.stderr == f"fa3_fp16_d128_full_x{cluster} on 4 SMs, scale 0.088388\n"
+        shape = f"{seq} x {seq} on 1 KV heads"
+        assert done.stderr == f"fa3_fp16_d128_full_x{cluster} on 4 SMs, {shape}, scale 0.088388\n"
     missing = run(fa3, driver, *SMALL, "--seq", "128", "--dtype", "bf16")
     assert missing.returncode == 2
-    for word in ("bf16", "d_head 128", "clusters of 1", "FA3_KERNELS", "--seq 128"):
+    for word in ("bf16_d128_full_x1 is not built", "FA3_KERNELS", "seq_q 128"):
         assert word in missing.stderr
+
+
+def test_the_counter_is_zero_before_each_launch_and_that_is_not_timed(fa3: Path, driver: str) -> None:
+    """A causal kernel draws its tiles from it."""
+    done = run(fa3, driver, *SMALL, "--energy", how="log")
+    ran = [" ".join(line.split()[: 2 if line.startswith("memset") else 1]) for line in done.stderr.splitlines()]
+    launches = [place for place, word in enumerate(ran) if word == "flash_forward"]
+    assert len(launches) > 4
+    before = [ran[:place][::-1] for place in launches]
+    between = [words[: words.index("memset 16")] for words in before]
+    assert all(words in ([], ["record", "stamp_clocks"]) for words in between)
+    assert [] in between and ["record", "stamp_clocks"] in between
 
 
 def test_a_launch_that_fails_ends_with_3_and_the_library_s_reason(fa3: Path, driver: str) -> None:
