@@ -349,7 +349,7 @@ def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
     """
     if not versions:
         return _nothing("regs/pipeline.csv is not there: python3 -m analysis pipeline v28 v29 --write")
-    lanes = {version: _lanes(work) for version, work in versions.items()}
+    lanes = {version: lanes_of(work) for version, work in versions.items()}
     figure, axes = new_figure(
         WIDE, 0.6 + sum(0.4 + 0.26 * len(own) for own in lanes.values()), nrows=len(versions), sharex=True,
         squeeze=False, gridspec_kw={"height_ratios": [1.5 + len(own) for own in lanes.values()]},
@@ -357,7 +357,7 @@ def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
     for one, (version, work) in zip(axes[:, 0], versions.items(), strict=True):
         for each in work:
             color, _ = WORK.get(each.what, WORK["K"])
-            lane, stages = lanes[version].index(_lane(each)), 2 if _lane(each) in _IN else 1
+            lane, stages = lanes[version].index(lane_of(each)), 2 if lane_of(each) in _IN else 1
             height = 0.84 / stages
             bottom = lane - 0.42 + each.block % stages * height
             pale = 0.45 if each.Q_block % 2 else 1.0
@@ -383,11 +383,11 @@ def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
 _IN = [f"{COPIES} of {what}" for what in "QKV"]  # their blocks take two places in turn
 
 
-def _lane(work: Work) -> str:
+def lane_of(work: Work) -> str:
     return f"{COPIES} of {work.what}" if work.who == COPIES else work.who
 
 
-def _lanes(work: Sequence[Work]) -> list[str]:
+def lanes_of(work: Sequence[Work]) -> list[str]:
     consumers = sorted({each.who.partition(" ")[2] for each in work if each.who != COPIES})
     return [*_IN, *(f"{kind} {number}" for number in consumers for kind in ("products", "threads")), f"{COPIES} of O"]
 
