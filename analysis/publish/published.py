@@ -1,4 +1,4 @@
-"""Figures of the published ladder, from analysis/data/ (its README.md names the sources).
+"""Figures of the published ladder and of data sheets, from analysis/data/ (its README.md names the sources).
 
 listing = nearest_listing(version.header.config, "v09")
 print(listing.name, listing.loop, listing.opcodes["HMMA"])
@@ -92,6 +92,13 @@ def percent_on_h200() -> dict[int, float]:
     """Percent of FlashAttention-2 that the published kernels reach on an H200 at seq 4096, by kernel number."""
     rows = _rows("published_ladder_on_h200.csv", ["kernel", "tflops", "percent_of_fa2"])
     return {int(row["kernel"]): float(row["percent_of_fa2"]) for _, row in rows}
+
+
+@cache
+def peaks() -> dict[str, float]:
+    """Dense fp16 TFLOP/s of the data sheets, by the name of the GPU's records."""
+    rows = _rows("peaks.csv", ["gpu", "dense_fp16_tflops", "source"])
+    return {row["gpu"]: float(row["dense_fp16_tflops"]) for _, row in rows}
 
 
 def nearest_listing(config: KernelConfig, version: str) -> PublishedListing | None:

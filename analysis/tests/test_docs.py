@@ -17,12 +17,24 @@ from analysis.ladder.headers import kernel_files
 from analysis.publish import drawing, readme
 from analysis.publish.overview import Step, read_steps
 
-PAGES = sorted(path for folder in (".", "docs", "kernels", "analysis/data") for path in (root() / folder).glob("*.md"))
+PAGES = sorted(
+    path
+    for folder in (".", "docs", "docs/learn", "kernels", "analysis/data")
+    for path in (root() / folder).glob("*.md")
+)
 OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "debugging", "performance")] + [
     root() / "README.md"
 ]
 GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
-GPU_PAGES = ("clusters.md", "contributing-results.md", "measuring.md", "adding-a-version.md", "CONTRIBUTING.md")
+GPU_PAGES = (
+    "one-hour.md",
+    "new-gpu.md",
+    "clusters.md",
+    "contributing-results.md",
+    "measuring.md",
+    "adding-a-version.md",
+    "CONTRIBUTING.md",
+)
 EXAMPLE = "v99"  # of docs/adding-a-version.md, which test_walk.py runs
 VERSION_GOAL = re.compile(r"v[0-9]{2}")
 LONGEST = 512  # seq that the emulator is asked to run here

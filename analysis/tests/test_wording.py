@@ -33,7 +33,7 @@ AVOIDED = (
 )
 WRITTEN = [
     path
-    for pattern in ("*.md", "docs/*.md", "kernels/*", "common/*", "make/*", "harness/**/*.[ch]", "analysis/**/*.py")
+    for pattern in ("*.md", "docs/**/*.md", "kernels/*", "common/*", "make/*", "harness/**/*.[ch]", "analysis/**/*.py")
     for path in sorted(root().glob(pattern))
     if "tests" not in path.relative_to(root()).parts
 ]

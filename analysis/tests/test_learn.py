@@ -1,0 +1,145 @@
+"""docs/learn: its commands print what stands below them, its pages lead to one another and to the glossary."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from analysis.files import root
+from analysis.publish import readme
+from analysis.tests.support.copies import environment, whole_checkout
+from analysis.tests.test_docs import steps
+
+FOLDER = root() / "docs/learn"
+PAGES = sorted(FOLDER.glob("*.md"))
+SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a console block, and the lines that stand below it; "..." stands for any lines."""
+
+    text: str
+    expected: tuple[str, ...]
+
+
+def blocks(text: str) -> list[list[Command]]:
+    """The commands of every console block of a page."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+        lines = [part.rstrip("\n").split("\n") for part in parts]
+        found.append([Command(first, tuple(rest)) for first, *rest in lines])
+    return found
+
+
+def missing(expected: tuple[str, ...], printed: str) -> str | None:
+    """The first expected line that the output lacks; between lines without "..." nothing else may stand."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    at, free = 0, False
+    for line in expected:
+        if line == "...":
+            free = True
+            continue
+        pattern = re.compile(".*".join(map(re.escape, line.rstrip().split("..."))))
+        places = range(at, len(lines)) if free else range(at, min(at + 1, len(lines)))
+        place = next((place for place in places if pattern.fullmatch(lines[place])), None)
+        if place is None:
+            return line
+        at, free = place + 1, False
+    return None
+
+
+def check(block: list[Command], folder: Path) -> None:
+    for command in block:
+        done = subprocess.run(
+            ["bash", "-c", command.text], cwd=folder, env=environment(), capture_output=True, text=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+        printed = done.stdout + done.stderr
+        lacking = missing(command.expected, printed)
+        assert lacking is None, f"$ {command.text}\nlacks the line {lacking!r}:\n{printed[-3000:]}"
+        fails = bool(command.expected) and re.match(r"[1-9]\d* findings?:", command.expected[-1])
+        assert done.returncode == (1 if fails else 0), f"$ {command.text}\n{printed[-3000:]}"
+
+
+BLOCKS = [(page, block) for page in PAGES for block in blocks(page.read_text(encoding="utf-8"))]
+EDITS = [(page, block) for page, block in BLOCKS if block[0].text.startswith("sed ")]
+QUICK = [
+    (page, block)
+    for page, block in BLOCKS
+    if all(re.match(r"\./bin/|python3 docs/", command.text) for command in block)
+]
+SLOW = [one for one in BLOCKS if one not in EDITS and one not in QUICK]
+
+
+def ids(found: list[tuple[Path, list[Command]]]) -> list[str]:
+    return [f"{page.stem}: {block[0].text}"[:60] for page, block in found]
+
+
+def built(block: list[Command]) -> None:
+    for name in re.findall(r"\./(bin/v\d+)", " ".join(command.text for command in block)):
+        if not (root() / name).exists():
+            pytest.skip(f"{name} is not built")
+
+
+@pytest.mark.parametrize(("page", "block"), QUICK, ids=ids(QUICK))
+def test_a_run_prints_what_the_page_says(page: Path, block: list[Command]) -> None:
+    built(block)
+    check(block, root())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "block"), SLOW, ids=ids(SLOW))
+def test_a_tool_prints_what_the_page_says(page: Path, block: list[Command]) -> None:
+    check(block, root())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "block"), EDITS, ids=ids(EDITS))
+def test_a_change_does_what_the_page_says(page: Path, block: list[Command], tmp_path: Path) -> None:
+    folder = whole_checkout(tmp_path / "copy")
+    before = {path: path.read_text() for path in (folder / "kernels").glob("*.cu")}
+    check(block, folder)
+    assert [path for path, text in before.items() if path.read_text() != text], "no line of a kernel changed"
+
+
+def test_blocks_are_found() -> None:
+    assert len(QUICK) > 4 and len(SLOW) > 8 and len(EDITS) > 5
+
+
+def test_a_line_that_is_missing_is_found() -> None:
+    printed = "one\ntwo  2\nthree 0.5 s\n"
+    assert missing(("one", "...", "three ... s"), printed) is None
+    assert missing(("...", "two  2", "three 0.5 s"), printed) is None
+    assert missing(("one", "three 0.5 s"), printed) == "three 0.5 s"
+    assert missing(("...", "two 2"), printed) == "two 2"
+    assert missing(("...", "three 0.5 s", "four"), printed) == "four"
+    assert blocks("```console\n$ a\nb\n...\n$ c\n```\n") == [[Command("a", ("b", "...")), Command("c", ())]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_page_leads_to_the_glossary_and_is_reached_from_the_index(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert page.name == "glossary.md" or "](glossary.md" in text
+    assert page.name == "index.md" or f"]({page.name}" in (FOLDER / "index.md").read_text(encoding="utf-8")
+
+
+def test_every_version_stands_in_one_chapter() -> None:
+    """The plan and the tables name the same versions, without gap or overlap."""
+    plan = (FOLDER / "index.md").read_text(encoding="utf-8")
+    numbers = [number for first, last in readme.CHAPTERS.values() for number in range(first, last + 1)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for chapter, (first, last) in readme.CHAPTERS.items():
+        assert re.search(rf"\]\({chapter}\.md\) \| v{first:02} to v{last:02} \|", plan), chapter
+        assert f"\n| [v{last:02}](../../kernels/" in readme.chapter_part(steps(), first, last)
+
+
+def test_every_term_of_the_glossary_is_in_order_and_used() -> None:
+    text = (FOLDER / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    assert terms == sorted(terms, key=str.lower) and len(terms) > 40
+    for term in ("CTA", "HMMA", "LDSM", "Wavefront", "Scoreboard", "Phase"):
+        assert term in terms
