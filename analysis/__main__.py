@@ -50,4 +50,106 @@ COMMANDS = (
     Command("traffic", "emulate.traffic", "count the memory traffic of versions on the emulator"),
     Command("lines", "emulate.lines", "count what each source line does on the emulator"),
     Command("pipeline", "emulate.pipeline", "say which copy, product or softmax of a Hopper version waits for which"),
+    Command("ring", "emulate.ring", "say when a warp copies, reads and releases the stages of its ring of KV blocks"),
     Command("layouts", "emulate.layouts", "say which elements of a matrix each lane holds, and where chunks lie"),
+    Command("corpus", "emulate.corpus", "try the emulator on all kernels below a folder, and tabulate what it accepts"),
+    Command("ladder", "publish.readme", "print the table of all versions, or write it into the documents"),
+    Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
+    Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
+    Command("loop", "machine_code.counts", "count the opcodes of the KV loop; --nest shows all loops"),
+    Command("sass-diff", "machine_code.sass_diff", "compare the machine code of two versions or files, loop first"),
+    Command("pair-config", "ladder.pairs", "say which config each side of a comparison of two versions uses"),
+    Command("bound", "machine_code.bounds", "lower bounds of the KV loop by pipe; --scoreboard shows its waits"),
+    Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
+    Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
+    Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
+    Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
+    Command("why", "publish.why", "one sheet on what a version changed and what came of it"),
+    Command(
+        "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
+    ),
+    Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
+    Command("records", "measure.summary", "show, list, check or merge files of records"),
+    Command("peak", "measure.peak", "measure how fast wgmma runs, which bounds of sm_90a code are made of, on a GPU"),
+    Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
+    Command("compare", "measure.compare", "say whether one version or record is faster than another"),
+    Command("autotune", "measure.autotune", "find the fastest configuration, timing each distinct kernel once"),
+    Command("profile", "measure.profile", "read hardware counters with ncu, or from a file it saved"),
+    Command("gpu-check", "measure.gpu_check", "run the checks that need a GPU"),
+    Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
+    Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
+    Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
+    Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
+    Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes", "matplotlib"),
+    Command("mutate", "mutation.mutate", "change lines one at a time and see whether a test fails"),
+    Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
+)
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m analysis",
+        description="Reads logs, machine code and records of the kernels.",
+        epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
+        "missing tool, 3 failure of the system or of this program.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        needs = f" (needs {command.needs}: {VENV})" if command.needs else ""
+        sub = commands.add_parser(
+            command.name, help=command.help + needs, description=command.help[0].upper() + command.help[1:] + "."
+        )
+        if command.name == chosen:
+            getattr(importlib.import_module(f".{command.module}", __package__), f"add_{_word(command)}_arguments")(sub)
+    return parser
+
+
+def _lacking(package: str, arguments: Sequence[str]) -> str:
+    """What to say where this interpreter has no such package: what to type instead."""
+    first = "" if (root() / VENV).exists() else "`make setup`, then "
+    return (
+        f"needs {package}, which {sys.executable} does not have: run {first}"
+        f"`{shlex.join([VENV, '-m', 'analysis', *arguments])}`"
+    )
+
+
+def _word(command: Command) -> str:
+    return command.name.replace("-", "_")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
+        if needs and importlib.util.find_spec(needs) is None:
+            raise AnalysisError(_lacking(needs, arguments))
+        args = _parser(chosen).parse_args(arguments)
+        command = next(command for command in COMMANDS if command.name == args.command)
+        module = importlib.import_module(f".{command.module}", __package__)
+        status: int = getattr(module, f"run_{_word(command)}")(args)
+        sys.stdout.flush()
+        return status
+    except AnalysisError as error:
+        print(f"analysis {chosen}: {error}", file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
+        return DONE
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        print(f"analysis {chosen}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("analysis"):
+            print(f"analysis {chosen}: {_lacking(error.name or 'a package', arguments)}", file=sys.stderr)
+            return REFUSED
+        traceback.print_exc()
+        print(f"analysis {chosen}: this is a fault of the program, not of its input", file=sys.stderr)
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

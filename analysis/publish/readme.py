@@ -211,6 +211,7 @@ def published_speed_table(steps: Sequence[Step]) -> Table:
 
 # The versions of each chapter of docs/learn.
 CHAPTERS = {
+    "0-attention": (0, 0),
     "1-tensor-cores": (1, 5),
     "2-instructions": (6, 10),
     "3-small-steps": (11, 16),

@@ -131,9 +131,10 @@ def test_every_version_stands_in_one_chapter() -> None:
     """The plan and the tables name the same versions, without gap or overlap."""
     plan = (FOLDER / "index.md").read_text(encoding="utf-8")
     numbers = [number for first, last in readme.CHAPTERS.values() for number in range(first, last + 1)]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers == list(range(len(numbers)))
     for chapter, (first, last) in readme.CHAPTERS.items():
-        assert re.search(rf"\]\({chapter}\.md\) \| v{first:02} to v{last:02} \|", plan), chapter
+        versions = f"v{first:02} to v{last:02}" if last > first else f"v{first:02}"
+        assert f"]({chapter}.md) | {versions} |" in plan
         assert f"\n| [v{last:02}](../../kernels/" in readme.chapter_part(steps(), first, last)
 
 
