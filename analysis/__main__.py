@@ -51,7 +51,9 @@ COMMANDS = (
     Command("lines", "emulate.lines", "count what each source line does on the emulator"),
     Command("pipeline", "emulate.pipeline", "say which copy, product or softmax of a Hopper version waits for which"),
     Command("ring", "emulate.ring", "say when a warp copies, reads and releases the stages of its ring of KV blocks"),
-    Command("layouts", "emulate.layouts", "say which elements of a matrix each lane holds, and where chunks lie"),
+    Command(
+        "layouts", "emulate.layouts", "say which elements of a matrix each lane holds, and where chunks lie", "numpy"
+    ),
     Command("corpus", "emulate.corpus", "try the emulator on all kernels below a folder, and tabulate what it accepts"),
     Command("ladder", "publish.readme", "print the table of all versions, or write it into the documents"),
     Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
@@ -25,7 +22,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table, read_c
 COLUMNS = ("layout", "who", "holds")
 TILE = 16  # rows and columns of the blocks that are asked about
 CHUNKS, CHUNK_BYTES = 16, 16  # of a row of 128 elements
-Array = npt.NDArray[Any]
+Array = Any  # of NumPy, which only the probes need
 Place = tuple[int, int]  # row and column
 
 
@@ -70,6 +67,8 @@ def _places(layout: str, numbers: Array, columns: int = TILE) -> list[Held]:
 
 def _scores(rows: int) -> tuple[Array, Array]:
     """Q and K in fp16 with Q K^T = 16 * row + key for the first 16 keys, every number exact."""
+    import numpy as np
+
     Q, K = np.zeros((rows, 128), np.float16), np.zeros((rows, 128), np.float16)
     Q[:, 0], Q[:, 1] = TILE * np.arange(rows), 1
     K[:, 0], K[:, 1] = 1, np.arange(rows)
@@ -78,6 +77,8 @@ def _scores(rows: int) -> tuple[Array, Array]:
 
 def emulate_layouts() -> list[Held]:
     """Run the probes on the emulator."""
+    import numpy as np
+
     probe = _probe("layouts.cu", "80")
     swizzled, plain = np.zeros((32, CHUNKS), np.uint32), np.zeros((32, CHUNKS), np.uint32)
     probe["offsets"][1, 32](swizzled, plain)

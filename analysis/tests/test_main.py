@@ -131,7 +131,7 @@ def test_every_other_command_starts_in_a_bare_interpreter() -> None:
 
 def test_the_documents_name_an_interpreter_that_has_the_package() -> None:
     needing = {command.name for command in COMMANDS if command.needs}
-    for page in [*(root() / "docs").glob("*.md"), root() / "README.md", root() / "CONTRIBUTING.md"]:
+    for page in [*(root() / "docs").rglob("*.md"), root() / "README.md", root() / "CONTRIBUTING.md"]:
         typed = re.findall(r"python3 -m analysis ([\w-]+)", page.read_text())
         assert not needing & set(typed), page.name
 
