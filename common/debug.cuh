@@ -21,11 +21,20 @@ constexpr bool debug_dumps = true;
 constexpr bool debug_dumps = false;
 #endif
 
+/* Keys of a sequence, by the type of a kernel's parameters. */
+__device__ inline int64_t debug_keys(const forward_args &args) {
+    return args.seq;
+}
+__device__ inline int64_t debug_keys(const attention_args &args) {
+    return args.seq_k;
+}
+
 /* The record of this CTA and KV block; `block` is the block's position in the sequence. */
-template <KernelConfig cfg>
-__device__ float *debug_record_of(const forward_args &args, int block) {
+template <KernelConfig cfg, typename kernel_args>
+__device__ float *debug_record_of(const kernel_args &args, int block) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
-    return (float *)args.debug + debug_record(cta, block, args.seq / cfg.B_c, cfg.B_r, cfg.B_c, cfg.d_head);
+    const int64_t n_blocks = (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
+    return (float *)args.debug + debug_record(cta, block, n_blocks, cfg.B_r, cfg.B_c, cfg.d_head);
 }
 
 /* First row of this lane within the CTA: row lane / 4 of the warp's rows. A producer warpgroup has none. */
@@ -52,23 +61,23 @@ __device__ void debug_write_rows(float *array, const float (&value)[row_tiles][2
         for (int half = 0; half < 2; half++) array[debug_lane_row<cfg>() + 16 * i + 8 * half] = value[i][half] * factor;
 }
 
-/* Raw scores of this block. */
-template <KernelConfig cfg, int row_tiles, int tiles>
-__device__ __forceinline__ void dump_S(const forward_args &args, int block, const float (&S)[row_tiles][tiles][4]) {
+/* Raw scores of this block, after the mask: -infinity where a row does not see a key. */
+template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
+__device__ __forceinline__ void dump_S(const kernel_args &args, int block, const float (&S)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_S(), S);
 }
 
 /* Row maxima after this block; a kernel that keeps maxima of S * scale passes that scale. */
-template <KernelConfig cfg, int row_tiles>
-__device__ __forceinline__ void dump_m(const forward_args &args, int block, const float (&m)[row_tiles][2],
+template <KernelConfig cfg, int row_tiles, typename kernel_args>
+__device__ __forceinline__ void dump_m(const kernel_args &args, int block, const float (&m)[row_tiles][2],
                                        float scale) {
     if constexpr (debug_dumps)
         debug_write_rows<cfg>(debug_record_of<cfg>(args, block) + debug_m(cfg.B_r, cfg.B_c), m, 1.0f / scale);
 }
 
 /* Exponentials as the second matmul sees them: A fragments of mma.m16n8k16, columns 16k to 16k + 15 in P[i][k]. */
-template <KernelConfig cfg, int row_tiles, int steps>
-__device__ __forceinline__ void dump_P(const forward_args &args, int block, const uint32_t (&P)[row_tiles][steps][4]) {
+template <KernelConfig cfg, int row_tiles, int steps, typename kernel_args>
+__device__ __forceinline__ void dump_P(const kernel_args &args, int block, const uint32_t (&P)[row_tiles][steps][4]) {
     if constexpr (debug_dumps) {
         float wide[row_tiles][2 * steps][4];
         for (int i = 0; i < row_tiles; i++)
@@ -87,8 +96,8 @@ __device__ __forceinline__ void dump_P(const forward_args &args, int block, cons
 }
 
 /* Row sums after this block, from the lanes' partial sums. */
-template <KernelConfig cfg, int row_tiles>
-__device__ __forceinline__ void dump_l(const forward_args &args, int block, const float (&l)[row_tiles][2]) {
+template <KernelConfig cfg, int row_tiles, typename kernel_args>
+__device__ __forceinline__ void dump_l(const kernel_args &args, int block, const float (&l)[row_tiles][2]) {
     if constexpr (debug_dumps) {
         float sum[row_tiles][2];
         for (int i = 0; i < row_tiles; i++)
@@ -101,30 +110,30 @@ __device__ __forceinline__ void dump_l(const forward_args &args, int block, cons
 }
 
 /* Output accumulator after this block. */
-template <KernelConfig cfg, int row_tiles, int tiles>
-__device__ __forceinline__ void dump_O(const forward_args &args, int block, const float (&O)[row_tiles][tiles][4]) {
+template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
+__device__ __forceinline__ void dump_O(const kernel_args &args, int block, const float (&O)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_O(cfg.B_r, cfg.B_c), O);
 }
 
 /* A warp of 16 rows may leave out the first index. */
-template <KernelConfig cfg, int tiles>
-__device__ __forceinline__ void dump_S(const forward_args &args, int block, const float (&S)[tiles][4]) {
+template <KernelConfig cfg, int tiles, typename kernel_args>
+__device__ __forceinline__ void dump_S(const kernel_args &args, int block, const float (&S)[tiles][4]) {
     if constexpr (debug_dumps) dump_S<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(S));
 }
-template <KernelConfig cfg>
-__device__ __forceinline__ void dump_m(const forward_args &args, int block, const float (&m)[2], float scale) {
+template <KernelConfig cfg, typename kernel_args>
+__device__ __forceinline__ void dump_m(const kernel_args &args, int block, const float (&m)[2], float scale) {
     if constexpr (debug_dumps) dump_m<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(m), scale);
 }
-template <KernelConfig cfg, int steps>
-__device__ __forceinline__ void dump_P(const forward_args &args, int block, const uint32_t (&P)[steps][4]) {
+template <KernelConfig cfg, int steps, typename kernel_args>
+__device__ __forceinline__ void dump_P(const kernel_args &args, int block, const uint32_t (&P)[steps][4]) {
     if constexpr (debug_dumps) dump_P<cfg>(args, block, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
 }
-template <KernelConfig cfg>
-__device__ __forceinline__ void dump_l(const forward_args &args, int block, const float (&l)[2]) {
+template <KernelConfig cfg, typename kernel_args>
+__device__ __forceinline__ void dump_l(const kernel_args &args, int block, const float (&l)[2]) {
     if constexpr (debug_dumps) dump_l<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(l));
 }
-template <KernelConfig cfg, int tiles>
-__device__ __forceinline__ void dump_O(const forward_args &args, int block, const float (&O)[tiles][4]) {
+template <KernelConfig cfg, int tiles, typename kernel_args>
+__device__ __forceinline__ void dump_O(const kernel_args &args, int block, const float (&O)[tiles][4]) {
     if constexpr (debug_dumps) dump_O<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(O));
 }
 

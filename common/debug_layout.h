@@ -5,7 +5,7 @@
  * The buffer is an array of floats: for every CTA (linear index x + grid_x * (y + grid_y * z)) and every KV block (its
  * position in the sequence, whatever the order of the loop) one record of five row-major arrays, as they are after that
  * block:
- *     S[B_r][B_c]     raw scores Q.K^T, before any scaling
+ *     S[B_r][B_c]     raw scores Q.K^T, before any scaling; -infinity where a mask hides a key
  *     m[B_r]          largest raw score of the row in the blocks seen so far
  *     P[B_r][B_c]     exponentials, rounded to 16 bits and widened again
  *     l[B_r]          sum of the row's exponentials so far, relative to m
@@ -46,7 +46,7 @@ FL_DEBUG_FN int64_t debug_record_floats(int64_t B_r, int64_t B_c, int64_t d_head
     return debug_O(B_r, B_c) + B_r * d_head;
 }
 
-/* Offset of the record of one CTA and KV block, in floats. n_blocks = seq / B_c. */
+/* Offset of the record of one CTA and KV block, in floats. n_blocks = seq / B_c, rounded up. */
 FL_DEBUG_FN int64_t debug_record(int64_t cta, int64_t block, int64_t n_blocks, int64_t B_r, int64_t B_c,
                                  int64_t d_head) {
     return (cta * n_blocks + block) * debug_record_floats(B_r, B_c, d_head);

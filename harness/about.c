@@ -23,6 +23,9 @@ const char *about_idea(void) {
 const char *about_config(void) {
     return FL_CONFIG;
 }
+const char *about_others(void) {
+    return FL_OTHERS;
+}
 const char *about_arch(void) {
     return FL_ARCH;
 }

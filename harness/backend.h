@@ -60,13 +60,6 @@ enum { POISON_BYTE = 0xff };
 /* Memory of attention_args.tickets. */
 enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
 
-/* What a launch left, in the host's order. */
-struct output {
-    uint16_t *O;    /* of problem_bytes() */
-    float *lse;     /* of problem_lse_bytes(); NULL where the problem does not ask for it */
-    int64_t strays; /* elements written between the rows of O */
-};
-
 struct backend {
     const struct backend_ops *ops;
     struct device_info device;

@@ -113,3 +113,17 @@ void inputs_free(struct inputs *inputs) {
     for (int t = 0; t < N_INPUTS; t++) free(inputs->tensors[t]);
     memset(inputs, 0, sizeof *inputs);
 }
+
+void output_free(struct output *output) {
+    free(output->O);
+    free(output->lse);
+    *output = (struct output){0};
+}
+
+enum status output_new(struct output *output, const struct problem *problem, struct failure *failure) {
+    const int64_t bytes = problem_bytes(problem, TENSOR_O), lse_bytes = problem->lse ? problem_lse_bytes(problem) : 0;
+    *output = (struct output){.O = malloc((size_t)bytes), .lse = lse_bytes ? malloc((size_t)lse_bytes) : NULL};
+    if (output->O && (output->lse || !lse_bytes)) return STATUS_OK;
+    output_free(output);
+    return fail_memory(failure, (uint64_t)(bytes + lse_bytes), "the output");
+}

@@ -16,6 +16,17 @@ struct inputs {
     uint16_t *tensors[N_INPUTS];
 };
 
+/* What a launch left, in the host's order. */
+struct output {
+    uint16_t *O;    /* of problem_bytes() */
+    float *lse;     /* of problem_lse_bytes(); NULL where the problem does not ask for it */
+    int64_t strays; /* elements written between the rows of O */
+};
+
+/* STATUS_ERROR when out of memory. */
+enum status output_new(struct output *output, const struct problem *problem, struct failure *failure);
+void output_free(struct output *output);
+
 /* Philox 4x32 with ten rounds (Salmon et al. 2011): four random words from a counter and a key. */
 void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
 

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,20 +144,6 @@ static bool inputs_at_hand(const struct session *session, const struct problem *
            problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
 }
 
-static void output_free(struct output *output) {
-    free(output->O);
-    free(output->lse);
-    *output = (struct output){0};
-}
-
-static enum status output_new(struct output *output, const struct problem *problem, struct failure *failure) {
-    const int64_t bytes = problem_bytes(problem, TENSOR_O), lse_bytes = problem->lse ? problem_lse_bytes(problem) : 0;
-    *output = (struct output){.O = malloc((size_t)bytes), .lse = lse_bytes ? malloc((size_t)lse_bytes) : NULL};
-    if (output->O && (output->lse || !lse_bytes)) return STATUS_OK;
-    output_free(output);
-    return fail_memory(failure, (uint64_t)(bytes + lse_bytes), "the output");
-}
-
 /* Make Q, K, V and hand them over, unless this problem's are at hand. */
 static enum status take_problem(struct session *session, const struct problem *problem) {
     struct failure *failure = &session->failure;
@@ -211,14 +198,22 @@ static enum status write_dump(struct session *session, int64_t bytes) {
     return status;
 }
 
-static enum status write_output(struct session *session, const struct problem *problem) {
-    const char *const name = session->options.output;
-    const size_t bytes = (size_t)problem_bytes(problem, TENSOR_O);
+static enum status write_file(const char *name, const void *bytes, int64_t size, struct failure *failure) {
     FILE *file = fopen(name, "wb");
-    const bool written = file && fwrite(session->output.O, 1, bytes, file) == bytes;
+    const bool written = file && fwrite(bytes, 1, (size_t)size, file) == (size_t)size;
     const bool closed = file && !fclose(file);
     if (written && closed) return STATUS_OK;
-    return fail(&session->failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
+    return fail(failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
+}
+
+/* O, and beside it log-sum-exp where there is one. */
+static enum status write_output(struct session *session, const struct problem *problem) {
+    const char *const name = session->options.output;
+    char lse_name[PATH_MAX];
+    const enum status status = write_file(name, session->output.O, problem_bytes(problem, TENSOR_O), &session->failure);
+    if (status || !session->output.lse) return status;
+    snprintf(lse_name, sizeof lse_name, "%s.lse", name);
+    return write_file(lse_name, session->output.lse, problem_lse_bytes(problem), &session->failure);
 }
 
 /* One launch into a poisoned output, compared with the reference. */
@@ -231,7 +226,7 @@ static enum status check(struct session *session, struct record *record, struct 
     if (session->options.check_rows == CHECK_NONE) return STATUS_OK;
     if ((status = ops->read_output(session->backend, &session->output, failure))) return status;
     if (session->options.output && (status = write_output(session, record->problem))) return status;
-    if ((status = verify_output(&session->inputs, session->output.O, session->options.check_rows, verdict, failure)))
+    if ((status = verify_output(&session->inputs, &session->output, session->options.check_rows, verdict, failure)))
         return status;
     if (!verdict->pass) lower_verdict(session, STATUS_WRONG);
     record->verdict = verdict;
@@ -247,9 +242,10 @@ static enum status check_again(struct session *session, struct record *record, b
     enum status status = output_new(&after, record->problem, &session->failure);
     if (status) return status;
     status = session->backend->ops->read_output(session->backend, &after, &session->failure);
-    *pass = !status && !memcmp(after.O, session->output.O, bytes);
+    *pass = !status && !memcmp(after.O, session->output.O, bytes) && !after.strays;
+    if (after.lse) *pass = *pass && !memcmp(after.lse, session->output.lse, (size_t)problem_lse_bytes(record->problem));
     if (!status && !*pass) {
-        status = verify_output(&session->inputs, after.O, session->options.check_rows, &verdict, &session->failure);
+        status = verify_output(&session->inputs, &after, session->options.check_rows, &verdict, &session->failure);
         *pass = !status && verdict.pass;
     }
     output_free(&after);
@@ -351,7 +347,7 @@ static enum status for_each_problem(struct session *session,
     for (int64_t i = 0; i < problem_count(&session->options); i++)
         for (size_t k = 0; k < session->n_chosen; k++) {
             struct problem problem;
-            problem_at(&session->options, gpu, i, session->chosen[k]->config.dtype, &problem);
+            problem_at(&session->options, gpu, i, &session->chosen[k]->config, &problem);
             const enum status status = body(session, &problem, session->chosen[k]);
             if (status) return status;
         }
@@ -395,7 +391,7 @@ static enum status run(struct session *session, int argc, char **argv) {
         return STATUS_OK;
     }
     if (about_peer() && (status = check_peer_options(options, failure))) return status;
-    status = about_peer() ? peer_instances(&session->table, failure)
+    status = about_peer() ? peer_instances(&session->table, options->d_head ? (int)options->d_head : 128, failure)
                           : instance_table_read(&session->table, fl_images, fl_image_count, failure);
     if (status) return status;
     if (options->info) return report_info(&session->table, failure);

@@ -13,6 +13,8 @@ static const struct choice BACKENDS[] = {{"auto", BACKEND_AUTO}, {"gpu", BACKEND
 static const struct choice DTYPES[] = {{"fp16", FP16}, {"bf16", BF16}, {NULL, 0}};
 static const struct choice DISTRIBUTIONS[] = {
     {"normal", DIST_NORMAL}, {"uniform", DIST_UNIFORM}, {"large", DIST_LARGE}, {"ramp", DIST_RAMP}, {NULL, 0}};
+static const struct choice LAYOUTS[] = {
+    {"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD}, {"padded", LAYOUT_PADDED}, {NULL, 0}};
 static const struct choice ON_OFF[] = {{"on", true}, {"off", false}, {NULL, 0}};
 
 const struct option fl_options[] = {
@@ -28,6 +30,22 @@ const struct option fl_options[] = {
      .help = "heads of each sequence (GPU: 16; emulator: 2)"},
     {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
      .help = "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)"},
+    {"--seq-q", .kind = OPTION_LIST, .argument = "LIST", AT(seq_q),
+     .help = "queries, in place of --seq (as many as keys)"},
+    {"--seq-k", .kind = OPTION_LIST, .argument = "LIST", AT(seq_k),
+     .help = "keys, in place of --seq (as many as queries)"},
+    {"--kv-heads", .kind = OPTION_INTEGER, .argument = "N", AT(KV_heads), .least = 1, .most = 65535,
+     .help = "heads of K and V, which divide the heads (as many)"},
+    {"--d-head", .kind = OPTION_INTEGER, .argument = "N", AT(d_head), .least = 1, .most = MAX_D_HEAD,
+     .help = "elements of a head's row: takes the config for it (that of the version's config)"},
+    {"--causal", .kind = OPTION_TRUE, AT(causal),
+     .help = "each query sees the keys up to its own, where the last query has the last key"},
+    {"--scale", .kind = OPTION_NUMBER, .argument = "X", AT(scale), .least = 1e-6, .most = 1e6, .unit = "",
+     .help = "what scores are multiplied by (1 / sqrt(d_head))"},
+    {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too"},
+    {"--layout", .kind = OPTION_CHOICE, .choices = LAYOUTS, AT(layout), .initial = "bshd",
+     .help = "order in memory: batch, seq, heads, d_head; heads outside seq; or the first with gaps, others in each "
+             "tensor"},
     {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
      .help = "element type (that of the version's config)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
@@ -81,7 +99,9 @@ const struct option fl_options[] = {
     {"--threads", .kind = OPTION_INTEGER, .argument = "N", AT(threads), .most = 1024, .initial = "0",
      .help = "emulator: host threads, 0 for one per core", .only = BACKEND_EMU},
     {"--output", .kind = OPTION_TEXT, .argument = "FILE", AT(output),
-     .help = "write O of the checked launch, raw 16-bit elements; of several problems only the last is kept"},
+     .help =
+         "write O of the checked launch, raw 16-bit elements, and with --lse FILE.lse, raw floats; of several problems "
+         "only the last is kept"},
     {"--dump", .kind = OPTION_TEXT, .argument = "FILE", AT(dump),
      .help = "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1"},
     {"--info", .kind = OPTION_TRUE, AT(info), .help = "print what this executable holds as JSON; needs no GPU"},
@@ -94,7 +114,7 @@ enum { ARGUMENT_SIZE = 60 }; /* enough for every option_argument() */
 
 static_assert(sizeof fl_options / sizeof *fl_options <= MAX_OPTIONS, "struct options has a `given` for every row");
 static_assert(sizeof(enum backend_choice) == sizeof(int) && sizeof(enum dtype) == sizeof(int) &&
-                  sizeof(enum distribution) == sizeof(int),
+                  sizeof(enum distribution) == sizeof(int) && sizeof(enum layout) == sizeof(int),
               "a choice is stored as an int");
 
 static bool takes_argument(const struct option *option) {
@@ -140,11 +160,13 @@ static enum status set_number(const struct option *option, double *field, const 
     const double number = strtod(value, &end);
     if (end != value && option->unit && !strcmp(end, option->unit)) end += strlen(end);
     if (end == value || *end || value[0] == ' ' || !isfinite(number))
-        return fail(failure, STATUS_USAGE, "%s '%s': must be a number in %s", option->name, value,
-                    option->unit[0] == '%' ? "percent" : "seconds");
+        return fail(failure, STATUS_USAGE, "%s '%s': must be a number%s", option->name, value,
+                    option->unit[0] == '%' ? " in percent"
+                    : option->unit[0]      ? " in seconds"
+                                           : "");
     if (number < option->least || number > option->most)
-        return fail(failure, STATUS_USAGE, "%s '%s': must be from %g to %g %s", option->name, value, option->least,
-                    option->most, option->unit);
+        return fail(failure, STATUS_USAGE, "%s '%s': must be from %g to %g%s%s", option->name, value, option->least,
+                    option->most, option->unit[0] ? " " : "", option->unit);
     *field = number;
     return STATUS_OK;
 }
@@ -287,6 +309,8 @@ enum status options_check(const struct options *options, struct failure *failure
             if (is_given(options, of_the_report[i]))
                 return fail(failure, STATUS_USAGE, "%s: --profile makes one launch and nothing else: drop one of them",
                             of_the_report[i]);
+    if (options->seq.count && options->seq_q.count && options->seq_k.count)
+        return fail(failure, STATUS_USAGE, "--seq: --seq-q and --seq-k say both lengths: drop one of them");
     if (options->tokens && options->batch.count)
         return fail(failure, STATUS_USAGE, "--tokens and --batch: both say how many sequences: drop one of them");
     if (options->json && !strcmp(options->json, "-") && options->csv)

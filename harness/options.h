@@ -24,9 +24,15 @@ enum { MAX_OPTIONS = 64 };               /* rows of the table */
 struct options {
     enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
-    int64_t tokens;                       /* batch * seq in place of batch; 0: not given */
-    enum dtype dtype;                     /* ANY_DTYPE: that of the configuration */
-    const char *configs[MAX_CONFIGS];     /* short forms or "all", borrowed from argv */
+    struct number_list seq_q, seq_k;      /* in place of seq for queries and for keys; count 0: seq */
+    int64_t KV_heads;                     /* 0: as many as heads */
+    int64_t d_head;                       /* 0: that of the configuration */
+    bool causal, lse;
+    double scale; /* of the scores; 0: 1 / sqrt(d_head) */
+    enum layout layout;
+    int64_t tokens;                   /* batch * seq in place of batch; 0: not given */
+    enum dtype dtype;                 /* ANY_DTYPE: that of the configuration */
+    const char *configs[MAX_CONFIGS]; /* short forms or "all", borrowed from argv */
     int n_configs;
     bool list;
     int64_t seed;
@@ -65,7 +71,7 @@ enum option_kind {
     OPTION_SWITCH,  /* bool: one of the words of `choices` */
     OPTION_CHOICE,  /* enum: one of the words of `choices` */
     OPTION_INTEGER, /* int64_t in [least, most] */
-    OPTION_NUMBER,  /* double in [least, most]; the unit that help names may follow */
+    OPTION_NUMBER,  /* double in [least, most]; its unit may follow */
     OPTION_TEXT,    /* const char * */
     OPTION_LIST,    /* struct number_list */
     OPTION_CONFIGS, /* appended to configs */
@@ -87,7 +93,7 @@ struct option {
     const struct choice *choices; /* NULL where any value goes */
     size_t offset;                /* within struct options */
     double least, most;           /* of numbers */
-    const char *unit;             /* "%" or "s", may follow a number; NULL for none */
+    const char *unit;             /* "%" or "s", may follow a number; "" for none; NULL where there is no number */
     const char *initial;          /* default, parsed like an argument; NULL: zero, false, none */
     const char *help;
     enum backend_choice only; /* the back end that acts on it; BACKEND_AUTO: both */

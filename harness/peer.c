@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status peer_instances(struct instance_table *table, struct failure *failure) {
+enum status peer_instances(struct instance_table *table, int d_head, struct failure *failure) {
     static const enum dtype types[] = {FP16, BF16};
     enum { COUNT = sizeof types / sizeof *types };
     *table = (struct instance_table){.instances = calloc(COUNT, sizeof *table->instances)};
     if (!table->instances) return fail_memory(failure, COUNT * sizeof *table->instances, "the table of instances");
     for (size_t i = 0; i < COUNT; i++) {
         /* Blocks of one row: any length is a multiple of them. */
-        table->instances[i].config = (KernelConfig){.dtype = types[i], .d_head = D_HEAD, .B_r = 1, .B_c = 1};
+        table->instances[i].config = (KernelConfig){.dtype = types[i], .d_head = d_head, .B_r = 1, .B_c = 1};
         if (!(table->instances[i].symbol = strdup(about_version())))
             return fail_memory(failure, strlen(about_version()), "a peer's name");
         table->count++;

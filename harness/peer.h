@@ -33,8 +33,9 @@ struct peer {
     enum status (*enqueue)(const struct peer_launch *launch, struct failure *failure);
 };
 
-/* An instance for each element type: what the rest of the harness chooses from. Only type and head size mean anything.
+/* An instance for each element type, for heads of d_head elements: what the rest of the harness chooses from. Only type
+ * and head size mean anything.
  */
-enum status peer_instances(struct instance_table *table, struct failure *failure);
+enum status peer_instances(struct instance_table *table, int d_head, struct failure *failure);
 
 #endif

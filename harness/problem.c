@@ -17,7 +17,7 @@ const char *distribution_name(enum distribution dist) {
     return names[dist];
 }
 
-static const char *layout_name(enum layout layout) {
+const char *layout_name(enum layout layout) {
     static const char *const names[] = {"bshd", "bhsd", "padded"};
     return names[layout];
 }
@@ -91,7 +91,12 @@ int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) 
                 (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
 }
 
-static double problem_scale(const struct problem *problem) {
+int64_t problem_visible_keys(const struct problem *problem, int64_t row) {
+    const int64_t keys = row + 1 + problem->seq_k - problem->seq_q;
+    return !problem->causal ? problem->seq_k : keys > 0 ? keys : 0;
+}
+
+double problem_scale(const struct problem *problem) {
     return problem->scale > 0 ? (float)problem->scale : 1 / sqrt(problem->d_head);
 }
 
@@ -191,8 +196,10 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !rules[i].able)
-            return fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
-                        about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
+            return about_peer()
+                       ? fail(failure, STATUS_USAGE, "%s: %s %s", rules[i].option, about_version(), rules[i].lack)
+                       : fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
+                              about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
     return STATUS_OK;
 }
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { D_HEAD = 128 }; /* elements of a head's row in every version so far */
+enum { MAX_D_HEAD = 256 }; /* elements of a head's row, a multiple of 16 */
 enum { MAX_NUMBERS = 256 };
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
@@ -56,6 +56,9 @@ const char *distribution_name(enum distribution dist);
 
 bool problem_equal(const struct problem *a, const struct problem *b);
 
+/* "bshd", ... */
+const char *layout_name(enum layout layout);
+
 /* Rows and heads of a tensor: queries and heads, or keys and KV heads. */
 int64_t problem_rows(const struct problem *problem, enum tensor tensor);
 int64_t problem_heads(const struct problem *problem, enum tensor tensor);
@@ -74,6 +77,12 @@ int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, in
 /* Strides of a tensor on the device, and its bytes there up to the end of its last row. */
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor);
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor);
+
+/* Keys that a query row sees, from the first key on. */
+int64_t problem_visible_keys(const struct problem *problem, int64_t row);
+
+/* What scores are multiplied by: 1 / sqrt(d_head), or the float that the kernel is given. */
+double problem_scale(const struct problem *problem);
 
 /* Floating-point operations of the two matmuls, 4 * d_head for each pair of a query and a key that it sees: what
  * FlashAttention-2, FlashAttention-3 and cuDNN quote, 4 * batch * heads * seq^2 * d_head without a mask. */

@@ -14,99 +14,132 @@
 #define FOR_EACH_VECTOR_WIDTH
 #endif
 
-enum { KEYS = 32 }; /* of one block: D_HEAD * KEYS doubles are 32 KB */
+enum { KEYS = 32 };    /* of one block: MAX_D_HEAD * KEYS doubles are 64 KB */
+enum { COLUMNS = 16 }; /* of a step: every d_head is a multiple */
 
 struct reference_scratch {
-    double query[MAX_REFERENCE_ROWS][D_HEAD];
-    double keys[D_HEAD][KEYS];   /* a block of K, transposed */
-    double values[KEYS][D_HEAD]; /* a block of V */
-    double *scores;              /* [MAX_REFERENCE_ROWS][seq] */
+    double query[MAX_REFERENCE_ROWS][MAX_D_HEAD]; /* times the scale */
+    double keys[MAX_D_HEAD][KEYS];                /* a block of K, transposed */
+    double values[KEYS][MAX_D_HEAD];              /* a block of V */
+    double *scores;                               /* [MAX_REFERENCE_ROWS][seq_k] */
+    double *lengths;                              /* [seq_k], of the keys */
 };
 
-struct reference_scratch *reference_scratch_new(int64_t seq) {
+struct reference_scratch *reference_scratch_new(const struct problem *problem) {
     struct reference_scratch *scratch = calloc(1, sizeof *scratch);
     if (!scratch) return NULL;
-    scratch->scores = malloc((size_t)(MAX_REFERENCE_ROWS * seq) * sizeof *scratch->scores);
-    if (scratch->scores) return scratch;
-    free(scratch);
+    scratch->scores = malloc((size_t)(MAX_REFERENCE_ROWS * problem->seq_k) * sizeof *scratch->scores);
+    scratch->lengths = malloc((size_t)problem->seq_k * sizeof *scratch->lengths);
+    if (scratch->scores && scratch->lengths) return scratch;
+    reference_scratch_free(scratch);
     return NULL;
 }
 
 void reference_scratch_free(struct reference_scratch *scratch) {
     if (!scratch) return;
     free(scratch->scores);
+    free(scratch->lengths);
     free(scratch);
 }
 
 FOR_EACH_VECTOR_WIDTH
-static void widen_row(const uint16_t *row, enum dtype dtype, double *restrict out) {
-    if (dtype == FP16)
-        for (int c = 0; c < D_HEAD; c++) out[c] = half_value(row[c]);
-    else
-        for (int c = 0; c < D_HEAD; c++) out[c] = bfloat_value(row[c]);
+static void widen_row(const uint16_t *row, int d_head, enum dtype dtype, double *restrict out) {
+    for (int first = 0; first < d_head; first += COLUMNS)
+        if (dtype == FP16)
+            for (int c = first; c < first + COLUMNS; c++) out[c] = half_value(row[c]);
+        else
+            for (int c = first; c < first + COLUMNS; c++) out[c] = bfloat_value(row[c]);
 }
 
 /* scores[j] = query . keys[.][j] */
 FOR_EACH_VECTOR_WIDTH
-static void score_block(const double query[D_HEAD], double (*keys)[KEYS], double *restrict scores) {
+static void score_block(const double *query, int d_head, double (*keys)[KEYS], double *restrict scores) {
     double sum[KEYS] = {0};
-    for (int c = 0; c < D_HEAD; c++)
+    for (int c = 0; c < d_head; c++)
         for (int j = 0; j < KEYS; j++) sum[j] += query[c] * keys[c][j];
     memcpy(scores, sum, sizeof sum);
 }
 
 /* output += sum_j p[j] * values[j], weight likewise with absolute values; p and n of them from one block */
 FOR_EACH_VECTOR_WIDTH
-static void weigh_block(const double *p, int n, double (*values)[D_HEAD], double *restrict output,
+static void weigh_block(const double *p, int n, int d_head, double (*values)[MAX_D_HEAD], double *restrict output,
                         double *restrict weight) {
     for (int j = 0; j < n; j++)
-        for (int c = 0; c < D_HEAD; c++) {
-            const double term = p[j] * values[j][c];
-            output[c] += term;
-            weight[c] += fabs(term);
-        }
+        for (int first = 0; first < d_head; first += COLUMNS)
+            for (int c = first; c < first + COLUMNS; c++) {
+                const double term = p[j] * values[j][c];
+                output[c] += term;
+                weight[c] += fabs(term);
+            }
 }
 
-/* Scores to probabilities, in place. */
-static void softmax(double *scores, int64_t seq) {
-    double most = scores[0], sum = 0;
-    for (int64_t j = 1; j < seq; j++)
+static double length_of(const double *vector, int d_head) {
+    double sum = 0;
+    for (int c = 0; c < d_head; c++) sum += vector[c] * vector[c];
+    return sqrt(sum);
+}
+
+/* The `keys` scores of a row to probabilities, in place, and what the row's log-sum-exp is judged by. */
+static void softmax(double *scores, int64_t keys, const double *lengths, double query_length,
+                    struct reference_row *result) {
+    double most = -INFINITY, least = INFINITY, sum = 0, length = 0;
+    for (int64_t j = 0; j < keys; j++) {
         if (scores[j] > most) most = scores[j];
-    for (int64_t j = 0; j < seq; j++) sum += scores[j] = exp(scores[j] - most);
-    for (int64_t j = 0; j < seq; j++) scores[j] /= sum;
+        if (scores[j] < least) least = scores[j];
+    }
+    for (int64_t j = 0; j < keys; j++) sum += scores[j] = exp(scores[j] - most);
+    for (int64_t j = 0; j < keys; j++) {
+        scores[j] /= sum;
+        length += scores[j] * lengths[j];
+    }
+    result->lse = keys ? most + log(sum) : -INFINITY;
+    result->largest = keys ? fmax(fabs(most), fabs(least)) : 0;
+    result->products = query_length * length;
+}
+
+/* Keys of a block that a row sees. */
+static int seen_of_block(int64_t seen, int64_t first) {
+    return seen <= first ? 0 : seen - first < KEYS ? (int)(seen - first) : KEYS;
 }
 
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
-                    double (*output)[D_HEAD], double (*weight)[D_HEAD], struct reference_scratch *scratch) {
+                    struct reference_row *results, struct reference_scratch *scratch) {
     const struct problem *problem = &inputs->problem;
-    const int64_t seq = problem->seq_k, stride = problem->heads * D_HEAD;
-    const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head, 0);
-    const uint16_t *Q = inputs->tensors[TENSOR_Q] + start, *K = inputs->tensors[TENSOR_K] + start,
-                   *V = inputs->tensors[TENSOR_V] + start;
+    const int d_head = problem->d_head;
+    const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head;
+    const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head / (problem->heads / problem->KV_heads), 0);
+    const uint16_t *K = inputs->tensors[TENSOR_K] + start, *V = inputs->tensors[TENSOR_V] + start;
+    int64_t seen[MAX_REFERENCE_ROWS], most_seen = 0;
+    memset(results, 0, (size_t)n_rows * sizeof *results);
     for (int i = 0; i < n_rows; i++) {
-        widen_row(Q + rows[i] * stride, problem->dtype, scratch->query[i]);
-        for (int c = 0; c < D_HEAD; c++) scratch->query[i][c] /= sqrt(D_HEAD);
+        const int64_t at = problem_row_offset(problem, TENSOR_Q, batch, head, rows[i]);
+        widen_row(inputs->tensors[TENSOR_Q] + at, d_head, problem->dtype, scratch->query[i]);
+        for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem);
+        seen[i] = problem_visible_keys(problem, rows[i]);
+        if (seen[i] > most_seen) most_seen = seen[i];
     }
-    for (int64_t first = 0; first < seq; first += KEYS) {
-        const int n = seq - first < KEYS ? (int)(seq - first) : KEYS;
+    for (int64_t first = 0; first < most_seen; first += KEYS) {
+        const int n = seen_of_block(most_seen, first);
         for (int j = 0; j < n; j++) {
-            double row[D_HEAD];
-            widen_row(K + (first + j) * stride, problem->dtype, row);
-            for (int c = 0; c < D_HEAD; c++) scratch->keys[c][j] = row[c];
+            double row[MAX_D_HEAD];
+            widen_row(K + (first + j) * stride, d_head, problem->dtype, row);
+            for (int c = 0; c < d_head; c++) scratch->keys[c][j] = row[c];
+            scratch->lengths[first + j] = length_of(row, d_head);
         }
         for (int i = 0; i < n_rows; i++) {
             double scores[KEYS];
-            score_block(scratch->query[i], scratch->keys, scores);
-            memcpy(scratch->scores + i * seq + first, scores, (size_t)n * sizeof *scores);
+            score_block(scratch->query[i], d_head, scratch->keys, scores);
+            memcpy(scratch->scores + i * seq_k + first, scores, (size_t)n * sizeof *scores);
         }
     }
-    for (int i = 0; i < n_rows; i++) softmax(scratch->scores + i * seq, seq);
-    memset(output, 0, (size_t)n_rows * sizeof *output);
-    memset(weight, 0, (size_t)n_rows * sizeof *weight);
-    for (int64_t first = 0; first < seq; first += KEYS) {
-        const int n = seq - first < KEYS ? (int)(seq - first) : KEYS;
-        for (int j = 0; j < n; j++) widen_row(V + (first + j) * stride, problem->dtype, scratch->values[j]);
+    for (int i = 0; i < n_rows; i++)
+        softmax(scratch->scores + i * seq_k, seen[i], scratch->lengths, length_of(scratch->query[i], d_head),
+                &results[i]);
+    for (int64_t first = 0; first < most_seen; first += KEYS) {
+        const int n = seen_of_block(most_seen, first);
+        for (int j = 0; j < n; j++) widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
         for (int i = 0; i < n_rows; i++)
-            weigh_block(scratch->scores + i * seq + first, n, scratch->values, output[i], weight[i]);
+            weigh_block(scratch->scores + i * seq_k + first, seen_of_block(seen[i], first), d_head, scratch->values,
+                        results[i].output, results[i].weight);
     }
 }

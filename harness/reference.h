@@ -1,7 +1,7 @@
-/* reference.h - softmax(Q K^T / sqrt(d)) V in float64 on the CPU, for chosen rows of one head.
+/* reference.h - softmax(Q K^T * scale) V and its log-sum-exp in float64 on the CPU, for chosen rows of one head.
  *
- *     struct reference_scratch *scratch = reference_scratch_new(seq);
- *     reference_rows(&inputs, batch, head, rows, n_rows, output, weight, scratch);
+ *     struct reference_scratch *scratch = reference_scratch_new(&problem);
+ *     reference_rows(&inputs, batch, head, rows, n_rows, results, scratch);
  *
  * The score matrix is never kept beyond the rows at hand, so any size fits.
  */
@@ -14,15 +14,24 @@
 
 enum { MAX_REFERENCE_ROWS = 16 }; /* at most, in one call */
 
+/* What one row should be, p the softmax of its scores. A row that sees no key has zeros, and lse is -infinity. */
+struct reference_row {
+    double output[MAX_D_HEAD]; /* sum_j p_j v_j */
+    double weight[MAX_D_HEAD]; /* sum_j p_j |v_j| */
+    double lse;                /* log sum_j exp(score_j) */
+    double largest;            /* |score_j| of all keys that the row sees */
+    double products; /* |q| * scale * sum_j p_j |k_j|, with the lengths of the vectors: no less than the mean of
+                        the scores' sums of |products| */
+};
+
 struct reference_scratch; /* work space of one thread */
 
 /* NULL when out of memory. Owned. */
-struct reference_scratch *reference_scratch_new(int64_t seq);
+struct reference_scratch *reference_scratch_new(const struct problem *problem);
 void reference_scratch_free(struct reference_scratch *scratch);
 
-/* For each of n_rows <= MAX_REFERENCE_ROWS rows of a head: output[i] = sum_j p_j v_j and weight[i] = sum_j p_j |v_j|,
- * both [n_rows][D_HEAD], with p the softmax of the row's scores. Scores are scaled by 1 / sqrt(d_head). */
+/* The rows [n_rows] of a head, n_rows <= MAX_REFERENCE_ROWS. */
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
-                    double (*output)[D_HEAD], double (*weight)[D_HEAD], struct reference_scratch *scratch);
+                    struct reference_row *results, struct reference_scratch *scratch);
 
 #endif

@@ -93,11 +93,17 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_open(json, "problem", '{');
     json_int(json, "batch", problem->batch);
     json_int(json, "heads", problem->heads);
+    json_int(json, "kv_heads", problem->KV_heads);
     json_int(json, "seq", problem->seq_q);
+    json_int(json, "seq_k", problem->seq_k);
     json_int(json, "d_head", problem->d_head);
     json_string(json, "dtype", dtype_name(problem->dtype));
     json_string(json, "dist", distribution_name(problem->dist));
     json_int(json, "seed", (int64_t)problem->seed);
+    json_bool(json, "causal", problem->causal);
+    json_number(json, "scale", problem->scale > 0 ? problem->scale : NAN, 9);
+    json_bool(json, "lse", problem->lse);
+    json_string(json, "layout", layout_name(problem->layout));
     json_close(json, '}');
 }
 
@@ -111,7 +117,10 @@ static void add_check(struct json *json, const struct verdict *verdict, const bo
     json_int(json, "mismatches", verdict->mismatches);
     json_number(json, "max_error", verdict->max_error, 6);
     json_number(json, "max_error_over_bound", verdict->max_over_bound, 6);
+    json_number(json, "lse_max_error", verdict->has_lse ? verdict->lse_max_error : NAN, 6);
+    json_number(json, "lse_max_error_over_bound", verdict->has_lse ? verdict->lse_max_over_bound : NAN, 6);
     json_int(json, "nan", verdict->specials);
+    json_int(json, "strays", verdict->strays);
     json_bool(json, "pass", verdict->pass);
     if (pass_after)
         json_bool(json, "pass_after", *pass_after);
@@ -326,8 +335,10 @@ static bool passed(const struct record *record) {
 }
 
 static void print_csv_header(void) {
-    printf("version,config,backend,device,dtype,dist,batch,heads,seq,d_head,mode,samples,discarded,stop_reason,"
-           "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound");
+    printf("version,config,backend,device,dtype,dist,batch,heads,kv_heads,seq,seq_k,d_head,causal,scale,lse,layout,"
+           "mode,samples,discarded,stop_reason,"
+           "median_ns,q1_ns,q3_ns,min_ns,sm_clock_mhz,tflops,share_of_peak,pass,max_error_over_bound,"
+           "lse_max_error_over_bound");
     for (size_t i = 0; i < N_TOTALS; i++) printf(",%s", TOTALS[i].field);
     printf(",findings\n");
 }
@@ -338,9 +349,11 @@ static enum status write_csv(struct report *report, const struct record *record,
     const struct measurement *m = record->measurement;
     if (!report->csv_header_done) print_csv_header();
     report->csv_header_done = true;
-    printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%d", about_version(), form_of(record, text),
-           record->backend->ops->name, record->backend->device.name, dtype_name(problem->dtype),
-           distribution_name(problem->dist), problem->batch, problem->heads, problem->seq_q, problem->d_head);
+    printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%d,%s,%.9g,%s,%s",
+           about_version(), form_of(record, text), record->backend->ops->name, record->backend->device.name,
+           dtype_name(problem->dtype), distribution_name(problem->dist), problem->batch, problem->heads,
+           problem->KV_heads, problem->seq_q, problem->seq_k, problem->d_head, problem->causal ? "yes" : "no",
+           problem_scale(problem), problem->lse ? "yes" : "no", layout_name(problem->layout));
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -349,9 +362,10 @@ static enum status write_csv(struct report *report, const struct record *record,
         printf(",,,,,,,,,,,");
     if (m && m->count && record->peak_tflops > 0) printf("%.4f", tflops_of(record) / record->peak_tflops);
     if (record->verdict)
-        printf(",%s,%.4f", passed(record) ? "yes" : "no", record->verdict->max_over_bound);
+        printf(",%s,%.4f,", passed(record) ? "yes" : "no", record->verdict->max_over_bound);
     else
-        printf(",,");
+        printf(",,,");
+    if (record->verdict && record->verdict->has_lse) printf("%.4f", record->verdict->lse_max_over_bound);
     for (size_t i = 0; i < N_TOTALS; i++)
         if (record->counts)
             printf(",%" PRIu64, total_of(record->counts, i));
@@ -379,11 +393,16 @@ static void print_check(const struct record *record) {
     } else if (!verdict->pass) {
         printf("WRONG: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
                verdict->mismatches, verdict->elements, verdict->rows, verdict->specials);
+        if (verdict->strays) printf(", %" PRId64 " written between the rows", verdict->strays);
     } else if (!passed(record)) {
         printf("WRONG after timing");
     } else {
         printf("correct: %" PRId64 " rows, largest error ", verdict->rows);
         print_error_share(verdict->max_over_bound);
+        if (verdict->has_lse) {
+            printf(", of log-sum-exp ");
+            print_error_share(verdict->lse_max_over_bound);
+        }
     }
 }
 
@@ -395,11 +414,15 @@ static void print_first_wrong(const struct verdict *verdict) {
            verdict->specials, verdict->max_error);
     print_error_share(verdict->max_over_bound);
     putchar('\n');
-    if (verdict->mismatches)
-        printf("  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", column %" PRId64
-               ": %.8g, expected %.8g +- %.3g\n",
-               first->batch, first->row, first->head, first->column, isnan(first->got) ? NAN : first->got,
-               first->expected, first->bound);
+    if (verdict->has_lse)
+        printf("  log-sum-exp: largest error %.6g, %.3g times its tolerance\n", verdict->lse_max_error,
+               verdict->lse_max_over_bound);
+    if (!verdict->mismatches) return;
+    char column[40] = "log-sum-exp";
+    if (first->column != LSE_COLUMN) snprintf(column, sizeof column, "column %" PRId64, first->column);
+    printf("  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", %s: %.8g, expected %.8g +- %.3g\n",
+           first->batch, first->row, first->head, column, isnan(first->got) ? NAN : first->got, first->expected,
+           first->bound);
 }
 
 static void print_counts(const struct counts *counts) {
@@ -409,13 +432,27 @@ static void print_counts(const struct counts *counts) {
     printf("  %-36s %12" PRIu64 "\n", "findings", counts->findings);
 }
 
+/* Sizes and type, then what is not as in plain attention. */
+static void print_problem(const struct problem *problem) {
+    printf("batch %" PRId64 " heads %" PRId64, problem->batch, problem->heads);
+    if (problem->KV_heads != problem->heads) printf(" on %" PRId64, problem->KV_heads);
+    printf(" seq %" PRId64, problem->seq_q);
+    if (problem->seq_k != problem->seq_q) printf(" on %" PRId64, problem->seq_k);
+    if (problem->d_head != 128) printf(" d_head %d", problem->d_head);
+    printf(" %s", dtype_name(problem->dtype));
+    if (problem->dist != DIST_NORMAL) printf(" %s", distribution_name(problem->dist));
+    if (problem->causal) printf(" causal");
+    if (problem->scale > 0) printf(" scale %g", problem->scale);
+    if (problem->lse) printf(" lse");
+    if (problem->layout != LAYOUT_BSHD) printf(" %s", layout_name(problem->layout));
+}
+
 static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
-    const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
-    printf("%s %s  batch %" PRId64 " heads %" PRId64 " seq %" PRId64 " %s%s%s\n  ", about_version(),
-           form_of(record, text), problem->batch, problem->heads, problem->seq_q, dtype_name(problem->dtype),
-           problem->dist ? " " : "", problem->dist ? distribution_name(problem->dist) : "");
+    printf("%s %s  ", about_version(), form_of(record, text));
+    print_problem(record->problem);
+    printf("\n  ");
     if (m && m->count) {
         printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),
                m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot",

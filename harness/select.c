@@ -3,6 +3,7 @@
 #include "harness/about.h"
 #include "harness/config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,16 +32,40 @@ static enum status choose(const struct instance *instance, const struct instance
     return STATUS_OK;
 }
 
-/* Choose every instance, of one type where --dtype is given. */
+/* Choose every instance, of one type where --dtype is given, for one size of heads where --d-head is. */
 static enum status choose_all(const struct options *options, const struct instance_table *table,
                               const struct instance **chosen, size_t capacity, size_t *count, struct failure *failure) {
     for (size_t i = 0; i < table->count; i++) {
-        if (options->dtype != ANY_DTYPE && table->instances[i].config.dtype != options->dtype) continue;
+        const KernelConfig *config = &table->instances[i].config;
+        if (options->dtype != ANY_DTYPE && config->dtype != options->dtype) continue;
+        if (options->d_head && config->d_head != options->d_head) continue;
         const enum status status = choose(&table->instances[i], chosen, capacity, count, failure);
         if (status) return status;
     }
+    if (!*count && options->d_head)
+        return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": no such config is built, see --list",
+                    options->d_head);
     if (!*count) return fail(failure, STATUS_USAGE, "no %s config is built, see --list", dtype_name(options->dtype));
     return STATUS_OK;
+}
+
+/* The first version whose header names configs for several sizes of heads. */
+static const char FIRST_WITH_SIZES[] = "v41";
+
+/* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
+static enum status own_config(int64_t d_head, KernelConfig *config, struct failure *failure) {
+    char sizes[100];
+    enum status status = config_parse(about_config(), config, failure);
+    if (status || !d_head || config->d_head == d_head) return status;
+    size_t used = (size_t)snprintf(sizes, sizeof sizes, "%d", config->d_head);
+    for (const char *form = about_others(); *form; form += strcspn(form, ";") + 1) {
+        char text[CONFIG_TEXT_SIZE];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
+        if ((status = config_parse(text, config, failure)) || config->d_head == d_head) return status;
+        if (used < sizeof sizes) used += (size_t)snprintf(sizes + used, sizeof sizes - used, ", %d", config->d_head);
+    }
+    return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; %s is the first version for several sizes",
+                d_head, about_version(), sizes, FIRST_WITH_SIZES);
 }
 
 enum status select_instances(const struct options *options, const struct instance_table *table,
@@ -48,18 +73,23 @@ enum status select_instances(const struct options *options, const struct instanc
     const bool own = options->n_configs == 0;
     *count = 0;
     for (int i = 0; i < (own ? 1 : options->n_configs); i++) {
-        const char *text = own ? about_config() : options->configs[i];
+        const char *const text = own ? "" : options->configs[i];
         KernelConfig config;
         enum status status;
         if (!strcmp(text, "all")) {
             if ((status = choose_all(options, table, chosen, capacity, count, failure))) return status;
             continue;
         }
-        if ((status = config_parse(text, &config, failure))) return status;
+        status = own ? own_config(options->d_head, &config, failure) : config_parse(text, &config, failure);
+        if (status) return status;
         if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
             return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: drop one of them", text,
                         dtype_name(config.dtype), dtype_name(options->dtype));
+        if (options->d_head && config.d_head != options->d_head)
+            return fail(failure, STATUS_USAGE,
+                        "--config '%s' has d_head %d, but --d-head is %" PRId64 ": drop one of them", text,
+                        config.d_head, options->d_head);
         const struct instance *instance = instance_find(table, &config);
         if (!instance) return not_built(&config, table, failure);
         if ((status = choose(instance, chosen, capacity, count, failure))) return status;
@@ -72,20 +102,37 @@ static int list_count(const struct number_list *list) {
 }
 
 int64_t problem_count(const struct options *options) {
-    return (int64_t)list_count(&options->seq) * list_count(&options->heads) * list_count(&options->batch);
+    return (int64_t)list_count(&options->seq) * list_count(&options->seq_q) * list_count(&options->seq_k) *
+           list_count(&options->heads) * list_count(&options->batch);
 }
 
-static int64_t value_at(const struct number_list *list, int64_t i, int64_t initial) {
-    return list->count ? list->values[i] : initial;
+/* The value of a list for problem *i, which becomes the number of what is left; `initial` where the list is empty. */
+static int64_t take_value(const struct number_list *list, int64_t *i, int64_t initial) {
+    const int64_t place = *i % list_count(list);
+    *i /= list_count(list);
+    return list->count ? list->values[place] : initial;
 }
 
-void problem_at(const struct options *options, bool gpu, int64_t i, enum dtype dtype, struct problem *problem) {
-    const int batches = list_count(&options->batch), heads = list_count(&options->heads);
-    const int64_t seq = value_at(&options->seq, i / batches / heads, gpu ? 4096 : 256);
-    const int64_t batch = options->tokens ? options->tokens / seq : gpu ? problem_default_batch(seq) : 1;
-    const int64_t n_heads = value_at(&options->heads, i / batches % heads, gpu ? 16 : 2);
-    *problem = problem_square(value_at(&options->batch, i % batches, batch), n_heads, seq);
-    problem->dtype = dtype;
+void problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
+                struct problem *problem) {
+    const int64_t batch = take_value(&options->batch, &i, 0), heads = take_value(&options->heads, &i, gpu ? 16 : 2);
+    const int64_t seq_k = take_value(&options->seq_k, &i, 0), seq_q = take_value(&options->seq_q, &i, 0);
+    /* where only one of --seq-q and --seq-k is given, and no --seq, there are as many of the others */
+    const int64_t seq = take_value(&options->seq, &i, seq_q ? seq_q : seq_k ? seq_k : gpu ? 4096 : 256);
+    *problem = problem_square(batch, heads, seq);
+    if (seq_q) problem->seq_q = seq_q;
+    if (seq_k) problem->seq_k = seq_k;
+    if (options->KV_heads) problem->KV_heads = options->KV_heads;
+    if (!batch) {
+        const int64_t longest = problem->seq_q > problem->seq_k ? problem->seq_q : problem->seq_k;
+        problem->batch = options->tokens ? options->tokens / problem->seq_q : gpu ? problem_default_batch(longest) : 1;
+    }
+    problem->d_head = config->d_head;
+    problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;
+    problem->causal = options->causal;
+    problem->lse = options->lse;
+    problem->scale = options->scale;
+    problem->layout = options->layout;
 }

@@ -40,7 +40,7 @@ int64_t choose_rows(const struct problem *problem, int64_t wanted, int64_t **cho
 
 struct check {
     const struct inputs *inputs;
-    const uint16_t *output;
+    const struct output *output;
     const int64_t *rows;
     int64_t n_rows;
     bool out_of_memory;
@@ -55,6 +55,10 @@ static bool before(const struct wrong_element *a, const struct wrong_element *b)
     return a->column < b->column;
 }
 
+static void keep_largest(double *largest, double value) {
+    if (value > *largest) *largest = value;
+}
+
 /* Add what another part of the output gave. */
 static void merge(struct verdict *into, const struct verdict *part) {
     if (part->mismatches && (!into->mismatches || before(&part->first, &into->first))) into->first = part->first;
@@ -62,30 +66,57 @@ static void merge(struct verdict *into, const struct verdict *part) {
     into->elements += part->elements;
     into->mismatches += part->mismatches;
     into->specials += part->specials;
-    if (part->max_error > into->max_error) into->max_error = part->max_error;
-    if (part->max_over_bound > into->max_over_bound) into->max_over_bound = part->max_over_bound;
+    keep_largest(&into->max_error, part->max_error);
+    keep_largest(&into->max_over_bound, part->max_over_bound);
+    keep_largest(&into->lse_max_error, part->lse_max_error);
+    keep_largest(&into->lse_max_over_bound, part->lse_max_over_bound);
 }
 
-static void compare_row(const struct check *check, int64_t batch, int64_t head, int64_t row, const double *reference,
-                        const double *weight, struct verdict *part) {
+/* Judge one element: its error beside the largest of its kind, and whether it is wrong. */
+static void compare(const struct wrong_element *element, double *max_error, double *max_over_bound,
+                    struct verdict *part) {
+    /* -infinity is right where it is expected; NaN is wrong everywhere */
+    double error = element->got == element->expected ? 0 : fabs(element->got - element->expected);
+    if (isnan(error)) error = INFINITY;
+    part->elements++;
+    keep_largest(max_error, error);
+    keep_largest(max_over_bound, error / element->bound);
+    if (error <= element->bound) return;
+    if (!part->mismatches || before(element, &part->first)) part->first = *element;
+    part->mismatches++;
+}
+
+double lse_bound(const struct problem *problem, int64_t row, const struct reference_row *reference) {
+    const double keys = (double)problem_visible_keys(problem, row), most = reference->largest;
+    const double lse = keys > 0 ? fabs(reference->lse) : 0;
+    const double roundings = problem->d_head * reference->products + 8 * sqrt(keys) + 15 * most + 6 * (lse + most) + 9;
+    return 1.05 * 0x1p-24 * roundings;
+}
+
+/* How many times the errors of fp32 arithmetic are larger than those with a scale of 1 / sqrt(d_head). */
+static double growth(const struct problem *problem) {
+    const double factor = problem_scale(problem) * sqrt(problem->d_head);
+    return factor > 1 ? factor : 1;
+}
+
+static void compare_row(const struct check *check, int64_t batch, int64_t head, int64_t row,
+                        const struct reference_row *reference, struct verdict *part) {
     const struct problem *problem = &check->inputs->problem;
-    const double roundoff = problem->dtype == FP16 ? 0x1p-11 : 0x1p-8;
-    const uint16_t *got = check->output + problem_row_offset(problem, TENSOR_O, batch, head, row);
+    const double roundoff = problem->dtype == FP16 ? 0x1p-11 : 0x1p-8, share = 1 + 0.05 * growth(problem);
+    const uint16_t *got = check->output->O + problem_row_offset(problem, TENSOR_O, batch, head, row);
     part->rows++;
-    for (int column = 0; column < D_HEAD; column++) {
-        const double value = half_to_float(got[column], problem->dtype), expected = reference[column];
-        const double bound = roundoff * (weight[column] + fabs(expected)) * 1.05 + 1e-6;
-        double error = fabs(value - expected);
-        if (isnan(error)) error = INFINITY;
-        part->elements++;
-        if (error > part->max_error) part->max_error = error;
-        if (error / bound > part->max_over_bound) part->max_over_bound = error / bound;
-        if (!(error <= bound)) {
-            const struct wrong_element wrong = {batch, row, head, column, value, expected, bound};
-            if (!part->mismatches || before(&wrong, &part->first)) part->first = wrong;
-            part->mismatches++;
-        }
+    for (int column = 0; column < problem->d_head; column++) {
+        const double expected = reference->output[column];
+        const double bound = roundoff * (reference->weight[column] + fabs(expected)) * share + 1e-6;
+        const struct wrong_element element = {batch,    row,  head, column, half_to_float(got[column], problem->dtype),
+                                              expected, bound};
+        compare(&element, &part->max_error, &part->max_over_bound, part);
     }
+    if (!check->output->lse) return;
+    const double lse = check->output->lse[(batch * problem->heads + head) * problem->seq_q + row];
+    const struct wrong_element element = {
+        batch, row, head, LSE_COLUMN, lse, reference->lse, lse_bound(problem, row, reference)};
+    compare(&element, &part->lse_max_error, &part->lse_max_over_bound, part);
 }
 
 /* Compare chosen rows [MAX_REFERENCE_ROWS * i, ...), those of one head at a time. */
@@ -93,18 +124,18 @@ static void check_rows(int64_t i, void *context) {
     struct check *check = context;
     const struct problem *problem = &check->inputs->problem;
     struct verdict part = {0};
-    struct reference_scratch *scratch = reference_scratch_new(problem->seq_k);
+    struct reference_scratch *scratch = reference_scratch_new(problem);
     const int64_t last = (i + 1) * MAX_REFERENCE_ROWS < check->n_rows ? (i + 1) * MAX_REFERENCE_ROWS : check->n_rows;
     for (int64_t at = i * MAX_REFERENCE_ROWS; scratch && at < last;) {
         const int64_t batch_head = check->rows[at] / problem->seq_q;
         const int64_t batch = batch_head / problem->heads, head = batch_head % problem->heads;
         int64_t rows[MAX_REFERENCE_ROWS];
-        double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD];
+        struct reference_row results[MAX_REFERENCE_ROWS];
         int n = 0;
         while (at < last && check->rows[at] / problem->seq_q == batch_head)
             rows[n++] = check->rows[at++] % problem->seq_q;
-        reference_rows(check->inputs, batch, head, rows, n, output, weight, scratch);
-        for (int r = 0; r < n; r++) compare_row(check, batch, head, rows[r], output[r], weight[r], &part);
+        reference_rows(check->inputs, batch, head, rows, n, results, scratch);
+        for (int r = 0; r < n; r++) compare_row(check, batch, head, rows[r], &results[r], &part);
     }
     pthread_mutex_lock(&check->lock);
     if (!scratch) check->out_of_memory = true;
@@ -115,33 +146,61 @@ static void check_rows(int64_t i, void *context) {
 
 enum { CHUNK = 1 << 20 };
 
-static void count_specials(int64_t i, void *context) {
-    struct check *check = context;
-    const struct problem *problem = &check->inputs->problem;
-    const int64_t elements = problem_elements(problem, TENSOR_O),
-                  end = (i + 1) * CHUNK < elements ? (i + 1) * CHUNK : elements;
-    int64_t specials = 0;
-    for (int64_t index = i * CHUNK; index < end; index++)
-        specials += half_is_special(check->output[index], problem->dtype);
+static void add_specials(struct check *check, int64_t specials) {
     pthread_mutex_lock(&check->lock);
     check->verdict->specials += specials;
     pthread_mutex_unlock(&check->lock);
 }
 
-enum status verify_output(const struct inputs *inputs, const uint16_t *output, int64_t wanted, struct verdict *verdict,
-                          struct failure *failure) {
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static void count_specials(int64_t i, void *context) {
+    struct check *check = context;
+    const struct problem *problem = &check->inputs->problem;
+    const int64_t end = least((i + 1) * CHUNK, problem_elements(problem, TENSOR_O));
+    int64_t specials = 0;
+    for (int64_t index = i * CHUNK; index < end; index++)
+        specials += half_is_special(check->output->O[index], problem->dtype);
+    add_specials(check, specials);
+}
+
+/* Of log-sum-exp, where a row that sees no key has -infinity and no other value. */
+static void count_lse_specials(int64_t i, void *context) {
+    struct check *check = context;
+    const struct problem *problem = &check->inputs->problem;
+    const int64_t end = least((i + 1) * CHUNK, problem_lse_bytes(problem) / (int64_t)sizeof(float));
+    int64_t specials = 0;
+    for (int64_t index = i * CHUNK; index < end; index++) {
+        const float value = check->output->lse[index];
+        const bool sees = problem_visible_keys(problem, index % problem->seq_q) > 0;
+        specials += sees ? !isfinite(value) : value != -INFINITY;
+    }
+    add_specials(check, specials);
+}
+
+static int64_t chunks(int64_t elements) {
+    return (elements + CHUNK - 1) / CHUNK;
+}
+
+enum status verify_output(const struct inputs *inputs, const struct output *output, int64_t wanted,
+                          struct verdict *verdict, struct failure *failure) {
+    const struct problem *problem = &inputs->problem;
     int64_t *rows;
     struct check check = {.inputs = inputs, .output = output, .verdict = verdict, .lock = PTHREAD_MUTEX_INITIALIZER};
-    *verdict = (struct verdict){0};
-    check.n_rows = choose_rows(&inputs->problem, wanted, &rows);
+    *verdict = (struct verdict){.has_lse = output->lse != NULL, .strays = output->strays};
+    check.n_rows = choose_rows(problem, wanted, &rows);
     check.rows = rows;
     if (!check.n_rows) return fail_memory(failure, (uint64_t)wanted * sizeof *rows, "the rows to check");
     parallel_for((check.n_rows + MAX_REFERENCE_ROWS - 1) / MAX_REFERENCE_ROWS, check_rows, &check);
-    parallel_for((problem_elements(&inputs->problem, TENSOR_O) + CHUNK - 1) / CHUNK, count_specials, &check);
+    parallel_for(chunks(problem_elements(problem, TENSOR_O)), count_specials, &check);
+    if (output->lse)
+        parallel_for(chunks(problem_lse_bytes(problem) / (int64_t)sizeof(float)), count_lse_specials, &check);
     free(rows);
     if (check.out_of_memory)
-        return fail_memory(failure, (uint64_t)inputs->problem.seq_k * MAX_REFERENCE_ROWS * sizeof(double),
+        return fail_memory(failure, (uint64_t)problem->seq_k * (MAX_REFERENCE_ROWS + 1) * sizeof(double),
                            "the scores of the reference");
-    verdict->pass = !verdict->mismatches && !verdict->specials;
+    verdict->pass = !verdict->mismatches && !verdict->specials && !verdict->strays;
     return STATUS_OK;
 }

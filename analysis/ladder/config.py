@@ -456,9 +456,9 @@ SET_HELP = (
 )
 
 
-def default_set(header: KernelConfig) -> list[KernelConfig]:
-    """A version's default instances: the configuration of its header in FP16 and in BF16."""
-    return [header.replace(dtype=dtype) for dtype in Dtype]
+def default_set(header: KernelConfig, others: Sequence[KernelConfig] = ()) -> list[KernelConfig]:
+    """A version's default instances: the configurations of its header, each in FP16 and in BF16."""
+    return [config.replace(dtype=dtype) for config in (header, *others) for dtype in Dtype]
 
 
 def is_named_set(text: str) -> bool:
@@ -466,19 +466,21 @@ def is_named_set(text: str) -> bool:
     return all("(" not in part for part in text.split(";"))
 
 
-def config_set(text: str, header: KernelConfig | None = None) -> list[KernelConfig]:
+def config_set(
+    text: str, header: KernelConfig | None = None, others: Sequence[KernelConfig] = ()
+) -> list[KernelConfig]:
     """The configurations that a set names, each once and in order.
 
-    `default` needs the version's header config, and `tune` follows from it where it is given.
+    `default` needs the version's header config and its others, and `tune` follows from the first where it is given.
     """
     parts = [part.strip() for part in text.split(";")] if text.strip() else ["default"]
     members: list[KernelConfig] = []
     for part in parts:
-        members += _set_part(part, header)
+        members += _set_part(part, header, others)
     return list(dict.fromkeys(members))
 
 
-def _set_part(part: str, header: KernelConfig | None) -> Iterable[KernelConfig]:
+def _set_part(part: str, header: KernelConfig | None, others: Sequence[KernelConfig]) -> Iterable[KernelConfig]:
     if part == "tune" and header is not None:
         return tuning_space_of(header)
     if part in NAMED_SETS:
@@ -486,7 +488,7 @@ def _set_part(part: str, header: KernelConfig | None) -> Iterable[KernelConfig]:
     if part == "default":
         if header is None:
             raise ConfigError("the set 'default' belongs to a version: name one, or another set")
-        return default_set(header)
+        return default_set(header, others)
     blocks = re.fullmatch(r"([0-9]{1,9})\s*,\s*([0-9]{1,9})", part)
     if blocks:
         shape = (int(blocks[1]), int(blocks[2]))

@@ -23,8 +23,8 @@ def fields_table() -> Table:
 
 def set_table(set_text: str, versions: list[Version]) -> Table:
     """One row a configuration: short form, threads, shared memory and, for each version, why it refuses it."""
-    headers: list[KernelConfig | None] = [version.header.config for version in versions]
-    members = dict.fromkeys(config for header in headers or [None] for config in config_set(set_text, header))
+    sets = [config_set(set_text, version.header.config, version.header.others) for version in versions]
+    members = dict.fromkeys(config for members in sets or [config_set(set_text)] for config in members)
     rows: list[list[Cell]] = [
         [config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions)]
         for config in members

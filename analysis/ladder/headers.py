@@ -21,7 +21,7 @@ from analysis.ladder.config import SMEM_MOST, ConfigError, KernelConfig, parse_s
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("predict", "claims")
+OPTIONAL_KEYS = ("predict", "claims", "others")
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
 
@@ -36,6 +36,7 @@ class Header:
     predict: str  # "" when the header has none
     claims: tuple[Claim, ...]  # the numbers of the prediction
     config: KernelConfig
+    others: tuple[KernelConfig, ...]  # for other sizes of heads, one of each
     arch: str  # "sm_80", the least one; "sm_90a", the only one
     lines: int  # lines of the file that the block takes
     to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
@@ -123,10 +124,14 @@ def _checked_header(
         raise AnalysisError(f"{name}:{keys['parent']}: {version} is its own parent")
     if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
         raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
-    try:
-        config = parse_short_form(values["config"])
-    except ConfigError as error:
-        raise AnalysisError(f"{name}:{keys['config']}: {error}") from error
+    config = _config_of(values["config"], keys["config"], name)
+    others = [_config_of(form, keys["others"], name) for form in values.get("others", "").split(";") if form.strip()]
+    sizes = [each.d_head for each in (config, *others)]
+    if len(set(sizes)) < len(sizes):
+        raise AnalysisError(
+            f"{name}:{keys['others']}: config and others must have a d_head of their own each, found "
+            + ", ".join(map(str, sizes))
+        )
     to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
         claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
@@ -140,10 +145,18 @@ def _checked_header(
         values.get("predict", ""),
         claims,
         config,
+        tuple(others),
         values["arch"],
         end,
         to_fill_in,
     )
+
+
+def _config_of(form: str, line: int, name: str) -> KernelConfig:
+    try:
+        return parse_short_form(form)
+    except ConfigError as error:
+        raise AnalysisError(f"{name}:{line}: {error}") from error
 
 
 def read_version(path: Path) -> Version:

@@ -19,13 +19,13 @@ from analysis.ladder.headers import Version, read_ladder_version, refusals
 
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
-    """The configurations to build and those cut with the reasons. The version's own two come first, always."""
-    own = default_set(version.header.config)
+    """The configurations to build and those cut with the reasons. The version's own come first, always."""
+    own = default_set(version.header.config, version.header.others)
     for config in own:
         reasons = refusals(version, config)
         if reasons:
             raise AnalysisError(f"{version.path}: it refuses {config}, its own configuration: {'; '.join(reasons)}")
-    asked = config_set(set_text, version.header.config)
+    asked = config_set(set_text, version.header.config, version.header.others)
     judged = [(config, refusals(version, config)) for config in asked]
     cut = [(config, reasons) for config, reasons in judged if reasons]
     if len(cut) == len(asked) and not is_named_set(set_text):
@@ -55,6 +55,7 @@ def about_text(version: Version) -> str:
         "FL_PARENT": header.parent,
         "FL_IDEA": header.idea,
         "FL_CONFIG": header.config.short_form(),
+        "FL_OTHERS": "".join(f"{config.short_form()};" for config in header.others),
         "FL_ARCH": header.arch,
     }
     lines = [f"#define {name} {_c_string(value)}" for name, value in macros.items()]

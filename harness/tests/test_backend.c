@@ -29,7 +29,7 @@ static void a_launch(struct backend *backend, const struct instance *instance, i
     struct failure failure;
     struct kernel_code code = {.registers = 7};
     struct counts counts;
-    const size_t bytes = (size_t)(seq * D_HEAD) * sizeof(uint16_t);
+    const size_t bytes = (size_t)(seq * 128) * sizeof(uint16_t);
     struct output output = {.O = malloc(bytes)};
     ok(!take(backend, &inputs, seq, &failure), "a problem of seq %" PRId64 " is taken", seq);
     ok(!backend->ops->set_instance(backend, instance, &code, &failure) && !code.registers,
@@ -42,7 +42,7 @@ static void a_launch(struct backend *backend, const struct instance *instance, i
     for (size_t i = 0; i < bytes / sizeof *output.O; i++) left += output.O[i] == 0xffff;
     ok(left == 0, "a launch writes every element: %zu are left", left);
     backend->ops->counts(backend, &counts);
-    ok(counts.findings == 0 && counts.mma == (uint64_t)(2 * 2 * seq * seq * D_HEAD / (2 * 16 * 8 * 16)),
+    ok(counts.findings == 0 && counts.mma == (uint64_t)(2 * 2 * seq * seq * 128 / (2 * 16 * 8 * 16)),
        "%" PRIu64 " matrix instructions, %" PRIu64 " findings", counts.mma, counts.findings);
     free(output.O);
     inputs_free(&inputs);

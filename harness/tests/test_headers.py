@@ -48,18 +48,18 @@ EXAMPLES: dict[str, str | None] = {
     "peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "problem.h": "double seconds",
     "progress.h": "struct progress_plan plan, void (*work)(void)",
-    "reference.h": "struct inputs inputs, int64_t seq, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"
-    " double (*output)[D_HEAD], double (*weight)[D_HEAD]",
+    "reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head, const int64_t *rows,"
+    " int n_rows, struct reference_row *results",
     "report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
     " struct failure failure",
-    "select.h": "struct options options, struct instance_table table, size_t count, bool gpu, enum dtype dtype,"
+    "select.h": "struct options options, struct instance_table table, size_t count, bool gpu, KernelConfig config,"
     " struct problem problem, struct failure failure",
     "sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "stats.h": "const double *samples, int64_t count, struct failure failure",
     "status.h": "struct failure *failure, int device, int count",
     "tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
     "tensor_maps.h": "struct problem problem, KernelConfig config, const uint64_t *addresses",
-    "verify.h": "struct inputs inputs, const uint16_t *output, struct verdict verdict, struct failure failure",
+    "verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "tests/element.h": "void",
     "tests/tap.h": "int sum",
     "emu/emu.h": "const char *text",

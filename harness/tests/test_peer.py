@@ -17,6 +17,7 @@ ABOUT = {
     "PARENT": "",
     "IDEA": "",
     "CONFIG": "",
+    "OTHERS": "",
     "ARCH": "",
 }
 ONE = ("--batch", "1", "--heads", "2")

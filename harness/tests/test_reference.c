@@ -1,4 +1,4 @@
-/* test_reference.c - the blocked float64 reference against a plain double loop, and against exact cases. */
+/* test_reference.c - the reference against the formula written plainly, and on cases whose answer is known. */
 #include "harness/half.h"
 #include "harness/reference.h"
 #include "harness/tests/problems.h"
@@ -10,59 +10,115 @@
 
 static double element(const struct inputs *inputs, enum tensor tensor, int64_t batch, int64_t head, int64_t row,
                       int c) {
-    const int64_t at = problem_row_offset(&inputs->problem, TENSOR_O, batch, head, row) + c;
-    return (double)half_to_float(inputs->tensors[tensor][at], inputs->problem.dtype);
+    const int64_t at = problem_row_offset(&inputs->problem, tensor, batch, head, row) + c;
+    return half_to_float(inputs->tensors[tensor][at], inputs->problem.dtype);
 }
 
-/* One row, in the most direct way. */
-static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, int64_t row, double output[D_HEAD],
-                      double weight[D_HEAD]) {
-    const int64_t seq = inputs->problem.seq_q;
+/* The mask as it is written in the interface, key by key. */
+static bool sees(const struct problem *problem, int64_t row, int64_t key) {
+    return !problem->causal || key <= row + problem->seq_k - problem->seq_q;
+}
+
+static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, int64_t row, double *output,
+                      double *weight, double *lse) {
+    const struct problem *problem = &inputs->problem;
+    const int64_t seq = problem->seq_k, KV_head = head * problem->KV_heads / problem->heads;
     double *p = malloc((size_t)seq * sizeof *p), most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < seq; j++) {
         p[j] = 0;
-        for (int c = 0; c < D_HEAD; c++)
-            p[j] += element(inputs, TENSOR_Q, batch, head, row, c) * element(inputs, TENSOR_K, batch, head, j, c);
-        p[j] /= sqrt((double)D_HEAD);
-        most = fmax(most, p[j]);
+        for (int c = 0; c < problem->d_head; c++)
+            p[j] += element(inputs, TENSOR_Q, batch, head, row, c) * element(inputs, TENSOR_K, batch, KV_head, j, c);
+        p[j] = problem->scale > 0 ? p[j] * (float)problem->scale : p[j] / sqrt((double)problem->d_head);
+        if (sees(problem, row, j) && p[j] > most) most = p[j];
     }
-    for (int64_t j = 0; j < seq; j++) sum += p[j] = exp(p[j] - most);
-    for (int c = 0; c < D_HEAD; c++) {
+    for (int64_t j = 0; j < seq; j++) sum += p[j] = sees(problem, row, j) ? exp(p[j] - most) : 0;
+    for (int c = 0; c < problem->d_head; c++) {
         output[c] = weight[c] = 0;
-        for (int64_t j = 0; j < seq; j++) {
-            const double v = element(inputs, TENSOR_V, batch, head, j, c);
-            output[c] += p[j] / sum * v;
-            weight[c] += p[j] / sum * fabs(v);
+        for (int64_t j = 0; j < seq && sum > 0; j++) {
+            const double term = p[j] / sum * element(inputs, TENSOR_V, batch, KV_head, j, c);
+            output[c] += term;
+            weight[c] += fabs(term);
         }
     }
+    *lse = most + log(sum);
     free(p);
 }
 
-/* Rows of every head of a problem, 16 or fewer at a time, must agree with the plain loop to 1e-12. */
 static void against_plain(struct problem problem) {
     struct inputs inputs;
     struct failure failure;
-    double output[MAX_REFERENCE_ROWS][D_HEAD], weight[MAX_REFERENCE_ROWS][D_HEAD], plain[D_HEAD], plain_weight[D_HEAD];
     double worst = 0;
+    int wrong = 0;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
-    for (int64_t batch = 0; batch < problem.batch; batch++)
-        for (int64_t head = 0; head < problem.heads; head++) {
+    struct reference_scratch *scratch = reference_scratch_new(&problem);
+    for (int64_t head = 0; head < problem.heads; head++)
+        for (int n = 1; n <= MAX_REFERENCE_ROWS; n += 5) {
+            struct reference_row results[MAX_REFERENCE_ROWS];
             int64_t rows[MAX_REFERENCE_ROWS];
-            const int n = (int)(1 + (batch * problem.heads + head) * 5 % MAX_REFERENCE_ROWS);
             for (int i = 0; i < n; i++) rows[i] = (i * 37 + head * 11) % problem.seq_q;
-            reference_rows(&inputs, batch, head, rows, n, output, weight, scratch);
+            reference_rows(&inputs, problem.batch - 1, head, rows, n, results, scratch);
             for (int i = 0; i < n; i++) {
-                plain_row(&inputs, batch, head, rows[i], plain, plain_weight);
-                for (int c = 0; c < D_HEAD; c++) {
-                    worst = fmax(worst, fabs(output[i][c] - plain[c]));
-                    worst = fmax(worst, fabs(weight[i][c] - plain_weight[c]));
+                double output[MAX_D_HEAD], weight[MAX_D_HEAD], lse;
+                plain_row(&inputs, problem.batch - 1, head, rows[i], output, weight, &lse);
+                for (int c = 0; c < problem.d_head; c++) {
+                    worst = fmax(worst, fabs(results[i].output[c] - output[c]));
+                    worst = fmax(worst, fabs(results[i].weight[c] - weight[c]));
                 }
+                wrong += !(results[i].lse == lse || fabs(results[i].lse - lse) < 1e-12);
             }
         }
-    ok(worst < 1e-12 * (problem.dist == DIST_LARGE ? 32 : 1),
-       "%s %s, %" PRId64 " x %" PRId64 " x %" PRId64 ": off by %.1e", problem.dtype == FP16 ? "fp16" : "bf16",
-       distribution_name(problem.dist), problem.batch, problem.heads, problem.seq_q, worst);
+    ok(worst < 1e-12 && !wrong,
+       "%s, batch %" PRId64 ", heads %" PRId64 " on %" PRId64 ", seq %" PRId64 " on %" PRId64
+       ", d_head %d%s: differs by %.2g, %d wrong log-sum-exp",
+       distribution_name(problem.dist), problem.batch, problem.heads, problem.KV_heads, problem.seq_q, problem.seq_k,
+       problem.d_head, problem.causal ? ", causal" : "", worst, wrong);
+    reference_scratch_free(scratch);
+    inputs_free(&inputs);
+}
+
+/* What plain attention lacks: other numbers of keys and of KV heads, another head size, a mask, a scale. */
+static void general(void) {
+    static const struct {
+        int64_t heads, KV_heads, seq_q, seq_k;
+        int d_head;
+        bool causal;
+        double scale;
+    } cases[] = {
+        {4, 2, 40, 72, 64, false, 0},                                /* grouped heads */
+        {3, 1, 33, 33, 128, true, 0},   {2, 2, 1, 97, 256, true, 0}, /* one query sees all keys */
+        {2, 1, 50, 20, 16, true, 0},                                 /* 30 rows see no key */
+        {2, 2, 17, 100, 96, true, 0.3}, {1, 1, 5, 1, 192, false, 2.5}, {6, 3, 64, 65, 80, true, 0.01},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = square(2, cases[i].heads, cases[i].seq_q, i % 2 ? BF16 : FP16, DIST_NORMAL, 7 + i);
+        problem.KV_heads = cases[i].KV_heads;
+        problem.seq_k = cases[i].seq_k;
+        problem.d_head = cases[i].d_head;
+        problem.causal = cases[i].causal;
+        problem.scale = cases[i].scale;
+        against_plain(problem);
+    }
+}
+
+/* A row that sees no key is zero, its log-sum-exp -infinity. */
+static void rows_without_keys(void) {
+    struct problem problem = square(1, 1, 8, FP16, DIST_NORMAL, 3);
+    struct inputs inputs;
+    struct failure failure;
+    struct reference_row results[2];
+    const int64_t rows[] = {4, 5};
+    problem.seq_k = 3;
+    problem.causal = true;
+    if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
+    struct reference_scratch *scratch = reference_scratch_new(&problem);
+    reference_rows(&inputs, 0, 0, rows, 2, results, scratch);
+    bool zero = true, value = true;
+    for (int c = 0; c < problem.d_head; c++) {
+        zero &= results[0].output[c] == 0 && results[0].weight[c] == 0;
+        value &= results[1].output[c] == element(&inputs, TENSOR_V, 0, 0, 0, c);
+    }
+    ok(zero && results[0].lse == -INFINITY && results[0].largest == 0, "row 4 of 8 sees none of 3 keys");
+    ok(value && isfinite(results[1].lse), "row 5 sees one: its O is that row of V");
     reference_scratch_free(scratch);
     inputs_free(&inputs);
 }
@@ -72,27 +128,32 @@ static void exact_cases(void) {
     const struct problem problem = square(1, 1, 64, FP16, DIST_NORMAL, 4);
     struct inputs inputs;
     struct failure failure;
-    double output[1][D_HEAD], weight[1][D_HEAD];
+    struct reference_row result;
     const int64_t row = 7;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
-    for (int c = 0; c < D_HEAD; c++) inputs.tensors[TENSOR_Q][row * D_HEAD + c] = 0;
+    struct reference_scratch *scratch = reference_scratch_new(&problem);
+    for (int c = 0; c < 128; c++) inputs.tensors[TENSOR_Q][row * 128 + c] = 0;
+    reference_rows(&inputs, 0, 0, &row, 1, &result, scratch);
     double worst = 0;
-    reference_rows(&inputs, 0, 0, &row, 1, output, weight, scratch);
-    for (int c = 0; c < D_HEAD; c++) {
+    for (int c = 0; c < 128; c++) {
         double mean = 0;
         for (int j = 0; j < 64; j++) mean += element(&inputs, TENSOR_V, 0, 0, j, c) / 64;
-        worst = fmax(worst, fabs(output[0][c] - mean));
+        worst = fmax(worst, fabs(result.output[c] - mean));
     }
-    ok(worst < 1e-14, "equal scores give the mean of V (off by %.1e)", worst);
-    for (int c = 0; c < D_HEAD; c++) {
-        inputs.tensors[TENSOR_Q][row * D_HEAD + c] = half_from_float(8, FP16);
-        inputs.tensors[TENSOR_K][50 * D_HEAD + c] = half_from_float(64, FP16);
+    ok(worst < 1e-14, "a query of zeros gives the mean of V (differs by %.2g)", worst);
+    ok(fabs(result.lse - log(64)) < 1e-14 && result.largest == 0 && result.products == 0,
+       "and the logarithm of the number of keys");
+    for (int c = 0; c < 128; c++) {
+        inputs.tensors[TENSOR_Q][row * 128 + c] = half_from_float(8, FP16);
+        inputs.tensors[TENSOR_K][50 * 128 + c] = half_from_float(64, FP16);
     }
-    reference_rows(&inputs, 0, 0, &row, 1, output, weight, scratch);
+    reference_rows(&inputs, 0, 0, &row, 1, &result, scratch);
     worst = 0;
-    for (int c = 0; c < D_HEAD; c++) worst = fmax(worst, fabs(output[0][c] - element(&inputs, TENSOR_V, 0, 0, 50, c)));
-    ok(worst == 0, "a score of 5792 gives its row of V, without overflow (off by %.1e)", worst);
+    for (int c = 0; c < 128; c++) worst = fmax(worst, fabs(result.output[c] - element(&inputs, TENSOR_V, 0, 0, 50, c)));
+    const double score = 128 * 8 * 64 / sqrt(128);
+    ok(worst == 0, "a score beyond exp()'s range gives that row of V");
+    ok(fabs(result.lse - score) < 1e-9 && fabs(result.largest - score) < 1e-9 && fabs(result.products - score) < 1e-9,
+       "and that score, which |q| and |k| bound");
     reference_scratch_free(scratch);
     inputs_free(&inputs);
 }
@@ -103,6 +164,8 @@ int main(void) {
     against_plain(square(1, 2, 80, BF16, DIST_LARGE, 3)); /* a last block of 16 keys */
     against_plain(square(3, 1, 16, FP16, DIST_RAMP, 4));  /* less than a block */
     against_plain(square(1, 1, 256, FP16, DIST_UNIFORM, 5));
+    general();
+    rows_without_keys();
     exact_cases();
     return tap_done();
 }

@@ -210,10 +210,12 @@ static void records(const char *name) {
         "{\"schema\":1,\"version\":\"v", "\"argv\":[\"bin/v01\",\"--json\",\"x\\u000ay\"]", "\"backend\":\"gpu\"",
         "\"config\":\"(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles\"", "\"code_hash\":\"0123456789abcdef\"",
         "\"device\":{\"name\":\"Made \\\"up\\\" GPU\",\"cc\":\"9.0\",\"sms\":132",
-        "\"problem\":{\"batch\":16,\"heads\":16,\"seq\":4096,\"d_head\":128,\"dtype\":\"fp16\",\"dist\":\"normal\","
-        "\"seed\":1}",
-        "\"check\":{\"rows\":256,\"mismatches\":0,\"max_error\":0.0025,\"max_error_over_bound\":0.35,\"nan\":0,"
-        "\"pass\":true,\"pass_after\":true}",
+        "\"problem\":{\"batch\":16,\"heads\":16,\"kv_heads\":16,\"seq\":4096,\"seq_k\":4096,\"d_head\":128,"
+        "\"dtype\":\"fp16\",\"dist\":\"normal\",\"seed\":1,\"causal\":false,\"scale\":null,\"lse\":false,"
+        "\"layout\":\"bshd\"}",
+        "\"check\":{\"rows\":256,\"mismatches\":0,\"max_error\":0.0025,\"max_error_over_bound\":0.35,"
+        "\"lse_max_error\":null,\"lse_max_error_over_bound\":null,\"nan\":0,\"strays\":0,\"pass\":true,\"pass_after\":"
+        "true}",
         "\"samples_ns\":[1000000,1100000,1050000]", "\"sm_clock_hz\":[1800000000,1700000000,0]",
         "\"discarded\":1,\"stop_reason\":\"converged\",\"median\":1050000,\"q1\":1025000,"
         "\"q3\":1075000,\"min\":1000000,\"noise\":0.01,\"converged\":true,\"wall_s\":0.5}",
@@ -259,7 +261,8 @@ static void records(const char *name) {
     unlink(name);
     ok(!write_records(name, &record, 1, &failure), "a record of a wrong result is written");
     text = read_file(name);
-    ok(strstr(text, "\"mismatches\":7,\"max_error\":0.5,\"max_error_over_bound\":40,\"nan\":3,\"pass\":false,"
+    ok(strstr(text, "\"mismatches\":7,\"max_error\":0.5,\"max_error_over_bound\":40,\"lse_max_error\":null,"
+                    "\"lse_max_error_over_bound\":null,\"nan\":3,\"strays\":0,\"pass\":false,"
                     "\"pass_after\":false}") != NULL,
        "with the figures of its check");
     ok(strstr(text, "\"share_of_peak\":null,\"peak_tflops\":null}") != NULL, "a peak that is unknown is null");

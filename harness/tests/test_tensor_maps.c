@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 static const struct problem PROBLEM = {
-    .batch = 2, .heads = 3, .KV_heads = 3, .seq_q = 384, .seq_k = 384, .d_head = D_HEAD, .dtype = BF16};
+    .batch = 2, .heads = 3, .KV_heads = 3, .seq_q = 384, .seq_k = 384, .d_head = 128, .dtype = BF16};
 static const KernelConfig CONFIG = {.dtype = BF16, .d_head = 128, .B_r = 128, .B_c = 96, .n_warps = 8};
 static const uint64_t ADDRESSES[N_TENSORS] = {0x10000, 0x20000, 0x30000, 0x40000};
 

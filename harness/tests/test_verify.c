@@ -14,6 +14,8 @@
 struct fixture {
     struct inputs inputs;
     uint16_t *right, *output; /* the reference rounded, and a copy to spoil */
+    float *lse;               /* the same of log-sum-exp, where the problem asks for it */
+    int64_t strays;
     size_t bytes;
 };
 
@@ -23,15 +25,18 @@ static bool set_up(struct fixture *fixture, struct problem problem) {
     fixture->bytes = (size_t)problem_bytes(&problem, TENSOR_O);
     fixture->right = malloc(fixture->bytes);
     fixture->output = malloc(fixture->bytes);
-    struct reference_scratch *scratch = reference_scratch_new(problem.seq_q);
+    fixture->lse = problem.lse ? malloc((size_t)problem_lse_bytes(&problem)) : NULL;
+    fixture->strays = 0;
+    struct reference_scratch *scratch = reference_scratch_new(&problem);
     for (int64_t i = 0; i < problem.batch * problem.heads * problem.seq_q; i++) {
         const int64_t row = i % problem.seq_q, head = i / problem.seq_q % problem.heads,
                       batch = i / problem.seq_q / problem.heads;
-        double output[1][D_HEAD], weight[1][D_HEAD];
-        reference_rows(&fixture->inputs, batch, head, &row, 1, output, weight, scratch);
-        for (int c = 0; c < D_HEAD; c++)
+        struct reference_row result;
+        reference_rows(&fixture->inputs, batch, head, &row, 1, &result, scratch);
+        if (fixture->lse) fixture->lse[i] = (float)result.lse;
+        for (int c = 0; c < problem.d_head; c++)
             fixture->right[problem_row_offset(&problem, TENSOR_O, batch, head, row) + c] =
-                half_from_float((float)output[0][c], problem.dtype);
+                half_from_float((float)result.output[c], problem.dtype);
     }
     reference_scratch_free(scratch);
     memcpy(fixture->output, fixture->right, fixture->bytes);
@@ -42,12 +47,14 @@ static void tear_down(struct fixture *fixture) {
     inputs_free(&fixture->inputs);
     free(fixture->right);
     free(fixture->output);
+    free(fixture->lse);
 }
 
 static struct verdict verify(struct fixture *fixture, int64_t rows) {
     struct verdict verdict;
     struct failure failure;
-    if (verify_output(&fixture->inputs, fixture->output, rows, &verdict, &failure)) printf("# %s\n", failure.text);
+    const struct output output = {fixture->output, fixture->lse, fixture->strays};
+    if (verify_output(&fixture->inputs, &output, rows, &verdict, &failure)) printf("# %s\n", failure.text);
     return verdict;
 }
 
@@ -103,8 +110,8 @@ static void planted(enum dtype dtype) {
     /* Rows of two heads exchanged: right values in wrong places. */
     const int64_t a = problem_row_offset(&problem, TENSOR_O, 0, 0, 5),
                   b = problem_row_offset(&problem, TENSOR_O, 0, 1, 5);
-    memcpy(fixture.output + a, fixture.right + b, 2 * D_HEAD);
-    memcpy(fixture.output + b, fixture.right + a, 2 * D_HEAD);
+    memcpy(fixture.output + a, fixture.right + b, 2 * 128);
+    memcpy(fixture.output + b, fixture.right + a, 2 * 128);
     verdict = verify(&fixture, CHECK_ALL);
     ok(!verdict.pass && verdict.mismatches > 200, "%s: two heads exchanged in one row fail", name);
     ok(verdict.first.batch == 0 && verdict.first.row == 5 && verdict.first.head == 0, "%s: the first wrong is named",
@@ -155,7 +162,7 @@ static void tolerance(enum dtype dtype) {
         int64_t wrong = 0, right = 0;
         double largest = 0;
         for (int row = 0; row < problem.seq_q; row++)
-            for (int column = 0; column < D_HEAD; column++) {
+            for (int column = 0; column < 128; column++) {
                 const int64_t at = problem_row_offset(&problem, TENSOR_O, 0, 0, row) + column;
                 const double output = row ? expected : family->output(column, roundoff);
                 fixture.inputs.tensors[TENSOR_V][at] = half_from_float(row % 2 ? family->odd : family->even, dtype);
@@ -226,6 +233,77 @@ static void sampling(void) {
     free(other);
 }
 
+/* Change one value of log-sum-exp, verify that many rows, change it back. */
+static struct verdict with_lse(struct fixture *fixture, int64_t at, double value, int64_t rows) {
+    const float right = fixture->lse[at];
+    fixture->lse[at] = (float)value;
+    const struct verdict verdict = verify(fixture, rows);
+    fixture->lse[at] = right;
+    return verdict;
+}
+
+static void log_sum_exp(void) {
+    struct problem problem = square(1, 2, 24, FP16, DIST_NORMAL, 8);
+    struct fixture fixture;
+    problem.seq_k = 20; /* the first 4 rows see no key */
+    problem.d_head = 64;
+    problem.causal = problem.lse = true;
+    if (!ok(set_up(&fixture, problem), "log-sum-exp: inputs and reference")) return;
+    struct verdict verdict = verify(&fixture, CHECK_ALL);
+    ok(verdict.pass && verdict.has_lse && verdict.elements == 48 * 65, "the rounded reference passes");
+    ok(verdict.lse_max_over_bound > 0 && verdict.lse_max_over_bound < 0.2, "rounding takes %.2f of the bound",
+       verdict.lse_max_over_bound);
+
+    const int64_t at = 24 + 15; /* head 1, row 15 */
+    const float right = fixture.lse[at];
+    struct reference_scratch *scratch = reference_scratch_new(&problem);
+    struct reference_row result;
+    const int64_t row = 15;
+    reference_rows(&fixture.inputs, 0, 1, &row, 1, &result, scratch);
+    reference_scratch_free(scratch);
+    const double bound = lse_bound(&problem, row, &result);
+    ok(bound > 1e-6 && bound < 1e-4, "the bound of a row with 12 keys is %.2g", bound);
+    ok(with_lse(&fixture, at, right + 0.9 * bound, CHECK_ALL).pass, "0.9 of it passes");
+    verdict = with_lse(&fixture, at, right + 1.2 * bound, CHECK_ALL);
+    ok(!verdict.pass && verdict.mismatches == 1 && !verdict.specials && verdict.max_over_bound < 1 &&
+           verdict.lse_max_over_bound > 1,
+       "1.2 of it fails");
+    ok(verdict.first.head == 1 && verdict.first.row == 15 && verdict.first.column == LSE_COLUMN, "and is named");
+    ok(!with_lse(&fixture, at, right + log(13.0 / 12), CHECK_ALL).pass, "one key more fails");
+    ok(!with_lse(&fixture, at, right * 1.4426950408889634, CHECK_ALL).pass, "a logarithm to base 2 fails");
+    ok(with_lse(&fixture, at, NAN, 1).specials == 1 && !with_lse(&fixture, at, NAN, 1).pass,
+       "NaN fails, whatever is sampled");
+    ok(!with_lse(&fixture, at, INFINITY, 1).pass && !with_lse(&fixture, at, -INFINITY, 1).pass,
+       "so do infinities where a row sees keys");
+    ok(!with_lse(&fixture, 3, 0, 1).pass && !with_lse(&fixture, 3, NAN, 1).pass &&
+           !with_lse(&fixture, 3, INFINITY, 1).pass,
+       "where it sees none, all but -infinity");
+    fixture.output[problem_row_offset(&problem, TENSOR_O, 0, 1, 3)] = half_from_float(0.25f, FP16);
+    verdict = verify(&fixture, CHECK_ALL);
+    ok(!verdict.pass && verdict.mismatches == 1, "and O must be 0 there");
+    memcpy(fixture.output, fixture.right, fixture.bytes);
+    fixture.strays = 2;
+    verdict = verify(&fixture, CHECK_ALL);
+    ok(!verdict.pass && verdict.strays == 2 && !verdict.mismatches, "what is written between the rows fails");
+    tear_down(&fixture);
+}
+
+/* With a scale above 1 / sqrt(d_head) the fp32 arithmetic may be that much worse. */
+static void scaled(void) {
+    struct problem problem = square(1, 1, 16, BF16, DIST_NORMAL, 2);
+    struct fixture fixture;
+    problem.scale = 2 / sqrt(128);
+    if (!ok(set_up(&fixture, problem), "a scale: inputs and reference")) return;
+    memset(fixture.inputs.tensors[TENSOR_Q], 0, fixture.bytes); /* p is 1 / 16, O is 1, its bound 2 / 256 * 1.1 */
+    for (int64_t i = 0; i < 16 * 128; i++) {
+        fixture.inputs.tensors[TENSOR_V][i] = half_from_float(1, BF16);
+        fixture.output[i] = half_from_float(i % 2 ? 1 : 1 + 1.0f / 128, BF16);
+    }
+    const struct verdict verdict = verify(&fixture, CHECK_ALL);
+    ok(verdict.pass && fabs(verdict.max_over_bound - 1 / 1.1) < 1e-3, "twice the usual scale: 10 %% for fp32");
+    tear_down(&fixture);
+}
+
 int main(void) {
     planted(FP16);
     planted(BF16);
@@ -233,5 +311,7 @@ int main(void) {
     tolerance(BF16);
     sampling();
     every_row_is_sampled();
+    log_sum_exp();
+    scaled();
     return tap_done();
 }
