@@ -11,8 +11,14 @@ enum status peer_instances(struct instance_table *table, int d_head, struct fail
     *table = (struct instance_table){.instances = calloc(COUNT, sizeof *table->instances)};
     if (!table->instances) return fail_memory(failure, COUNT * sizeof *table->instances, "the table of instances");
     for (size_t i = 0; i < COUNT; i++) {
-        /* Blocks of one row: any length is a multiple of them. */
-        table->instances[i].config = (KernelConfig){.dtype = types[i], .d_head = d_head, .B_r = 1, .B_c = 1};
+        /* Which problems it has a kernel for, the library says. */
+        table->instances[i].config = (KernelConfig){.dtype = types[i],
+                                                    .d_head = d_head,
+                                                    .B_r = 1,
+                                                    .B_c = 1,
+                                                    .any_length = true,
+                                                    .causal = true,
+                                                    .grouped_heads = true};
         if (!(table->instances[i].symbol = strdup(about_version())))
             return fail_memory(failure, strlen(about_version()), "a peer's name");
         table->count++;

@@ -196,10 +196,8 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !rules[i].able)
-            return about_peer()
-                       ? fail(failure, STATUS_USAGE, "%s: %s %s", rules[i].option, about_version(), rules[i].lack)
-                       : fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
-                              about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
+            return fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
+                        about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
     return STATUS_OK;
 }
 

@@ -60,6 +60,7 @@ CLOCK = Kind(
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
 DTYPE = Kind("fp16 or bf16", lambda value: value in ("fp16", "bf16"))
+LAYOUT = Kind("bshd, bhsd or padded", lambda value: value in ("bshd", "bhsd", "padded"))
 PROBLEM_KIND = Kind("attention or matmul", lambda value: value in ("attention", "matmul"))
 TEXTS = _list_of(TEXT, "a list of texts")
 TIMES = _list_of(TIME, "a list of times in ns, each from 1 to 1e15")
@@ -114,12 +115,19 @@ FIELDS = (
     Field("problem.dtype", DTYPE, "element type", needed=True),
     Field("problem.dist", TEXT, "distribution of the inputs, normal without it"),
     Field("problem.seed", INTEGER, "seed of the inputs"),
+    Field("problem.scale", POSITIVE, "of the scores; 1 / sqrt(d_head) without it"),
+    Field("problem.lse", FLAG, "log-sum-exp was computed and checked too; false without it"),
+    Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps. "
+          "bshd without it"),
     Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),
     Field("check.rows", COUNT, "rows that were compared"),
     Field("check.mismatches", COUNT, "elements out of tolerance"),
     Field("check.max_error", POSITIVE, "largest absolute error"),
     Field("check.max_error_over_bound", POSITIVE, "largest error divided by its tolerance"),
+    Field("check.lse_max_error", POSITIVE, "the same of log-sum-exp; null where it was not asked for"),
+    Field("check.lse_max_error_over_bound", POSITIVE, "the same"),
     Field("check.nan", COUNT_OR_FLAG, "NaN and infinities in the whole output"),
+    Field("check.strays", COUNT, "elements that were written between the rows of O"),
     Field("check.pass", FLAG, "correct before timing", needed=True),
     Field("check.pass_after", FLAG, "correct after timing; null: not timed"),
     Field("timing", OBJECT, "single launches; null on the emulator"),

@@ -309,7 +309,7 @@ def test_csv_of_a_gpu_has_no_counts(driver: str) -> None:
 def test_the_page_names_every_column_of_the_csv() -> None:
     page = (ROOT / "docs/measuring.md").read_text()
     header = run("--backend", "emu", *SMALL, "--csv").stdout.splitlines()[0].split(",")
-    assert len(header) == 32
+    assert len(header) == 39
     for column in header:
         assert f"`{column}`" in page[page.index("## CSV") :], column
 
