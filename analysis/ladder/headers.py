@@ -36,10 +36,10 @@ class Header:
     predict: str  # "" when the header has none
     claims: tuple[Claim, ...]  # the numbers of the prediction
     config: KernelConfig
-    others: tuple[KernelConfig, ...]  # for other sizes of heads, one of each
     arch: str  # "sm_80", the least one; "sm_90a", the only one
     lines: int  # lines of the file that the block takes
     to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
+    others: tuple[KernelConfig, ...] = ()  # configs for other sizes of heads, one of each
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ def _checked_header(
         values.get("predict", ""),
         claims,
         config,
-        tuple(others),
         values["arch"],
         end,
         to_fill_in,
+        tuple(others),
     )
 
 

@@ -117,7 +117,7 @@ FIELDS = (
     Field("problem.seed", INTEGER, "seed of the inputs"),
     Field("problem.scale", POSITIVE, "of the scores; 1 / sqrt(d_head) without it"),
     Field("problem.lse", FLAG, "log-sum-exp was computed and checked too; false without it"),
-    Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps. "
+    Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; or with gaps; "
           "bshd without it"),
     Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),
     Field("check.rows", COUNT, "rows that were compared"),

@@ -70,7 +70,8 @@ static void lengths(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct problem problem;
-        const struct options options = {.seq = {cases[i].seq != 0, {cases[i].seq}},
+        const struct options options = {.dtype = ANY_DTYPE,
+                                        .seq = {cases[i].seq != 0, {cases[i].seq}},
                                         .seq_q = {cases[i].seq_q != 0, {cases[i].seq_q}},
                                         .seq_k = {cases[i].seq_k != 0, {cases[i].seq_k}}};
         problem_at(&options, true, 0, &FP16_128, &problem);
@@ -79,7 +80,8 @@ static void lengths(void) {
            " keys, batch %" PRId64,
            cases[i].seq, cases[i].seq_q, cases[i].seq_k, problem.seq_q, problem.seq_k, problem.batch);
     }
-    const struct options grid = {.seq_q = {2, {1, 2}},
+    const struct options grid = {.dtype = ANY_DTYPE,
+                                 .seq_q = {2, {1, 2}},
                                  .seq_k = {3, {10, 20, 30}},
                                  .tokens = 64,
                                  .heads = {1, {8}},

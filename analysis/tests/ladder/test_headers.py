@@ -1,5 +1,6 @@
 """Header blocks, the list of versions, and the budget of changed lines."""
 
+import re
 import statistics
 from pathlib import Path
 
@@ -66,6 +67,23 @@ def test_a_bad_header_is_refused_with_its_line(old: str, new: str, words: list[s
     with pytest.raises(AnalysisError) as error:
         parse_header(GOOD.replace(old, new), "k.cu")
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_configs_for_other_sizes_of_heads() -> None:
+    forms = "(FP16, 64, 128, 64, 4): load_0_0_0_tiles;\n *           (FP16, 256, 64, 32, 4): load_0_0_0_tiles"
+    source = GOOD.replace(" * arch", f" * others    {forms}\n * arch")
+    assert [config.d_head for config in parse_header(source, "k.cu").others] == [64, 256]
+    assert parse_header(GOOD, "k.cu").others == ()
+    with pytest.raises(AnalysisError, match=r"k.cu:9: config and others must have .* each, found 128, 64, 64"):
+        parse_header(source.replace("256", "64"), "k.cu")
+    with pytest.raises(AnalysisError, match=r"k.cu:9: .*unknown feature 'turbo'"):
+        parse_header(source.replace("load_0_0_0_tiles;", "turbo;"), "k.cu")
+
+
+def test_the_first_version_for_several_sizes_is_the_one_that_the_harness_names() -> None:
+    (named,) = re.findall(r'FIRST_WITH_SIZES\[\] = "(v[0-9]{2})"', (root() / "harness/select.c").read_text())
+    several = [version.version for version in load_all(root()).values() if version.header.others]
+    assert several[:1] in ([], [named])
 
 
 @given(st.text(max_size=200))

@@ -210,7 +210,9 @@ def test_the_build_needs_no_package(tmp_path: Path) -> None:
 def test_every_version_builds_its_default_set() -> None:
     for version in load_all(root()).values():
         configs, cut = select(version, "default")
-        assert [config.dtype for config in configs] == list(Dtype) and not cut
+        sizes = [config.d_head for config in (version.header.config, *version.header.others)]
+        wanted = [(size, dtype) for size in sizes for dtype in Dtype]
+        assert [(config.d_head, config.dtype) for config in configs] == wanted and not cut
 
 
 def test_configs_lists_a_set_with_a_version_verdict(capsys: pytest.CaptureFixture[str]) -> None:
