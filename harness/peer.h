@@ -34,8 +34,7 @@ struct peer {
 };
 
 /* An instance for each element type, for heads of d_head elements: what the rest of the harness chooses from. Only type
- * and head size mean anything.
- */
+ * and head size mean anything. The peer itself refuses problems, in enqueue. */
 enum status peer_instances(struct instance_table *table, int d_head, struct failure *failure);
 
 #endif

@@ -9,7 +9,8 @@ import pytest
 from made_up_gpu import NEEDS_V01, ROOT, made_up, records
 
 pytestmark = NEEDS_V01
-KERNELS = [("FP16", 1), ("FP16", 2), ("BF16", 2)]
+# Type, head size, causal, cluster.
+KERNELS = [("FP16", 128, False, 1), ("FP16", 128, False, 2), ("BF16", 128, False, 2), ("FP16", 64, True, 1)]
 ABOUT = {
     "VERSION": "fa3",
     "NAME": "fa3",
@@ -28,7 +29,11 @@ SMALL = (*ONE, "--seq", "256", "--runs", "2")
 def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The executable that make peer-fa3 links, but for the kernels."""
     folder = tmp_path_factory.mktemp("peer")
-    names = [f"KERNEL(fa3_{dtype.lower()}_d128_full_x{n}, {dtype}, 128, false, {n})" for dtype, n in KERNELS]
+    names = [
+        f"KERNEL(fa3_{dtype.lower()}_d{d_head}_{'causal' if causal else 'full'}_x{cluster}, "
+        f"{dtype}, {d_head}, {str(causal).lower()}, {cluster})"
+        for dtype, d_head, causal, cluster in KERNELS
+    ]
     (folder / "kernels.h").write_text(
         f'#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(names)}\n'
     )
@@ -65,12 +70,40 @@ def test_pairs_of_ctas_where_the_number_of_q_blocks_is_even(fa3: Path, driver: s
     """As FlashAttention-3's own dispatch does."""
     for seq, cluster in ((128, 1), (256, 2), (384, 1)):
         done = run(fa3, driver, *ONE, "--heads", "1", "--seq", str(seq), "--profile", FAKE_FA3="says")
-        shape = f"{seq} x {seq} on 1 KV heads"
+        shape = f"{seq} x {seq} x 128 on 1 KV heads"
         assert done.stderr == f"fa3_fp16_d128_full_x{cluster} on 4 SMs, {shape}, scale 0.088388\n"
-    missing = run(fa3, driver, *SMALL, "--seq", "128", "--dtype", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kernel"),
+    [
+        (("--dtype", "bf16", "--seq", "128"), "bf16_d128_full_x1"),
+        (("--causal",), "fp16_d128_causal_x1"),
+        (("--d-head", "64"), "fp16_d64_full_x1"),
+        (("--d-head", "256", "--dtype", "bf16"), "bf16_d256_full_x2"),
+    ],
+)
+def test_a_kernel_that_was_not_built_is_named(fa3: Path, driver: str, arguments: tuple[str, ...], kernel: str) -> None:
+    missing = run(fa3, driver, *SMALL, *arguments)
     assert missing.returncode == 2
-    for word in ("bf16_d128_full_x1 is not built", "FA3_KERNELS", "seq_q 128"):
+    for word in (f"kernel {kernel} is not built", "FA3_KERNELS", "seq_q"):
         assert word in missing.stderr
+
+
+def test_the_case_of_attention_reaches_the_kernel(fa3: Path, driver: str) -> None:
+    heads = ("--heads", "4", "--kv-heads", "2", "--profile")
+    case = ("--causal", "--d-head", "64", "--seq-q", "100", "--seq-k", "300", "--scale", "0.5")
+    done = run(fa3, driver, "--batch", "1", *heads, *case, FAKE_FA3="says")
+    assert done.stderr == "fa3_fp16_d64_causal_x1 on 4 SMs, 100 x 300 x 64 on 2 KV heads causal, scale 0.500000\n"
+    one = run(fa3, driver, "--batch", "1", *heads, "--causal", "--seq-q", "1", "--seq-k", "300", FAKE_FA3="says")
+    shape = "1 x 300 x 128 on 2 KV heads"
+    assert one.stderr.startswith(f"fa3_fp16_d128_full_x1 on 4 SMs, {shape}, "), "the mask hides nothing from one query"
+
+
+def test_log_sum_exp_goes_where_it_is_checked(fa3: Path, driver: str) -> None:
+    """The made-up kernels write 0, which is wrong."""
+    (record,) = records(run(fa3, driver, *SMALL, "--lse", "--json", "-"))
+    assert record["check"]["nan"] == 0 and record["check"]["pass"] is False and record["check"]["lse_max_error"] > 0
 
 
 def test_the_counter_is_zero_before_each_launch_and_that_is_not_timed(fa3: Path, driver: str) -> None:
