@@ -59,15 +59,40 @@ def rounded(values: Array, dtype: str) -> Array:
 
 
 def inputs(problem: Problem, seed: int) -> tuple[Array, Array, Array]:
-    """Q, K and V as [batch, head, seq, d_head], equal to those of the executables."""
-    shape = (problem.batch, problem.seq, problem.heads, problem.d_head)
-    count = int(np.prod(shape))
+    """Q as [batch, head, seq, d_head], K and V with their own heads and keys, equal to those of the executables."""
 
-    def tensor(number: int) -> Array:
-        values = elements(np, problem.dist, seed, number, 0, count)
+    def tensor(number: int, seq: int, heads: int) -> Array:
+        shape = (problem.batch, seq, heads, problem.d_head)
+        values = elements(np, problem.dist, seed, number, 0, int(np.prod(shape)))
         return rounded(np.asarray(values, dtype=np.float64), problem.dtype).reshape(shape).transpose(0, 2, 1, 3)
 
-    return tensor(0), tensor(1), tensor(2)
+    keys, KV_heads = problem.seq_k or problem.seq, problem.kv_heads or problem.heads
+    return tensor(0, problem.seq, problem.heads), tensor(1, keys, KV_heads), tensor(2, keys, KV_heads)
+
+
+def visible(problem: Problem) -> NDArray[np.bool_]:
+    """Which query (row) sees which key (column): of a causal problem the last query sees every key."""
+    queries, keys = problem.seq, problem.seq_k or problem.seq
+    sees = np.tri(queries, keys, keys - queries, dtype=np.bool_)
+    return sees if problem.causal else np.ones_like(sees)
+
+
+def attention(problem: Problem, seed: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+    """softmax(Q·Kᵀ·scale)·V, the same with |V|, both [batch, head, seq, d_head], and log-sum-exp [batch, head, seq].
+
+    A scale of 0 is 1 / √d_head. Where a row sees no key both are 0, and log-sum-exp is -∞.
+    """
+    Q, K, V = inputs(problem, seed)
+    K, V = (np.repeat(tensor, problem.heads // tensor.shape[1], axis=1) for tensor in (K, V))
+    S = Q @ K.swapaxes(2, 3) * (scale or problem.d_head**-0.5)
+    S = np.where(visible(problem), S, -np.inf)
+    highest = np.maximum(S.max(-1, keepdims=True), np.finfo(np.float64).min)  # a number where there is no key
+    P = np.exp(S - highest)
+    sums = P.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.where(sums > 0, highest + np.log(sums), -np.inf)[..., 0]
+    P = P / np.where(sums > 0, sums, 1)
+    return P @ V, P @ abs(V), lse
 
 
 def reference(
