@@ -66,7 +66,7 @@ COMMANDS = (
     Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
     Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
     Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
-    Command("why", "publish.why", "one sheet on what a version changed and what came of it"),
+    Command("why", "publish.why", "one sheet on what a version changed and what resulted"),
     Command(
         "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
     ),

@@ -163,7 +163,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t smem_addr, uint32_t count
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_addr), "r"(count) : "memory");
 }
 
-/* Arrive once. What this thread read or wrote before is done for whoever sees the phase complete. */
+/* Arrive once. What this thread read or wrote before is done for every thread that sees the phase complete. */
 __device__ __forceinline__ void mbarrier_arrive(uint32_t smem_addr) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(smem_addr) : "memory");
 }

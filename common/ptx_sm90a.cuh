@@ -14,7 +14,7 @@
 #include "common/abi.h"
 #include "common/ptx_sm80.cuh"
 
-/* ---- wgmma: a warpgroup multiplies, while its threads go on (9.7.15 "Asynchronous Warpgroup Level Matrix") ----
+/* ---- wgmma: a warpgroup multiplies, while its threads continue (9.7.15 "Asynchronous Warpgroup Level Matrix") ----
  *
  * d[64 x n] (+)= a[64x16] * b[16 x n], a and b of 16-bit elements, d of fp32. Warp w of the warpgroup has rows 16w to
  * 16w + 15 of d, n / 8 tiles of 8 columns: tile d[i] is what d is in mma.m16n8k16. a in registers is what a is there.

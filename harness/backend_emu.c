@@ -178,7 +178,7 @@ static enum status fill_parameters(const struct emu *emu, struct parameters *par
     return status;
 }
 
-/* A finding is reported by explain() and counted in counts; only a kernel that could not go on is a failure here. */
+/* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu_launch launch = make_launch(emu, &emu->problem, emu->instance);

@@ -42,7 +42,7 @@ struct verdict {
     int64_t rows;          /* compared with the reference */
     int64_t elements;      /* of O in them, and of log-sum-exp */
     int64_t mismatches;    /* compared elements beyond their bound */
-    int64_t specials;      /* NaN and infinity in the whole output, but for -infinity where it belongs */
+    int64_t specials;      /* NaN and infinity in the whole output, except -infinity where it belongs */
     int64_t strays;        /* elements written between the rows of O */
     double max_error;      /* largest |o - ref|; infinite where an element is NaN */
     double max_over_bound; /* largest |o - ref| / bound */

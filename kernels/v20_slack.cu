@@ -2,7 +2,7 @@
  *
  * parent    v19
  * idea      refill a stage one block later: the slowest warp may be a block behind before the others wait for it
- * predict   same instructions; one block fewer is copied ahead, but no warp waits for the slowest: 9 % faster
+ * predict   same instructions; one fewer block is copied ahead, but no warp waits for the slowest: 9 % faster
  * claims    loop_change@sm_80=0±2 speedup@4096=1.09±0.01
  * config    (FP16, 128, 256, 64, 8): async+eager+swizzled+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1
  * arch      sm_80

@@ -38,7 +38,7 @@
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
  * each consumer arrives once it has read the stage. At that of a Q block each warp arrives.
  *
- * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, go on through all of them.
+ * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, continue through all of them.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler. They must be: registers
  * have no addresses, so an array lives in them only if every index is a constant. */

@@ -46,7 +46,7 @@ new:  ## starts the file of the next version: PARENT= NAME=
 	$(if $(PARENT),,$(error new needs PARENT=, one of: $(VERSIONS)))$(call known,$(PARENT))
 	$(if $(NAME),,$(error new needs NAME=, the idea in a word or two: make new PARENT=$(PARENT) NAME=wide_loads))
 	@$(RUN) -m analysis $@ --parent '$(call quoted,$(PARENT))' --name '$(call quoted,$(NAME))'
-# All that a version adds to committed files, but for what a GPU measures.
+# All that a version adds to committed files, except what a GPU measures.
 adopt:  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun

@@ -36,7 +36,7 @@ $(READY): requirements.txt
 		|| { echo 'make: python3 has no venv module: install python3-venv' >&2; exit 1; }
 	@$(PY) -m pip install --disable-pip-version-check --progress-bar off -r requirements.txt \
 		| awk '/Downloading|Installing/ { print "           " $$1, $$2, $$3, $$4; fflush() }' || { \
-		echo 'make: the packages cannot be reached; run make again to go on, or use an installed toolkit:' \
+		echo 'make: the packages cannot be reached; run make again to continue, or use an installed toolkit:' \
 			'make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2; exit 1; }
 	@ln -sfn $$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit
 	@touch $@

@@ -59,7 +59,7 @@ endef
 device_of = $(BUILD)/device/$(if $(filter $(1),$(HOPPER)),90a/)code.o
 
 # The stamp set.vNN changes when bin/vNN is to hold another set of instances.
-# make starts jobs in the order of the list: nvcc amid the objects, once it has the instances, and ptxas at the end.
+# make starts jobs in the order of the list: nvcc among the objects, once it has the instances, and ptxas at the end.
 define link  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(BUILD)/flags/set.$(1),$(3))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc

@@ -9,7 +9,7 @@ that fits a file counts. Flags run in the folder, so that -I names are relative 
     run samples/saxpy.cu --entry saxpy --block 256 --arg f32:2 --arg buf:f32:256:ramp --arg out:f32:256
 
 A `run` line launches an entry with these options of ptxrun. PTX that nvcc made is kept (docs/debug-your-kernel.md), so
-that a run that was stopped goes on where it was.
+that a run that was stopped continues where it was.
 """
 
 import argparse
@@ -85,7 +85,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of one file. `problem` is why it has no PTX that is read; then its entries are not known."""
+    """The result of one file. `problem` is why it has no PTX that is read; then its entries are not known."""
 
     name: str
     accepted: int = 0
@@ -135,7 +135,7 @@ def try_file(folder: Path, name: str, settings: Settings, timeout: float) -> Tri
 
 
 def _not_read(folder: Path, name: str, reason: str) -> Tried:
-    """What came of a file for which --list fails: PTX that is refused as a whole has all its entries refused."""
+    """The result of a file for which --list fails: PTX that is refused as a whole has all its entries refused."""
     match = re.match(r"(.*\.ptx):(\d+): (.*)", reason)
     if match is None:
         return Tried(name, problem=reason)

@@ -209,7 +209,7 @@ def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
 
 
 def summary(sides: Comparison) -> Table:
-    """The largest error over its bound, one row per KV block in the kernel's order."""
+    """The largest error divided by its tolerance, one row per KV block in the kernel's order."""
     rows: list[Sequence[Cell]] = []
     for j in sides.order:
         worst = [float(error[:, :, :, j].max()) for _, error in sides.errors.items()]
@@ -245,7 +245,7 @@ def along(sides: Comparison, place: Place, axis: int) -> Table:
 
 
 def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[np.int_], Array]:
-    """Elements over their bound as 0 or 1, and absolute errors; what is no number counts as nothing."""
+    """Elements beyond their tolerance as 0 or 1, and absolute errors; what is no number counts as nothing."""
     error = abs(getattr(sides.got, name)[at] - getattr(sides.wanted, name)[at])
     return (getattr(sides.errors, name)[at] > 1).astype(np.int_), np.nan_to_num(error, nan=0.0, posinf=0.0)
 
@@ -264,7 +264,7 @@ def sentence(place: Place, config: KernelConfig) -> str:
         tiles = sorted({column // TILE_COLUMNS for column in place.columns})
         lines.append(f"  columns {runs(place.columns)} of {of}: {TILE_COLUMNS}-wide tiles {runs(tiles)}")
     where = f"row {place.worst[0]}" + (f", column {place.worst[1]}" if len(place.worst) > 1 else "")
-    lines.append(f"  worst at {where}: {place.got:.6g} instead of {place.wanted:.6g}, bound {place.bound:.2g}")
+    lines.append(f"  worst at {where}: {place.got:.6g} instead of {place.wanted:.6g}, tolerance {place.bound:.2g}")
     if place.looks_like:
         lines.append(f"  looks like: {place.looks_like}")
     return "\n".join(lines) + "\n"
@@ -277,9 +277,12 @@ def _warps(place: Place, config: KernelConfig) -> str:
 def render(sides: Comparison, title: str) -> str:
     """The whole report."""
     order = " ".join(map(str, sides.order))
-    parts = [f"{title}\nKV blocks in the order {order}; largest error over its bound:\n", summary(sides).text()]
+    parts = [
+        f"{title}\nKV blocks in the order {order}; largest error divided by its tolerance:\n",
+        summary(sides).text(),
+    ]
     if sides.first is None:
-        return "\n".join([*parts, "every value is within its bound\n"])
+        return "\n".join([*parts, "every value is within its tolerance\n"])
     parts += [sentence(sides.first, sides.config), by_warp(sides, sides.first).text()]
     parts += [along(sides, sides.first, axis).text() for axis in ((0, 1) if sides.first.columns else (0,))]
     return "\n".join(parts)
@@ -338,7 +341,7 @@ def add_debug_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the inputs (1)")
     parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where to run (auto)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the .npz files (build/debug-dumps)")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when a value is out of its bound")
+    parser.add_argument("--exit-code", action="store_true", help="status 1 when a value is beyond its tolerance")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

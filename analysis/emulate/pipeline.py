@@ -304,7 +304,7 @@ class _Replay:
 
 
 def work_of(version: str, trace: Iterable[str], blocks: int) -> list[Work]:
-    """The work that the trace of one CTA shows, with so many KV blocks per Q block."""
+    """The work that the trace of one CTA shows, with `blocks` KV blocks per Q block."""
     reader = _Reader()
     reader.read(trace)
     work = _Replay(version, reader.events, blocks).run()

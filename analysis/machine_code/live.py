@@ -91,7 +91,7 @@ def occupancy_of(arch: str, registers: int, config: KernelConfig) -> Occupancy:
 
 
 def register_steps(threads: int) -> list[tuple[int, int]]:
-    """(CTAs per SM, most registers per thread) where one register more would cost a CTA, most CTAs first."""
+    """(CTAs per SM, most registers per thread) where one more register would cost a CTA, most CTAs first."""
     warps = -(-threads // 32)
     steps: dict[int, int] = {}
     for registers in range(8, LARGEST + 1):

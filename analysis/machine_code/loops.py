@@ -56,7 +56,7 @@ PTXRUN = root() / "bin/ptxrun"
 
 @dataclass(frozen=True)
 class Problem:
-    """One head of a tensor with `heads`, as a GPU with so many multiprocessors would compute it."""
+    """One head of a tensor with `heads`, as a GPU with that number of multiprocessors would compute it."""
 
     heads: int
     seq: int

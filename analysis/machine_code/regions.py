@@ -176,7 +176,7 @@ class Graph:
             register = re.match(r"B\d+", block.last.operands)
             reconverges = sorted(barriers.get(register[0], ())) if block.last.base == "BSYNC" and register else []
             successors += [target for target in reconverges if target in self.blocks]
-            # After a BSYNC a warp stands at the target of its BSSY; without a known one it goes on.
+            # After a BSYNC a warp stands at the target of its BSSY; without a known one it continues.
             moves = block.last.base == "BSYNC" and reconverges and not block.last.predicate
             if self._falls_through(block.last) and not moves and first in next_block:
                 successors.append(next_block[first])

@@ -76,7 +76,7 @@ def _name(graph: Graph, limits: Limits, code: list[Instruction]) -> str:
 
 
 def _limits(graph: Graph) -> dict[int, Limits]:
-    """Block to the limits that may hold where it begins. A warp goes on trying until it has its registers."""
+    """Block to the limits that may hold where it begins. A warp continues trying until it has its registers."""
     entering: dict[int, Limits] = {first: frozenset() for first in graph.order}
     entering[graph.order[0]] = frozenset({None})
     work = list(graph.order)

@@ -6,7 +6,7 @@ Many configurations compile to the same machine code. Those that are in the exec
 code, one of each group is measured. Groups that can't win are left out: too much shared memory for the GPU, or a stack
 of spills. The rest compete in stages: after each the slower half goes, but nothing within reach of the best, and the
 time spent on each doubles. The last stage is several rounds, so that the result has an interval. Records are kept as
-they come (logs/autotune/); --resume goes on where a run was cut off. --exhaustive leaves out and halves nothing.
+they come (logs/autotune/); --resume continues where a run was cut off. --exhaustive leaves out and halves nothing.
 
 Without a GPU it is a dry run: the groups are ranked by what the emulator counts, which is no time.
 """
@@ -363,7 +363,7 @@ def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--set", default="", metavar="SET", help="only members of this set, see `configs`")
     parser.add_argument("--exhaustive", action="store_true", help="measure every distinct kernel in every round")
-    parser.add_argument("--resume", action="store_true", help="go on with the newest run of the same plan")
+    parser.add_argument("--resume", action="store_true", help="continue the newest run of the same plan")
     parser.add_argument("--classes", action="store_true", help="only list the configurations that are one machine code")
     add_measuring_arguments(parser, rounds=5)
     add_table_arguments(parser)
@@ -482,6 +482,6 @@ def _say_winner(
     if not quiet:
         print(classes_text(mine), file=sys.stderr)
     if not finished:
-        print("the budget ended the search; --resume goes on", file=sys.stderr)
+        print("the budget ended the search; --resume continues", file=sys.stderr)
     tflops = problem.flop() / best.time_ns / 1e3
     print(f"{version}: winner at {problem}: {best.group.config.short_form()}  {tflops:.1f} TFLOP/s", file=sys.stderr)

@@ -239,7 +239,7 @@ def rounds_of(
                 progress.done += 1
                 continue
             if not progress.room_for(seconds.get(unit, progress.mean())):
-                _say(f"budget of {budget:g} s used in round {number}; --resume goes on", quiet)
+                _say(f"budget of {budget:g} s used in round {number}; --resume continues", quiet)
                 return path, run_id
             _say(progress.line(number, unit), quiet)
             begin = time.monotonic()
@@ -390,12 +390,12 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--causal", action="store_true", help="with the causal mask")
     parser.add_argument("--d-head", type=int, default=128, metavar="N", help="elements of a head (128)")
     parser.add_argument("--kv-heads", type=int, default=0, metavar="N", help="KV heads; as many as heads without it")
-    parser.add_argument("--energy", action="store_true", help="joules per launch too: a second more for each problem")
+    parser.add_argument("--energy", action="store_true", help="joules per launch too: one more second for each problem")
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
     parser.add_argument(
         "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the newest unfinished run of the same plan")
+    parser.add_argument("--resume", action="store_true", help="continue the newest unfinished run of the same plan")
     parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_measuring_arguments(parser, rounds=5)
     add_tokens_argument(parser)

@@ -55,17 +55,17 @@ class Result:
 
 
 def right(version: str, arguments: Sequence[str]) -> tuple[str, str]:
-    """The executable must find every result of the sweep right. The note is the number of problems and worst error."""
+    """The executable must find every result of the sweep correct. The note has the number of results and the error."""
     fixed = ["--backend", "gpu", "--runs", "1", "--warmup", "0", "--quiet", "--json", "-"]
     outcome = executables.run(executables.find(version), [*fixed, *arguments], TIMEOUT)
     found = [records.parse(raw, version) for raw in outcome.records]
     worst = max((record.error_over_bound or 0.0 for record in found), default=0.0)
-    note = f"{len(found)} results, error/bound {worst:.2f}"
+    note = f"{len(found)} results, largest error {100 * worst:.0f} % of the tolerance"
     if outcome.status != RIGHT:
         failing = [f"{record.config} {record.problem}" for record in found if record.passed is False]
         return "; ".join([outcome.problem(), *failing[:3]]), note
     if not found or not all(record.passed for record in found):
-        return "exit 0, but not every record says that its result was checked and right", note
+        return "exit 0, but not every record says that its result was checked and correct", note
     return "", note
 
 

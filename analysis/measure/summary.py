@@ -171,7 +171,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
         "samples",
         "SM GHz",
         *(("J",) if with_joules else ()),
-        "error/bound",
+        "error / tolerance",
         "check",
     )
     lines: list[Sequence[Cell]] = []

@@ -68,7 +68,7 @@ def c_changes(text: str) -> Iterator[str]:
 
 
 def python_changes(text: str) -> Iterator[str]:
-    """The file with each change of mutmut's operators, but for those of strings; annotations are left alone."""
+    """The file with each change of mutmut's operators, except those of strings; annotations are left alone."""
     import libcst
     from libcst.metadata import MetadataWrapper, WhitespaceInclusivePositionProvider
     from mutmut.mutation.file_mutation import MutationVisitor

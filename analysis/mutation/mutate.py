@@ -2,7 +2,7 @@
 
 A mutant that compiles to the machine code of the original is left out; one that does not compile too. A test that
 fails, crashes or runs past its time limit kills it. Results are appended to build/mutate/results.csv as they come, so
-that an interrupted run goes on where it was; logs/mutants.csv holds the last complete ones.
+that an interrupted run continues where it was; logs/mutants.csv holds the last complete ones.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Task:
 
 
 def limit_of(seconds: float) -> float:
-    """When tests that take so long are ended: a mutant may loop for ever."""
+    """When tests that take so long are ended: a mutant may loop forever."""
     return 5.0 + 5.0 * seconds
 
 

@@ -27,7 +27,7 @@ WIDE = 9.0  # inches
 
 
 def new_figure(width: float, height: float, font: int = 9, **options: Any) -> tuple[Any, Any]:
-    """A figure of so many inches and its axes, without lines at the top and on the right."""
+    """A figure of this size in inches and its axes, without lines at the top and on the right."""
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "flashladder", "font.size": font})
     figure, axes = importlib.import_module("matplotlib.pyplot").subplots(

@@ -207,7 +207,7 @@ def roofline(run: Run, points: Sequence[Point]) -> Any:
 
 @dataclass(frozen=True)
 class Share:
-    """Of the measured cycles of one pass through the KV loop, what each pipe needs at the least (0 … 1)."""
+    """Of the measured cycles of one pass through the KV loop, what each pipe needs at least (0 … 1)."""
 
     version: str
     cycles: float  # measured, of one sub-partition for one warp's pass

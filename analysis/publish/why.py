@@ -1,4 +1,4 @@
-"""One sheet on a step of the ladder: what it meant to do, what changed in the machine code, what came of it.
+"""One sheet on a step of the ladder: what it meant to do, what changed in the machine code, what resulted.
 
     python3 -m analysis why v09 v10
 

@@ -30,10 +30,42 @@ AVOIDED = (
     (r"\bfor each other\b", "takes rows for each other", "swaps rows"),
     (r"\bcosts nothing\b[^;.\n]* any more\b", "costs nothing here any more", "free since v08"),
     (r"\b(?:put_down|take_up)_", "put_down_l", "spill_l, reload_l"),
+    (r"\bgo(?:es)? on\b", "the run goes on", "the run continues"),
+    (r"\bat the least\b", "what a pipe needs at the least", "what a pipe needs at least"),
+    (r"\b(?:but|save) for\b", "busiest but for the data pipe", "second busiest, after the data pipe"),
+    (r"\bone (?:CTA|register|block|instruction|row|thread|warp) (?:more|fewer)\b", "one CTA more", "one more CTA"),
+    (r"\b[Ww]hoever\b", "whoever reads it", "the thread that reads it"),
+    (r"\bbelongs? (?:a|an|the) (?:barrier|fence)\b", "here belongs a barrier", "a barrier must separate them"),
+    (r"\bcame of\b", "what came of it", "what resulted"),
+    (r"\bamid\b", "amid the objects", "among the objects"),
+    (r"\bfor ever\b", "may wait for ever", "may wait forever"),
+    (r"\bso many\b", "one of so many samples", "one of N samples"),
+    (r"\b(?:of the|over its|within its) bound\b", "error 0.27 of the bound", "error 27 % of the tolerance"),
+    (r"\berror/bound\b", "error/bound 0.27", "27 % of the tolerance"),
+    (r"\bright: \d+ rows", "right: 256 rows", "correct: 256 rows"),
+    (r"\bin such a way that\b", "thinned in such a way that", "thinned so that"),
+    (r"\bstops the clock\b", "stops the clock from rising", "does not lock the clock"),
+    (r"\bheld at its power\b", "held at its power", "power-limited"),
+    (r"\bwith half of its\b", "with half of its 95 % interval", "± half-width of the 95 % interval"),
+    (r"\bNo report is made\b", "No report is made on such programs", "Correct programs produce no findings"),
+    (r"\bno speed of it\b", "no speed of it counts", "discard its timings"),
+    (r"\bis not yet no\b", "no spills is not yet no local memory", "zero spills does not mean zero local memory"),
+    (r"\bthe last stays\b", "of several problems the last stays", "only the last is kept"),
 )
 WRITTEN = [
     path
-    for pattern in ("*.md", "docs/**/*.md", "kernels/*", "common/*", "make/*", "harness/**/*.[ch]", "analysis/**/*.py")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "kernels/*",
+        "common/*",
+        "make/*",
+        "harness/**/*.[ch]",
+        "harness/**/*.cu",
+        "analysis/**/*.py",
+        "exercises/**/*.md",
+        "exercises/**/*.cu",
+    )
     for path in sorted(root().glob(pattern))
     if "tests" not in path.relative_to(root()).parts
 ]

@@ -159,7 +159,7 @@ __device__ void wgmma_peak(wgmma_result *results, float *sums, int iterations, i
                     multiply_f16(d, a + step, b + step);
             }
             wgmma_commit_group();
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); /* the other group goes on */
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); /* the other group continues */
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         const uint64_t cycles = read_clock() - start, ns = read_timer() - start_ns;

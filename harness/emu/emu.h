@@ -49,7 +49,7 @@ typedef enum emu_status {
     EMU_OK = 0,       /* ran to the end, nothing found */
     EMU_FINDINGS = 1, /* ran to the end; emu_findings() says what is wrong */
     EMU_REFUSED = 2,  /* PTX or launch arguments not accepted; the error says why */
-    EMU_FAULT = 3 /* a CTA could not go on (deadlock, livelock, step limit, trap, assert); emu_findings() says why */
+    EMU_FAULT = 3 /* a CTA could not continue (deadlock, livelock, step limit, trap, assert); emu_findings() says why */
 } emu_status;
 
 typedef struct emu_error {
@@ -222,7 +222,7 @@ bool emu_compile(const char *file, const emu_compiler *compiler, char *path, siz
 
 /* ---- modules ---- */
 
-/* Read PTX text but for the bodies of its entries, which wait for emu_decode(). The text is borrowed until emu_unload()
+/* Read PTX text except the bodies of its entries, which wait for emu_decode(). The text is borrowed until emu_unload()
  * and need not end in a zero byte. NULL, with *error filled, where anything else is refused, or a brace, comment or
  * string does not end. Owned: emu_unload(). */
 emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error);

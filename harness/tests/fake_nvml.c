@@ -7,7 +7,7 @@
  *     broken      nvmlInit fails             elsewhere   the GPU is at another PCI address
  *     still       the counter never moves    uncounted   the GPU has no counter
  *     step=MS     it moves every MS ms       numb        the GPU has no thermometer
- *     read=MS     reading it takes MS ms, in which the GPU goes on
+ *     read=MS     reading it takes MS ms, in which the GPU continues
  *     open        what is not shut down is named on stderr at the end
  */
 #include <math.h>

@@ -27,7 +27,7 @@ SMALL = (*ONE, "--seq", "256", "--runs", "2")
 
 @pytest.fixture(scope="module")
 def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The executable that make peer-fa3 links, but for the kernels."""
+    """The executable that make peer-fa3 links, except the kernels."""
     folder = tmp_path_factory.mktemp("peer")
     names = [
         f"KERNEL(fa3_{dtype.lower()}_d{d_head}_{'causal' if causal else 'full'}_x{cluster}, "

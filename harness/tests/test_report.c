@@ -359,7 +359,7 @@ static void interrupted_pipe(void) {
     const enum status status = write_records(name, &record, 1, &failure);
     close(ends[1]);
     pthread_join(thread, NULL);
-    ok(!status, "an interrupted write to a pipe goes on: %s", failure.text);
+    ok(!status, "an interrupted write to a pipe continues: %s", failure.text);
     ok(reader.length > 1 << 18 && well_formed(reader.text, true), "the reader gets the whole record, %zu bytes",
        reader.length);
     close(ends[0]);

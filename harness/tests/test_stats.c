@@ -61,10 +61,10 @@ static void stopping(void) {
     const struct stopping_rule rule = {.min_samples = 10, .min_time_ns = 1e6, .max_noise = 0.005, .timeout_s = 15};
     const struct stopping_rule runs = {
         .runs = 5, .min_samples = 10, .min_time_ns = 1e6, .max_noise = 0.005, .timeout_s = 15};
-    ok(should_stop(&rule, 9, 2e6, 1, 0.001) == GO_ON, "goes on below the least number of samples");
-    ok(should_stop(&rule, 10, 9e5, 1, 0.001) == GO_ON, "goes on below the least time");
-    ok(should_stop(&rule, 10, 2e6, 1, 0.006) == GO_ON, "goes on while noisy");
-    ok(should_stop(&rule, 10, 2e6, 1, NAN) == GO_ON, "goes on while the noise is not a number");
+    ok(should_stop(&rule, 9, 2e6, 1, 0.001) == GO_ON, "continues below the least number of samples");
+    ok(should_stop(&rule, 10, 9e5, 1, 0.001) == GO_ON, "continues below the least time");
+    ok(should_stop(&rule, 10, 2e6, 1, 0.006) == GO_ON, "continues while noisy");
+    ok(should_stop(&rule, 10, 2e6, 1, NAN) == GO_ON, "continues while the noise is not a number");
     ok(should_stop(&rule, 10, 2e6, 1, 0.005) == STOP_CONVERGED, "converges at its limits");
     ok(should_stop(&rule, STOPPING_SAMPLES, 1, 1, 0.001) == STOP_CONVERGED, "many short samples will do");
     ok(should_stop(&rule, 3, 1, 15, 1) == STOP_TIMEOUT, "gives up after the timeout");

@@ -67,7 +67,7 @@ def test_a_profiled_launch_is_alone_and_its_fault_is_seen(driver: str) -> None:
 
 
 def test_a_profiler_that_serialises_launches(driver: str) -> None:
-    """The holding kernel gives up once, after 0.2 s; the measurement goes on without it."""
+    """The holding kernel gives up once, after 0.2 s; the measurement continues without it."""
     serial = timing(driver, "serial", "--runs", "3", "--warmup", "0")
     assert serial["samples_ns"] == [COLD] * 3
     assert 0.2 < serial["wall_s"] - timing(driver, "", "--runs", "3", "--warmup", "0")["wall_s"] < 0.201

@@ -287,7 +287,7 @@ def test_a_record_of_rates_that_is_not_one_is_refused(text: str, message: str) -
 
 
 def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
-    """`gsb0, 0x1` lets the last group go on, so that it waits for the one before."""
+    """`gsb0, 0x1` lets the last group continue, so that it waits for the one before."""
     lines = ["HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0", "FADD R1, R2, R3",
              "HGMMA.64x8x16.F32 R28, gdesc[UR4], R28, gsb0", "WARPGROUP.DEPBAR.LE gsb0, 0x1",
              "WARPGROUP.DEPBAR.LE gsb0, 0x0", "BRA `(.L_x_0)"]  # fmt: skip

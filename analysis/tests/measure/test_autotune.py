@@ -233,7 +233,7 @@ def test_the_budget_ends_the_search(
     begin = time.monotonic()
     assert tune(tmp_path, "--budget", "0.3", "--rounds", "500") == 0
     assert time.monotonic() - begin < 20
-    assert "--resume goes on" in capsys.readouterr().err
+    assert "--resume continues" in capsys.readouterr().err
 
 
 def test_without_a_gpu_it_is_a_dry_run(

@@ -111,7 +111,7 @@ def test_a_peer_is_where_make_builds_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_gpu_of_another_architecture_is_a_gpu() -> None:
-    """A check of all versions goes on with the others."""
+    """A check of all versions continues with the others."""
     refused = "v26: v26 is for sm_90a alone: it needs a GPU of compute capability 9.0, such as H100 or H200"
     for said, kind in ((refused, AnalysisError), ("v26: no NVIDIA driver", executables.NoGpu)):
         with pytest.raises(AnalysisError, match=said) as error:

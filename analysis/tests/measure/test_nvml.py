@@ -71,7 +71,7 @@ def reading_takes(library: FakeNvml, seconds: float) -> None:
 @pytest.mark.parametrize("launch_ns", [1e4, 1e5, 1.3e6, 4e7, 3e8])
 @pytest.mark.parametrize("step", [0.02, 0.1])
 def test_joules_are_watts_times_the_time_of_a_launch(library: FakeNvml, launch_ns: float, step: float) -> None:
-    """Launches go on while the counter is read, which takes 3 ms."""
+    """Launches continue while the counter is read, which takes 3 ms."""
     library.step = step
     reading_takes(library, 3e-3)
     found = measured(launch_ns)

@@ -1,9 +1,9 @@
 /* cluster.c - accesses to the shared memory of another CTA of the cluster, and how knowledge goes from CTA to CTA.
  *
  * Each CTA has a time of its own. A thread knows of its own CTA thread by thread (shadow.c), and of the others warp by
- * warp: the row of its clock goes on with a stamp for each warp of each CTA. That can hide a race between lanes of one
- * warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival at an mbarrier of another CTA, by
- * a copy that lands there, and by the barrier of the cluster.
+ * warp: the row of its clock continues with a stamp for each warp of each CTA. That can hide a race between lanes of
+ * one warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival at an mbarrier of another
+ * CTA, by a copy that lands there, and by the barrier of the cluster.
  *
  * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells.
  */
@@ -191,7 +191,7 @@ void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint3
                address,
                "This thread, of the CTA with rank %u, uses the mbarrier at 0x%x of the CTA with rank %u, and nothing "
                "orders its mbarrier.init before that.\n"
-               "After mbarrier.init belong fence.mbarrier_init.release.cluster and a barrier.cluster that both CTAs "
+               "After mbarrier.init execute fence.mbarrier_init.release.cluster, then a barrier.cluster that both CTAs "
                "pass.",
                m->rank, address, at->rank);
 }
@@ -216,7 +216,7 @@ static void report_exit(machine *m, uint32_t rank, uint32_t instruction, int war
     other->here = instruction;
     emu_report(other, EMU_CTA_EXITED, UINT32_MAX, &other->warps[warp_index], lane, -1, 0,
                "This thread, of the CTA with rank %u, uses shared memory of the CTA with rank %u, and that CTA may end "
-               "before: nothing that its threads wait for tells them of this.\n"
+               "before: its threads wait for nothing that follows this access.\n"
                "A CTA must not end before the others are done with its memory: let all of them pass a barrier.cluster "
                "first.",
                rank, m->rank);

@@ -88,8 +88,8 @@ void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *
         "A race in shared memory%s at 0x%x: this thread, of the CTA with rank %u, %s what a thread of %s %s, and "
         "nothing orders the two.\n"
         "The other thread: warp %u, lane %u.\n"
-        "Between them belongs barrier.cluster.arrive and wait, or an mbarrier at which the one arrives with "
-        ".release.cluster and the other waits.",
+        "Separate the two by barrier.cluster.arrive and wait, or by an mbarrier at which one thread arrives with "
+        ".release.cluster and the other one waits.",
         place, address, m->rank, now, other, before, thread / LANES, thread % LANES);
 }
 

@@ -92,7 +92,7 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
 
 /* ---- findings not to report ---- */
 
-/* After the others a CTA cannot go on, or not as a device would. */
+/* After the others a CTA cannot continue, or not as a device would. */
 static bool may_ignore(emu_class class_) {
     return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE;
 }
@@ -115,7 +115,7 @@ static bool parse_item(const char *item, size_t length, ignored *to, emu_error *
         class_++;
     if (class_ == EMU_CLASSES) return fail_ignored(error, item, length, "no such class of findings; there are");
     if (!may_ignore((emu_class)class_))
-        return fail_ignored(error, item, length, "a CTA cannot go on after that; what can be ignored is");
+        return fail_ignored(error, item, length, "a CTA cannot continue after that; what can be ignored is");
     long line = 0;
     char *rest = NULL;
     if (at) line = strtol(at + 1, &rest, 10);

@@ -163,7 +163,7 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
     emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
                "A race in shared memory at 0x%x: this thread %s what another thread %s, and nothing orders the two.\n"
                "The other thread: %s.\n"
-               "Between them belongs a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
+               "Separate the two by a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync (__syncwarp) "
                "within a warp.",
                address, now, before, other);
 }
@@ -217,7 +217,8 @@ void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at
         : bulk ? "bulk copy"
                : "cp.async",
         other, of_cta,
-        bulk ? "Whoever reads must wait for the phase of its mbarrier, which counts the bytes: mbarrier.try_wait."
+        bulk ? "The thread that reads must wait for the phase of its mbarrier, which counts the bytes: "
+               "mbarrier.try_wait."
              : "Its thread must wait for it (cp.async.wait_group or wait_all), and then a barrier must follow for "
                "the others.",
         waited);
@@ -368,7 +369,7 @@ void emu_check_async_readers(machine *m, const warp *w, int lane, const machine 
         if (!at->async_reads[i].count) continue;
         emu_report(m, EMU_ASYNC_IN_FLIGHT, at->async_reads[i].instruction, w, lane, -1, address,
                    "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
-                   "Whoever reads must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
+                   "The reader must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
                    address);
         return;

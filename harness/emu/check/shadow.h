@@ -30,7 +30,7 @@ static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
     return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
 }
 
-/* In a cluster a row goes on with what the lane knows of each warp of each CTA. */
+/* In a cluster a row continues with what the lane knows of each warp of each CTA. */
 static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
     return row + m->warp_count * LANES;
 }

@@ -108,7 +108,7 @@ static bool add_argument(compilation *c, const char *argument, emu_error *error)
     return true;
 }
 
-/* The arguments but for the names of the files that nvcc writes, and the key made of them. */
+/* The arguments except the names of the files that nvcc writes, and the key made of them. */
 static bool describe(compilation *c, const emu_compiler *compiler, emu_error *error) {
     char folder[MAX_PATH], source[MAX_PATH];
     struct stat nvcc;
@@ -183,7 +183,7 @@ static bool is_fresh(const compilation *c, const char *ptx) {
     return fresh && files > 0;
 }
 
-/* The next name of a dependency file of make, "\ " for a space, up to a space or a line that goes on. */
+/* The next name of a dependency file of make, "\ " for a space, up to a space or a line that continues. */
 static bool next_name(FILE *rule, char *name, size_t bytes) {
     size_t used = 0;
     for (int byte; (byte = fgetc(rule)) != EOF;) {

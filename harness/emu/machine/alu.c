@@ -352,7 +352,7 @@ typedef struct sum_with_carry {
     bool carry;
 } sum_with_carry;
 
-/* x + y + carry or x - y - borrow, of so many bits. */
+/* x + y + carry or x - y - borrow, of `bits` bits. */
 static sum_with_carry add_carry(uint64_t x, uint64_t y, bool carry, int bits) {
     uint64_t sum = x + y, whole = sum + carry;
     if (bits == 64) return (sum_with_carry){whole, sum < x || whole < sum};

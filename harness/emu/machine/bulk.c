@@ -69,7 +69,7 @@ static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address)
     const tensor_map *map = (const tensor_map *)(const void *)bytes;
     if (map->magic == TENSOR_MAP_MAGIC) return map;
     emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
-               "The 128 bytes at 0x%" PRIx64 " are no tensor map of this emulator.\n"
+               "The 128 bytes at 0x%" PRIx64 " are not a tensor map of this emulator.\n"
                "emu_make_tensor_map() makes one, as cuTensorMapEncodeTiled() does for a GPU.",
                address);
     return NULL;

@@ -85,7 +85,7 @@ void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- the barrier ---- */
 
-/* All threads that have not ended have arrived: those that wait go on. */
+/* All threads that have not ended have arrived: those that wait continue. */
 static void complete_if_all_arrived(cluster *c) {
     uint32_t arrived = 0;
     for (uint32_t i = 0; i < c->count; i++) {

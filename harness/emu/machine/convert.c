@@ -190,7 +190,7 @@ NARROW_LOOPS(bf16, BF16)
 static inline float positive(float x) {
     return x < 0.0f || x == 0.0f ? 0.0f : x;
 }
-/* The forms with .relu, .satfinite or both, from f32: two sources side by side in a result of so many bits. */
+/* The forms with .relu, .satfinite or both, from f32: two sources side by side in one result. */
 #define PAIR_LOOP(name, to, how, finite, view)                                                                         \
     static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
         uint32_t *d = vd;                                                                                              \

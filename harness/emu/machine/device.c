@@ -211,7 +211,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " of %" PRIu64 " bytes of this output were never written; the first is byte %" PRIu64
                  ".\n"
-                 "  Whoever reads the result gets old memory there.",
+                 "  A reader of the result gets old memory there.",
                  bytes, b->size, first * OUTPUT_GRANULE);
     } else {
         uint32_t last = atomic_load(&r->last_cta), lowest = atomic_load(&r->first_cta) - 1;
@@ -219,7 +219,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " bytes of this output were written more than once; the first is byte %" PRIu64
                  ", by CTAs %u and %u "
-                 "(x + grid_x * (y + grid_y * z)).\n  Threads write over each other, or do the same work twice.",
+                 "(x + grid_x * (y + grid_y * z)).\n  Threads overwrite one another, or do the same work twice.",
                  bytes, first * OUTPUT_GRANULE, lowest, highest);
     }
     emu_finding finding = {.class_ = class_,

@@ -398,7 +398,7 @@ typedef struct grid_turns {
     uint64_t changes, steps, random;
 } grid_turns;
 
-enum { SEEDED_CTAS = 8 }; /* resident ones between which a seed switches, while they can go on */
+enum { SEEDED_CTAS = 8 }; /* resident ones between which a seed switches, while they can continue */
 
 static bool has_polled(const grid_turns *g, const worker *each) {
     return each->polled_at == g->changes + 1;

@@ -11,7 +11,7 @@ typedef struct crew {
     const emu_launch *launch;
     uint32_t cluster[3]; /* CTAs of a cluster */
     uint64_t cta_total, cluster_total;
-    _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not go on */
+    _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not continue */
     char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;
     bool is_explicit;     /* the launch or the entry names clusters */
@@ -22,7 +22,7 @@ typedef struct worker {
     crew *crew;
     cluster cluster;
     bool runs;          /* a cluster that is resident, where clusters run in turns */
-    uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can go on */
+    uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can continue */
 } worker;
 
 /* device.c; false when out of memory */

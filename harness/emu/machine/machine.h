@@ -334,7 +334,8 @@ typedef struct machine {
     cluster *cluster;
     uint32_t rank; /* in the cluster */
     bool ended;
-    uint64_t polled_at; /* 1 + the changes of the cluster's memory when it had polled in vain; 0 where it can go on */
+    uint64_t
+        polled_at; /* 1 + the changes of the cluster's memory when it had polled in vain; 0 where it can continue */
     uint32_t cta[3];
     uint64_t cta_index;
     uint32_t threads, warp_count;
@@ -419,7 +420,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget);
 /* order.c: who runs next. */
 typedef enum cta_turn {
     TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
-    TURN_PAUSED, /* it could go on */
+    TURN_PAUSED, /* it could continue */
     TURN_WAITS,  /* for other CTAs of the cluster */
     TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
 } cta_turn;

@@ -112,7 +112,7 @@ static void check_unused(machine *m, const warp *w, int lane, const mbarrier *ba
         emu_report(m, EMU_BARRIER_MISUSE, m->code->ops[other->pc].instruction, w, lane, other->index * LANES,
                    bar->address,
                    "The mbarrier at 0x%x ends while warp %d waits for its phase %" PRIu64 ".\n"
-                   "A barrier that all its users pass belongs before mbarrier.inval.",
+                   "Before mbarrier.inval all its users must pass a barrier.",
                    bar->address, other->index, bar->phase);
         return;
     }
@@ -290,7 +290,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     if (m->checks) learn_from(m, w, done, bars);
     if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
-    /* where some lanes may go on, the answer is given: what they saw complete need not be so later */
+    /* where some lanes may continue, the answer is given: what they saw complete need not be so later */
     if (last && (blocking || !(done || answers || poll_fails(m)))) {
         emu_try_again(m, w, o, mask); /* when it is complete */
         w->state = blocking ? WARP_AT_MBARRIER : WARP_POLLING;

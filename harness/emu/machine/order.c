@@ -1,4 +1,4 @@
-/* order.c - who runs next: the warps of a CTA in turns, and what is said where none can go on.
+/* order.c - who runs next: the warps of a CTA in turns, and what is said where none can continue.
  *
  * A warp runs until it must wait. One that polls memory, by loads that are volatile, relaxed or acquire or by atomics
  * whose result is used, lets others go first after POLLS_OF_A_TURN polls between which nothing in memory changed. Where
@@ -310,7 +310,7 @@ static bool has_ready_warp(const machine *m) {
     return false;
 }
 
-/* The next CTA round that can go on, or with a seed any; NULL where all wait, or have polled in vain. */
+/* The next CTA round that can continue, or with a seed any; NULL where all wait, or have polled in vain. */
 static machine *choose_cta(cluster *c) {
     const uint64_t polled = changes_of(c) + 1;
     uint32_t offset = c->last + 1;
@@ -331,7 +331,7 @@ static bool let_any_poll_fail(cluster *c) {
     return false;
 }
 
-/* No CTA can go on by itself. TURN_PAUSED where one can now. */
+/* No CTA can continue by itself. TURN_PAUSED where one can now. */
 static cta_turn wait_together(cluster *c) {
     bool ended = true, polls = false;
     for (uint32_t i = 0; i < c->count; i++) {

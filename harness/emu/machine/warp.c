@@ -1,8 +1,8 @@
 /* warp.c - one warp runs: guards, lanes, divergence.
  *
  * At a branch that parts the lanes, one side runs on and the other is put on a stack; both run up to the JOIN mark of
- * the branch, where the whole group goes on together. The stack entry below the two sides holds that group. Lanes that
- * need each other before they come to the mark split the warp: see paths.c.
+ * the branch, where the whole group continues together. The stack entry below the two sides holds that group. Lanes
+ * that need each other before they come to the mark split the warp: see paths.c.
  */
 #include "calls.h"
 
@@ -202,7 +202,7 @@ static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_movmatrix(m, w, o, mask);
 }
 
-/* Lanes wait for those of their warp, but for an arrival without .aligned. */
+/* Lanes wait for those of their warp, except an arrival without .aligned. */
 static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
     const bool apart = o->vector && o->detail != CLUSTER_WAIT;
     if (apart || mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_cluster_barrier(m, w, o, mask);

@@ -77,8 +77,8 @@ static inline void add_dest(op *o, uint16_t reg) {
 static inline void add_source(op *o, uint16_t reg) {
     o->r[o->dests + o->sources++] = reg;
 }
-/* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: whoever uses
- * that calls emu_await_dynamic() too. */
+/* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: the code that
+ * uses that calls emu_await_dynamic() too. */
 uint64_t emu_symbol_address(const symbol *which);
 static inline bool is_dynamic(const symbol *which) {
     return which->space == SPACE_SHARED && which->offset == UINT32_MAX;

@@ -250,8 +250,8 @@ static int outermost(const flow *f, int l) {
     return l;
 }
 
-/* The blocks from which a latch is reached without passing the header. Inner loops are complete: the walk goes on from
- * their headers. */
+/* The blocks from which a latch is reached without passing the header. Inner loops are complete: the walk continues
+ * from their headers. */
 static void add_loop_body(flow *f, const graph *g, const tree *t, int l, int *stack) {
     int depth = 0;
     const int header = f->loops[l].header;

@@ -27,7 +27,7 @@ static inline bool lexer_take_comma(lexer *lex) {
     return true;
 }
 /* Behind the current token, without making tokens: three decimal numbers, a name, a text. False, and nothing is taken,
- * where something else stands there. emu_lexer_next() goes on behind them. */
+ * where something else stands there. emu_lexer_next() continues behind them. */
 bool emu_lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
 bool emu_lexer_take_name(lexer *lex);
 bool emu_lexer_take(lexer *lex, const char *text, size_t length);

@@ -101,7 +101,7 @@ static bool repeat_loc(parser *p, const known_loc *known, const char *text, size
     int line = lex->line;
     lex->at += length;
     next(p);
-    if (is_mark(now(p), ',')) { /* it goes on in the next line */
+    if (is_mark(now(p), ',')) { /* it continues in the next line */
         lex->at = text;
         lex->line = line;
         return false;

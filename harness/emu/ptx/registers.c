@@ -189,7 +189,7 @@ static inline void widen(interval *in, uint32_t position) {
     if (position > in->end) in->end = position;
 }
 
-/* The intervals of the registers in a set of exposed variables, but for those that were seen before. */
+/* The intervals of the registers in a set of exposed variables, except those that were seen before. */
 static void widen_new(const flow *f, interval *all, uint64_t *seen, const uint64_t *set, uint32_t position) {
     for (size_t word = 0; word < f->words; word++) {
         uint64_t rest = set[word] & ~seen[word];

@@ -566,7 +566,7 @@ def test_classes_and_lines_are_ignored(tmp_path: Path) -> None:
         ("race@", "should be CLASS or CLASS@LINE"),
         ("race@x", "should be CLASS or CLASS@LINE"),
         ("race@0", "should be CLASS or CLASS@LINE"),
-        ("deadlock", "a CTA cannot go on after that"),
+        ("deadlock", "a CTA cannot continue after that"),
     ],
 )
 def test_what_cannot_be_ignored_is_refused(text: str, says: str, tmp_path: Path) -> None:

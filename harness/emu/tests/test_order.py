@@ -1,5 +1,5 @@
 """The order of CTAs and warps: the same with any number of host threads, fair to those that poll, and named where
-nobody can go on."""
+nobody can continue."""
 
 from __future__ import annotations
 

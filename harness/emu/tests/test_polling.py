@@ -44,7 +44,7 @@ setp.eq.u32 %first, %t, 32;
 @%first mbarrier.arrive.shared.b64 %state, [%s];
 end:"""
 )
-# Nobody arrives: one warp polls ten times and then goes on without.
+# Nobody arrives: one warp polls ten times and then continues without.
 GIVES_UP = (
     START
     + """poll:

@@ -20,7 +20,7 @@ void emu_print_findings(FILE *to, const emu_device *device);
 typedef enum emu_tally_key { EMU_BY_LINE, EMU_BY_REGION, EMU_BY_GROUP, EMU_BY_ENGINE } emu_tally_key;
 typedef struct emu_tally {
     const char *name; /* of the file, the region, the group, the shape or the copies; borrowed from the module */
-    int name_bytes;   /* which end the name: the text of the module goes on behind that of a shape */
+    int name_bytes;   /* which end the name: the text of the module continues behind that of a shape */
     int line;         /* of the source; 0 for all but lines */
     int depth;        /* of a region */
     emu_counter sum;  /* of its rows; its place and group are empty */

@@ -137,7 +137,7 @@ typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
 typedef struct option {
     const char *name, *value; /* value NULL: takes none */
     option_kind kind;
-    size_t at;      /* of the member of options, but for CALL */
+    size_t at;      /* of the member of options, except CALL */
     uint64_t limit; /* of a NUMBER */
     bool (*call)(options *options, const char *text, emu_error *error);
     const char *help;
