@@ -51,9 +51,12 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     emu->problem = inputs->problem;
     emu->inputs = inputs;
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
+    /* Of an output every byte has to be written, of one with gaps the rows: unwritten ones are found as NaN. */
+    const bool all_of_O = problem->layout != LAYOUT_PADDED;
     for (int t = 0; t < N_TENSORS; t++) {
         const int64_t bytes = problem_device_bytes(problem, (enum tensor)t);
-        emu->tensors[t] = emu_alloc(emu->device, names[t], (uint64_t)bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
+        const bool output = t == TENSOR_O && all_of_O;
+        emu->tensors[t] = emu_alloc(emu->device, names[t], (uint64_t)bytes, output ? EMU_OUTPUT : EMU_BUFFER);
         if (!emu->tensors[t]) return fail_memory(failure, (uint64_t)bytes, "a tensor of the emulator");
         if (t != TENSOR_O)
             tensor_spread(problem, (enum tensor)t, inputs->tensors[t], emu_host_bytes(emu->device, emu->tensors[t]));
