@@ -211,6 +211,10 @@ def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: P
     flags = "-DFA3_NAME=fa3_fp16_d64_causal_x1 -DFA3_D_HEAD=64 -DFA3_ELEMENT=cutlass::half_t -DFA3_CAUSAL=true"
     assert " ".join(said.replace("\\\n", " ").split()).count(flags) == 1
     assert said.count("fa3_kernel.cu") == 2
+    every = re.findall(r"KERNEL\(fa3_(\w+), ", make(tree, *goal))
+    sizes = ["d128_full_x2", "d128_full_x1", "d128_causal_x1", "d64_full_x1", "d64_causal_x1"]
+    sizes += ["d256_full_x2", "d256_full_x1", "d256_causal_x1"]
+    assert every == [f"{dtype}_{size}" for size in sizes for dtype in ("fp16", "bf16")]
 
 
 def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
