@@ -1,16 +1,15 @@
-/* reference_lines.c - what the reference says of each problem of standard input, for tests that ask NumPy the same.
+/* reference_of.c - what the reference says of one problem, for tests that ask NumPy the same.
  *
- *     echo "2 4 2 17 33 64 fp16 causal 0.3 7" | reference_lines > doubles
+ *     reference_of --batch 2 --heads 4 --kv-heads 2 --seq-q 17 --seq-k 33 --causal --seed 7 --dtype fp16 > doubles
  *
- * A line is batch, heads, KV heads, queries, keys, d_head, type, causal or full, scale (0: 1 / sqrt(d_head)) and seed.
- * Writes raw doubles: O [batch, heads, seq_q, d_head], sum of p |v| in the same shape, then log-sum-exp.
+ * Takes the options of an executable. Writes raw doubles: O [batch, heads, seq_q, d_head], sum of p |v| in the same
+ * shape, then log-sum-exp.
  */
 #include "harness/reference.h"
+#include "harness/select.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void put(const double *values, int64_t count) {
     fwrite(values, sizeof *values, (size_t)count, stdout);
@@ -36,15 +35,15 @@ static bool answer(const struct problem *problem) {
     return true;
 }
 
-int main(void) {
-    struct problem problem = {.dtype = FP16};
-    char type[8], mask[8];
-    while (scanf("%" SCNd64 "%" SCNd64 "%" SCNd64 "%" SCNd64 "%" SCNd64 "%d%7s%7s%lf%" SCNu64, &problem.batch,
-                 &problem.heads, &problem.KV_heads, &problem.seq_q, &problem.seq_k, &problem.d_head, type, mask,
-                 &problem.scale, &problem.seed) == 10) {
-        problem.dtype = !strcmp(type, "bf16") ? BF16 : FP16;
-        problem.causal = !strcmp(mask, "causal");
-        if (!answer(&problem)) return 1;
+int main(int argc, char **argv) {
+    struct options options;
+    struct failure failure;
+    struct problem problem;
+    if (options_parse(&options, argc, argv, &failure)) {
+        fprintf(stderr, "%s\n", failure.text);
+        return 1;
     }
-    return 0;
+    const KernelConfig config = {.dtype = options.dtype, .d_head = (int)options.d_head};
+    problem_at(&options, false, 0, &config, &problem);
+    return !answer(&problem);
 }
