@@ -191,6 +191,31 @@ static void launch_shapes(void) {
     }
 }
 
+/* Lengths that are no multiples of the blocks, and more keys than queries. */
+static void launch_shapes_of_any_length(void) {
+    static const struct {
+        const char *config;
+        int seq_q, seq_k;
+        uint32_t x, y, z;
+    } cases[] = {
+        {TENSOR "+any_length", 129, 1, 2, 16, 2},
+        {TENSOR "+any_length", 1, 4096, 1, 16, 2},
+        {TENSOR "+persistent+producer+any_length+tickets", 129, 1000, 64, 1, 1},
+        {BLOCKS "+split_tail+persistent+any_length", 257, 257, 64, 1, 1},       /* 6 KV blocks are too few to split */
+        {BLOCKS "+split_tail+persistent+any_length", 257, 4097, 132, 1 + 4, 1}, /* 64 Q blocks of 8 slices */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KernelConfig config;
+        struct failure failure;
+        if (config_parse(cases[i].config, &config, &failure)) ok(false, "%s", failure.text);
+        const attention_args args = {.seq_q = cases[i].seq_q, .seq_k = cases[i].seq_k, .heads = 16, .batch = 2};
+        const launch_shape shape = config_launch_shape(&config, &args, 132);
+        ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
+           "grid %u x %u x %u of %d queries on %d keys: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].seq_q,
+           cases[i].seq_k, strchr(cases[i].config, '+'));
+    }
+}
+
 /* Threads and shared memory of kernels for sm_90a. A block of 128 rows has 32 KB. */
 static void shared_memory(void) {
     enum { KB = 1024, EXTRA = 1024 /* so that blocks begin at 1024 bytes */ + 1024 /* mbarriers */ };
@@ -264,6 +289,7 @@ int main(void) {
     equality();
     symbols();
     launch_shapes();
+    launch_shapes_of_any_length();
     shared_memory();
     fuzz();
     return tap_done();

@@ -55,6 +55,58 @@ static void costs(void) {
     ok(!problem_equal(&problem, &other), "another seed is another problem");
 }
 
+/* Pairs of a query and a key that it sees, counted one by one. */
+static double counted_pairs(const struct problem *problem) {
+    double pairs = 0;
+    for (int64_t row = 0; row < problem->seq_q; row++)
+        for (int64_t key = 0; key < problem->seq_k; key++)
+            pairs += !problem->causal || key <= row + problem->seq_k - problem->seq_q;
+    return pairs;
+}
+
+static void costs_of_general_attention(void) {
+    static const int64_t lengths[][2] = {{1, 1}, {1, 9}, {9, 1}, {7, 7}, {7, 12}, {12, 7}};
+    int wrong = 0;
+    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        struct problem problem = problem_square(2, 6, lengths[i / 2][0]);
+        problem.seq_k = lengths[i / 2][1];
+        problem.KV_heads = 3;
+        problem.d_head = 64;
+        problem.causal = i % 2;
+        const double pairs = 12 * counted_pairs(&problem);
+        int64_t seen = 0;
+        for (int64_t row = 0; row < problem.seq_q; row++) seen += problem_visible_keys(&problem, row);
+        wrong += problem_flop(&problem) != 4 * 64 * pairs || problem_attn_flop(&problem) != (4 * 64 + 6) * pairs ||
+                 (double)(12 * seen) != pairs;
+    }
+    ok(!wrong, "operations are those of the pairs that the mask leaves");
+    struct problem problem = problem_square(2, 6, 10);
+    problem.seq_k = 20;
+    problem.KV_heads = 2;
+    problem.scale = 0.1;
+    problem.causal = true;
+    problem.layout = LAYOUT_PADDED;
+    const attention_args args = problem_args(&problem);
+    ok(args.seq_q == 10 && args.seq_k == 20 && args.heads == 6 && args.KV_heads == 2 && args.batch == 2 &&
+           args.causal == 1 && args.softmax_scale == 0.1f && !args.LSE && !args.tickets,
+       "a kernel is told of all of it");
+    ok(args.Q_strides.head == 136 && args.K_strides.head == 144 && args.V_strides.head == 152 &&
+           args.O_strides.head == 160,
+       "with each tensor's own strides");
+    ok(problem_bytes(&problem, TENSOR_K) == 2 * 2 * 20 * 2 * 128 &&
+           problem_bytes(&problem, TENSOR_O) == 2 * 2 * 10 * 768 &&
+           problem_all_bytes(&problem) == 2 * (2 * 2 * 20 * 256 + 2 * 2 * 10 * 768) &&
+           problem_lse_bytes(&problem) == 4 * 2 * 6 * 10,
+       "K and V have their own size");
+    struct problem others[8];
+    int equal = 0;
+    for (int i = 0; i < 8; i++) others[i] = problem;
+    others[0].KV_heads = 3, others[1].seq_k = 21, others[2].scale = 0.2, others[3].causal = false;
+    others[4].layout = LAYOUT_BHSD, others[5].lse = true, others[6].seq_q = 11, others[7].d_head = 64;
+    for (int i = 0; i < 8; i++) equal += problem_equal(&problem, &others[i]);
+    ok(!equal, "each of them makes another problem");
+}
+
 static void limits(void) {
     static const struct {
         int64_t batch, heads, seq;
@@ -87,6 +139,7 @@ static void limits(void) {
 int main(void) {
     lists();
     costs();
+    costs_of_general_attention();
     limits();
     return tap_done();
 }

@@ -27,6 +27,29 @@ static void layouts_of_a_problem(void) {
     }
 }
 
+/* Each tensor's own rows, heads and strides. */
+static void layouts_of_general_attention(void) {
+    struct problem problem = PROBLEM;
+    struct tensor_layout layouts[N_TENSORS];
+    problem.heads = 4;
+    problem.KV_heads = 2;
+    problem.seq_q = 33;
+    problem.seq_k = 70;
+    problem.d_head = 256;
+    problem.layout = LAYOUT_PADDED;
+    KernelConfig config = CONFIG;
+    config.d_head = 256;
+    tensor_layouts(&problem, &config, ADDRESSES, layouts);
+    for (int t = 0; t < N_TENSORS; t++) {
+        const bool keys = t == TENSOR_K || t == TENSOR_V;
+        const uint64_t gap = 16 * (1 + (uint64_t)t), head = 512 + gap, seq = (keys ? 2 : 4) * head + gap;
+        const uint64_t sizes[TENSOR_RANK] = {64, keys ? 70 : 33, 4, keys ? 2 : 4, 2};
+        const uint64_t strides[TENSOR_RANK - 1] = {seq, 128, head, (keys ? 70 : 33) * seq + gap};
+        ok(!memcmp(layouts[t].sizes, sizes, sizeof sizes), "general attention, tensor %d: its sizes", t);
+        ok(!memcmp(layouts[t].strides, strides, sizeof strides), "its strides");
+    }
+}
+
 static void parameter_block(void) {
     ok(sizeof(tensor_map) == 128 && alignof(tensor_map) == 64, "a map has 128 bytes at a multiple of 64");
     ok(sizeof(tensor_maps) == 4 * 128 && offsetof(tensor_maps, O) == 3 * 128, "four of them lie side by side");
@@ -107,6 +130,7 @@ static void the_emulator(void) {
 
 int main(void) {
     layouts_of_a_problem();
+    layouts_of_general_attention();
     parameter_block();
     the_driver();
     the_emulator();
