@@ -46,7 +46,7 @@ def part_diff(a: Version, b: Version, part: str) -> list[str]:
 
 
 def part_of(version: Version, part: str) -> tuple[int, list[str]]:
-    """The number of the first line of a part, and its lines."""
+    """The number of the first line of a part, and its lines without their common indentation."""
     bare, where = without_comments(version.source), str(version.path)
     if part == KV_LOOP:
         found = [*re.finditer(r"#pragma unroll 1\n *for \(", bare)][-1:]
@@ -60,7 +60,9 @@ def part_of(version: Version, part: str) -> tuple[int, list[str]]:
         return part_of(version, called[0] if called else "")
     first = bare.count("\n", 0, found[0].start())
     last = bare.count("\n", 0, closing_bracket(bare, opened, "{", "}", where))
-    return first + 1, version.source.splitlines()[first : last + 1]
+    lines = version.source.splitlines()[first : last + 1]
+    indents = [len(line) - len(line.lstrip()) for line in lines if line and not line.startswith("#")]
+    return first + 1, [line if line.startswith("#") else line[min(indents) :] for line in lines]
 
 
 def _body(bare: str, inside: int, where: str) -> int | None:
