@@ -8,7 +8,7 @@ What is not recorded yet is left out, and where nothing is left the picture says
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.emulate.lines import Line
 from analysis.emulate.pipeline import COPIES, Work
@@ -326,6 +326,42 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
         one.set_title(version, loc="left", fontsize=10)
     axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem")
     axes[0, 0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8)
+    return figure
+
+
+class Span(NamedTuple):
+    """A box of a schedule."""
+
+    lane: str
+    what: str  # a key of WORK
+    block: int
+    begin: float
+    end: float
+    pale: bool = False
+
+
+def schedules(pictures: Mapping[str, Sequence[Span]], unit: str) -> Any:
+    """Who does what from when to when, a picture above the other: a lane for each who, a box for each piece of work."""
+    lanes = {title: list(dict.fromkeys(span.lane for span in spans)) for title, spans in pictures.items()}
+    figure, axes = new_figure(
+        WIDE, 0.9 + sum(0.4 + 0.3 * len(own) for own in lanes.values()), nrows=len(lanes), sharex=True, squeeze=False
+    )
+    for one, (title, spans) in zip(axes[:, 0], pictures.items(), strict=True):
+        for span in spans:
+            color, alpha = WORK[span.what][0], 0.5 if span.pale else 1.0
+            lane, width = lanes[title].index(span.lane), span.end - span.begin
+            one.broken_barh([(span.begin, width)], (lane - 0.42, 0.84), facecolor=color, alpha=alpha, edgecolor="white")
+            place = ((span.begin + span.end) / 2, lane)
+            ink = BLACK if span.pale or color in (SKY, ORANGE) else "white"
+            one.text(*place, str(span.block), ha="center", va="center", fontsize=7, color=ink, clip_on=True)
+        one.set_yticks(range(len(lanes[title])), lanes[title], fontsize=7)
+        one.invert_yaxis()
+        one.set_title(title, loc="left", fontsize=10, pad=2)
+    axes[-1, 0].set_xlabel(unit)
+    patch = importlib.import_module("matplotlib.patches").Patch
+    used = dict.fromkeys(span.what for spans in pictures.values() for span in spans)
+    handles = [patch(color=WORK[what][0], label=WORK[what][1]) for what in used]
+    figure.legend(handles=handles, frameon=False, ncols=len(handles), loc="outside upper center", fontsize=8)
     return figure
 
 

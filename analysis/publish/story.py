@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.files import read_text
+from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
 from analysis.measure.profile import parse
 from analysis.measure.records import Problem
 from analysis.publish.libraries import NOT_MEASURED, SIZES, records_of
@@ -17,6 +18,8 @@ from analysis.publish.overview import HEADLINE, LENGTHS, Step, newest_ratio, own
 from analysis.table import Cell, Table
 
 GPU = "h200"
+MULTIPROCESSORS = 132  # of the H200
+OPERATIONS = 2 * 16 * 8 * 16  # of one m16n8k16
 SHOWN_LENGTHS = (512, 4096, 16384)
 MISSING = "–"
 
@@ -75,6 +78,36 @@ def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
         shown = [NOT_MEASURED if one is None else f"{100 * (one - 1):+.1f} %" for one in gains]
         rows.append([name, header.title, ", ".join(claims) or MISSING, *shown])
     return Table(("version", "idea", "predicted", *(f"at {seq}" for seq in LENGTHS)), rows)
+
+
+def busy(step: Step, seq: int) -> float | None:
+    """Share of the cycles in which the H200's tensor cores were busy; None where the speed or clock is not recorded.
+
+    They are busy for as long as their instructions take at full rate: for the multiplications of the problem, divided
+    by those per cycle. ncu's figure of its own launch differs by up to 3 percent of all cycles.
+    """
+    parts = step.parts.get(step.arch_in("sm_90"))
+    speed = step.lengths.get(GPU, {}).get(seq)
+    if parts is None or speed is None or not speed.sm_ghz or parts.matrix_work is None:
+        return None
+    tensor = next(load.cycles for load in loop_bound(parts).pipes if load.pipe == "tensor")
+    operations = SUB_PARTITIONS * parts.matrix_work * OPERATIONS / tensor if tensor else 0.0  # a cycle
+    return 1e3 * speed.tflops / (MULTIPROCESSORS * operations * speed.sm_ghz) if operations else None
+
+
+def busy_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
+    """A row per version: how busy the tensor cores were, and at which clock, at every length."""
+    by_name = {step.name: step for step in steps}
+    rows: list[list[Cell]] = []
+    for name in names:
+        shares = [busy(by_name[name], seq) for seq in LENGTHS]
+        clocks = [speed.sm_ghz if (speed := by_name[name].lengths.get(GPU, {}).get(seq)) else None for seq in LENGTHS]
+        cells = [
+            f"{100 * share:.1f} %, {ghz:.2f} GHz" if share and ghz else NOT_MEASURED
+            for share, ghz in zip(shares, clocks, strict=True)
+        ]
+        rows.append([name, by_name[name].version.header.title, *cells])
+    return Table(("version", "idea", *(f"at {seq}" for seq in LENGTHS)), rows)
 
 
 def gains_table(folder: Path, steps: Sequence[Step]) -> Table:

@@ -212,6 +212,15 @@ def test_a_ring_has_a_grey_and_a_blue_box_for_each_block() -> None:
     assert [text.get_text() for text in axes.texts] == [str(one.block) for one in stays]
 
 
+def test_a_schedule_has_a_box_for_each_span_in_its_lane() -> None:
+    spans = [pictures.Span("tensor", "QK", 0, 0, 512), pictures.Span("softmax", "exp", 7, 512, 700.5, True)]
+    (axes,) = pictures.schedules({"made": spans}, "cycles").axes
+    boxes = [path.get_extents() for drawn in axes.collections for path in drawn.get_paths()]
+    assert [(box.x0, box.x1, round(box.y0 + 0.42)) for box in boxes] == [(0, 512, 0), (512, 700.5, 1)]
+    assert [text.get_text() for text in axes.texts] == ["0", "7"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["tensor", "softmax"]
+
+
 def test_measured_versions_are_drawn() -> None:
     speed = Speed("H200", 1.0, Interval(0.5, 0.5, 0.5))
     measured, plain = replace(steps()[1], speeds={"h200": speed}), replace(steps()[0], speeds={})

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
+from analysis.measure.profile import kept
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
 from analysis.publish.readme import documents
-from analysis.publish.story import MISSING, gain, gains_table, held_up, steps_table, story_table
+from analysis.publish.story import MISSING, busy, busy_table, gain, gains_table, held_up, steps_table, story_table
 
 
 @pytest.fixture
@@ -136,6 +137,28 @@ def test_a_gain_is_the_ratio_of_two_ratios(checkout: Path) -> None:
     (row,) = steps_table(steps, ["v02"]).rows
     assert row[:3] == ["v02", "swizzling", "speedup@4096=4±0.4"]
     assert row[3 + LENGTHS.index(4096)] == f"{100 * (second.mid / first.mid - 1):+.1f} %"
+
+
+def test_the_tensor_cores_are_as_busy_as_ncu_says() -> None:
+    """Within 3 percent of all cycles: ncu's launch is another one, at another clock."""
+    steps = {step.name: step for step in read_steps(root())}
+    for name, profile in kept(root()).items():
+        share = busy(steps[name], 4096)
+        assert share and abs(100 * share - profile.pipes["tensor"]) < 3, name
+
+
+def test_how_busy_is_shown_with_the_clock(checkout: Path) -> None:
+    assert busy(read_steps(checkout)[0], 4096) is None
+    assert busy_table(read_steps(checkout), ["v01"]).rows[0][2:] == [NOT_MEASURED] * len(LENGTHS)
+    shutil.copytree(root() / "sass", checkout / "sass", ignore=lambda _, names: [x for x in names if x[:3] != "v02"])
+    shutil.copy(root() / "logs/bench/h200.jsonl", checkout / "logs/bench")
+    steps = read_steps(checkout)
+    share, ghz = busy(steps[1], 4096), steps[1].speeds["h200"].sm_ghz
+    assert (
+        share
+        and ghz
+        and busy_table(steps, ["v02"]).rows[0][2 + LENGTHS.index(4096)] == (f"{100 * share:.1f} %, {ghz:.2f} GHz")
+    )
 
 
 def test_a_file_that_changed_is_read_again(checkout: Path) -> None:
