@@ -37,10 +37,16 @@ AT_A_TIME = 2
 
 def show(figure: Any, alt: str) -> None:
     """Display a figure with a text that stands for it."""
+    image = png(figure)
+    importlib.import_module("matplotlib.pyplot").close(figure)
+    _display({"image/png": image, "text/plain": alt}, alt)
+
+
+def png(figure: Any) -> str:
+    """The picture in base64."""
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-    importlib.import_module("matplotlib.pyplot").close(figure)
-    _display({"image/png": base64.b64encode(out.getvalue()).decode("ascii"), "text/plain": alt}, alt)
+    return base64.b64encode(out.getvalue()).decode("ascii")
 
 
 def show_table(table: Table) -> None:
