@@ -134,6 +134,14 @@ __device__ __forceinline__ uint32_t cvt_bf16x2(float low, float high) {
     return pair;
 }
 
+/* ---- a 16-bit element to a float, exactly (9.7.9.22 cvt) ---- */
+
+__device__ __forceinline__ float cvt_f32_f16(uint16_t bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
 /* ---- 2 to the power of x (9.7.3.20 ex2); the largest relative error is 2^-22.5 and ex2(-inf) is 0 ---- */
 
 __device__ __forceinline__ float ex2_approx(float x) {

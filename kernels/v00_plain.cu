@@ -8,11 +8,9 @@
  * config    (FP16, 128, 64, 32, 4): load_0_0_0_tiles
  * arch      sm_80
  */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "common/abi.h"
 #include "common/config.h"
+#include "common/ptx_sm80.cuh"
 
 /* What attention computes, before anything makes it fast. For one row q of Q, softmax(q K^T / sqrt(d)) V is
  *
@@ -47,15 +45,14 @@ struct chunk {
     alignas(16) uint16_t element[8];
 };
 
-/* An element as a float, and a float as an element, rounded to nearest even. */
+/* An element as a float, and two floats as a pair of elements, rounded to nearest even. */
 template <KernelConfig cfg>
 __device__ __forceinline__ float widen(uint16_t element) {
-    return cfg.dtype == FP16 ? __half2float(__ushort_as_half(element)) : __uint_as_float((uint32_t)element << 16);
+    return cfg.dtype == FP16 ? cvt_f32_f16(element) : __uint_as_float((uint32_t)element << 16);
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ uint16_t narrow(float value) {
-    return cfg.dtype == FP16 ? __half_as_ushort(__float2half_rn(value))
-                             : __bfloat16_as_ushort(__float2bfloat16_rn(value));
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+    return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
 /* Copy a block of B_c rows to shared memory, a chunk per thread and step. */
@@ -113,9 +110,9 @@ __global__ void flash_forward(const __grid_constant__ forward_args args) {
     }
 
     for (int c = 0; c < own_chunks; c++) {
-        chunk result;
-        for (int e = 0; e < 8; e++) result.element[e] = narrow<cfg>(O[c][e] / l);
-        *(uint4 *)((uint16_t *)args.O + row + (2 * c + half) * 8) = *(const uint4 *)&result;
+        uint32_t pairs[4];
+        for (int i = 0; i < 4; i++) pairs[i] = round_pair<cfg>(O[c][2 * i] / l, O[c][2 * i + 1] / l);
+        st_global_v4((uint16_t *)args.O + row + (2 * c + half) * 8, pairs);
     }
 }
 
