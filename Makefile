@@ -7,6 +7,7 @@
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
 #     make/peers.mk     libraries to measure against, from their own source
+#     make/learn.mk     exercises
 #     make/tests.mk     C test programs, pytest, lint
 
 MAKEFLAGS += --no-builtin-rules
@@ -59,7 +60,7 @@ $(1): FORCE
 	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
 
-PARTS := arguments toolkit harness version inspect measure peers tests
+PARTS := arguments toolkit harness version inspect measure peers learn tests
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping

@@ -81,6 +81,8 @@ COMMANDS = (
     Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
     Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
+    Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
+    Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
     Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes", "matplotlib"),
     Command("mutate", "mutation.mutate", "change lines one at a time and see whether a test fails"),

@@ -41,6 +41,7 @@ TAKES_DTYPE := debug
 TAKES_FA3 := peer-fa3
 TAKES_FA3_KERNELS := peer-fa3
 TAKES_FILES := check-tools mutate
+TAKES_N := exercise
 TAKES_NAME := logs new
 TAKES_PARENT := new
 TAKES_SECONDS := fuzz

@@ -1,0 +1,1 @@
+"""Sets up the exercises of docs/learn, runs and grades them."""

@@ -1,0 +1,230 @@
+"""The exercises: every start fails for the reason that its row states, every solution passes, bad input is named."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import read_text, root
+from analysis.ladder.headers import load
+from analysis.learn import exercises
+from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
+from analysis.learn.kernel_run import Case, inputs_of, reference
+from analysis.learn.patches import apply
+from analysis.learn.tasks import EXERCISES, Exercise
+from analysis.machine_code.loops import PTXRUN
+from analysis.tests.support.copies import environment
+
+IN_CHECK = (1, 7)  # of the kernels; the others run in check-long
+SOLUTIONS = root() / "exercises/solutions"
+KERNELS = [each for each in EXERCISES if each.kernel]
+NUMBERS = [each for each in EXERCISES if not each.kernel]
+NEEDS_PTXRUN = pytest.mark.skipif(not PTXRUN.exists(), reason="bin/ptxrun is not built: make bin/ptxrun")
+
+
+def by_slug(found: list[Exercise]) -> pytest.MarkDecorator:
+    marks = {each.number: [] if each.number in IN_CHECK or not each.kernel else [pytest.mark.long] for each in found}
+    rows = [pytest.param(each, id=each.slug, marks=marks[each.number]) for each in found]
+    return pytest.mark.parametrize("exercise", rows)
+
+
+def solution_text(exercise: Exercise) -> str:
+    """The patch of the solution; without one, a version's own source or the answers of the page."""
+    patch = SOLUTIONS / f"{exercise.slug}.patch"
+    if patch.exists():
+        return apply(read_text(patch), start_text(exercise), patch.name)
+    if exercise.kernel:
+        return load(root(), exercise.kernel).source
+    answers = re.findall(r"^    (\w+ = [0-9.]+)$", read_text(SOLUTIONS / f"{exercise.slug}.md"), re.MULTILINE)
+    return "\n".join(answers)
+
+
+def graded(exercise: Exercise, text: str, folder: Path) -> Verdict:
+    path = folder / file_name(exercise)
+    path.write_text(text)
+    return grade(exercise, path)
+
+
+def failing(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(line.kind for line in verdict.lines if not line.ok)
+
+
+@NEEDS_PTXRUN
+@by_slug(KERNELS)
+def test_a_start_fails_for_its_reason(exercise: Exercise, tmp_path: Path) -> None:
+    verdict = graded(exercise, start_text(exercise), tmp_path)
+    assert failing(verdict) == exercise.fails != (), [line.text for line in verdict.lines]
+
+
+@NEEDS_PTXRUN
+@by_slug(KERNELS)
+def test_a_solution_passes(exercise: Exercise, tmp_path: Path) -> None:
+    verdict = graded(exercise, solution_text(exercise), tmp_path)
+    assert verdict.solved, [line.text for line in verdict.lines]
+
+
+@by_slug(NUMBERS)
+def test_answers(exercise: Exercise, tmp_path: Path) -> None:
+    names = tuple(question.name for question in exercise.questions)
+    assert failing(graded(exercise, start_text(exercise), tmp_path)) == names, "question marks are no numbers"
+    assert graded(exercise, solution_text(exercise), tmp_path).solved
+    wrong = graded(exercise, re.sub(r"= (\d+)", r"= 1\1", solution_text(exercise)), tmp_path)
+    assert failing(wrong) == names and all("too high" in line.text for line in wrong.lines)
+    figures = [f"{question.figure():g}" for question in exercise.questions]
+    assert not [one for line, one in zip(wrong.lines, figures, strict=True) if re.search(rf"\b{one}\b", line.text)]
+
+
+def test_a_prediction_may_miss_by_its_tolerance(tmp_path: Path) -> None:
+    exercise = exercises.find("11")
+    (question,) = (each for each in exercise.questions if each.name == "v01")
+    figure, share = question.figure(), question.tolerance
+    assert question.judge(figure * (1 + 0.99 * share)).ok and question.judge(figure * (1 - 0.99 * share)).ok
+    assert "too low by more than 10 %" in question.judge(figure * (1 - 1.01 * share)).text
+
+
+# ---- the files of an exercise ----------------------------------------------------------------------------------------
+
+
+def test_every_exercise_has_its_files_and_no_other_is_there() -> None:
+    assert [each.number for each in EXERCISES] == list(range(1, len(EXERCISES) + 1)) and len(EXERCISES) >= 15
+    folders = sorted(path.name for path in (root() / "exercises").iterdir() if path.name != "solutions")
+    assert folders == [each.slug for each in EXERCISES]
+    solutions = sorted(path.name for path in SOLUTIONS.glob("*.md"))
+    assert solutions == [f"{each.slug}.md" for each in EXERCISES]
+    assert {path.stem for path in SOLUTIONS.glob("*.patch")} <= {each.slug for each in KERNELS}
+    page = read_text(root() / "docs/learn/exercises.md")
+    linked = re.findall(r"\[(\d+)\]\(../../exercises/(\w+)/task.md\)", page)
+    assert linked == [(str(each.number), each.slug) for each in EXERCISES]
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.slug)
+def test_a_task_says_everything_and_its_links_lead_somewhere(exercise: Exercise) -> None:
+    task = folder_of(exercise) / "task.md"
+    text = read_text(task)
+    assert text.startswith(f"# Exercise {exercise.number}: {exercise.title}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Goal", "Read", "Run", "Expect", "Hint"]
+    assert f"    make exercise N={exercise.number}\n" in text
+    assert f"`exercises/{exercise.slug}/work/{file_name(exercise)}`" in text
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (task.parent / link).exists(), link
+    for path in re.findall(r"`((?:kernels|common)/[\w.]+)`", text):
+        assert (root() / path).exists(), path
+
+
+# ---- setting up and grading on the command line ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Exercises whose learner's files lie elsewhere, so that nobody's own are touched."""
+    copies = tmp_path / "copies"
+    for each in EXERCISES:
+        (copies / each.slug).mkdir(parents=True)
+        (copies / each.slug / "task.md").write_text(read_text(folder_of(each) / "task.md"))
+        if (folder_of(each) / "start.patch").exists():
+            (copies / each.slug / "start.patch").write_text(read_text(folder_of(each) / "start.patch"))
+    monkeypatch.setattr(exercises, "folder_of", lambda exercise: copies / exercise.slug)
+    monkeypatch.setattr(exercises, "shown", lambda path: path.relative_to(copies))
+    return copies
+
+
+def test_an_exercise_from_its_first_call_to_its_last(apart: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = apart / "06_predict_a_tile/work" / ANSWERS
+    assert main(["exercise", "6"]) == 1 and mine.exists()
+    first = capsys.readouterr().out
+    assert "## Goal" in first and str(mine.relative_to(apart)) in first and "## Hint" not in first
+    assert main(["exercise", "6"]) == 1
+    assert "no    smem_bytes = ?: expected a number" in capsys.readouterr().out
+    mine.write_text("smem_bytes = 1\nhmma 3\n")
+    assert main(["exercise", "6"]) == 1
+    assert "answers.txt:2: expected `name = number`, found 'hmma 3'" in capsys.readouterr().out
+    mine.write_text("registers = 3\n")
+    assert main(["exercise", "6"]) == 1
+    assert "registers: no question has this name" in capsys.readouterr().out
+    mine.write_text(solution_text(exercises.find("6")))
+    assert exercises.state_of(exercises.find("6")) == "begun"
+    assert main(["exercise", "6"]) == 0
+    assert "Solved." in capsys.readouterr().out and exercises.state_of(exercises.find("6")) == "solved"
+    assert main(["exercises", "--csv"]) == 0
+    assert "6,predict what a tile costs,numbers,solved" in capsys.readouterr().out
+    assert main(["exercise", "6", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["solved"] is True and [check["ok"] for check in record["checks"]] == [True] * 5
+    mine.write_text("smem_bytes = 1\n")
+    assert exercises.state_of(exercises.find("6")) == "begun", "the file has changed since"
+
+
+@pytest.mark.parametrize("number", ["99", "0", "abc", "-1", "4x", ""])
+def test_a_number_that_is_none_is_named(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercise", "--", number]) == 2
+    assert f"no exercise {number!r}: there are 1 to {len(EXERCISES)}" in capsys.readouterr().err
+
+
+@NEEDS_PTXRUN
+def test_a_file_that_does_not_compile_is_said_with_the_line(tmp_path: Path) -> None:
+    exercise = exercises.find("1")
+    verdict = graded(exercise, start_text(exercise).replace("float s = 0;", "float s = ;"), tmp_path)
+    assert failing(verdict) == ("compile",)
+    (line,) = verdict.lines
+    assert "v00_plain.cu does not compile" in line.text and "expected an expression" in line.text
+
+
+def test_another_header_block_is_refused(tmp_path: Path) -> None:
+    exercise = exercises.find("1")
+    other = graded(exercise, start_text(exercise).replace("64, 32, 4)", "64, 16, 4)"), tmp_path)
+    assert failing(other) == ("header",) and "leave it at (FP16, 128, 64, 32, 4)" in other.lines[0].text
+    broken = graded(exercise, "int main() {}\n", tmp_path)
+    assert failing(broken) == ("header",) and "not that of v00" in broken.lines[0].text
+
+
+# ---- reference and patches -------------------------------------------------------------------------------------------
+
+
+def test_the_reference_masks_and_bounds() -> None:
+    q, k, v = inputs_of(Case(64), 128)
+    whole, tolerance = reference(q, k, v, causal=False)
+    masked, _ = reference(q, k, v, causal=True)
+    assert np.allclose(masked[:, 0], v[:, 0]) and np.allclose(masked[:, -1], whole[:, -1])
+    assert not np.allclose(masked[:, 0], whole[:, 0])
+    assert (tolerance > 0).all() and tolerance.max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ("@@ -1,2 +1,2 @@\n a\n-x\n+y\n", "p:3: expected 'x' at line 2, found 'b'"),
+        ("@@ -3,2 +3,2 @@\n c\n-d\n", "p:3: expected 'd' at line 4, found 'the end of the file'"),
+        ("@@ -2,1 +2,1 @@\n b\n@@ -1,1 +1,1 @@\n a\n", "the hunks overlap"),
+        ("hello\n", "p:1: expected '--- '"),
+        ("", "p: holds no hunk"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_refused(patch: str, said: str) -> None:
+    with pytest.raises(AnalysisError, match=re.escape(said)):
+        apply(patch, "a\nb\nc\n", "p")
+
+
+def test_a_patch_is_applied() -> None:
+    assert apply("--- a\n+++ b\n@@ -2,1 +2,2 @@\n-b\n+B\n+x\n", "a\nb\nc\n", "p") == "a\nB\nx\nc\n"
+
+
+# ---- make ------------------------------------------------------------------------------------------------------------
+
+
+def test_make_asks_for_a_number_and_passes_it_on() -> None:
+    def make(*words: str) -> tuple[int, str]:
+        command = ["make", "--no-print-directory", "-n", *words]
+        done = subprocess.run(command, cwd=root(), env=environment(), capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, text = make("exercise")
+    assert status == 2 and "exercise needs N=, the number of an exercise" in text
+    status, text = make("exercise", "N=it's")
+    assert status == 0 and "-m analysis exercise -- 'it'\\''s'" in text
+    status, text = make("exercises", "N=3")
+    assert status == 2 and "exercises takes no N=" in text

@@ -1,0 +1,9 @@
+# Exercises: a learner's file is made from a version's source, and graded on the emulator.
+
+##@ Learning
+.PHONY: exercise exercises
+exercise: bin/ptxrun $(READY)  ## sets up an exercise at the first call, grades it afterwards: N=
+	$(if $(N),,$(error exercise needs N=, the number of an exercise; make exercises lists them))
+	@$(PY) -m analysis $@ -- '$(call quoted,$(N))'
+exercises: $(READY)  ## lists the exercises, and which are solved
+	@$(PY) -m analysis $@
