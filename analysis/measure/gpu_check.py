@@ -9,6 +9,7 @@ failed, 4 all that ran passed but the budget ended it, 77 no GPU here.
 
 import argparse
 import math
+import random
 import re
 import struct
 import sys
@@ -21,7 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_config
+from analysis.ladder.headers import load
 from analysis.measure import compare, executables, records, sanitize
 from analysis.measure.bench import clock_text
 from analysis.measure.executables import CANNOT_RUN, RIGHT, SYSTEM, UNTRUSTED, USAGE, NoGpu, Outcome
@@ -30,7 +33,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 TIMEOUT = 240.0
 DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
-D_HEAD = 128  # elements of a row of O
+D_HEAD = 128  # elements of a row of O in the outputs that are compared with the emulator's
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,52 @@ def shapes(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
             yield _right("shapes", version, f"{dtype} {name}", ["--dtype", dtype, *arguments])
 
 
+def general(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
+    """Random cases of general attention, the same in every run: each call has the pairs of two lists of lengths.
+
+    Of a version that takes any length; all sizes of heads, and masks and KV heads where its config has them.
+    """
+    if not config.any_length:
+        return
+    sizes = [config.d_head, *(other.d_head for other in load(root(), version).header.others)]
+    for number in range(6 if quick else 48):
+        draw = random.Random(f"{version} {number}")
+        KV_heads, group = draw.randint(1, 3), draw.choice((1, 2, 4, 8)) if config.grouped_heads else 1
+        arguments = ["--dtype", DTYPES[number % 2], "--d-head", str(sizes[number // 2 % len(sizes)])]
+        arguments += ["--causal"] * (config.causal and number // 3 % 2)
+        arguments += ["--kv-heads", str(KV_heads), "--heads", str(KV_heads * group), "--batch", str(draw.randint(1, 3))]
+        arguments += ["--layout", draw.choice(("bshd", "bhsd", "padded")), "--seed", str(draw.randint(1, 10**9))]
+        arguments += ["--dist", draw.choice(("normal", "normal", "uniform", "large"))]
+        arguments += ["--scale", draw.choice(("0.02", "0.3"))] * draw.choice((0, 0, 1)) + ["--lse"] * draw.choice(
+            (0, 1)
+        )
+        arguments += ["--seq-q", _lengths(draw, config.B_r), "--seq-k", _lengths(draw, config.B_c), "--check", "64"]
+        yield _right("general", version, f"{number}: {' '.join(arguments)}", arguments)
+    for dtype in DTYPES:
+        long = [
+            "--dtype",
+            dtype,
+            "--batch",
+            "1",
+            "--heads",
+            "2",
+            "--seq-q",
+            "1,3,130",
+            "--seq-k",
+            "16385,131072",
+            "--lse",
+        ]
+        yield _right("general", version, f"{dtype} few queries on many keys", long)
+        if config.causal:
+            yield _right("general", version, f"{dtype} the same with the mask", [*long, "--causal"])
+
+
+def _lengths(draw: random.Random, block: int) -> str:
+    """Eight lengths: any up to a thousand, small ones, and some about whole blocks."""
+    near = [max(1, block * draw.randint(1, 4) + draw.randint(-2, 2)) for _ in range(3)]
+    return ",".join(map(str, [*near, draw.randint(1, 20), *(draw.randint(1, 1000) for _ in range(4))]))
+
+
 def big(version: str) -> Iterator[Check]:
     """The problems that bench times."""
     for dtype in DTYPES:
@@ -139,7 +188,7 @@ def statuses(version: str) -> Iterator[Check]:
     unbuilt = "(FP16, 128, 16, 16, 1): load_0_0_0_tiles"
     cases: list[tuple[str, int, list[str], dict[str, str]]] = [
         ("an unknown option is 2", USAGE, ["--no-such-option"], {}),
-        ("seq 100 is 2", USAGE, [*small[:-1], "100"], {}),
+        ("seq 0 is 2", USAGE, [*small[:-1], "0"], {}),
         ("a config that is not built is 2", USAGE, [*small, "--config", unbuilt], {}),
         ("a full disk is 3", SYSTEM, [*small, "--runs", "1", "--json", "/dev/full"], {}),
         ("an unstable time with --strict is 4", UNTRUSTED, [*small, *unstable], {}),
@@ -243,6 +292,7 @@ def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool,
     first = versions[0]
     by_group: dict[str, list[Check]] = {
         "shapes": [check for version in versions for check in shapes(version, configs[version], quick)],
+        "general": [check for version in versions for check in general(version, configs[version], quick)],
         "statuses": list(statuses(first)),
         "instances": [check for version in versions for check in instances(version)],
         "sanitizers": [check for version in versions for check in sanitizers(version)],
@@ -254,7 +304,7 @@ def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool,
 
 
 TIMED = ("statuses", "steady")  # groups with a check that depends on the time it takes
-GROUPS = ("shapes", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
+GROUPS = ("shapes", "general", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
 
 
 def run_checks(checks: Sequence[Check], budget: float | None, jobs: int, quiet: bool) -> tuple[list[Result], int]:

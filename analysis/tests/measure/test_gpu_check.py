@@ -37,7 +37,7 @@ def test_everything_that_was_promised_is_run_and_passes(fake: FakeBin, capsys: p
     told = re.findall(r"^[0-9]+:[0-9]{2} ([0-9]+)/([0-9]+) v01 (?:fp16|bf16|.*?): ok", captured.err, re.MULTILINE)
     assert [int(number) for number, _ in told] == list(range(1, len(told) + 1)) and int(told[-1][1]) == len(told) > 20
     header, line = (row.split() for row in captured.out.splitlines())
-    cells = dict(zip(header, line, strict=True))
+    cells = dict(zip((group for group in header if group != "general"), line, strict=True))  # an empty cell
     assert cells["sanitizers"] == "8/8" and cells["statuses"] == "6/6" and cells["emulator"] == "2/2"
     calls = "\n".join(fake.calls())
     for text in (
@@ -58,6 +58,37 @@ def test_one_kv_block_is_the_smallest_length() -> None:
     config = parse_short_form("(FP16, 128, 128, 64, 4): async+load_2_2_2_tiles")
     names = [check.name for check in gpu_check.shapes("v10", config, quick=True)]
     assert names[0].startswith("fp16 seq 128,256,")
+
+
+def test_random_cases_of_general_attention(fake: FakeBin) -> None:
+    config = parse_short_form(f"{OWN}+any_length+causal+grouped")
+    checks = list(gpu_check.general("v25", config, quick=False))
+    assert len({check.name for check in checks}) == len(checks)
+    quick = list(gpu_check.general("v25", config, quick=True))
+    fake.set("v25")
+    results, left_out = gpu_check.run_checks(quick, None, 6, True)
+    assert len(quick) < len(checks) / 3 and not left_out and not any(result.wrong for result in results)
+    calls = [check.name.split() for check in checks if "--seq-q" in check.name]
+    pairs = sum(
+        math.prod(len(call[call.index(name) + 1].split(",")) for name in ("--seq-q", "--seq-k")) for call in calls
+    )
+    assert pairs > 3000, "thousands of problems"
+    masked, grouped = (call for call in calls if "--causal" in call), set[int]()
+    for call in calls:
+        if "--kv-heads" in call:
+            heads, KV_heads = (int(call[call.index(name) + 1]) for name in ("--heads", "--kv-heads"))
+            assert heads % KV_heads == 0
+            grouped.add(heads // KV_heads)
+    assert len(list(masked)) > 10 and grouped == {1, 2, 4, 8}
+    assert {word for call in calls for word in call if word in ("bshd", "bhsd", "padded")} == {"bshd", "bhsd", "padded"}
+
+
+def test_a_version_is_asked_only_for_what_it_takes() -> None:
+    assert list(gpu_check.general("v25", parse_short_form(OWN), quick=False)) == []
+    names = [check.name for check in gpu_check.general("v25", parse_short_form(f"{OWN}+any_length"), quick=False)]
+    assert names and not [name for name in names if "--causal" in name or "mask" in name]
+    words = [name.split() for name in names if "--kv-heads" in name]
+    assert all(each[each.index("--heads") + 1] == each[each.index("--kv-heads") + 1] for each in words)
 
 
 def test_every_check_has_a_name_of_its_own(fake: FakeBin) -> None:
@@ -92,7 +123,7 @@ def test_a_wrong_status_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str])
     fake.set("v01")
     wrong, _ = gpu_check._status("v01", 3, ["--seq", "512"], {})
     assert "exit 0 instead of 3" in wrong
-    assert gpu_check._status("v01", 2, ["--seq", "100"], {}) == ("", "")
+    assert gpu_check._status("v01", 2, ["--seq", "0"], {}) == ("", "")
 
 
 def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
