@@ -25,6 +25,13 @@ __device__ __forceinline__ void cp_async_16(uint32_t smem_addr, const void *gmem
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(smem_addr), "l"(gmem) : "memory");
 }
 
+/* The same where `exists`; otherwise the 16 bytes become zeros, and gmem, which may be any address, is not read. */
+__device__ __forceinline__ void cp_async_16_or_zeros(uint32_t smem_addr, const void *gmem, bool exists) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem_addr), "l"(gmem),
+                 "r"(exists ? 16 : 0)
+                 : "memory");
+}
+
 /* Close the group of this thread's copies started since the last commit. */
 __device__ __forceinline__ void cp_async_commit_group() {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -148,6 +155,24 @@ __device__ __forceinline__ float ex2_approx(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* ---- logarithm to base 2 (9.7.3.19 lg2); lg2(0) is -inf ---- */
+
+__device__ __forceinline__ float lg2_approx(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* ---- 32-bit factors, 64-bit sum (9.7.1.4 mad) ---- */
+
+/* a * b + c. The compiler would widen a factor that is the same in a whole loop before it, and then multiply 64 bits by
+ * 64. */
+__device__ __forceinline__ int64_t mad_wide_s32(int32_t a, int32_t b, int64_t c) {
+    int64_t sum;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(sum) : "r"(a), "r"(b), "l"(c));
+    return sum;
 }
 
 /* ---- thread index in the CTA (10.1 %tid) ----

@@ -154,7 +154,8 @@ def test_every_parent_is_an_earlier_version() -> None:
         assert (parent in versions and parent < version.version) if parent else version.version in WITHOUT_PARENT
 
 
-BUDGET = {"v08": 150, "v26": 700}  # changed lines, 120 for every other version; v26 begins again with wgmma
+# Changed lines, 120 for every other version; v26 begins again with wgmma, v38 takes another argument.
+BUDGET = {"v08": 150, "v26": 700, "v38": 255}
 
 
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
