@@ -21,7 +21,7 @@ from support.emulation import ROOT, Array, ptxrun
 sys.path.insert(0, str(ROOT))
 from analysis.ladder.config import KernelConfig, parse_symbol
 from analysis.ladder.headers import load_all
-from analysis.machine_code.loops import tensor_maps_argument
+from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
@@ -113,11 +113,10 @@ class Launch:
         row = (self.row_heads or self.heads) * D_HEAD
         count = self.batch * self.seq * row
         output = f"buf:{kind}:{count}:poison" if self.row_heads else f"out:{kind}:{count}"
-        tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3 + [output]
-        strides = [f"i64:{self.seq * row}", f"i64:{row}", f"i64:{D_HEAD}"]
-        sizes = [f"i32:{size}" for size in (self.seq, self.heads, self.batch)]
-        fields = ",".join([*tensors, "u64:0", *strides, *sizes])  # common/abi.h
-        parameters = [f"struct:[{fields}]", *([self.tensor_maps()] if config.tensor_copies else [])]
+        tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3
+        strides = f"i64:{self.seq * row},i64:{row},i64:{D_HEAD}"
+        arguments = argument_fields(config, [*tensors, output], self.seq, self.heads, self.batch, strides)
+        parameters = [arguments, *([self.tensor_maps()] if config.tensor_copies else [])]
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
         return ["--entry", self.symbol, *map(str, shape), *(word for one in parameters for word in ("--arg", one))]
 
