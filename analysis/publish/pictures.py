@@ -44,6 +44,7 @@ _KIND_OF = {
     "local memory": "LDL STL",
     "control": "BRA CALL RET EXIT WARPSYNC NOP BSSY BSYNC S2R S2UR VOTE VOTEU R2UR",
 }
+MOST_LEVEL = 30  # names of versions that stand beside each other along the width of a picture
 _KIND = {opcode: kind for kind, opcodes in _KIND_OF.items() for opcode in opcodes.split()}
 
 
@@ -68,6 +69,12 @@ def _nothing(text: str) -> Any:
 
 def _legend(axes: Any, columns: int) -> None:
     axes.legend(frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)
+
+
+def _name_versions(axes: Any, steps: Sequence[Step]) -> None:
+    """The versions along the axis from 0 on, upright where they would lie on each other."""
+    many = len(steps) > MOST_LEVEL
+    axes.set_xticks(range(len(steps)), [step.name for step in steps], rotation=90 if many else 0)
 
 
 def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) -> Any:
@@ -120,9 +127,7 @@ def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
             va="center",
             fontsize=8,
         )
-    axes.set_xticks(range(len(steps)), [step.name for step in steps])
-    if len(steps) > 28:
-        axes.tick_params("x", labelsize=6)
+    _name_versions(axes, steps)
     axes.set_ylabel("% of FlashAttention-2, seq 4096")
     axes.set_ylim(0, None)
     axes.grid(axis="y", alpha=0.25)
@@ -131,15 +136,15 @@ def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
 
 
 def figures_by_version(steps: Sequence[Step]) -> Any:
-    """Instructions of the loop per HMMA, registers and source lines changed, side by side."""
+    """Instructions of the loop per HMMA, registers and source lines changed, one above the other."""
     there = [step for step in steps if step.parts]
     if not there:
         return _nothing("no listing in sass/ yet")
     figure, axes = new_figure(WIDE, 4.6, nrows=3, sharex=True)
-    names = [step.name for step in steps]
-    for arch, color, offset in (("sm_80", BLUE, -0.2), ("sm_90", ORANGE, 0.2)):
+    for arch, color, offset in (("sm_80", BLUE, -0.2), ("sm_90", ORANGE, 0.2), ("sm_90a", GREEN, 0.0)):
         places = [place + offset for place in range(len(steps))]
-        axes[0].bar(places, [step.loop_per_matrix(arch) or 0 for step in steps], 0.4, color=color, label=arch)
+        loops = [(step.loop_per_matrix(arch) or 0) if step.unit(arch) == "HMMA" else 0 for step in steps]
+        axes[0].bar(places, loops, 0.4, color=color, label=arch)
         axes[1].bar(places, [step.registers(arch) or 0 for step in steps], 0.4, color=color)
         spilled = [
             (place, step.rows[arch].registers)
@@ -154,14 +159,14 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
             color=BLACK,
             label="local memory in use" if arch == "sm_80" else None,
         )
-    axes[2].bar(range(len(steps)), [step.changed or 0 for step in steps], 0.6, color=GREEN)
+    axes[2].bar(range(len(steps)), [step.changed or 0 for step in steps], 0.6, color=PINK)
     axes[0].axhline(1, color=BLACK, linewidth=0.8, linestyle="--")
     axes[0].set_ylabel("loop\ninstr. / HMMA")
     axes[1].set_ylabel("registers")
     axes[1].set_ylim(0, 285)
     axes[2].set_ylabel("source lines\nchanged")
-    axes[2].set_xticks(range(len(steps)), names)
-    _legend(axes[0], 2)
+    _name_versions(axes[2], steps)
+    _legend(axes[0], 3)
     if any(row.ldl or row.stl for step in steps for row in step.rows.values()):
         axes[1].legend(frameon=False, loc="lower right", fontsize=7)
     return figure
@@ -237,7 +242,7 @@ def _stacked_kinds(
         ]
         axes.bar(range(len(there)), heights, 0.7, bottom=tops, color=color)
         tops = [a + b for a, b in zip(tops, heights, strict=True)]
-    axes.set_xticks(range(len(there)), [step.name for step in there])
+    _name_versions(axes, there)
     _kinds_legend(axes)
     return figure, axes, tops
 
@@ -260,7 +265,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
         if any(heights):
             axes.bar(range(len(there)), heights, 0.7, bottom=bottom, color=color, label=name)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
-    axes.set_xticks(range(len(there)), [step.name for step in there])
+    _name_versions(axes, there)
     axes.set_ylabel(f"instructions, {arch}")
     _legend(axes, 6)
     return figure

@@ -1,7 +1,9 @@
 """What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -231,3 +233,13 @@ def test_measured_versions_are_drawn() -> None:
 def traced(figure: Any) -> dict[str, list[float]]:
     lines_drawn = [line for axes in figure.axes for line in axes.lines]
     return {line.get_label(): list(line.get_ydata()) for line in lines_drawn if "this" in str(line.get_label())}
+
+
+@pytest.mark.parametrize("picture", [pictures.progress, pictures.figures_by_version])
+def test_names_of_versions_do_not_lie_on_each_other(picture: Callable[[list[Step]], Any]) -> None:
+    figure = picture(steps())
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
+    assert len(boxes) == len(steps())
+    assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
+    plt.close(figure)
