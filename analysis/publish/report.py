@@ -9,6 +9,7 @@ whose files are not there says so.
 import argparse
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from analysis.measure.records import Record, RecordError, latest_run, read
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
+from analysis.publish.libraries import Standing, libraries_at, records_of
 from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
 from analysis.publish.readme import (
     MISSING,
@@ -77,7 +79,7 @@ def sections(folder: Path) -> list[Section]:
             "of instructions in the KV loop per matrix instruction. Wavefronts / ideal is what the emulator models, "
             "divided by the same accesses without bank conflicts.",
             [
-                progress_picture(steps),
+                progress_picture(steps, libraries_at(records_of(folder), steps)),
                 *(ladder_table(found, links=False, archs=archs) for archs, found in families(steps).items() if found),
                 *speed_charts(steps),
             ],
@@ -90,8 +92,8 @@ def sections(folder: Path) -> list[Section]:
     return page
 
 
-def progress_picture(steps: Sequence[Step]) -> Picture:
-    """The ladder as lines, ours beside the published ones."""
+def progress_picture(steps: Sequence[Step], libraries: Sequence[Standing]) -> Picture:
+    """The ladder as lines, ours beside the published ones and the libraries."""
     ours = [
         f"{step.name} {100 * speed.ratio.mid:.0f} % on {gpu}"
         for step in steps
@@ -102,7 +104,10 @@ def progress_picture(steps: Sequence[Step]) -> Picture:
         ", ".join(ours) or "none of this ladder is measured yet"
     )
     return Picture(
-        "progress", "Speed of every version", f"{alt}; beside it the published ladder.", pictures.progress(steps)
+        "progress",
+        "Speed of every version",
+        f"{alt}; beside it the published ladder and libraries.",
+        pictures.progress(steps, libraries),
     )
 
 
@@ -141,14 +146,14 @@ def speed_section(gpu: str, records: tuple[Record, ...]) -> Section:
 
 def resource_section(steps: Sequence[Step]) -> Section:
     """Registers, local memory, shared memory and what they leave of an SM."""
-    columns = ("version", "arch", "config", "registers", "stack", "spill B", "LDL", "STL", "smem B", "CTAs per SM")
+    columns = ("version", "arch", "registers", "stack", "spill B", "LDL", "STL", "smem B", "CTAs per SM", "config")
     rows: list[list[Cell]] = []
     for step in steps:
         config = step.version.header.config
         for arch, row in step.rows.items():
-            rows.append([step.name, arch, str(config), row.registers, row.stack, row.spill_stores + row.spill_loads])
+            rows.append([step.name, arch, row.registers, row.stack, row.spill_stores + row.spill_loads])
             rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
-            rows[-1].append(occupancy_of(arch, row.registers, config).ctas)
+            rows[-1] += [occupancy_of(arch, row.registers, config).ctas, str(config)]
     text = "Of each version's own config. LDL and STL are counted in the code: zero spills is not zero local memory."
     known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
     alt = "Loop instructions per HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
@@ -284,22 +289,27 @@ STYLE = """
 body { margin: 0 auto; padding: 1rem; max-width: 100rem; background: var(--back); color: var(--text);
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-nav a { margin-right: 1rem; white-space: nowrap; } a { color: var(--bar); }
+nav a { display: inline-block; margin-right: 1rem; padding: .25rem 0; } a { color: var(--bar); }
 p { max-width: 45rem; color: var(--soft); }
 .wide { overflow: auto; max-height: 95vh; margin: 1rem 0; }
 table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .35rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; }
-td.number { text-align: right; } td.long { min-width: 7.5rem; }
-@media (max-width: 40rem) { td.long { min-width: 5.5rem; } th, td { padding: .25rem .2rem; } }
+th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; min-width: 14rem; }
+th.number, td.number { text-align: right; }
+@media (max-width: 40rem) { .wide { max-height: 80vh; } td.long { min-width: 5.5rem; } th, td { padding: .25rem; } }
 @media print { .wide { max-height: none; } }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
-figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-weight: 600; }
-svg { width: 100%; max-width: 40rem; height: auto; font: 12px system-ui, sans-serif; }
-.drawn svg { max-width: 60rem; min-width: 34rem; color: var(--text); } svg text { fill: var(--text); }
+figure { margin: 1rem 0; } figcaption { font-weight: 600; } .scroll { overflow-x: auto; }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; min-width: 44rem; max-width: 60rem;
+  color: var(--text); }
+svg text { fill: var(--text); }
 """.strip()
+
+NUMBER = ' class="number"'
+# A number as cells show it: 5.20, 1,024, 1.102 ± 0.005, 367.1 (1.239), 12 %, 41/39; a dash stands for none.
+_NUMBER = re.compile(r"[+−-]?[\d.,]+( ± [\d.,]+)?( ?\([\d.,]+\))?( ?%)?(/[\d.,]+)?|[–-]|")
 
 
 def to_html(page: Sequence[Section]) -> str:
@@ -343,22 +353,54 @@ def _html_block(block: Block) -> str:
     """Nothing for a table without rows and a chart without bars."""
     if isinstance(block, Picture):
         drawn = drawing.inline_svg(block.figure, block.name, block.alt)
-        return f'<figure class="drawn"><figcaption>{html.escape(block.title)}</figcaption>\n{drawn}</figure>'
+        scrolled = f'<div class="scroll" {_reachable(block.title)}>{drawn}</div>'
+        return f"<figure><figcaption>{html.escape(block.title)}</figcaption>\n{scrolled}</figure>"
     return _html_table(block) if block.rows else ""
 
 
+def _reachable(name: str) -> str:
+    """Attributes of what scrolls, so that the keys can scroll it too."""
+    return f'tabindex="0" role="region" aria-label="{html.escape(name)}"'
+
+
 def _html_table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
-    rows = "\n".join(f"<tr>{''.join(_html_cell(cell) for cell in row)}</tr>" for row in table.rows)
-    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    numbers = [all(_NUMBER.fullmatch(_shown(row[place])) for row in table.rows) for place in range(len(table.columns))]
+    head = "".join(
+        f'<th scope="col"{NUMBER * number}>{html.escape(name)}</th>'
+        for name, number in zip(table.columns, numbers, strict=True)
+    )
+    rows = "\n".join(
+        f"<tr>{''.join(_html_cell(cell, number) for cell, number in zip(row, numbers, strict=True))}</tr>"
+        for row in table.rows
+    )
+    name = f"table of {table.columns[0]}, {', '.join(table.columns[1:3])}"
+    body = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+    return f'<div class="wide" {_reachable(name)}>{body}</div>'
 
 
-def _html_cell(cell: Cell) -> str:
-    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
-        return f'<td class="number">{cell if isinstance(cell, int) else f"{cell:.4g}"}</td>'
-    text = "" if cell is None else str(cell)
-    kind = ' class="long"' if len(text) > LONG else ""
+def _shown(cell: Cell) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else str(cell)
+
+
+def _html_cell(cell: Cell, number: bool) -> str:
+    text = _shown(cell)
+    kind = NUMBER if number else ' class="long"' if len(text) > LONG else ""
     return f"<td{kind}>{html.escape(text)}</td>"
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def as_page(folder: Path) -> dict[str, str]:
+    """The page as a folder of the static site: its Markdown and its pictures, by name."""
+    page = sections(folder)
+    return {"index.md": to_markdown(page)} | pictures_of(page)
+
+
+def pictures_of(page: Sequence[Section]) -> dict[str, str]:
+    """The pictures that the Markdown names, by file."""
+    drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
+    return {f"report/{picture.name}.svg": drawing.svg(picture.figure) for picture in drawn}
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -378,9 +420,8 @@ def run_report(args: argparse.Namespace) -> int:
         return DONE
     out = args.out or folder / "build"
     page = sections(folder)
-    drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
-    for picture in drawn:
-        write_if_changed(out / "report" / f"{picture.name}.svg", drawing.svg(picture.figure))
+    for name, text in pictures_of(page).items():
+        write_if_changed(out / name, text)
     for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
         write_if_changed(out / name, text)
         print(out / name)

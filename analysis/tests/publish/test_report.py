@@ -69,8 +69,16 @@ def test_html_suits_phones_darkness_and_readers_without_pictures() -> None:
     assert "prefers-color-scheme: dark" in text
     pictures = [attrs for tag, attrs in seen if tag == "svg"]
     assert [(p["role"], p["aria-label"]) for p in pictures] == [("img", 'what "it" shows: v01 0.5, v02 1.2')]
-    assert text.count('<div class="wide"><table>') == text.count("<table>") == 1
+    assert text.count("<table>") == len(re.findall(r'<div class="wide" tabindex="0" [^>]*><table>', text)) == 1
+    assert text.count('<div class="scroll" tabindex="0" ') == len(pictures)
     assert report.NOTHING in text
+
+
+def test_columns_of_numbers_are_aligned_right_with_their_heads() -> None:
+    rows = [("v01", "1.102 ± 0.005", "367.1 (1.239)", "5 %", "12 HMMA"), ("v02", "–", "286.6", "41/39", "3")]
+    text = to_html([Section("One", "Text.", [Table(("version", "ratio", "speed", "share", "mixed"), rows)])])
+    assert re.findall(r"<th( [^>]*)>", text) == [' scope="col"', *[' scope="col" class="number"'] * 3, ' scope="col"']
+    assert re.findall(r"<td([^>]*)>", text) == ["", *[' class="number"'] * 3, ""] * 2
 
 
 def test_pictures_are_part_of_the_page_follow_its_colours_and_have_words() -> None:
