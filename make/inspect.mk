@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools report ladder notebooks
+.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools report ladder notebooks site
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
@@ -69,10 +69,18 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))
 
 ##@ Tables and pages
-report: all  ## one page over all versions: build/report.html and build/report.md
+report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
 ladder: all  ## rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
+# MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
+site: $(SITE)/ready  ## documents, notebooks and tables as a static site: site/index.html
+	@$(PY) -m analysis $@ --stage build/site/sources
+	@rm -rf build/site/pages site
+	@$(SITE)/bin/sphinx-build -q -W --keep-going -j auto -d build/site/doctrees -c docs/site \
+		build/site/sources build/site/pages
+	@$(PY) -m analysis $@ --check build/site/pages
+	@mv build/site/pages site; echo site/index.html

@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/ready
 MUTATORS := $(VENV)/mutators/ready
+SITE := $(VENV)/site
 RUN = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
 TOOLKIT := $(or $(CUDA),$(VENV)/toolkit)
 NVCC := $(TOOLKIT)/bin/nvcc
@@ -46,4 +47,12 @@ $(MUTATORS): requirements-mutators.txt | $(READY)
 	$(call say,SETUP,mutators and coverage.py into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
 		--disable-pip-version-check --progress-bar off --no-deps --target $(@D) -r $< || { \
 		echo 'make: the packages of requirements-mutators.txt cannot be reached; run make again' >&2; exit 1; }
+	@touch $@
+
+# An environment of its own: no other goal needs it, and its packages bring many others.
+$(SITE)/ready: requirements-site.txt | $(READY)
+	$(call say,SETUP,Sphinx and playwright into $(@D))rm -rf $(@D) \
+		&& $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check \
+		--progress-bar off -r $< || { \
+		echo 'make: the packages of requirements-site.txt cannot be reached; run make again' >&2; exit 1; }
 	@touch $@

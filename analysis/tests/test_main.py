@@ -16,7 +16,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("new", "notebooks", "plot")  # what they make is a file of another kind: a kernel, a notebook, a picture
+WRITERS = ("new", "notebooks", "plot", "site")  # they make files of other kinds: a kernel, a picture, pages
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -1,0 +1,165 @@
+"""The static site without its generator: what is laid out for it, where links go, and what a broken link is."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import REFUSED, AnalysisError
+from analysis.files import root
+from analysis.publish import site
+from analysis.publish.site import broken_links, links_of, moved, moved_notebook, navigation, read_site
+
+README = """# Name
+
+## Documents
+
+To learn:
+
+- [first](docs/learn/README.md), [sixth](docs/f.md#part)
+
+To use it:
+
+- [second](docs/b.md)
+
+## Credits
+
+[last](docs/z.md)
+"""
+Checkout = Callable[[dict[str, str]], Path]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """A repository with these files."""
+
+    def made(files: dict[str, str]) -> Path:
+        subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return made
+
+
+def test_links_within_code_are_none() -> None:
+    text = (
+        "[a](a.md) `[b](b.md)` ``[`c](c.md)`` [`d`\nwraps](d.md) ![e](e.svg)\n\n"
+        "    [f](f.md)\n\n```c\n[g](g.md)\n```\n- item\n    [h](h.md)\n"
+    )
+    assert links_of(text) == ["a.md", "d.md", "e.svg", "h.md"]
+
+
+def test_links_to_pages_stay_and_those_to_files_get_a_page(checkout: Checkout) -> None:
+    folder = checkout({"README.md": "", "docs/a.md": "", "docs/p.svg": "", "make/x.mk": "", "make/in/y.mk": ""})
+    laid = read_site(folder)
+    expected = {
+        "[a](../README.md#x)": "[a](../index.md#x)",
+        "[a](#here) [b](https://x.org)": "[a](#here) [b](https://x.org)",
+        "[`x`](../make/x.mk#L12)": '<a href="../source/make/x.mk.html#L-12">`x`</a>',
+        "[all](../make)": '<a href="../source/make/index.html">all</a>',
+        "![alt](p.svg)": "![alt](p.svg)",
+        "[big](p.svg)": '<a href="p.svg">big</a>',
+    }
+    for text, link in expected.items():
+        assert moved(laid, "docs/a.md", text) == link
+    assert laid.sources == {"make/x.mk": None, "make": ["x.mk"]}
+    assert laid.pictures == {"docs/p.svg": "docs/p.svg", "linked/docs/p.svg": "docs/p.svg"}
+    with pytest.raises(AnalysisError, match=r"docs/a\.md: the link to none\.md leads to no file"):
+        moved(laid, "docs/a.md", "[n](none.md)")
+
+
+def test_notebooks_are_moved_with_their_outputs_and_words(checkout: Checkout) -> None:
+    shown = {"data": {"text/markdown": ["[s](../x.cu)"]}, "metadata": {"image/png": {"alt": "what it shows"}}}
+    cells = [
+        {"cell_type": "markdown", "source": ["[r](../README.md)"]},
+        {"cell_type": "code", "source": ["a[0](b)"], "metadata": {}, "outputs": [shown]},
+    ]
+    laid = read_site(checkout({"README.md": "", "x.cu": "", "notebooks/a.ipynb": ""}))
+    words, code = json.loads(moved_notebook(laid, "notebooks/a.ipynb", json.dumps({"cells": cells})))["cells"]
+    assert words["source"] == "[r](../index.md)"
+    assert code["source"] == ["a[0](b)"]
+    assert code["outputs"][0]["data"]["text/markdown"] == '<a href="../source/x.cu.html">s</a>'
+    assert code["metadata"]["mystnb"] == {"image": {"alt": "what it shows"}}
+
+
+def test_the_navigation_is_the_readmes(checkout: Checkout) -> None:
+    files = dict.fromkeys(["docs/learn/README.md", "docs/learn/2.md", "docs/learn/1.md", "docs/f.md", "docs/b.md"], "")
+    folder = checkout(files | {"README.md": README, "notebooks/n.ipynb": "", "kernels/README.md": ""})
+    assert navigation(read_site(folder)) == {
+        "To learn": ["docs/learn/README.md", "docs/learn/1.md", "docs/learn/2.md", "docs/f.md"],
+        "To use it": ["docs/b.md"],
+        "Notebooks": ["notebooks/n.ipynb"],
+        "Tables": ["tables/index.md", "kernels/README.md"],
+    }
+    (folder / "docs/z.md").write_text("")
+    with pytest.raises(AnalysisError, match=r"docs/z\.md: no group of the README's section Documents"):
+        navigation(read_site(folder))
+
+
+def test_every_document_of_the_repository_can_be_laid_out() -> None:
+    laid = read_site(root())
+    placed = [name for names in navigation(laid).values() for name in names]
+    assert len(placed) == len(set(placed))
+    assert {page for page in laid.pages if page.startswith(("docs/", "notebooks/"))} < set(placed)
+    for page in laid.pages:
+        text = (root() / page).read_text()
+        (moved_notebook if page.endswith(".ipynb") else moved)(laid, page, text)
+    assert len(laid.sources) > 50
+
+
+def test_what_was_laid_out_before_goes(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "## Documents\n\nTo use it:\n\n- [a](docs/a.md) ![p](docs/p.svg)\n"
+    files = {
+        "docs/a.md": "[v](../x.c) [o](../tasks/o.md)",
+        "tasks/o.md": "# O\n",
+        "docs/p.svg": "",
+        "x.c": "// text\n",
+        ".gitignore": "build/\n",
+    }
+    folder = checkout(files | {"README.md": page, "build/out/docs/old.md": ""})
+    monkeypatch.setattr(site, "root", lambda: folder)
+    monkeypatch.setattr("analysis.publish.report.as_page", lambda _: {"index.md": "# All\n"})
+    out = folder / "build/out"
+    assert main(["site", "--stage", str(out)]) == 0
+    made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    pages = {"index.md", "docs/a.md", "docs/p.svg", "tables/index.md", "tasks/o.md"}
+    assert made == pages | {"texts/x.c", "texts/index.json"}
+    assert (out / "tasks/o.md").read_text() == "---\norphan: true\n---\n\n# O\n"
+    assert (out / "texts/x.c").read_text() == "// text\n"
+    assert ":caption: To use it\n\ndocs/a\n" in (out / "index.md").read_text()
+    assert ":caption: Tables\n\ntables/index\n" in (out / "index.md").read_text()
+
+
+def test_broken_links_of_pages_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.html").write_text(
+        '<link rel="icon" href="https://x.org/i"><h1 id="top">A</h1><a href="sub/b.html#L-2">b</a><a href="#top">t</a>'
+        '<a href="sub/b.html?x=1">q</a><a href="https://x.org">x</a><img src="data:x">'
+        '<a name="n"></a><a href="#n">n</a>'
+    )
+    (tmp_path / "sub/b.html").write_text('<a id="L-2"></a><a href="../a.html">a</a>')
+    assert broken_links(tmp_path) == []
+    assert main(["site", "--check", str(tmp_path)]) == 0
+    (tmp_path / "sub/b.html").write_text(
+        '<a href="../none.html">n</a><a href="../a.html#none">n</a><script src="https://x.org/s.js"></script>'
+        '<link rel="stylesheet" href="//x.org/s.css"><img src="p.png">'
+    )
+    assert broken_links(tmp_path) == [
+        "a.html: sub/b.html#L-2 leads to no heading or line of its page",
+        "sub/b.html: fetches https://x.org/s.js",
+        "sub/b.html: fetches //x.org/s.css",
+        "sub/b.html: ../none.html leads to no file",
+        "sub/b.html: ../a.html#none leads to no heading or line of its page",
+        "sub/b.html: p.png leads to no file",
+    ]
+    capsys.readouterr()
+    assert main(["site", "--check", str(tmp_path)]) == REFUSED
+    assert re.search(r"expected no broken link, found 6:\n.*L-2", capsys.readouterr().err)
+    (tmp_path / "sub/none").mkdir()
+    assert main(["site", "--check", str(tmp_path / "sub/none")]) == REFUSED
