@@ -1,0 +1,105 @@
+"""The pages of `make site` and `make report` in Chromium: nothing off the side, text with contrast, nothing fetched.
+
+Each page is opened at the width of a phone and of a desktop, light and dark. The screenshots stay in build/screens/.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.files import root
+
+pytestmark = pytest.mark.site
+SITE, REPORT, SCREENS = root() / "site", root() / "build/report.html", root() / "build/screens"
+LOOK = (Path(__file__).parent / "look.js").read_text()
+WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
+SCHEMES = ("light", "dark")
+CONTRAST = 4.5  # WCAG 2.2, level AA, for text of any size
+SMALLEST = 8  # px
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pages() -> list[Path]:
+    """All pages but those of sources, of which one with each ending stands for the others; and the report."""
+    made = [path for path in sorted(SITE.rglob("*.html")) if "source" not in path.relative_to(SITE).parts]
+    sources = {path.with_suffix("").suffix: path for path in sorted((SITE / "source").rglob("*.html"))}
+    return [*made, *sources.values(), REPORT]
+
+
+@pytest.fixture(scope="module")
+def windows() -> Iterator[dict[str, Any]]:
+    """Windows of a browser by name: each width in each colour scheme."""
+    try:
+        playwright = importlib.import_module("playwright.sync_api")
+    except ImportError:
+        pytest.skip("playwright is not installed: run `make check-site`")
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if not found:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH: install one, with `apt-get install chromium`")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield {
+            f"{name}.{scheme}": chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            for name, (width, height) in WIDTHS.items()
+            for scheme in SCHEMES
+        }
+        chromium.close()
+
+
+def problems(windows: dict[str, Any], page: Path, screens: Path | None = None) -> list[str]:
+    """What is wrong with a page in any of the windows, with the window's name."""
+    found = []
+    for window, context in windows.items():
+        tab = context.new_page()
+        noticed: list[str] = []
+        tab.on("request", lambda request, seen=noticed: seen.append(f"fetches {request.url}"))
+        tab.on("pageerror", lambda error, seen=noticed: seen.append(f"script: {error}"))
+        tab.goto(page.as_uri())
+        looked = tab.evaluate(LOOK, {"least": CONTRAST, "smallest": SMALLEST})
+        looked += [one for one in noticed if not one.startswith(("fetches file:", "fetches data:"))]
+        found += [f"{window}: {problem}" for problem in looked]
+        if screens:
+            name = "_".join(page.relative_to(root()).with_suffix("").parts)
+            tab.screenshot(path=screens / f"{name}.{window}.png")
+        tab.close()
+    return found
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(root())))
+def test_a_page_is_readable_on_a_phone_and_a_desktop(windows: dict[str, Any], page: Path) -> None:
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    assert not problems(windows, page, SCREENS)
+
+
+FAULTS = {
+    "phone.dark: the page is 2008 px wide in a window of 390 px: div": '<div style="width: 2000px; height: 9px"></div>',
+    "contrast 2.85 of": '<p style="color: #999; background: white">faint</p>',
+    "contrast 1.00 of": '<p style="background: white"><span style="opacity: 0">gone</span><b style="color: #fff">w</b>',
+    "text of 6.0 px": '<p style="font-size: 6px">small</p>',
+    "cuts off": '<div style="width: 99px; overflow: hidden; white-space: nowrap">more words than its width has</div>',
+    "labels of a picture overlap: one and two": '<svg><text y="20">one</text><text x="9" y="20">two</text></svg>',
+    "does not load": '<img src="nowhere.png" alt="nothing">',
+    "fetches http://127.0.0.1:9/": '<img src="http://127.0.0.1:9/x.png" alt="nothing">',
+    "script: ": "<script>undefined_name()</script>",
+}
+
+
+@pytest.mark.parametrize("expected", FAULTS)
+def test_a_fault_is_found(windows: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    style = "<!DOCTYPE html><meta name=viewport content='width=device-width'><style>:root{color-scheme: light dark}"
+    page.write_text(f"{style}</style><body><p>Words.</p>{FAULTS[expected]}")
+    found = problems(windows, page)
+    assert any(expected in problem for problem in found), found
+
+
+def test_a_sound_page_has_no_fault(windows: dict[str, Any], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<!DOCTYPE html><style>:root{color-scheme: light dark}</style><p>Words.</p>")
+    assert problems(windows, page) == []
