@@ -15,9 +15,9 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.config import Dtype
 from analysis.ladder.headers import Version, changed_lines, load_all
-from analysis.machine_code.bounds import executed
+from analysis.machine_code.bounds import executed_opcodes
 from analysis.machine_code.loops import parts_of
-from analysis.machine_code.opcodes import WARP_GROUP
+from analysis.machine_code.opcodes import MATRIX, WARP_GROUP
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
@@ -92,9 +92,16 @@ class Step:
         return len(parts.loop) / parts.matrix_count if parts and parts.matrix_count else None
 
     def executed_per_matrix(self, arch: str) -> float | None:
-        """Instructions that a pass of the KV loop executes, on average, for each matrix instruction."""
+        """Instructions that a pass of the KV loop executes, on average, for each matrix instruction.
+
+        Every pass executes the same number of HMMA, though the loop may hold a second copy of some for masked blocks.
+        """
         parts = self.parts.get(arch)
-        return executed(parts) / parts.matrix_count if parts and parts.matrix_count else None
+        if not parts or not parts.matrix_count:
+            return None
+        found = executed_opcodes(parts)
+        matrix = parts.matrix_count if parts.graph.matrix is WARP_GROUP else sum(found.get(base, 0) for base in MATRIX)
+        return sum(found.values()) / matrix
 
     def registers(self, arch: str) -> int | None:
         return self.rows[arch].registers if arch in self.rows else None
