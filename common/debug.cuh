@@ -29,12 +29,14 @@ __device__ inline int64_t debug_keys(const attention_args &args) {
     return args.seq_k;
 }
 
-/* The record of this CTA and KV block; `block` is the block's position in the sequence. */
+/* The record of this CTA and KV block; `block` is the block's position in the sequence. A kernel that begins behind the
+ * last block writes the same record once more with the last block itself. */
 template <KernelConfig cfg, typename kernel_args>
 __device__ float *debug_record_of(const kernel_args &args, int block) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
     const int64_t n_blocks = (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
-    return (float *)args.debug + debug_record(cta, block, n_blocks, cfg.B_r, cfg.B_c, cfg.d_head);
+    const int64_t position = cfg.any_length && block >= n_blocks ? n_blocks - 1 : block;
+    return (float *)args.debug + debug_record(cta, position, n_blocks, cfg.B_r, cfg.B_c, cfg.d_head);
 }
 
 /* First row of this lane within the CTA: row lane / 4 of the warp's rows. A producer warpgroup has none. */
