@@ -92,7 +92,7 @@ def no_bank_conflicts() -> Check:
 
 
 def barriers(most: int) -> Check:
-    """At most so many warps pass __syncthreads()."""
+    """At most `most` warps pass __syncthreads()."""
     return at_most("barriers", "warps that pass a barrier of the CTA", lambda run: run.total("executed", "bar"), most)
 
 

@@ -29,7 +29,7 @@ COMPILER_LINES = 12  # of what nvcc says
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of grading one file."""
+    """The checks of one file, as graded."""
 
     lines: tuple[Line, ...]
 

@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one case: of the schedules the first that found something, else the first."""
+    """What one case gave: of its schedules the first with a finding or a wrong result, else the first."""
 
     case: Case
     status: int  # SILENT, FINDINGS or FAULT
