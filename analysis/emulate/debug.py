@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Dump and reference side by side. `errors` is |got - wanted| / bound, infinite for what is no number."""
+    """Dump and reference side by side. `errors` is |got - wanted| / bound, infinite for what is not a number."""
 
     config: KernelConfig
     problem: Problem
@@ -245,7 +245,7 @@ def along(sides: Comparison, place: Place, axis: int) -> Table:
 
 
 def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[np.int_], Array]:
-    """Elements beyond their tolerance as 0 or 1, and absolute errors; what is no number counts as nothing."""
+    """Elements beyond their tolerance as 0 or 1, and absolute errors; what is not a number counts as nothing."""
     error = abs(getattr(sides.got, name)[at] - getattr(sides.wanted, name)[at])
     return (getattr(sides.errors, name)[at] > 1).astype(np.int_), np.nan_to_num(error, nan=0.0, posinf=0.0)
 

@@ -189,7 +189,7 @@ def read_ladder_version(path: Path) -> Version:
     version = read_version(path)
     parent, there = version.header.parent, sorted(file.name[:3] for file in path.parent.glob("v[0-9][0-9]_*.cu"))
     if parent and parent not in there:
-        raise AnalysisError(f"{path}: its parent {parent} is no version; there are: {' '.join(there)}")
+        raise AnalysisError(f"{path}: its parent {parent} is not a version; there are: {' '.join(there)}")
     return version
 
 

@@ -370,7 +370,7 @@ def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | 
         raise AnalysisError(f"{name}: holds machine code but no PTX")
     if number is not None:
         if number not in texts:
-            raise AnalysisError(f"{name}: image {number} is no PTX; PTX: {', '.join(map(str, texts))}")
+            raise AnalysisError(f"{name}: image {number} is not PTX; PTX: {', '.join(map(str, texts))}")
         return texts[number]
     if arch is not None:
         texts = {place: image for place, image in texts.items() if image.arch == arch} or texts
@@ -425,7 +425,7 @@ def _cubin_of(name: str, arch: str | None, number: int | None = None) -> Cubin:
     images = read_images(Path(name))
     if number is not None:
         if not 0 <= number < len(images) or images[number].kind != "cubin":
-            raise AnalysisError(f"{name}: image {number} is no cubin; there are {len(images)} images")
+            raise AnalysisError(f"{name}: image {number} is not a cubin; there are {len(images)} images")
         return images[number].cubin(name)
     fitting = cubins_for(images, arch, name)
     ours = [each for each in fitting.values() if any(config_of(k.symbol) for k in each.cubin(name).entries)]

@@ -27,7 +27,7 @@ class Kind:
 
 
 def _number(low: float, high: float) -> Callable[[Any], bool]:
-    """Comparison refuses NaN too; a bool is no number."""
+    """Comparison refuses NaN too; a bool is not a number."""
     return lambda value: type(value) in (int, float) and low <= value <= high
 
 
@@ -36,7 +36,7 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
 
 
 def _text(value: Any) -> bool:
-    """Half of a surrogate pair is no text: it can be neither printed nor written."""
+    """Half of a surrogate pair is not text: it can be neither printed nor written."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 

@@ -349,7 +349,7 @@ def test_a_parent_that_is_no_version_is_refused(tree: Path) -> None:
     finally:
         child.unlink()
     assert result.returncode == 2
-    assert "kernels/v02_child.cu: its parent v88 is no version; there are: v01 v02" in result.stderr
+    assert "kernels/v02_child.cu: its parent v88 is not a version; there are: v01 v02" in result.stderr
 
 
 def test_goals_that_call_make_share_their_jobs(tree: Path) -> None:

@@ -90,6 +90,6 @@ const struct peer fl_fa3 = {.library = FA3_LIBRARY,
                             .cleared_bytes = COUNTER_BYTES,
                             .enqueue = fa3_enqueue};
 
-/* There is no PTX and no cubin of ours in it. */
+/* It holds no PTX and no cubin of ours. */
 const struct code_image fl_images[1] = {{0}};
 const uint64_t fl_image_count = 0;

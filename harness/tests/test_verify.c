@@ -119,7 +119,7 @@ static void planted(enum dtype dtype) {
     memcpy(fixture.output, fixture.right, fixture.bytes);
     fixture.inputs.tensors[TENSOR_V][0] = HALF_NAN;
     verdict = verify(&fixture, CHECK_ALL);
-    ok(!verdict.pass && verdict.mismatches == 64, "%s: a reference that is no number fails", name);
+    ok(!verdict.pass && verdict.mismatches == 64, "%s: a reference that is not a number fails", name);
     tear_down(&fixture);
 }
 

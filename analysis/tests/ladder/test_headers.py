@@ -117,9 +117,9 @@ def test_versions_come_from_file_names(tmp_path: Path) -> None:
 
 def test_a_parent_must_be_there(tmp_path: Path) -> None:
     write(tmp_path, "v10_peel.cu", GOOD.replace("parent    v09", "parent    v88"))
-    with pytest.raises(AnalysisError, match=r"v10_peel.cu: its parent v88 is no version; there are: v10"):
+    with pytest.raises(AnalysisError, match=r"v10_peel.cu: its parent v88 is not a version; there are: v10"):
         load(tmp_path, "v10")
-    with pytest.raises(AnalysisError, match="its parent v88 is no version"):
+    with pytest.raises(AnalysisError, match="its parent v88 is not a version"):
         load_all(tmp_path)
 
 

@@ -59,7 +59,7 @@ def test_the_ptx_of_an_executable_is_that_of_the_version(executable: Path, capsy
     assert main(["ptx", str(executable), "--image", "3"]) == 0
     assert capsys.readouterr().out.strip() == ptx("plain.cu", "sm_75").read_text(encoding="utf-8").strip()
     assert main(["ptx", str(executable), "--image", "0"]) == 2
-    assert "image 0 is no PTX; PTX: 3, 4" in capsys.readouterr().err
+    assert "image 0 is not PTX; PTX: 3, 4" in capsys.readouterr().err
     assert main(["check-tools", str(executable), "--csv"]) == 0
     assert re.search(r'PTX [\d.]+ sm_80,\d+ statements,,"\(FP16, 128, 64, 64, 4\)', capsys.readouterr().out)
 

@@ -263,7 +263,7 @@ static uint64_t parse_initial_address(parser *p) {
     if (which && which->space == SPACE_FUNCTION)
         p->module->functions[which->offset].in_data = true;
     else if (!which || (which->space != SPACE_GLOBAL && which->space != SPACE_CONST))
-        emu_load_fail(p->load, name.line, "'%.*s' is no variable whose address an initial value can be",
+        emu_load_fail(p->load, name.line, "'%.*s' is not a variable whose address an initial value can be",
                       shown_length(&name), name.begin);
     if (generic) emu_expect(p, ")");
     uint64_t value = emu_symbol_address(which);

@@ -37,7 +37,7 @@ def of_body(body: str, directives: str = "") -> str:
         (of_body(FINE, ".global .align 0 .b32 x;"), "the alignment is 0 where a power of two is needed"),
         (of_body(FINE, ".const .align 3 .b32 x;"), "the alignment is 3 where a power of two is needed"),
         (of_body(".local .align 12 .b32 x;"), "the alignment is 12 where a power of two is needed"),
-        (of_body(FINE, ".global .u64 x = {y};"), "'y' is no variable whose address an initial value can be"),
+        (of_body(FINE, ".global .u64 x = {y};"), "'y' is not a variable whose address an initial value can be"),
         (of_body("tex.2d.v4.f32.f32 {%r1, %r1, %r1, %r1}, [%d1, {%f1, %f2}];"),
          "textures are not supported: 'tex.2d.v4.f32.f32'"),
         (of_body("sust.b.1d.b32.trap [%d1, {%r1}], {%r1};"), "surfaces are not supported: 'sust.b.1d.b32.trap'"),
@@ -183,8 +183,8 @@ def test_variables_are_set_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--data", "nothing=f32:1"), "--data nothing=f32:1: nothing is no variable, or a part of several"),
-        (("--data", "t=f32:1"), "t is no variable, or a part of several"),
+        (("--data", "nothing=f32:1"), "--data nothing=f32:1: nothing is not a variable, or a part of several"),
+        (("--data", "t=f32:1"), "t is not a variable, or a part of several"),
         (("--data", "factors=f32:1"), "'f32:1' has 4 bytes, but the variable has 16"),
         (("--data", "factors=f32:3:ramp"), "'3' x f32, but the variable has 16 bytes"),
         (("--data", "factors=f32:4:zigzag"), "'zigzag' is no way to fill a buffer"),

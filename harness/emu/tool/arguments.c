@@ -437,7 +437,7 @@ bool emu_arguments_set(argument_list *list, const emu_module *module, const char
     if (!equals || equals == text) return emu_fail(error, "--data %s: should be NAME=SPEC", text);
     emu_variable variable;
     if (!find_variable(module, text, (size_t)(equals - text), &variable))
-        return emu_fail(error, "--data %s: %.*s is no variable, or a part of several; --list shows them", text,
+        return emu_fail(error, "--data %s: %.*s is not a variable, or a part of several; --list shows them", text,
                         (int)(equals - text), text);
     const char *spec = equals + 1, *colon = strchr(spec, ':');
     const number_type *type = find_type(spec, colon ? (size_t)(colon - spec) : 0);
