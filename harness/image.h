@@ -55,7 +55,7 @@ const struct code_image *image_for_gpu(const struct code_image *images, uint64_t
 /* The kinds of all cubins, "sm_80 sm_90", cut where it does not fit. */
 void image_kinds(const struct code_image *images, uint64_t count, char *text, size_t size);
 
-/* Read the entries of the PTX. STATUS_ERROR where there is no PTX, no entry, or an entry that is no flash_forward. */
+/* Read the entries of the PTX. STATUS_ERROR where there is no PTX, no entry, or an entry other than flash_forward. */
 enum status instance_table_read(struct instance_table *table, const struct code_image *images, uint64_t count,
                                 struct failure *failure);
 void instance_table_free(struct instance_table *table);

@@ -476,7 +476,7 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
 
-    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. */
+    /* A warp copies the rows of Q that it reads. All warps read a slice: there each copies a part. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     const int Q_row = slice ? copy_row : warp * Q_rows + lane / 8;
     const uint16_t *Q_gmem = (const uint16_t *)args.Q + first_of(Q_block) + Q_row * seq_stride + copy_chunk * 8;

@@ -484,8 +484,8 @@ __device__ __forceinline__ void attend(const forward_args &args, ring_position &
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
 
-    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. threadIdx is read again
-     * here, at the end and for all copies of a slice, or addresses would be kept in registers through the loop. */
+    /* A warp copies the rows of Q that it reads. All warps read a slice: there each copies a part. threadIdx is read
+     * again here, at the end and for all copies of a slice. Otherwise the loop would keep addresses in registers. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     const auto copy_Q = [&](int Q_block) {
         const int thread = read_tid_x(), Q_row = slice ? copy_row : thread / 32 * Q_rows + thread % 32 / 8;

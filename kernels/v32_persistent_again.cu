@@ -33,8 +33,8 @@
  * as wgmma expects it (ptx_sm90a.cuh). The result takes the place of Q.
  *
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
- * each consumer arrives once it has read the stage. At that of Q each warp arrives, once its rows of O have been copied
- * from there.
+ * each consumer arrives once it has read the stage. Q has an empty one too: each warp arrives there once its rows of O
+ * have been copied from the place of Q.
  *
  * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, continue through all of them.
  *

@@ -36,7 +36,7 @@
  * as wgmma expects it (ptx_sm90a.cuh).
  *
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
- * each consumer arrives once it has read the stage. At that of a Q block each warp arrives.
+ * each consumer arrives once it has read the stage. Each warp arrives at the empty one of a Q block.
  *
  * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, continue through all of them.
  *

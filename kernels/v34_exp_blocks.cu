@@ -35,7 +35,7 @@
  * as wgmma expects it (ptx_sm90a.cuh).
  *
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
- * each consumer arrives once it has read the stage. At that of a Q block each warp arrives.
+ * each consumer arrives once it has read the stage. Each warp arrives at the empty one of a Q block.
  *
  * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, continue through all of them.
  *
@@ -241,7 +241,7 @@ __device__ __forceinline__ void rescale_O(O_tiles<cfg> &O, const row_values &fac
 
 /* S = exp(S - m), and l += row sums of S over this lane's own columns; the quad adds up once, after the last block.
  * With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale + m) is one FMA and one ex2.
- * Exponentials are computed in blocks of exp_columns columns. Beside each, those of the block before are added up. */
+ * Exponentials are computed in blocks of exp_columns columns. Meanwhile those of the block before are added. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values &l, const row_values &m,
                                                float softmax_scale) {

@@ -36,7 +36,7 @@
  * as wgmma expects it (ptx_sm90a.cuh).
  *
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
- * each consumer arrives once it has read the stage. At those of Q and K each warp arrives.
+ * each consumer arrives once it has read the stage. Each warp arrives at the empty ones of Q and K.
  *
  * A CTA takes one Q block after another. The stages, and the phases of all mbarriers, continue through all of them.
  *
@@ -232,7 +232,7 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, uint32_t K, in
 
 /* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the first block it is +inf. */
 
-/* Most that the exponentials of a lane's row and block may add up to. */
+/* The largest sum allowed for the exponentials of a lane's row and block. */
 template <KernelConfig cfg>
 constexpr float most_sum = cfg.dtype == FP16 ? 0x1p15f : 0x1p60f;
 
@@ -269,7 +269,7 @@ __device__ __forceinline__ void rescale_O(O_tiles<cfg> &O, const row_values &fac
 
 /* S = exp(S - m), and l += row sums of S over this lane's own columns; the quad adds up once, after the last block.
  * With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale + m) is one FMA and one ex2.
- * Exponentials are computed in blocks of exp_columns columns. Beside each, those of the block before are added up. */
+ * Exponentials are computed in blocks of exp_columns columns. Meanwhile those of the block before are added. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values &l, const row_values &m,
                                                float softmax_scale) {
