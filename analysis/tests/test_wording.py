@@ -37,7 +37,11 @@ AVOIDED = (
     (r"\b[Ww]hoever\b", "whoever reads it", "the thread that reads it"),
     (r"\bbelongs? (?:a|an|the) (?:barrier|fence)\b", "here belongs a barrier", "a barrier must separate them"),
     (r"\bcame of\b", "what came of it", "what resulted"),
-    (r"\bis no (?:PTX|cubin|version|variable|number|text|finding|record)\b", "3 is no cubin", "3 is not a cubin"),
+    (
+        r"(?<![Tt]here )\bis no (?:PTX|cubin|version|variable|number|text|finding|record)\b",
+        "3 is no cubin",
+        "3 is not a cubin",
+    ),
     (r"\bamid\b", "amid the objects", "among the objects"),
     (r"\bfor ever\b", "may wait for ever", "may wait forever"),
     (r"\bso many\b", "one of so many samples", "one of N samples"),
