@@ -22,7 +22,7 @@
  * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
  * while fp16 goes up to 65504, and has the same relative rounding as below 1.
  *
- * Keys may end amid a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
+ * Keys may end among a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
  * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
  *
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
@@ -520,8 +520,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
 
-    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. threadIdx is read again
-     * here, at the end and for all copies of a slice, or addresses would be kept in registers through the loop. */
+    /* A warp copies the rows of Q that it reads. All warps read a slice: there each copies a part. threadIdx is read
+     * again here, at the end and for all copies of a slice. Otherwise the loop would keep addresses in registers. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     const auto copy_Q = [&](int Q_block) {
         const int thread = read_tid_x(), Q_row = slice ? thread / 8 : thread / 32 * Q_rows + thread % 32 / 8;

@@ -76,7 +76,7 @@ def find(text: str) -> Exercise:
 
 
 def grade(exercise: Exercise, path: Path) -> Verdict:
-    """Judge a file. What does not compile, and an answer that is no number, is a line like others."""
+    """Judge a file. What does not compile, and an answer that is not a number, is a line like others."""
     return Verdict(tuple(_grade_kernel(exercise, path) if exercise.kernel else _grade_answers(exercise, path)))
 
 
