@@ -357,6 +357,9 @@ def run_pipeline(args: argparse.Namespace) -> int:
     chosen = args.versions or list(recorded)
     if not chosen:
         raise AnalysisError("regs/pipeline.csv is not there: name the versions to emulate, such as v28 v29")
+    for name in chosen:
+        if not load(root(), name).one_arch:
+            raise AnalysisError(f"{name} has no warpgroups that multiply: v26 is the first version with them")
     fresh = {load(root(), name).version: emulate_pipeline(name) for name in chosen}
     shown = recorded | fresh if args.write else fresh
     table = Table(COLUMNS, [astuple(work) for _, all_work in sorted(shown.items()) for work in all_work])

@@ -36,6 +36,7 @@ STALLS = "stall cycles"
 REGISTER = re.compile(r"\b(UR|UP|R|P|B)(?:\d+)\b")
 MATRIX_INSTRUCTION = "matrix instruction"
 WARP_TILE = "m16n8k16 of a warp"  # the work of one HMMA.16816
+WHOLE_PASS = "pass"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Change:
 
 def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bool = False) -> Change:
     divisors, unit = _divisors(before, after)
-    normalised = per_matrix or divisors[0] != divisors[1]
+    normalised = divisors[0] != divisors[1] or (per_matrix and unit != WHOLE_PASS)
     regions = []
     for name in REGIONS:
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
@@ -139,7 +140,12 @@ def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bo
 
 
 def _divisors(before: Parts, after: Parts) -> tuple[tuple[float, float], str]:
-    """What the counts of each side are divided by: matrix instructions, or their work where they are of two kinds."""
+    """What the counts of each side are divided by: matrix instructions, or their work where they are of two kinds.
+
+    A loop without matrix instructions is counted as it is, and so is what it is compared with.
+    """
+    if not (before.matrix_count and after.matrix_count):
+        return (1, 1), WHOLE_PASS
     if before.graph.matrix is not after.graph.matrix and before.matrix_work and after.matrix_work:
         return (before.matrix_work, after.matrix_work), WARP_TILE
     return (before.matrix_count, after.matrix_count), MATRIX_INSTRUCTION

@@ -25,6 +25,7 @@ from analysis.machine_code.sass_diff import (
     MATRIX_INSTRUCTION,
     RENAMED,
     WARP_TILE,
+    WHOLE_PASS,
     Change,
     change_table,
     compare,
@@ -54,6 +55,10 @@ VERDICTS = {
     ("longer", "SAME"): "loop longer, no difference in time",
     ("longer", "FASTER"): "counts and timing disagree: longer loop, faster run",
     ("longer", "SLOWER"): "loop longer, run slower",
+    ("other work", ""): "one loop multiplies without matrix instructions",
+    ("other work", "SAME"): "one loop multiplies without matrix instructions; no difference in time",
+    ("other work", "FASTER"): "one loop multiplies without matrix instructions; run faster",
+    ("other work", "SLOWER"): "one loop multiplies without matrix instructions; run slower",
     ("rearranged", ""): "loop rearranged, as long as before",
     ("rearranged", "SAME"): "loop rearranged, no difference in time",
     ("rearranged", "FASTER"): "loop rearranged, run faster",
@@ -76,6 +81,8 @@ class Side:
     def work(self, unit: str) -> float:
         """Executed instructions of a pass for each unit of a Change; dummies are not executed."""
         parts = self.loop.parts
+        if unit == WHOLE_PASS:
+            return executed(parts)
         return executed(parts) / ((parts.matrix_work if unit == WARP_TILE else parts.matrix_count) or 1)
 
     def local_memory(self) -> int:
@@ -99,6 +106,8 @@ class Sheet:
             return "identical"
         if loop is not None and loop.likeness in (IDENTICAL, RENAMED):
             return "elsewhere"
+        if bool(self.a.loop.parts.matrix_count) != bool(self.b.loop.parts.matrix_count):
+            return "other work"
         before, after = self.a.work(self.change.unit), self.b.work(self.change.unit)
         if abs(after - before) < SHORTER_BY * before:
             return "rearranged"

@@ -133,6 +133,11 @@ def test_the_committed_steps_are_fresh(version: str) -> None:
     assert RECORDED[version] == fresh, "run `python3 -m analysis pipeline --write`"
 
 
+def test_a_version_without_warpgroups_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "v25"]) == 2
+    assert "v25 has no warpgroups that multiply" in capsys.readouterr().err
+
+
 def test_steps_are_written_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

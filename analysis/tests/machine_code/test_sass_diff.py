@@ -91,6 +91,14 @@ def test_other_tiles_are_compared_per_matrix_instruction() -> None:
     assert change.verdict == "loop 4 -> 3.500 instructions per matrix instruction"
 
 
+def test_a_loop_without_matrix_instructions_is_counted_as_it_is() -> None:
+    without, with_matrix = kernel("FADD R4, R5, R6", "FMUL R7, R4, R4"), kernel(*LOOP)
+    for a, b, verdict in ((without, with_matrix, "loop 3 -> 4"), (with_matrix, without, "loop 4 -> 3")):
+        for per_matrix in (False, True):
+            change = compare(a, b, per_matrix=per_matrix)
+            assert not change.normalised and change.verdict == f"{verdict} instructions"
+
+
 def test_text_diff() -> None:
     one, other = kernel(*LOOP), kernel(LOOP[0].replace("R4", "R9"), "IADD3 R1, R1, 0x1, RZ", *LOOP[1:])
     lines = list(text_diff(one, other, rename=False))

@@ -362,6 +362,13 @@ def test_ladder_command(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert main(["ladder", "--exit-code"]) == 1
 
 
+def test_a_loop_without_matrix_instructions_has_no_figure_per_hmma() -> None:
+    (plain,) = (each for each in read_steps(root()) if each.name == "v00")
+    assert plain.loop("sm_80") and plain.loop_per_matrix("sm_80") is None
+    assert plain.executed_per_matrix("sm_80") is None
+    assert f"sm_80: loop {plain.loop('sm_80')} instructions;" in outcome(plain, None)
+
+
 def test_a_damaged_traffic_file_is_refused(checkout: Path) -> None:
     assert read_traffic(checkout)["v01"].wavefronts == 64
     path = checkout / "regs/traffic.csv"

@@ -22,7 +22,7 @@ from analysis.tests.support.compiled import built
 
 
 def test_every_outcome_has_a_verdict() -> None:
-    expectations = ("identical", "elsewhere", "shorter", "longer", "rearranged")
+    expectations = ("identical", "elsewhere", "shorter", "longer", "rearranged", "other work")
     assert set(VERDICTS) == set(itertools.product(expectations, ("", "SAME", "FASTER", "SLOWER")))
     assert VERDICTS["longer", "FASTER"] == "counts and timing disagree: longer loop, faster run"
     assert VERDICTS["shorter", "SLOWER"] == "counts and timing disagree: shorter loop, slower run"
@@ -44,6 +44,14 @@ def test_outcome_of_several_problems() -> None:
     assert sheet.expectation == "shorter"
     assert replace(sheet, measured=measured("SLOWER")).verdict == "counts and timing disagree: shorter loop, slower run"
     assert replace(sheet, a=sheet.b, b=sheet.a).expectation == "longer"
+
+
+def test_a_loop_without_matrix_instructions_is_neither_shorter_nor_longer() -> None:
+    for version in ("v00", "v01"):
+        built(version, "sm_80")
+    sheet = replace(read_sheet("v00", "v01", "sm_80", None, emulate=False), measured=[])
+    assert sheet.expectation == "other work" and sheet.a.work(sheet.change.unit) == len(sheet.a.loop.parts.loop)
+    assert replace(sheet, measured=measured("FASTER")).verdict.endswith("; run faster")
 
 
 @pytest.mark.parametrize(
