@@ -21,6 +21,9 @@ HEADER = """/* {version} - made
 BODY = """static int twice(int a) {
     return 2 * a; /* a brace in a comment: } */
 }
+struct place {
+    int at(int row) const { return row; }
+};
 
 void kernel() {
     const auto copy = [&](int block) {
@@ -49,10 +52,11 @@ def test_a_part_is_a_function_a_lambda_or_the_last_loop(tmp_path: Path) -> None:
     version = made(tmp_path, "v01", BODY)
     first = len(HEADER.splitlines())
     assert part_of(version, "twice") == (first + 1, BODY.splitlines()[:3])
-    assert part_of(version, "copy") == (first + 6, [line[4:] for line in BODY.splitlines()[5:8]])
+    assert part_of(version, "at") == (first + 5, ["int at(int row) const { return row; }"])
+    assert part_of(version, "copy") == (first + 9, [line[4:] for line in BODY.splitlines()[8:11]])
     assert part_of(version, KV_LOOP) == (
-        first + 11,
-        ["#pragma unroll 1", *(line[4:] for line in BODY.splitlines()[11:17])],
+        first + 14,
+        ["#pragma unroll 1", *(line[4:] for line in BODY.splitlines()[14:20])],
     )
 
 
@@ -69,7 +73,7 @@ def test_a_part_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 def test_a_difference_holds_the_numbers_of_the_lines(tmp_path: Path) -> None:
     a, b = made(tmp_path, "v01", BODY), made(tmp_path, "v02", BODY.replace("use(block)", "take(block)"))
-    first = len(HEADER.splitlines()) + 12
+    first = len(HEADER.splitlines()) + 15
     assert part_diff(a, b, KV_LOOP) == [
         "--- v01, KV loop", "+++ v02, KV loop", f"@@ -{first},6 +{first},6 @@",
         " for (int block = 0; block < n; block++) {", "     copy(block);", "     if (block) {",
