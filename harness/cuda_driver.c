@@ -19,8 +19,8 @@ static const struct {
     ENTRY(cuMemAlloc_v2), ENTRY(cuMemFree_v2), ENTRY(cuMemHostAlloc), ENTRY(cuMemFreeHost),
     ENTRY(cuMemHostGetDevicePointer_v2), ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemsetD8Async),
     ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuEventCreate),
-    ENTRY(cuEventDestroy_v2), ENTRY(cuEventRecord), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime), ENTRY(cuLaunchKernel),
-    ENTRY(cuTensorMapEncodeTiled),
+    ENTRY(cuEventDestroy_v2), ENTRY(cuEventRecord), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime),
+    ENTRY(cuLaunchKernel), ENTRY(cuTensorMapEncodeTiled),
 };
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools report ladder notebooks site
+.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
@@ -69,6 +69,7 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))
 
 ##@ Tables and pages
+.PHONY: report ladder notebooks site
 report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
 ladder: all  ## rewrites the generated tables of the documents

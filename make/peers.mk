@@ -69,8 +69,8 @@ $(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
 	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$@
 $(FA3_BUILD)/about.h: make/peers.mk
 	@mkdir -p $(@D)
-	@for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= ARCH=sm_90a; do \
-		echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$@
+	@for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
+		ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$@
 	@echo '#define FL_PEER fl_fa3' >>$@
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -I$(BUILD) -c -o $@ $<
