@@ -71,7 +71,8 @@ FL_CONFIG_FN int64_t config_KV_blocks(const KernelConfig *config, const attentio
  * a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
  * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
  * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
- * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. */
+ * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. With the causal
+ * mask nothing is split: the last Q blocks are the shortest. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const attention_args *args,
                                               int64_t multiprocessors) {
     const int64_t blocks = config_Q_blocks(config, args), KV_blocks = config_KV_blocks(config, args);
@@ -80,7 +81,7 @@ FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const 
     if (config->split_tail) {
         const int64_t left = blocks % multiprocessors;
         const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
-        const bool split = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
+        const bool split = !args->causal && waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
         shape.grid_x = (uint32_t)(blocks + (split ? left * (config->n_warps - 1) : 0));
         shape.grid_y = shape.grid_z = 1;
         if (config->persistent) {
