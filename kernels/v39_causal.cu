@@ -24,7 +24,7 @@
  * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
  * while fp16 goes up to 65504, and has the same relative rounding as below 1.
  *
- * Keys may end amid a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
+ * Keys may end within a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
  * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
  *
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
