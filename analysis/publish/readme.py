@@ -218,6 +218,7 @@ CHAPTERS = {
     "4-waiting": (17, 25),
     "5-hopper": (26, 30),
     "6-pipeline": (31, 37),
+    "7-general-attention": (38, 99),
 }
 INTRODUCTION = """# The ladder
 
@@ -307,19 +308,23 @@ def short_table(folder: Path, steps: Sequence[Step], arch: str) -> Table:
 
 
 def chapter_part(steps: Sequence[Step], first: int, last: int) -> str:
-    """What a chapter of docs/learn shows of its versions, those from number `first` to `last`."""
+    """What a chapter of docs/learn shows of its versions, those from number `first` to `last`: a table per family."""
     found = [step for step in steps if first <= int(step.name[1:]) <= last]
-    arch = HOPPER if any(step.version.one_arch for step in found) else "sm_80"
-    hopper = arch == HOPPER
+    tables = [_chapter_table(members, archs == (HOPPER,)) for archs, members in families(found).items() if members]
+    return "\n".join(table.markdown() for table in tables)
+
+
+def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
+    arch = HOPPER if hopper else "sm_80"
     columns = ("version", "idea", *(f"{name}, {GPU.upper()}" for name in SPEED_COLUMNS))
     columns += (f"{'executed' if hopper else 'loop'} / {matrix(arch)}", "registers")
     rows: list[list[Cell]] = []
-    for step in found:
+    for step in members:
         per_matrix = step.executed_per_matrix(arch) if hopper else step.loop_per_matrix(arch)
         row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.path.name})", step.version.header.title]
         row += [*speed_cells(step, [GPU]), shown(per_matrix, 2), registers(step, arch)]
         rows.append(row if hopper else [*row, wavefronts(step)])
-    return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows).markdown()
+    return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows)
 
 
 def loops_table(steps: Sequence[Step], arch: str = "sm_80") -> Table:
