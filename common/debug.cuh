@@ -29,14 +29,26 @@ __device__ inline int64_t debug_keys(const attention_args &args) {
     return args.seq_k;
 }
 
-/* The record of this CTA and KV block; `block` is the block's position in the sequence. A kernel that begins behind the
- * last block writes the same record once more with the last block itself. */
+/* KV blocks of a sequence. */
+template <KernelConfig cfg, typename kernel_args>
+__device__ int debug_KV_blocks(const kernel_args &args) {
+    return (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
+}
+
+/* What a persistent kernel that goes by the numbers of Q blocks gives a hook as `block`: a build with hooks is launched
+ * with one CTA, which has all Q blocks. Blocks behind the last one, which are all masked, share its record. */
+template <KernelConfig cfg>
+__device__ __forceinline__ int debug_block(const attention_args &args, int Q_block, int block) {
+    const int n_blocks = debug_KV_blocks<cfg>(args);
+    return Q_block * n_blocks + min(block, n_blocks - 1);
+}
+
+/* The record of this CTA and KV block; `block` is the block's position in the sequence. */
 template <KernelConfig cfg, typename kernel_args>
 __device__ float *debug_record_of(const kernel_args &args, int block) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
-    const int64_t n_blocks = (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
-    const int64_t position = cfg.any_length && block >= n_blocks ? n_blocks - 1 : block;
-    return (float *)args.debug + debug_record(cta, position, n_blocks, cfg.B_r, cfg.B_c, cfg.d_head);
+    const int64_t record = debug_record(cta, block, debug_KV_blocks<cfg>(args), cfg.B_r, cfg.B_c, cfg.d_head);
+    return (float *)args.debug + record;
 }
 
 /* First row of this lane within the CTA: row lane / 4 of the warp's rows. A producer warpgroup has none. */

@@ -18,11 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.emulate.online_softmax import UNIT_ROUNDOFF, Array, Blocks, inputs, order_of, read_dump, reference
+from analysis.emulate.online_softmax import (
+    NO_SCORE,
+    UNIT_ROUNDOFF,
+    Array,
+    Blocks,
+    inputs,
+    order_of,
+    read_dump,
+    reference,
+)
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
-from analysis.ladder.headers import load
+from analysis.ladder.headers import Version, load
 from analysis.measure import executables
 from analysis.measure.executables import RIGHT, WRONG
 from analysis.measure.records import Problem
@@ -83,10 +92,10 @@ class Comparison:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def compare(config: KernelConfig, problem: Problem, seed: int, got: Blocks) -> Comparison:
+def compare(config: KernelConfig, problem: Problem, seed: int, got: Blocks, scale: float = 0.0) -> Comparison:
     """Compare a dump with the reference in the dump's own block order."""
     order = order_of(got)
-    wanted, bound = reference(config, problem, seed, order, got.m if config.lazy_rescale else None)
+    wanted, bound = reference(config, problem, seed, order, got.m if config.lazy_rescale else None, scale)
     pairs = zip(got.items(), wanted.items(), bound.items(), strict=True)
     errors = Blocks(*(_over_bound(a, b, limit) for (_, a), (_, b), (_, limit) in pairs))
     side = Comparison(config, problem, seed, order, got, wanted, bound, errors)
@@ -94,9 +103,10 @@ def compare(config: KernelConfig, problem: Problem, seed: int, got: Blocks) -> C
 
 
 def _over_bound(got: Array, wanted: Array, bound: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        error = abs(got - wanted) / bound
-    return np.where(np.isfinite(got), error, np.inf)
+    masked = wanted == -np.inf
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(masked, np.where(got < NO_SCORE, 0.0, np.inf), abs(got - wanted) / bound)
+    return np.where(bound == np.inf, 0.0, np.where(np.isfinite(got) | masked, error, np.inf))
 
 
 def _first_wrong(sides: Comparison) -> Place | None:
@@ -160,9 +170,9 @@ def _without_rescale(sides: Comparison, name: str, at: Index, before: int) -> Ar
     old, P = getattr(sides.got, name)[(*at[:3], before)], sides.got.P[at]
     if name == "l":
         return np.asarray(old + P.sum(-1))
-    B_c = sides.config.B_c
-    V = inputs(sides.problem, sides.seed)[2][at[0], at[1], at[3] * B_c : (at[3] + 1) * B_c]
-    return np.asarray(old + P @ V)
+    B_c, group = sides.config.B_c, sides.problem.heads // (sides.problem.kv_heads or sides.problem.heads)
+    V = inputs(sides.problem, sides.seed)[2][at[0], at[1] // group, at[3] * B_c : (at[3] + 1) * B_c]
+    return np.asarray(old + P[:, : len(V)] @ V)
 
 
 def _moved(got: Array, wanted: Array, bound: Array, mask: Mask, axis: int) -> list[tuple[int, int]]:
@@ -296,7 +306,7 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     version = load(root(), args.version)
     if "common/debug.cuh" not in version.source:
         raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
-    config = parse_short_form(args.config) if args.config else version.header.config
+    config = parse_short_form(args.config) if args.config else _own_config(version, args.d_head)
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])
     executable = executables.bin_folder() / "dump" / args.version
@@ -304,9 +314,23 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
         build = f"make DUMP=1 {args.version}" + (f" KERNELS='{config}'" if args.config else "")
         raise AnalysisError(f"{executable} is not there: `{build}` builds it")
     seq = args.seq or 4 * max(config.B_r, config.B_c)
-    problem = Problem("attention", config.dtype.name.lower(), args.batch, args.heads, seq, config.d_head, args.dist)
+    problem = Problem(
+        "attention",
+        config.dtype.name.lower(),
+        args.batch,
+        args.heads,
+        seq,
+        config.d_head,
+        args.dist,
+        causal=args.causal,
+        kv_heads=0 if args.kv_heads in (None, args.heads) else args.kv_heads,
+        seq_k=0 if args.seq_k in (None, seq) else args.seq_k,
+    )
     dump = folder / "dump"
     shape = ["--batch", str(args.batch), "--heads", str(args.heads), "--seq", str(seq), "--seed", str(args.seed)]
+    shape += ["--seq-k", str(problem.seq_k)] if problem.seq_k else []
+    shape += ["--kv-heads", str(problem.kv_heads)] if problem.kv_heads else []
+    shape += ["--causal"] * problem.causal + (["--scale", str(args.scale)] if args.scale else [])
     options = ["--backend", args.backend, "--config", str(config), "--dist", args.dist, *shape]
     outcome = executables.run(executable, [*options, "--no-check", "--json", "-", "--dump", str(dump)], TIMEOUT)
     executables.checked(outcome, (RIGHT, WRONG))  # WRONG: the emulator found something; the dump is there all the same
@@ -316,6 +340,16 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     if outcome.status == WRONG:
         where += f" ({outcome.problem()})"
     return read_dump(dump, config, problem), config, problem, where
+
+
+def _own_config(version: Version, d_head: int | None) -> KernelConfig:
+    """The config of the header, or the one there for another size of heads."""
+    own = (version.header.config, *version.header.others)
+    found = [config for config in own if d_head in (None, config.d_head)]
+    if not found:
+        sizes = ", ".join(str(config.d_head) for config in own)
+        raise AnalysisError(f"--d-head {d_head}: {version.version} has configs for {sizes}")
+    return found[0]
 
 
 def to_record(sides: Comparison, where: str) -> dict[str, Any]:
@@ -338,6 +372,11 @@ def add_debug_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dist", default="normal", choices=("normal", "uniform", "large", "ramp"), help="(normal)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences (1)")
     parser.add_argument("--heads", type=int, default=1, metavar="N", help="heads (1)")
+    parser.add_argument("--seq-k", type=int, metavar="N", help="keys (as many as queries)")
+    parser.add_argument("--kv-heads", type=int, metavar="N", help="heads of K and V (as many as heads)")
+    parser.add_argument("--causal", action="store_true", help="with the causal mask")
+    parser.add_argument("--scale", type=float, default=0.0, metavar="X", help="of the scores (1 / sqrt(d_head))")
+    parser.add_argument("--d-head", type=int, metavar="N", help="the version's config for heads of this size")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the inputs (1)")
     parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where to run (auto)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the .npz files (build/debug-dumps)")
@@ -349,7 +388,7 @@ def run_debug(args: argparse.Namespace) -> int:
     """Run, compare, keep both sides, print."""
     with tempfile.TemporaryDirectory() as folder:
         got, config, problem, where = run_kernel(args, Path(folder))
-    sides = compare(config, problem, args.seed, got)
+    sides = compare(config, problem, args.seed, got, float(np.float32(args.scale)))
     out = args.out or root() / "build/debug-dumps"
     kept = [(out / f"{args.version}.{side}.npz", blocks) for side, blocks in (("kernel", got), ("numpy", sides.wanted))]
     for path, blocks in kept:

@@ -25,6 +25,7 @@ TINY = {"fp16": 2.0**-24, "bf16": 2.0**-125}  # half a step of the smallest numb
 FP32 = 2.0**-20  # relative error of sums of a few hundred fp32 products, on tensor cores that truncate
 EXP = 2.0**-20  # of ex2.approx and of the products before it
 MOST_LAG = 8 * np.log(2)  # of the maximum of a lazy kernel behind the true one, times the scale: a factor of 2^8
+NO_SCORE = -1e29  # what a kernel writes over masked scores lies below
 SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
 
 
@@ -95,22 +96,48 @@ def attention(problem: Problem, seed: int, scale: float = 0.0) -> tuple[Array, A
     return P @ V, P @ abs(V), lse
 
 
+def blocks_of(config: KernelConfig, problem: Problem) -> tuple[int, int]:
+    """Q blocks and KV blocks of a head; the last ones may be partly filled."""
+    return -(-problem.seq // config.B_r), -(-(problem.seq_k or problem.seq) // config.B_c)
+
+
+def _in_blocks(tensor: Array, blocks: int, rows: int) -> Array:
+    """[batch, head, seq, d_head] as [batch, head, block, row, d_head], filled up with zeros."""
+    missing = blocks * rows - tensor.shape[2]
+    return np.pad(tensor, ((0, 0), (0, 0), (0, missing), (0, 0))).reshape(*tensor.shape[:2], blocks, rows, -1)
+
+
+def _visible_blocks(config: KernelConfig, problem: Problem) -> NDArray[np.bool_]:
+    """What each row sees, [Q block, KV block, row, key]; nothing behind the ends."""
+    n_Q, n_KV = blocks_of(config, problem)
+    sees = visible(problem)
+    missing = ((0, n_Q * config.B_r - sees.shape[0]), (0, n_KV * config.B_c - sees.shape[1]))
+    return np.pad(sees, missing).reshape(n_Q, config.B_r, n_KV, config.B_c).swapaxes(1, 2)
+
+
 def reference(
-    config: KernelConfig, problem: Problem, seed: int, order: Sequence[int], lagging: Array | None = None
+    config: KernelConfig,
+    problem: Problem,
+    seed: int,
+    order: Sequence[int],
+    lagging: Array | None = None,
+    scale: float = 0.0,
 ) -> tuple[Blocks, Blocks]:
     """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error.
 
-    A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed.
+    A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed. The
+    bound is infinite where a value means nothing: in rows behind the last query and blocks of which no row sees a key,
+    which a kernel may skip, and in m of rows that have seen no key so far.
     """
     Q, K, V = inputs(problem, seed)
-    B_r, B_c, d = config.B_r, config.B_c, problem.d_head
-    n_Q, n_KV = problem.seq // B_r, problem.seq // B_c
-    heads = (problem.batch, problem.heads)
-    Q = Q.reshape(*heads, n_Q, B_r, d)
-    K, V = K.reshape(*heads, n_KV, B_c, d), V.reshape(*heads, n_KV, B_c, d)
-    scale, unit, tiny = d**-0.5, UNIT_ROUNDOFF[problem.dtype], TINY[problem.dtype]
-    S = np.einsum("bhqrd,bhkcd->bhqkrc", Q, K, optimize=True)
-    S_bound = FP32 * np.einsum("bhqrd,bhkcd->bhqkrc", abs(Q), abs(K), optimize=True) + 1e-30
+    K, V = (np.repeat(tensor, problem.heads // tensor.shape[1], axis=1) for tensor in (K, V))
+    n_Q, n_KV = blocks_of(config, problem)
+    B_r, d, heads = config.B_r, problem.d_head, (problem.batch, problem.heads)
+    Q, K, V = _in_blocks(Q, n_Q, B_r), _in_blocks(K, n_KV, config.B_c), _in_blocks(V, n_KV, config.B_c)
+    scale, unit, tiny = scale or d**-0.5, UNIT_ROUNDOFF[problem.dtype], TINY[problem.dtype]
+    sees = _visible_blocks(config, problem)
+    S = np.where(sees, np.einsum("bhqrd,bhkcd->bhqkrc", Q, K, optimize=True), -np.inf)
+    S_bound = np.where(sees, FP32 * np.einsum("bhqrd,bhkcd->bhqkrc", abs(Q), abs(K), optimize=True) + 1e-30, 0)
     wanted = Blocks(S, *(np.empty(s) for s in (S.shape[:-1], S.shape, S.shape[:-1], (*S.shape[:-1], d))))
     bound = Blocks(S_bound, *(np.empty_like(array) for _, array in wanted.items()[1:]))
     rows = (*heads, n_Q, B_r)
@@ -120,15 +147,18 @@ def reference(
         scores, scores_bound, V_j = S[:, :, :, j], S_bound[:, :, :, j], V[:, :, None, j]
         highest = np.maximum(highest, scores.max(-1))
         m_bound = np.maximum(m_bound, scores_bound.max(-1))
+        some = highest > -np.inf  # rows that have seen a key
         new = highest
         if lagging is not None:
-            lag = highest - lagging[:, :, :, j]
+            with np.errstate(invalid="ignore"):
+                lag = highest - lagging[:, :, :, j]
             new = np.where((lag >= -m_bound) & (lag * scale <= MOST_LAG + EXP), lagging[:, :, :, j], highest)
-        factor, m = np.exp((m - new) * scale), new
-        below = scores - m[..., None]
+        least = np.where(some, new, 0.0)  # a number, for what is subtracted
+        factor, m = np.where(m > -np.inf, np.exp((np.where(m > -np.inf, m, 0) - least) * scale), 0), new
+        below = np.where(sees[:, j], scores - least[..., None], -np.inf)
         P = np.exp(below * scale)
-        slack = EXP * (1 + scale * abs(m)) + scale * m_bound  # relative error of an exponential, from m
-        P_bound = P * (slack[..., None] + scale * scores_bound + EXP * scale * abs(below))
+        slack = EXP * (1 + scale * abs(least)) + scale * m_bound  # relative error of an exponential, from m
+        P_bound = P * (slack[..., None] + scale * scores_bound + EXP * scale * np.where(sees[:, j], abs(below), 0))
         sums = sums * factor + P.sum(-1)
         sums_bound = sums_bound * factor + (P_bound + P * FP32).sum(-1) + sums * slack
         P_bound += unit * P + tiny
@@ -136,19 +166,22 @@ def reference(
         out_bound = out_bound * factor[..., None] + (P_bound + P * FP32) @ abs(V_j)
         out_bound += abs(out) * (slack[..., None] + FP32)
         for name, value, error in (
-            ("m", m, m_bound + FP32 * abs(m)),
+            ("m", m, np.where(some, m_bound + FP32 * abs(least), np.inf)),
             ("P", P, P_bound),
-            ("l", sums, sums_bound),
-            ("O", out, out_bound),
+            ("l", sums, sums_bound + 1e-30),
+            ("O", out, out_bound + 1e-30),
         ):
             getattr(wanted, name)[:, :, :, j], getattr(bound, name)[:, :, :, j] = value, error
+    for _, error in bound.items():
+        error[:, :, ~sees.any((2, 3))] = np.inf
+        error[:, :, -1, :, problem.seq - (n_Q - 1) * B_r :] = np.inf
     return wanted, bound
 
 
 def read_dump(path: Path, config: KernelConfig, problem: Problem) -> Blocks:
     """The file that `bin/dump/vNN --dump` writes; common/debug_layout.h says how it is laid out."""
     B_r, B_c, d = config.B_r, config.B_c, problem.d_head
-    n_Q, n_KV = problem.seq // B_r, problem.seq // B_c
+    n_Q, n_KV = blocks_of(config, problem)
     parts = {"S": (B_r, B_c), "m": (B_r,), "P": (B_r, B_c), "l": (B_r,), "O": (B_r, d)}
     record = sum(int(np.prod(shape)) for shape in parts.values())
     values = np.fromfile(path, dtype="<f4")
@@ -167,12 +200,15 @@ def read_dump(path: Path, config: KernelConfig, problem: Problem) -> Blocks:
 def order_of(dump: Blocks) -> list[int]:
     """The order in which the kernel took the KV blocks: forwards or backwards.
 
-    After the first block that it takes, m is the largest score of that block, whatever else is wrong.
+    After the first block that it takes, m is the largest score of that block, whatever else is wrong. The last Q block
+    takes every KV block, with a mask too.
     """
     n = dump.S.shape[3]
 
     def misses(first: int) -> float:
-        wanted = dump.S[:, :, :, first].max(-1)
-        return float(np.mean(~(abs(dump.m[:, :, :, first] - wanted) <= 1e-5 * abs(wanted) + 1e-30)))
+        wanted, m = dump.S[:, :, -1, first].max(-1), dump.m[:, :, -1, first]
+        seen = wanted > NO_SCORE
+        close = abs(m - np.where(seen, wanted, 0)) <= 1e-5 * abs(np.where(seen, wanted, 0)) + 1e-30
+        return float(np.mean(~close[seen])) if seen.any() else 1.0
 
     return list(range(n - 1, -1, -1)) if misses(n - 1) < misses(0) else list(range(n))
