@@ -120,7 +120,7 @@ RULE(grouped_heads, !cfg.grouped_heads || cfg.any_length,
      "must be off without any_length: forward_args has one number of heads")
 RULE(packed_heads, !cfg.packed_heads || cfg.grouped_heads, "must be off without grouped: each head has its own keys")
 RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.producer && cfg.any_length),
-     "must be off without persistent, producer and any_length: one thread of a CTA draws, attention_args has the counter")
+     "must be off without persistent, producer and any_length: a producer draws from a counter in attention_args")
 /* clang-format on */
 
 #undef FIELD

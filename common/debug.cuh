@@ -35,8 +35,9 @@ __device__ int debug_KV_blocks(const kernel_args &args) {
     return (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
 }
 
-/* What a persistent kernel that goes by the numbers of Q blocks gives a hook as `block`: a build with hooks is launched
- * with one CTA, which has all Q blocks. Blocks behind the last one, which are all masked, share its record. */
+/* What a persistent kernel for general attention gives a hook as `block`: a build with hooks is launched with one CTA,
+ * which has all Q blocks. They are numbered along the length, then heads, then batch. Blocks behind the last one, which
+ * are all masked, share its record. */
 template <KernelConfig cfg>
 __device__ __forceinline__ int debug_block(const attention_args &args, int Q_block, int block) {
     const int n_blocks = debug_KV_blocks<cfg>(args);

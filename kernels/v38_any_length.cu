@@ -580,7 +580,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         } else {
             multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         }
-        dump_S<cfg>(args, debug_block<cfg>(args, Q_block, block), S);
+        const int dumped = debug_block<cfg>(args, Q_block, block);
+        dump_S<cfg>(args, dumped, S);
 
         if (block >= ahead) {
             copy_KV(false, block - ahead, read + ahead);
@@ -596,7 +597,6 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
         multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
-        const int dumped = debug_block<cfg>(args, Q_block, block);
         dump_m<cfg>(args, dumped, m, -softmax_scale);
         dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();

@@ -625,7 +625,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         } else {
             multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         }
-        dump_S<cfg>(args, block, S);
+        const int dumped = debug_block<cfg>(args, number_of(Q_block) * Q_blocks + first_of(Q_block) / cfg.B_r, block);
+        dump_S<cfg>(args, dumped, S);
 
         copy_ahead(block);
 
@@ -635,8 +636,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
         multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
-        dump_m<cfg>(args, block, m, -softmax_scale);
-        dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
+        dump_m<cfg>(args, dumped, m, -softmax_scale);
+        dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
     }

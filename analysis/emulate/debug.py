@@ -182,7 +182,8 @@ def _moved(got: Array, wanted: Array, bound: Array, mask: Mask, axis: int) -> li
     found = []
     for place in np.flatnonzero(mask.any(0)):
         wrong = mask[:, place]
-        close = (abs(got[:, [place]] - wanted) <= 2 * np.maximum(bound, bound[:, [place]]))[wrong]
+        with np.errstate(invalid="ignore"):  # of two masked scores
+            close = (abs(got[:, [place]] - wanted) <= 2 * np.maximum(bound, bound[:, [place]]))[wrong]
         holds = np.flatnonzero(close.all(0))
         if len(holds) != 1:
             return []

@@ -348,3 +348,64 @@ def test_a_version_without_dumps_is_told_how_to_build_it(
 def test_a_version_without_hooks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["debug", "--version", "v00", "--backend", "emu"]) == 2
     assert "v00 has no hooks of common/debug.cuh" in capsys.readouterr().err
+
+
+# ---- general attention -----------------------------------------------------------------------------------------------
+
+GENERAL = Problem("attention", "bf16", 2, 4, 150, 64, "normal", causal=True, kv_heads=2, seq_k=200)
+GENERAL_CONFIG = parse_short_form("(BF16, 64, 64, 64, 4): load_0_0_0_tiles+any_length+causal+grouped")
+
+
+def general(order: list[int]) -> Blocks:
+    return online_softmax.reference(GENERAL_CONFIG, GENERAL, 1, order)[0]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.4])
+@pytest.mark.parametrize(("seq", "seq_k"), [(150, 200), (200, 150), (1, 70), (64, 0)])
+def test_block_by_block_is_softmax_at_the_end(seq: int, seq_k: int, scale: float) -> None:
+    problem = replace(GENERAL, seq=seq, seq_k=seq_k)
+    blocks = online_softmax.reference(GENERAL_CONFIG, problem, 1, range(-(-(seq_k or seq) // 64))[::-1], scale=scale)[0]
+    l, O = (array[:, :, :, 0].reshape(2, 4, -1, *array.shape[5:])[:, :, :seq] for array in (blocks.l, blocks.O))  # noqa: E741
+    wanted, _, lse = online_softmax.attention(problem, 1, scale)
+    np.testing.assert_allclose(O / np.where(l > 0, l, 1)[..., None], wanted, rtol=0, atol=1e-12)
+    assert ((l == 0) == (lse == -np.inf)).all()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0]])
+def test_what_a_mask_leaves_undefined_is_not_compared(order: list[int]) -> None:
+    dump = general(order)
+    for _, array in dump.items():
+        array[:, :, 0, 2:] = np.nan  # rows 0 to 63 see up to key 113: blocks 2 and 3 are skipped
+        array[:, :, 2, :, 22:] = np.nan  # rows behind the last query
+    dump.S[dump.S == -np.inf] = -1e30
+    sides = debug.compare(GENERAL_CONFIG, GENERAL, 1, dump)
+    assert list(sides.order) == order and sides.first is None
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "KV_block"),
+    [
+        (0, 51, 0),  # key 51 is the first that row 0 does not see
+        (13, 0, 1),
+        (21 + 128, 8, 3),  # behind the last key
+    ],
+)
+def test_a_score_that_is_not_masked_is_found(row: int, key: int, KV_block: int) -> None:
+    dump = general([0, 1, 2, 3])
+    assert dump.S[1, 3, row // 64, KV_block, row % 64, key] == -np.inf
+    dump.S[1, 3, row // 64, KV_block, row % 64, key] = 0.5
+    first = debug.compare(GENERAL_CONFIG, GENERAL, 1, dump).first
+    assert first is not None
+    assert (first.quantity, first.batch, first.head, first.KV_block, first.columns) == ("S", 1, 3, KV_block, (key,))
+
+
+def test_a_missed_rescale_is_named_with_shared_heads_and_a_last_partial_block() -> None:
+    problem = replace(GENERAL, causal=False)
+    dump = online_softmax.reference(GENERAL_CONFIG, problem, 1, range(4))[0]
+    grows = (dump.m[:, :, 2, 3, :22] > dump.m[:, :, 2, 2, :22]).any(-1)  # in the last block
+    batch, head = np.argwhere(grows)[-1]
+    V = online_softmax.inputs(problem, 1)[2][batch, head // 2, 192:]
+    dump.O[batch, head, 2, 3] = dump.O[batch, head, 2, 2] + dump.P[batch, head, 2, 3][:, : len(V)] @ V
+    first = debug.compare(GENERAL_CONFIG, problem, 1, dump).first
+    assert first is not None and (first.quantity, first.KV_block) == ("O", 3)
+    assert first.looks_like.startswith("O was not rescaled")
