@@ -257,7 +257,8 @@ def along(sides: Comparison, place: Place, axis: int) -> Table:
 
 def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[np.int_], Array]:
     """Elements beyond their tolerance as 0 or 1, and absolute errors; what is not a number counts as nothing."""
-    error = abs(getattr(sides.got, name)[at] - getattr(sides.wanted, name)[at])
+    with np.errstate(invalid="ignore"):  # of two masked scores
+        error = abs(getattr(sides.got, name)[at] - getattr(sides.wanted, name)[at])
     return (getattr(sides.errors, name)[at] > 1).astype(np.int_), np.nan_to_num(error, nan=0.0, posinf=0.0)
 
 

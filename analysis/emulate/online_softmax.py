@@ -126,8 +126,8 @@ def reference(
     """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error.
 
     A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed. The
-    bound is infinite where a value means nothing: in rows behind the last query and blocks of which no row sees a key,
-    which a kernel may skip, and in m of rows that have seen no key so far.
+    bound is infinite where a value means nothing: in rows behind the last query, in blocks of which no row of
+    a warp sees a key, which the warp may skip, and in m of rows that have seen no key so far.
     """
     Q, K, V = inputs(problem, seed)
     K, V = (np.repeat(tensor, problem.heads // tensor.shape[1], axis=1) for tensor in (K, V))
@@ -172,8 +172,9 @@ def reference(
             ("O", out, out_bound + 1e-30),
         ):
             getattr(wanted, name)[:, :, :, j], getattr(bound, name)[:, :, :, j] = value, error
+    warp_sees = sees.any(3).reshape(n_Q, n_KV, config.n_warps, -1).any(-1).repeat(B_r // config.n_warps, 2)
     for _, error in bound.items():
-        error[:, :, ~sees.any((2, 3))] = np.inf
+        error[:, :, ~warp_sees] = np.inf
         error[:, :, -1, :, problem.seq - (n_Q - 1) * B_r :] = np.inf
     return wanted, bound
 
