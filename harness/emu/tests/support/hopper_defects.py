@@ -719,7 +719,7 @@ HOPPER = [
         tensor().replace("mov.b64 %m, data;\ncvta.param.u64 %m, %m;", "ld.param.u64 %m, [data+128];").split("wait:")[0]
         + "wait:",
         tensor(),
-        ["are no tensor map", "emu_make_tensor_map", "lesson.cu:40"],
+        ["are not a tensor map", "emu_make_tensor_map", "lesson.cu:40"],
         params=".param .align 64 .b8 data[192]",
         args=["struct:[tmap:64:64:none:buf:f16:64,buf:u8:128]"],
         directives=".shared .align 128 .b8 smem[1024];",
