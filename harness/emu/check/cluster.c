@@ -101,6 +101,10 @@ static void note_last(machine *m, const warp *w, machine *at, uint32_t who, uint
     if (last->time <= stamp) *last = (remote_access){stamp, who};
 }
 
+void emu_remote_use(machine *m, const warp *w, int lane, machine *at) {
+    if (emu_make_remote_cells(m, at)) note_last(m, w, at, pack_who(m, w, lane), w->clock);
+}
+
 uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
     const uint32_t who = pack_who(m, w, lane);
     uint32_t undefined = 0;

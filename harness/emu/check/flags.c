@@ -43,6 +43,7 @@ static void tell(machine *m, warp *w, int lane, machine *at, uint32_t address) {
 
 uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
     uint32_t undefined = 0;
+    if (at != m) emu_remote_use(m, w, lane, at);
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         const shadow_cell *cell = &at->cells[i];
         if (cell->write_time == TIME_NEVER)

@@ -78,6 +78,8 @@ void emu_cluster_start_cta(machine *m);
 void emu_cluster_free(machine *m);
 /* Another CTA touches the memory of one for the first time; false when out of memory. */
 bool emu_make_remote_cells(machine *m, machine *at);
+/* cluster.c: a thread uses the memory of another CTA, which must not end before it knows of that. */
+void emu_remote_use(machine *m, const warp *w, int lane, machine *at);
 /* What a write or a read of a cell by other CTAs means to an access by this one. */
 void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
 void emu_check_remote_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index);

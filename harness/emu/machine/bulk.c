@@ -362,9 +362,10 @@ static void land_load(machine *m, size_t index) {
     emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
 }
 
-static bool is_waited_for(const machine *m, const bulk_copy *copy) {
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        const warp *w = &m->warps[i];
+/* Its mbarrier is one of the CTA that receives it. */
+static bool is_waited_for(const bulk_copy *copy) {
+    for (uint32_t i = 0; i < copy->to->warp_count; i++) {
+        const warp *w = &copy->to->warps[i];
         const bool sleeps = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
         if (sleeps && w->mbarrier_address == copy->mbarrier) return true;
     }
@@ -377,7 +378,7 @@ bool emu_land_next_bulk(machine *m) {
     size_t loads = 0, chosen = 0, wanted = SIZE_MAX;
     for (size_t i = 0; i < m->bulk_count; i++) {
         if (m->bulk[i].is_store) continue;
-        if (wanted == SIZE_MAX && is_waited_for(m, &m->bulk[i])) wanted = loads;
+        if (wanted == SIZE_MAX && is_waited_for(&m->bulk[i])) wanted = loads;
         loads++;
     }
     if (!loads) return false;

@@ -6,6 +6,7 @@
 #include "paths.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const uint64_t PHASE = (1ull << MBARRIER_PENDING_SHIFT) - 1;
@@ -94,15 +95,26 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
+/* A copy that a CTA of the cluster has under way, and that counts at an mbarrier of `m`; NULL without one. */
+static const bulk_copy *copy_that_counts(const machine *m, const machine *from, const mbarrier *bar) {
+    for (size_t i = 0; i < from->bulk_count; i++) {
+        const bulk_copy *copy = &from->bulk[i];
+        if (!copy->is_store && copy->to == m && copy->mbarrier == bar->address) return copy;
+    }
+    return NULL;
+}
+
 /* An mbarrier that is about to go must not be waited for, and no copy may count at it. */
 static void check_unused(machine *m, const warp *w, int lane, const mbarrier *bar) {
-    for (size_t i = 0; i < m->bulk_count; i++) {
-        const bulk_copy *copy = &m->bulk[i];
-        if (copy->is_store || copy->to != m || copy->mbarrier != bar->address) continue;
+    for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
+        const bulk_copy *copy = copy_that_counts(m, &m->cluster->ctas[rank], bar);
+        if (!copy) continue;
+        char whose[48] = "";
+        if (rank != m->rank) snprintf(whose, sizeof whose, " that the CTA with rank %u started", rank);
         emu_report(m, EMU_BARRIER_MISUSE, copy->instruction, w, lane, copy->warp * LANES + copy->lane, bar->address,
-                   "The mbarrier at 0x%x ends while a copy of %u bytes that counts at it is under way.\n"
+                   "The mbarrier at 0x%x ends while a copy of %u bytes%s, which counts at it, is under way.\n"
                    "Wait for its phase %" PRIu64 " first.",
-                   bar->address, copy->bytes, bar->phase);
+                   bar->address, copy->bytes, whose, bar->phase);
         return;
     }
     for (uint32_t i = 0; i < m->warp_count; i++) {

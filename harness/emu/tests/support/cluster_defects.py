@@ -54,6 +54,26 @@ LASTend:
 """
     + MEET
 )
+# The same, but CTA 0 ends its mbarrier, and may start it again.
+ENDED = (
+    SENT[: SENT.index(".loc 1 57 0")]
+    + """.loc 1 63 0
+@!%q st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%f], %t, [%n];
+"""
+    + MEET
+    + """@!%q bra end;
+BEFORE.loc 1 64 0
+@%first mbarrier.inval.shared.b64 [%m];
+AFTERend:
+"""
+    + MEET
+)
+ALL_THERE = "wait:\nmbarrier.try_wait.parity.shared.b64 %done, [%m], 0;\n@!%done bra wait;\nbar.sync 0;\n"
+START_AGAIN = """@%first mbarrier.init.shared.b64 [%m], 1;
+@%first mbarrier.arrive.expect_tx.shared.b64 _, [%m], 128;
+bar.sync 0;
+"""
+RELAXED_READ = ".loc 1 62 0\nld.relaxed.cluster.shared::cluster.u32 %x, [%f];\n"
 CLUSTERS = [
     Defect(
         "race",
@@ -93,6 +113,22 @@ CLUSTERS = [
         CLUSTER + MEET + "@%q bra end;\n" + REMOTE_READ + "end:",
         CLUSTER + MEET + "@%q bra end;\n" + REMOTE_READ + "end:\n" + MEET,
         ["lesson.cu:50", "that CTA may end before"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "cta-exited",
+        "a relaxed load from a CTA that may end before",
+        CLUSTER + MEET + "@%q bra end;\n" + RELAXED_READ + "end:",
+        CLUSTER + MEET + "@%q bra end;\n" + RELAXED_READ + "end:\n" + MEET,
+        ["lesson.cu:62", "that CTA may end before"],
+        **TWO_CTAS,
+    ),
+    Defect(
+        "barrier-misuse",
+        "an mbarrier ends while a copy of another CTA counts at it",
+        ENDED.replace("BEFORE", "").replace("AFTER", START_AGAIN + ALL_THERE),
+        ENDED.replace("BEFORE", ALL_THERE).replace("AFTER", ""),
+        ["lesson.cu:63", "lesson.cu:64", "copy of 4 bytes that the CTA with rank 1 started"],
         **TWO_CTAS,
     ),
     Defect(
