@@ -335,7 +335,11 @@ def for_gpu(name: str) -> Path:
 
 
 def latest_run(records: Sequence[Record], subjects: Iterable[str] = ()) -> str:
-    """The id of the newest run in which all these subjects were measured. Ids begin with a time and sort by it."""
+    """The id of the newest run in which all these subjects were measured. Ids begin with a time and sort by it.
+
+    For named subjects, a run that measured energy counts only where no other run holds them: a second of launches
+    before each subject heats the GPU, so its speeds are lower.
+    """
     wanted = set(subjects)
     by_run: dict[str, set[str]] = {}
     for record in records:
@@ -343,7 +347,13 @@ def latest_run(records: Sequence[Record], subjects: Iterable[str] = ()) -> str:
     runs = [run for run, there in by_run.items() if run and wanted <= there]
     if not runs:
         raise RecordError("no run holds " + (" and ".join(sorted(wanted)) if wanted else "any record"))
-    return max(runs)
+    heated = runs_with_energy(records) if wanted else set()
+    return max(runs, key=lambda run: (run not in heated, run))
+
+
+def runs_with_energy(records: Iterable[Record]) -> set[str]:
+    """The ids of the runs that measured energy of some subject."""
+    return {record.run_id for record in records if record.raw.get("energy")}
 
 
 def write_merged(merged: Merged, path: Path) -> None:

@@ -45,13 +45,13 @@ class Run:
 
 
 def run_of(found: Sequence[Record], problem: Problem, run_id: str | None = None) -> Run:
-    """The newest run with records of the problem, or the one asked for."""
+    """The run that holds the most versions at the problem, the newest of several, or the one asked for."""
     mine = [record for record in found if record.problem == problem]
     if not mine:
         raise AnalysisError(
             f"no record of {problem}: python3 -m analysis records show GPU --wide shows what was measured"
         )
-    chosen = run_id or records.latest_run(mine)
+    chosen = run_id or widest_run(mine)
     mine = [record for record in mine if record.run_id == chosen]
     if not mine:
         raise AnalysisError(f"run {chosen} holds no record of {problem}")
@@ -68,6 +68,15 @@ def run_of(found: Sequence[Record], problem: Problem, run_id: str | None = None)
         mma_peak=stats.median(peaks) if peaks else None,
         reference=reference,
     )
+
+
+def widest_run(found: Sequence[Record]) -> str:
+    """The id of the run with the most versions; of several, the newest that did not measure energy too."""
+    versions: dict[str, set[str]] = {}
+    for record in found:
+        versions.setdefault(record.run_id, set()).update([] if record.is_peer else [record.subject])
+    heated = records.runs_with_energy(found)
+    return max(versions, key=lambda run: (len(versions[run]), run not in heated, run))
 
 
 # ---- the ladder ------------------------------------------------------------------------------------------------------
@@ -258,8 +267,8 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
     return figure
 
 
-def newest_run(folder: Path) -> Run | None:
-    """The newest run at the headline problem on the H200; None where none is recorded."""
+def headline_run(folder: Path) -> Run | None:
+    """The run at the headline problem on the H200 that holds the most versions; None where none is recorded."""
     path = folder / "logs/bench/h200.jsonl"
     found = records.read(path).records if path.exists() else ()
     return run_of(found, HEADLINE) if any(record.problem == HEADLINE for record in found) else None
@@ -283,7 +292,7 @@ def draw(picture: str, run: Run, steps: Sequence[Step]) -> Any:
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("picture", choices=PICTURES, help="ladder: speed by version; roofline; time: pipes of the loop")
     parser.add_argument("--from", dest="source", default="h200", metavar="GPU|FILE", help="records to draw (h200)")
-    parser.add_argument("--run", metavar="ID", help="the run to draw (the newest that holds the problem)")
+    parser.add_argument("--run", metavar="ID", help="the run to draw (the one that holds the most versions)")
     parser.add_argument("--seq", type=int, default=4096, metavar="N", help="length (4096)")
     parser.add_argument("--dtype", default="fp16", choices=("fp16", "bf16"), help="element type (fp16)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="an .svg or .png file")

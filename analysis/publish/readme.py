@@ -364,7 +364,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
-    if run := plot.newest_run(folder):
+    if run := plot.headline_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
     for name, text in lessons.lessons(folder).items():

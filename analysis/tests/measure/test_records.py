@@ -446,6 +446,18 @@ def test_the_newest_run_with_all_subjects_is_found(tmp_path: Path) -> None:
         records.latest_run(found, ["v08", "v01"])
 
 
+def test_a_run_with_energy_gives_no_speed_where_another_does() -> None:
+    def of(run: str, *, version: str = "v07", joules: float | None = None) -> records.Record:
+        energy = {"energy": {"joules": joules}} if joules else {}
+        return records.parse(raw(version=version, run={"id": run, "round": 1}, **energy))
+
+    found = [of("a"), of("b"), of("c", joules=2.5), of("c", version="v08", joules=2.0), of("c", version="v09")]
+    assert records.runs_with_energy(found) == {"c"}
+    assert records.latest_run(found, ["v07"]) == "b"
+    assert records.latest_run(found, ["v07", "v09"]) == "c"  # no other run holds both
+    assert records.latest_run(found) == "c"
+
+
 def test_the_command_merges_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     merged = tmp_path / "merged.jsonl"
     assert main(["records", "merge", *map(str, shards(tmp_path)), "-o", str(merged)]) == 0

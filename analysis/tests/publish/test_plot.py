@@ -53,6 +53,20 @@ def test_a_run_holds_what_was_measured(log: Path) -> None:
         plot.run_of(records.read(log).records, Problem("attention", "bf16", 16, 16, 4096, 128, "normal"))
 
 
+def test_the_run_with_the_most_versions_is_drawn(log: Path) -> None:
+    """Not the newest one: a later run of one version, or of energy too, would leave the other versions out."""
+    first = [record.raw for record in records.read(log).records]
+    again = [raw | {"run": raw["run"] | {"id": "b"}} for raw in first]
+    heated = [raw | {"run": raw["run"] | {"id": "c"}, "energy": {"joules": 2.0}} for raw in first]
+    alone = [raw | {"run": raw["run"] | {"id": "d"}} for raw in first if raw["version"] == "v02"]
+    first = [raw | {"run": raw["run"] | {"id": "a"}} for raw in first]
+    found = [records.parse(raw) for raw in (*first, *again, *heated, *alone)]
+    assert plot.widest_run(found) == "b"
+    assert plot.widest_run([record for record in found if record.run_id != "b"]) == "a"
+    assert plot.widest_run([record for record in found if record.run_id in "cd"]) == "c"
+    assert set(plot.run_of(found, PROBLEM).rows) == {"v01", "v02"}
+
+
 def test_the_ladder_names_versions_speeds_and_the_peak(log: Path) -> None:
     text = drawing.svg(plot.ladder(run_of(log)))
     run = run_of(log)
