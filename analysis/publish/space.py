@@ -3,24 +3,24 @@
     space = read_space(root(), "v07")
     len(space.classes), space.winner
 
-regs/tune.vNN.sm_90.csv holds registers and code hashes of `make regs VER=vNN KERNELS=tune`; the records of
-`python3 -m analysis autotune` stand in logs/autotune/.
+regs/tune.vNN.sm_90.csv, or sm_90a, holds registers and code hashes of `make regs VER=vNN KERNELS=tune`; the records of
+`python3 -m analysis autotune` stand in logs/autotune/, one file per GPU and version.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from analysis.ladder.config import KernelConfig, parse_short_form
+from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
 from analysis.ladder.headers import load_all
-from analysis.machine_code.regs import Row, read_csv
+from analysis.machine_code.regs import Row, read_csv, read_registers
 from analysis.measure import stats
-from analysis.measure.records import read
+from analysis.measure.records import Problem, Record, read
 from analysis.measure.summary import round_of
 from analysis.publish.overview import HEADLINE
 from analysis.table import Cell, Table
 
-ARCH = "sm_90"
+GPU = "h200"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class Space:
     version: str
     rows: Mapping[KernelConfig, Row]
     classes: Sequence[tuple[KernelConfig, ...]]
-    stages: Mapping[KernelConfig, "Stages"]  # of those measured, at the headline problem; empty before a search
+    stages: Mapping[KernelConfig, "Stages"]  # of those measured, at the problem; empty before a search
+    problem: Problem = HEADLINE
+    hashes: Mapping[KernelConfig, str] = field(default_factory=dict)  # machine code of those measured
 
     @property
     def winner(self) -> KernelConfig | None:
@@ -43,7 +45,7 @@ class Space:
         """
         last = max(self.stages[config])
         times = [one.median_ns() for one in self.stages[config][last].values()]
-        return last, HEADLINE.flop() / stats.median(times) / 1e3
+        return last, self.problem.flop() / stats.median(times) / 1e3
 
     def slower(self, config: KernelConfig) -> stats.Interval | None:
         """A configuration's time over the winner's, in the rounds of the last stage that both took part in."""
@@ -53,48 +55,81 @@ class Space:
         found = stats.ratio(self.stages[config][last], self.stages[self.winner][last])
         return found[0] if found else None
 
+    def measured_as(self, config: KernelConfig, code_hash: str | None) -> KernelConfig:
+        """The configuration that was measured in its place: itself, or the one of its class with this machine code."""
+        if config in self.stages:
+            return config
+        return next((one for one, known in self.hashes.items() if known == code_hash), config)
+
 
 Stages = dict[int, dict[tuple[str, int], stats.Round]]  # by stage, then by run and round
 
 
 def read_space(folder: Path, version: str, dtype: str = "FP16") -> Space:
-    """The space of one element type; empty where nothing is recorded."""
-    path = folder / f"regs/tune.{version}.{ARCH}.csv"
-    rows = {parse_short_form(row.config): row for row in read_csv(path)} if path.exists() else {}
+    """The space of one element type, with the search at the headline problem; empty where nothing is recorded."""
+    paths = sorted((folder / "regs").glob(f"tune.{version}.sm_90*.csv"))
+    rows = {parse_short_form(row.config): row for path in paths for row in read_csv(path)}
     rows = {config: row for config, row in sorted(rows.items()) if config.dtype.name == dtype}
     groups: dict[tuple[object, ...], list[KernelConfig]] = {}
     for config, row in rows.items():
         groups.setdefault((row.code_hash, config.B_r, config.n_warps, config.smem_bytes()), []).append(config)
     classes = sorted((tuple(members) for members in groups.values()), key=lambda members: (-len(members), members))
-    return Space(version, rows, classes, measured(folder, version))
+    searches = {space.problem: space for space in searched(folder, version)}
+    found = searches.get(HEADLINE) or Space(version, {}, [], {})
+    return Space(version, rows, classes, found.stages, found.problem, found.hashes)
 
 
-def measured(folder: Path, version: str) -> dict[KernelConfig, Stages]:
-    """The rounds of the newest search on the H200 at the headline problem; those with a wrong result are left out."""
-    path = folder / f"logs/autotune/h200.{version}.jsonl"
-    if not path.exists():
-        return {}
-    records = [record for record in read(path).records if record.problem == HEADLINE and record.passed is not False]
-    newest = max((record.run_id for record in records), default="")
-    found: dict[KernelConfig, Stages] = {}
+def searched(folder: Path, version: str, gpu: str = GPU) -> list[Space]:
+    """The newest search of a version on that GPU at each problem, without what it did not measure."""
+    path = folder / f"logs/autotune/{gpu}.{version}.jsonl"
+    by_problem: dict[Problem, list[Record]] = {}
+    for record in read(path).records if path.exists() else ():
+        if record.passed is not False and record.samples_ns:
+            by_problem.setdefault(record.problem, []).append(record)
+    order = sorted(by_problem, key=lambda problem: (problem.dtype != HEADLINE.dtype, problem))
+    return [_of_newest(version, problem, by_problem[problem]) for problem in order]
+
+
+def _of_newest(version: str, problem: Problem, records: Sequence[Record]) -> Space:
+    newest = max(record.run_id for record in records)
+    stages: dict[KernelConfig, Stages] = {}
+    hashes: dict[KernelConfig, str] = {}
     for record in records:
-        if newest and record.run_id == newest and record.samples_ns:
-            stages = found.setdefault(parse_short_form(record.config), {})
-            stages.setdefault(record.run["stage"], {})[newest, record.round] = round_of(record)
-    return found
+        if record.run_id == newest:
+            config = parse_short_form(record.config)
+            stages.setdefault(config, {}).setdefault(record.run["stage"], {})[newest, record.round] = round_of(record)
+            hashes[config] = str(record.raw.get("code_hash"))
+    return Space(version, {}, [], stages, problem, hashes)
 
 
 def winners_table(folder: Path) -> Table:
-    """docs/configurations.md's table: the search of every version that has one, and what its header says instead."""
+    """docs/configurations.md's table: what is fastest in every search, and the header's configuration beside it."""
     rows: list[Sequence[Cell]] = []
+    registers = read_registers(folder)
     for name, version in load_all(folder).items():
-        space = read_space(folder, name)
-        if space.winner is None:
-            continue
-        own, tflops = version.header.config, round(space.place(space.winner)[1], 1)
-        slower = "the winner" if own == space.winner else str(space.slower(own) or "not measured")
-        rows.append((name, space.winner.short_form(), tflops, own.short_form(), slower))
-    return Table(("version", "fastest", "TFLOP/s", "header", "header's time / fastest's"), rows)
+        hashes = {row.config: row.code_hash for row in registers.get(name, []) if row.arch.startswith("sm_90")}
+        for path in sorted((folder / "logs/autotune").glob(f"*.{name}.jsonl")):
+            gpu = path.name.split(".")[0]
+            for space in searched(folder, name, gpu):
+                own = version.header.config.replace(dtype=Dtype[space.problem.dtype.upper()])
+                found = _beside_winner(space, own, hashes.get(str(own)))
+                rows.append((name, gpu.upper(), space.problem.dtype, space.problem.seq, *found))
+    return Table(("version", "GPU", "type", "length", "fastest", "TFLOP/s", "header's time / fastest's"), rows)
+
+
+def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:
+    """What the fastest configuration has that the header's has not, its TFLOP/s, and the header's time over its."""
+    winner, same = space.winner, space.measured_as(own, code_hash)
+    assert winner is not None, "a search holds what it measured"
+    tflops = round(space.place(winner)[1], 1)
+    if same == winner:
+        return ("the header's", tflops, None)
+    changed = [
+        f"{one.name} {getattr(winner, one.name)}"
+        for one in fields(winner)
+        if getattr(winner, one.name) != getattr(same, one.name)
+    ]
+    return (", ".join(changed), tflops, str(space.slower(same) or "not measured"))
 
 
 def class_table(space: Space) -> Table:

@@ -1,9 +1,11 @@
 """What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -23,10 +25,16 @@ from analysis.measure.stats import Interval, Round
 from analysis.publish import banks, overview, pictures, plot, predictions, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
 
+SEARCHES = root() / "logs/autotune"
+
 
 @cache
 def steps() -> list[Step]:
     return read_steps(root())
+
+
+def steps_by_name() -> dict[str, Step]:
+    return {step.name: step for step in steps()}
 
 
 # ---- banks -----------------------------------------------------------------------------------------------------------
@@ -85,8 +93,37 @@ def test_a_later_stage_beats_a_faster_clock() -> None:
 
 def test_the_winners_are_those_of_the_committed_searches() -> None:
     table = space.winners_table(root())
-    searches = {path.name.split(".")[1] for path in (root() / "logs/autotune").glob("h200.v??.jsonl")}
-    assert {str(row[0]) for row in table.rows} == searches >= {"v07"}
+    searches = {(path.name.split(".")[1], path.name.split(".")[0].upper()) for path in SEARCHES.glob("*.v??.jsonl")}
+    assert {(str(row[0]), str(row[1])) for row in table.rows} == searches >= {("v07", "H200")}
+    assert len({row[:4] for row in table.rows}) == len(table.rows)
+
+
+def test_each_problem_and_gpu_of_a_search_has_a_row(tmp_path: Path) -> None:
+    (tmp_path / "logs/autotune").mkdir(parents=True)
+    (tmp_path / "kernels").symlink_to(root() / "kernels")
+    lines = (SEARCHES / "h200.v37.jsonl").read_text().splitlines(keepends=True)
+    at_512 = [line for line in lines if json.loads(line)["problem"]["seq"] == 512]
+    for gpu, kept in (("h100", at_512), ("h200", lines)):
+        (tmp_path / f"logs/autotune/{gpu}.v37.jsonl").write_text("".join(kept))
+    found = [row[1:4] for row in space.winners_table(tmp_path).rows]
+    assert found == [("H100", "fp16", 512), ("H100", "bf16", 512)] + [
+        ("H200", dtype, seq) for dtype in ("fp16", "bf16") for seq in (512, 4096)
+    ]
+
+
+def test_what_has_the_machine_code_of_the_winner_is_the_winner() -> None:
+    """The search measures one configuration of each class, and that needs not be the one of the header."""
+    (found,) = (one for one in space.searched(root(), "v37") if one.problem == HEADLINE)
+    header = load(root(), "v37").header.config
+    assert found.winner and header not in found.stages and header != found.winner
+    row = next(row for row in steps_by_name()["v37"].rows.values() if row.config == str(header))
+    assert found.measured_as(header, row.code_hash) == found.winner
+    assert found.measured_as(header, "another") == header and found.slower(header) is None
+    assert found.measured_as(found.winner, "another") == found.winner
+    rows = {row[2:4]: row[4:] for row in space.winners_table(root()).rows if row[0] == "v37"}
+    assert rows["fp16", 4096][0] == "the header's" and rows["fp16", 4096][2] is None
+    assert rows["fp16", 512][0] == "B_c 64, stages 4, ping_pong False"
+    assert str(rows["fp16", 512][2]).startswith("1.014 [1.01")
 
 
 def test_the_committed_space_is_of_the_committed_code() -> None:
@@ -152,7 +189,7 @@ def crossed(figure: Any) -> list[str]:
 
 
 def test_no_label_is_crossed_by_a_line() -> None:
-    run = plot.newest_run(root())
+    run = plot.headline_run(root())
     assert run
     drawn = [
         pictures.progress(steps()),
