@@ -23,9 +23,10 @@ from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.executables import standard_batch
 from analysis.measure.records import Problem, Record, RecordError, latest_run, read
-from analysis.measure.stats import Interval
+from analysis.measure.stats import Interval, ratio
 from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
+from analysis.measure.summary import series
 
 ARCHS = ("sm_80", "sm_90")
 PEER = "fa2"
@@ -66,6 +67,7 @@ class Step:
     traffic: Traffic | None
     speeds: dict[str, Speed] = field(default_factory=dict)  # at the headline problem, by GPU file: "h200"
     lengths: dict[str, dict[int, Speed]] = field(default_factory=dict)  # the same at every length, by GPU file and seq
+    gains: dict[str, dict[int, float]] = field(default_factory=dict)  # speed over the parent's, by GPU file and seq
 
     @property
     def name(self) -> str:
@@ -115,6 +117,7 @@ def read_steps(folder: Path) -> list[Step]:
     lengths = {
         gpu: {seq: speeds_at(records, problem_at(seq), versions) for seq in LENGTHS} for gpu, records in benches.items()
     }
+    gains = {gpu: gains_in(records, versions) for gpu, records in benches.items()}
     steps = []
     for name, version in versions.items():
         mine = {
@@ -131,6 +134,7 @@ def read_steps(folder: Path) -> list[Step]:
                 traffic=traffic.get(name),
                 speeds={gpu: found[HEADLINE.seq] for gpu, found in mine.items() if HEADLINE.seq in found},
                 lengths={gpu: found for gpu, found in mine.items() if found},
+                gains={gpu: by_name[name] for gpu, by_name in gains.items() if by_name.get(name)},
             )
         )
     return steps
@@ -222,3 +226,22 @@ def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str
     """The speed of every version that was measured at the problem beside FlashAttention-2."""
     rows = newest_rows(records, problem, versions, list(versions))
     return {name: Speed(records[0].device, row.tflops, row.ratio, row.sm_ghz) for name, row in rows.items()}
+
+
+def gains_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[str, dict[int, float]]:
+    """By version and length, its speed divided by its parent's in the newest run of both; fp16, 16 heads."""
+    found: dict[str, dict[int, float]] = {name: {} for name in versions}
+    for seq in LENGTHS:
+        mine = [record for record in own_records(records, problem_at(seq), versions) if not record.is_peer]
+        for name, version in versions.items():
+            pair = [version.header.parent, name]
+            try:
+                run = latest_run([record for record in mine if record.subject in pair], pair)
+            except RecordError:
+                continue
+            rounds = series(record for record in mine if record.run_id == run and record.subject in pair)
+            sides = [rounds.get((one, problem_at(seq))) for one in pair]
+            measured = ratio(sides[0], sides[1]) if sides[0] and sides[1] else None
+            if measured:
+                found[name][seq] = measured[0].mid
+    return found

@@ -8,10 +8,11 @@ regs/tune.vNN.sm_90.csv, or sm_90a, holds registers and code hashes of `make reg
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
+from analysis.ladder.fields import FIELDS
 from analysis.ladder.headers import load_all
 from analysis.machine_code.regs import Row, read_csv, read_registers
 from analysis.measure import stats
@@ -124,11 +125,7 @@ def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Se
     tflops = round(space.place(winner)[1], 1)
     if same == winner:
         return ("the header's", tflops, None)
-    changed = [
-        f"{one.name} {getattr(winner, one.name)}"
-        for one in fields(winner)
-        if getattr(winner, one.name) != getattr(same, one.name)
-    ]
+    changed = [f"{one} {getattr(winner, one)}" for one in FIELDS if getattr(winner, one) != getattr(same, one)]
     return (", ".join(changed), tflops, str(space.slower(same) or "not measured"))
 
 

@@ -59,12 +59,8 @@ def held_up(folder: Path, version: str) -> str:
 
 
 def gain(steps: Sequence[Step], name: str, seq: int) -> float | None:
-    """Speed / FA2 of a version divided by its parent's at a length; None where one of the two is not recorded."""
-    by_name = {step.name: step for step in steps}
-    pair = [by_name[one] for one in (by_name[name].version.header.parent, name) if one in by_name]
-    sides = [step.lengths.get(GPU, {}).get(seq) for step in pair]
-    ratios = [side.ratio.mid for side in sides if side and side.ratio]
-    return ratios[1] / ratios[0] if len(ratios) == 2 else None
+    """Speed of a version divided by its parent's in the newest run of both; None where no run holds both."""
+    return next((step.gains.get(GPU, {}).get(seq) for step in steps if step.name == name), None)
 
 
 def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from analysis.files import root
+from analysis.machine_code.sass import Instruction
 from analysis.measure.profile import kept
+from analysis.publish.energy import energy_table
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
 from analysis.publish.readme import documents
@@ -127,16 +130,60 @@ def test_the_prose_on_wgmma_holds_where_it_is_measured() -> None:
     assert {name for name, _ in HELD} == {name for name, _ in gains} - {"v27"}
 
 
-def test_a_gain_is_the_ratio_of_two_ratios(checkout: Path) -> None:
+def test_the_prose_on_energy_holds() -> None:
+    """docs/performance.md after the table of joules, and at the end of what bound each step."""
+    rows = energy_table(root(), read_steps(root())).rows
+    figures = {(str(row[1]), str(row[0])): (float(str(row[4])), float(str(row[5]))) for row in rows}  # TFLOP per J, W
+    assert all(675 < watts <= 700 * 1.0075 for _, watts in figures.values())
+    for dtype in ("fp16", "bf16"):
+        last = figures[dtype, "v37"][0]
+        for other, least, most in (("FlashAttention-3", 8.4, 9.6), ("cuDNN", 16.4, 17.7), ("FlashAttention-2", 51, 53)):
+            assert least < 100 * (1 - figures[dtype, other][0] / last) < most, (dtype, other)
+        saved = {
+            f"v{n}": 100 * (1 - figures[dtype, f"v{n - 1}"][0] / figures[dtype, f"v{n}"][0]) for n in range(26, 38)
+        }
+        assert {name for name, percent in saved.items() if percent > 8} == {"v26", "v28", "v29", "v35"}
+        assert all(percent < 3 for percent in saved.values() if percent <= 8)
+        assert 2.3 < saved["v37"] < 2.5
+
+
+def test_the_prose_on_what_bound_each_step_holds() -> None:
+    launches = kept(root())
+    tensor = {name: round(launch.pipes["tensor"]) for name, launch in launches.items()}
+    assert [tensor[f"v{n}"] for n in range(26, 38)] == [62, 66, 66, 80, 80, 80, 82, 85, 87, 96, 97, 97]
+    largest = {name: held_up(root(), name).split(", ")[1].split()[0] for name in launches if name >= "v26"}
+    assert largest == {name: "barrier" if name < "v29" else "wait" for name in largest}
+    assert "BAR" not in {instruction.opcode.split(".")[0] for instruction in loop_of("v28")}
+    cycles = {name: launch.figures["cycles"] for name, launch in launches.items()}
+    fewer = {f"v{n}": 100 * (1 - cycles[f"v{n}"] / cycles[f"v{n - 1}"]) for n in range(26, 38)}
+    assert all(1.4 < fewer[name] <= 2.55 for name in ("v32", "v33", "v34"))
+    assert fewer["v28"] < 1 and 9.5 < fewer["v35"] < 10.5 and 0.5 < fewer["v37"] < 0.65
+    assert f"{cycles['v25'] / cycles['v37']:.2f}" == "1.90"
+    gained = launches["v36"].figures["wavefronts"] / launches["v37"].figures["wavefronts"]
+    assert round(100 * (1 - 1 / gained)) == 18
+
+
+def loop_of(name: str) -> Sequence[Instruction]:
+    """The instructions of the KV loop on the H200."""
+    step = next(step for step in read_steps(root()) if step.name == name)
+    return step.parts[step.arch_in("sm_90")].loop
+
+
+def test_a_gain_is_that_of_the_newest_run_of_both(checkout: Path) -> None:
     assert gain(read_steps(checkout), "v02", 4096) is None and gain(read_steps(checkout), "v01", 4096) is None
     assert steps_table(read_steps(checkout), ["v02"]).rows[0][3:] == [NOT_MEASURED] * len(LENGTHS)
     shutil.copy(root() / "logs/bench/h200.jsonl", checkout / "logs/bench")
     steps = read_steps(checkout)
     first, second = (step.speeds["h200"].ratio for step in steps)
-    assert first and second and gain(steps, "v02", 4096) == second.mid / first.mid
+    both = gain(steps, "v02", 4096)
+    assert first and second and both is not None and both == pytest.approx(second.mid / first.mid, rel=0.002)
     (row,) = steps_table(steps, ["v02"]).rows
     assert row[:3] == ["v02", "swizzling", "speedup@4096=4±0.4"]
-    assert row[3 + LENGTHS.index(4096)] == f"{100 * (second.mid / first.mid - 1):+.1f} %"
+    assert row[3 + LENGTHS.index(4096)] == f"{100 * (both - 1):+.1f} %"
+    raw = next(line for line in lines_of(checkout) if json.loads(line).get("version") == "v02")
+    with (checkout / "logs/bench/h200.jsonl").open("a") as log:  # a newer run of v02 alone, ten times as fast
+        log.write(measured_as(raw, steps[1], 16, 4096, 10.0))
+    assert gain(read_steps(checkout), "v02", 4096) == both
 
 
 def test_the_tensor_cores_are_as_busy_as_ncu_says() -> None:
