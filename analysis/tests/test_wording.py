@@ -1,5 +1,6 @@
 """Wording that readers stumbled on stays out of documents, comments and messages."""
 
+import json
 import re
 from pathlib import Path
 
@@ -70,10 +71,19 @@ WRITTEN = [
         "analysis/**/*.py",
         "exercises/**/*.md",
         "exercises/**/*.cu",
+        "notebooks/*.ipynb",
     )
     for path in sorted(root().glob(pattern))
     if "tests" not in path.relative_to(root()).parts
 ]
+
+
+def text_of(path: Path) -> str:
+    """What an author wrote: of a notebook the cells of text and code, without outputs."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
 
 
 def stumbled_on(text: str) -> list[str]:
@@ -88,7 +98,7 @@ def stumbled_on(text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(root())))
 def test_nothing_is_written_that_readers_stumbled_on(path: Path) -> None:
-    assert not stumbled_on(path.read_text())
+    assert not stumbled_on(text_of(path))
 
 
 @pytest.mark.parametrize(("pattern", "example", "better"), AVOIDED)
