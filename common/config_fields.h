@@ -72,7 +72,7 @@ FIELD(bool, causal, "causal", "v39",
 FIELD(bool, grouped_heads, "grouped", "v40", "several heads may share a KV head")
 FIELD(bool, packed_heads, "packed", "v40",
       "where queries are few, those of all heads of a KV head are the rows of one Q block")
-FIELD(bool, tickets, "tickets", "v43", "CTAs draw Q blocks from a counter in global memory, the longest first")
+FIELD(bool, tickets, "tickets", "v44", "CTAs draw Q blocks from a counter in global memory, the longest first")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")

@@ -39,12 +39,20 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 #define FL_TILES_4(d, i) FL_TILE(d, i), FL_TILE(d, i + 1), FL_TILE(d, i + 2), FL_TILE(d, i + 3)
 #define FL_TILES_8(d) FL_TILES_4(d, 0), FL_TILES_4(d, 4)
 #define FL_TILES_16(d) FL_TILES_8(d), FL_TILES_4(d, 8), FL_TILES_4(d, 12)
+#define FL_TILES_32(d) FL_TILES_16(d), FL_TILES_4(d, 16), FL_TILES_4(d, 20), FL_TILES_4(d, 24), FL_TILES_4(d, 28)
 #define FL_NAMES_8                                                                                                     \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define FL_NAMES_16                                                                                                    \
     FL_NAMES_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                    \
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+#define FL_NAMES_32                                                                                                    \
+    FL_NAMES_16 ", "                                                                                                   \
+                "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
+                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                     \
+                "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "         \
+                "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 /* wgmma_m64n128k16_f16(d, a, b, accumulate): a and b are descriptors of K-major matrices. */
 #define FL_WGMMA(n, tiles, type, ptx_type, a_name, b_name, accumulate_name)                                            \
@@ -87,8 +95,13 @@ FL_WGMMA_REGISTERS(64, 8, f16, "f16", "%32, %33, %34, %35", "%36", "%37")
 FL_WGMMA_REGISTERS(64, 8, bf16, "bf16", "%32, %33, %34, %35", "%36", "%37")
 FL_WGMMA_REGISTERS(128, 16, f16, "f16", "%64, %65, %66, %67", "%68", "%69")
 FL_WGMMA_REGISTERS(128, 16, bf16, "bf16", "%64, %65, %66, %67", "%68", "%69")
+FL_WGMMA_TRANS(64, 8, f16, "f16", "%32, %33, %34, %35", "%36", "%37")
+FL_WGMMA_TRANS(64, 8, bf16, "bf16", "%32, %33, %34, %35", "%36", "%37")
 FL_WGMMA_TRANS(128, 16, f16, "f16", "%64, %65, %66, %67", "%68", "%69")
 FL_WGMMA_TRANS(128, 16, bf16, "bf16", "%64, %65, %66, %67", "%68", "%69")
+
+FL_WGMMA_TRANS(256, 32, f16, "f16", "%128, %129, %130, %131", "%132", "%133")
+FL_WGMMA_TRANS(256, 32, bf16, "bf16", "%128, %129, %130, %131", "%132", "%133")
 
 #undef FL_WGMMA
 #undef FL_WGMMA_REGISTERS
@@ -114,6 +127,10 @@ __device__ __forceinline__ void wgmma_wait_group(float (&d)[8][4]) {
 template <int pending>
 __device__ __forceinline__ void wgmma_wait_group(float (&d)[16][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %64;" : FL_TILES_16(d) : "n"(pending) : "memory");
+}
+template <int pending>
+__device__ __forceinline__ void wgmma_wait_group(float (&d)[32][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %128;" : FL_TILES_32(d) : "n"(pending) : "memory");
 }
 
 /* ---- proxies (8.5): wgmma and the copy engine reach shared memory by a way of their own, the async proxy ---- */
@@ -189,6 +206,39 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t smem_addr, const uint32_t (
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem_addr), "r"(fragment[0]),
                  "r"(fragment[1]), "r"(fragment[2]), "r"(fragment[3])
                  : "memory");
+}
+
+/* ---- integers in shared memory, four of them at a multiple of 16 bytes (9.7.9.11 st, 9.7.9.8 ld) ---- */
+
+__device__ __forceinline__ void store_shared(uint32_t smem_addr, int value) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem_addr), "r"(value) : "memory");
+}
+__device__ __forceinline__ int load_shared(uint32_t smem_addr) {
+    int value;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(smem_addr) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_shared_v4(uint32_t smem_addr, int a, int b, int c, int d) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem_addr), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+__device__ __forceinline__ void load_shared_v4(uint32_t smem_addr, int &a, int &b, int &c, int &d) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(smem_addr)
+                 : "memory");
+}
+
+/* ---- a value that all lanes of the warp have (9.7.13.7 redux.sync) ----
+ *
+ * It comes back in a uniform register. The compiler then knows that loops and branches that depend on it are the same
+ * for all lanes, and keeps what they count, such as the descriptors of wgmma, in uniform registers too.
+ */
+__device__ __forceinline__ int warp_uniform(int value) {
+    int uniform;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(uniform) : "r"(value));
+    return uniform;
 }
 
 /* ---- roles of warpgroups (9.7.18 setmaxnreg, 9.7.13.1 bar) ---- */
