@@ -5,12 +5,15 @@ The executables compare with the float64 reference, which test_reference_numpy.p
 
 from __future__ import annotations
 
+import csv
 import json
+import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_gpu import ROOT, run
+from made_up_gpu import ROOT, made_up, records, run
 
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import Version, load_all
@@ -109,3 +112,93 @@ def test_edges(version: Version, edge: str) -> None:
         pytest.skip(f"{version.version} does not take it")
     for each in (config, *version.header.others):
         assert_right(version, ["--heads", "1", *edge.split(), "--d-head", str(each.d_head)])
+
+
+# ---- what the harness does with them ---------------------------------------------------------------------------------
+
+CAUSAL = next((version for version in GENERAL if version.header.config.causal), None)
+PROGRAM = ROOT / "bin" / (CAUSAL.version if CAUSAL else "none")
+NEEDS_CAUSAL = pytest.mark.skipif(not PROGRAM.exists(), reason="no version with a causal mask is built: make all")
+SMALL = ("--batch", "2", "--heads", "2", "--seq-q", "33", "--seq-k", "20", "--causal", "--lse", "--check", "all")
+
+
+@NEEDS_CAUSAL
+@pytest.mark.parametrize("layout", ["bshd", "bhsd", "padded"])
+def test_a_gpu_is_given_every_layout(driver: str, layout: str) -> None:
+    """The made-up GPU reads tensors by the strides of attention_args; 13 rows of 33 see no key."""
+    gpu = made_up(driver, "left")
+    done = run(*SMALL, "--layout", layout, "--scale", "0.2", "--runs", "1", "--json", "-", program=PROGRAM, **gpu)
+    assert done.returncode == 0, done.stderr
+    (record,) = records(done)
+    assert record["backend"] == "gpu" and record["check"]["pass"] and record["check"]["pass_after"]
+    assert record["check"]["lse_max_error_over_bound"] < 1 and record["check"]["rows"] == 132
+    wanted = {"seq": 33, "seq_k": 20, "causal": True, "lse": True, "layout": layout, "kv_heads": 2}
+    assert {name: record["problem"][name] for name in wanted} == wanted and abs(record["problem"]["scale"] - 0.2) < 1e-7
+    pairs = 20 * 21 / 2  # of a query and a key that it sees, of one head
+    assert record["derived"]["tflops"] == pytest.approx(
+        4 * 4 * 128 * pairs / record["timing"]["median"] / 1e3, rel=1e-5
+    )
+    assert "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes" in done.stderr
+
+
+@NEEDS_CAUSAL
+@pytest.mark.parametrize(
+    ("how", "layout", "words"),
+    [
+        ("off", "bhsd", ["WRONG: 1 of", "column 5"]),
+        ("lse_off", "bshd", ["WRONG: 1 of", "row 1, head 0, log-sum-exp"]),
+        ("stray", "padded", ["WRONG: 0 of", "1 written between the rows"]),
+        ("idle", "bshd", ["NaN or Inf"]),
+    ],
+)
+def test_a_wrong_result_is_named(driver: str, how: str, layout: str, words: list[str]) -> None:
+    square = (
+        "--batch",
+        "1",
+        "--heads",
+        "1",
+        "--seq",
+        "20",
+        "--lse",
+        "--check",
+        "all",
+        "--runs",
+        "1",
+        "--layout",
+        layout,
+    )
+    done = run(*square, program=PROGRAM, **made_up(driver, how))
+    assert done.returncode == 1, done.stderr
+    assert [word for word in words if word not in done.stdout] == []
+
+
+@NEEDS_CAUSAL
+def test_the_written_output_does_not_depend_on_the_layout(tmp_path: Path) -> None:
+    files = []
+    for layout in ("bshd", "bhsd", "padded"):
+        path = tmp_path / layout
+        done = run(*SMALL, "--layout", layout, "--backend", "emu", "--output", str(path), program=PROGRAM)
+        assert done.returncode == 0, done.stdout + done.stderr
+        files.append((path.read_bytes(), Path(f"{path}.lse").read_bytes()))
+    assert files[0] == files[1] == files[2]
+    output, lse = files[0]
+    values = struct.unpack(f"<{2 * 2 * 33}f", lse)
+    assert len(output) == 2 * 2 * 33 * 2 * 128 and values[12] == -float("inf") and values[13] > -10
+    assert output[: 13 * 2 * 2 * 128] == bytes(13 * 2 * 2 * 128), "rows that see no key"
+
+
+@NEEDS_CAUSAL
+def test_text_and_csv_say_what_is_not_plain() -> None:
+    done = run(*SMALL, "--layout", "bhsd", "--scale", "0.5", "--backend", "emu", program=PROGRAM)
+    assert "batch 2 heads 2 seq 33 on 20 fp16 causal scale 0.5 lse bhsd\n" in done.stdout
+    assert "of log-sum-exp" in done.stdout
+    header, row = run(*SMALL, "--backend", "emu", "--csv", program=PROGRAM).stdout.splitlines()
+    cells = dict(zip(header.split(","), next(csv.reader([row])), strict=True))
+    assert (cells["seq"], cells["seq_k"], cells["causal"], cells["lse"], cells["layout"]) == (
+        "33",
+        "20",
+        "yes",
+        "yes",
+        "bshd",
+    )
+    assert float(cells["lse_max_error_over_bound"]) < 1
