@@ -32,13 +32,15 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 -include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*/*.d)
 
 ##@ Testing
-.PHONY: check check-long check-site mutate fuzz lint format
+.PHONY: check check-long check-mutants check-site mutate fuzz lint format
 check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu and not site"
-check-long: all emu-lib $(TAPS) $(MUTATORS)  ## what takes minutes, other random inputs, and `mutate`
+check-long: all emu-lib $(TAPS) $(MUTATORS) build/cuda12/ready  ## the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
+check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## does a test fail for 90 % of small changes of the code?
+	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
 check-site: site report  ## the pages in Chromium, at two widths, light and dark: build/screens/
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) $(PY) -m pytest -rs -n 2 -m site

@@ -28,7 +28,7 @@ file beside it, as a constant of the test or as its table.
 NOTICED = f"""## Changes of the code that a test noticed
 
 `make mutate` changes a line, builds what depends on it and runs the tests that reach it. At least
-{100 * PROMISED:.0f} % of the changes must make a test fail, or `make check-long` fails.
+{100 * PROMISED:.0f} % of the changes must make a test fail, or `make check-mutants` fails.
 [testing.md](testing.md#mutants) says what counts, and lists the changes that nobody can notice.
 """
 
