@@ -44,7 +44,8 @@ class Version:
 
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
-        found = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
+        names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
+        found = [name for name in names if parse_symbol(name).d_head == D_HEAD]
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
 
