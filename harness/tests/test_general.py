@@ -74,7 +74,7 @@ def assert_right(version: Version, arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("version", IN_CHECK)
 def test_random_cases_are_right(version: Version) -> None:
-    @settings(max_examples=5)
+    @settings(max_examples=4)
     @given(arguments=cases(version))
     def each(arguments: list[str]) -> None:
         assert_right(version, arguments)
