@@ -16,6 +16,7 @@ from analysis.emulate.online_softmax import Blocks
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
+from analysis.ladder.headers import load
 from analysis.measure.records import Problem
 from analysis.tests.support.copies import checkout, lend_objects, make
 
@@ -410,3 +411,18 @@ def test_a_missed_rescale_is_named_with_shared_heads_and_a_last_partial_block() 
     first = debug.compare(GENERAL_CONFIG, problem, 1, dump).first
     assert first is not None and (first.quantity, first.KV_block) == ("O", 3)
     assert first.looks_like.startswith("O was not rescaled")
+
+
+def test_hooks_that_do_not_name_the_q_block_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = load(root(), "v38")
+    silent = replace(version, source=version.source.replace("debug_block<cfg>(args, Q_block, block)", "block"))
+    monkeypatch.setattr(debug, "load", lambda *_: silent)
+    assert main(["debug", "--version", "v38", "--backend", "emu"]) == 2
+    assert "v38: its hooks do not say which Q block they dump" in capsys.readouterr().err
+
+
+def test_another_size_of_heads_needs_a_config(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["debug", "--version", "v38", "--d-head", "64"]) == 2
+    assert "--d-head 64: v38 has configs for 128" in capsys.readouterr().err
