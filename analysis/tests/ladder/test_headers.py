@@ -154,8 +154,8 @@ def test_every_parent_is_an_earlier_version() -> None:
         assert (parent in versions and parent < version.version) if parent else version.version in WITHOUT_PARENT
 
 
-# Changed lines, 120 for every other version; v26 begins again with wgmma, v38 takes another argument. v43 to v45 each add
-# a part that is of no use in halves: the masked blocks, the scheduler with its sections, four consumers that see
+# Changed lines, 120 for every other version; v26 begins again with wgmma, v38 takes another argument. v43 to v45 each
+# add a part that is of no use in halves: the masked blocks, the scheduler with its sections, four consumers that see
 # different blocks.
 BUDGET = {"v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160}
 
