@@ -71,6 +71,17 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
     )
 
 
+def joules_and_watts(folder: Path, steps: Sequence[Step]) -> dict[str, tuple[float, float]]:
+    """Joules and power of a launch of the headline problem, of every version with a record of it."""
+    records, versions = records_of(folder), {step.name: step.version for step in steps}
+    found = energies(own_records(records, HEADLINE, versions))
+    return {
+        name: (median([one["joules"] for one in rounds]), median([one["watts"] for one in rounds]))
+        for name, rounds in found.items()
+        if name in versions and all(one.get("joules") and one.get("watts") for one in rounds)
+    }
+
+
 def energy_text(folder: Path, steps: Sequence[Step]) -> str:
     """The table, or a line that says how to get one."""
     table = energy_table(folder, steps)

@@ -10,7 +10,7 @@ import pytest
 from analysis.files import root
 from analysis.machine_code.sass import Instruction
 from analysis.measure.profile import kept
-from analysis.publish.energy import energy_table
+from analysis.publish.energy import energy_table, joules_and_watts
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
 from analysis.publish.readme import documents
@@ -206,6 +206,16 @@ def test_how_busy_is_shown_with_the_clock(checkout: Path) -> None:
         and ghz
         and busy_table(steps, ["v02"]).rows[0][2 + LENGTHS.index(4096)] == (f"{100 * share:.1f} %, {ghz:.2f} GHz")
     )
+
+
+def test_joules_are_those_of_the_table() -> None:
+    steps = read_steps(root())
+    found = joules_and_watts(root(), steps)
+    rows = [row for row in energy_table(root(), steps).rows if row[0] in found and row[1:3] == ("fp16", 16)]
+    assert len(found) >= 13
+    assert {name: (f"{one[0]:.3g}", round(one[1])) for name, one in found.items()} == {
+        str(row[0]): (row[3], row[5]) for row in rows
+    }
 
 
 def test_a_file_that_changed_is_read_again(checkout: Path) -> None:
