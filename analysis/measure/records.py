@@ -42,6 +42,9 @@ class Problem:
     causal: bool = False
     kv_heads: int = 0  # 0: as many as heads
     seq_k: int = 0  # 0: as many keys as queries
+    scale: float = 0.0  # of the scores; 0: 1 / sqrt(d_head)
+    lse: bool = False  # log-sum-exp is computed too
+    layout: str = "bshd"
 
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
@@ -63,6 +66,8 @@ class Problem:
         words += [f"d_head {self.d_head}"] if self.d_head != 128 and self.kind == "attention" else []
         words += [f"{self.kv_heads} KV heads"] if self.kv_heads else []
         words += [f"{self.seq_k} keys"] if self.seq_k else []
+        words += [f"scale {self.scale:g}"] if self.scale else []
+        words += (["log-sum-exp"] if self.lse else []) + ([self.layout] if self.layout != "bshd" else [])
         return ", ".join(words)
 
     def __str__(self) -> str:
@@ -160,6 +165,9 @@ def _problem(raw: dict[str, Any]) -> Problem:
         causal=bool(raw.get("causal")),
         kv_heads=0 if kv_heads == raw["heads"] else kv_heads,
         seq_k=0 if seq_k == raw["seq"] else seq_k,
+        scale=raw.get("scale") or 0.0,
+        lse=bool(raw.get("lse")),
+        layout=raw.get("layout") or "bshd",
         **numbers,
     )
 

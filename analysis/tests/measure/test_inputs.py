@@ -19,11 +19,13 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     compiler = shutil.which("cc")
     assert compiler, "the tests need a C compiler"
     library = tmp_path_factory.mktemp("inputs") / "inputs.so"
+    about = library.with_name("about.c")  # of a version: what refuses a problem names it
+    about.write_text('#include "harness/about.h"\nconst char *about_version(void) { return "v00"; }\n')
     sources = [
         str(ROOT / "harness" / f"{name}.c") for name in ("inputs", "problem", "config", "json", "parallel", "status")
     ]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}"]
-    subprocess.run([compiler, *flags, "-o", str(library), *sources, "-lm"], check=True)
+    subprocess.run([compiler, *flags, "-o", str(library), str(about), *sources, "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
     loaded.input_block.restype = None
     loaded.input_block.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]

@@ -67,12 +67,13 @@ def test_operations_are_those_of_keys_that_are_seen(seq: int, seq_k: int, causal
 
 def test_what_a_record_says_of_a_plain_problem_makes_no_other_problem() -> None:
     plain = raw()["problem"]
-    said = plain | {"kv_heads": 16, "seq_k": 512, "causal": False}
+    said = plain | {"kv_heads": 16, "seq_k": 512, "causal": False, "scale": None, "lse": False, "layout": "bshd"}
     assert records.parse(raw(problem=said)).problem == records.parse(raw()).problem
     for other, words in (
         ({"kv_heads": 4}, "4 KV heads"),
         ({"seq_k": 500}, "500 keys"),
         ({"causal": True, "d_head": 64}, "causal, d_head 64"),
+        ({"scale": 0.25, "lse": True, "layout": "bhsd"}, "scale 0.25, log-sum-exp, bhsd"),
     ):
         problem = records.parse(raw(problem=said | other)).problem
         assert problem != records.parse(raw()).problem and problem.case() == words
