@@ -23,7 +23,7 @@
  * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
  * while fp16 goes up to 65504, and has the same relative rounding as below 1.
  *
- * Keys may end amid a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
+ * Keys may end within a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
  * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
  *
  * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
@@ -645,7 +645,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         } else if (!slice) {
             multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         }
-        dump_S<cfg>(args, block, S);
+        const int dumped = debug_block<cfg>(args, number_of(Q_block) * Q_blocks + first_of(Q_block) / cfg.B_r, block);
+        dump_S<cfg>(args, dumped, S);
 
         copy_ahead(block);
 
@@ -655,8 +656,8 @@ __device__ __forceinline__ void attend(const attention_args &args, uint32_t &rea
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
         multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
-        dump_m<cfg>(args, block, m, -softmax_scale);
-        dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
+        dump_m<cfg>(args, dumped, m, -softmax_scale);
+        dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
     }
@@ -695,7 +696,8 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     check_config<cfg>();
     const head_groups groups = groups_of<cfg>(args);
     const int all = groups.Q_blocks * (args.heads / groups.packed) * args.batch, ctas = gridDim.x, cta = blockIdx.x;
-    const int whole = gridDim.y == 1 ? all : all - all % ctas;
+    /* The grid may have been chosen for Q blocks that are not packed: then it may lack rows for the slices. */
+    const int left = all % ctas, whole = (int)(gridDim.y - 1) * ctas < left * cfg.n_warps ? all : all - left;
     const int slice = (blockIdx.y - 1) * ctas + cta, sliced = whole + slice / cfg.n_warps;
     uint32_t read = 0;
     if (blockIdx.y == 0) {
