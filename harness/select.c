@@ -50,7 +50,7 @@ static enum status choose_all(const struct options *options, const struct instan
 }
 
 /* The first version whose header names configs for several sizes of heads. */
-static const char FIRST_WITH_SIZES[] = "v45";
+static const char FIRST_WITH_SIZES[] = "v41";
 
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
 static enum status own_config(int64_t d_head, KernelConfig *config, struct failure *failure) {

@@ -78,7 +78,7 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--scale", "nan"], ["--scale 'nan': must be a number"]),
         (["--layout", "padded"], ["--layout padded: v01 takes contiguous tensors (bshd); v38"]),
         (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
-        (["--d-head", "64"], ["--d-head 64: v01 is for 128; v45 is the first version for several sizes"]),
+        (["--d-head", "64"], ["--d-head 64: v01 is for 128; v41 is the first version for several sizes"]),
         (["--d-head", "64", "--config", OWN], ["has d_head 128, but --d-head is 64"]),
         (["--d-head", "64", "--config", "all"], ["--d-head 64: no such config is built"]),
         (["--seq", "65"], ["v38 is the first version that takes any length"]),
