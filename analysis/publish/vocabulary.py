@@ -16,7 +16,7 @@ from analysis.table import Cell, Table
 HEADER = "common/ptx_sm90a.cuh"
 TERMS = {
     "wgmma": ("wgmma_m64n64k16_f16", "wgmma_m64n64k16_bf16", "wgmma_m64n128k16_f16", "wgmma_m64n128k16_bf16"),
-    "wgmma, transposed": ("wgmma_m64n128k16_f16_trans", "wgmma_m64n128k16_bf16_trans"),
+    "wgmma, transposed": tuple(f"wgmma_m64n{n}k16_{dtype}_trans" for n in (64, 128, 256) for dtype in ("f16", "bf16")),
     "group of wgmma": ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group"),
     "descriptor, swizzle": ("wgmma_descriptor",),
     "proxy fence": ("fence_proxy_async",),
@@ -26,6 +26,8 @@ TERMS = {
     "stmatrix": ("stmatrix_x4",),
     "setmaxnreg": ("setmaxnreg_dec", "setmaxnreg_inc"),
     "named barrier": ("bar_sync", "bar_arrive"),
+    "work told in shared memory": ("store_shared", "load_shared", "store_shared_v4", "load_shared_v4"),
+    "value that a warp shares": ("warp_uniform",),
 }
 
 
