@@ -141,7 +141,7 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
             continue
         running = max(kernel, key=lambda part: part.passes)
         of_warps = "16 heads" if "v16" <= version < "v38" else "every problem"
-        assert running.role == (loops.CONSUMER if arch == "sm_90a" else of_warps)
+        assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(loops.CONSUMER)
 
 
 def test_the_record_reads_back_equal() -> None:
@@ -193,7 +193,9 @@ int main(void) {
         config.d_head = 128, config.tensor_copies = config.producer = kind > 2, config.double_buffer_Q = kind > 3;
         for (int blocks = 1; blocks < 70; blocks++)
             for (int multiprocessors = 1; multiprocessors < 20; multiprocessors += 3) {
-                const launch_shape s = config_launch_shape(&config, 256 * blocks, 2, 3, multiprocessors);
+                const int seq = 256 * blocks - blocks % 3; /* not only whole blocks */
+                const attention_args args = {.seq_q = seq, .seq_k = seq, .heads = 2, .KV_heads = 2, .batch = 3};
+                const launch_shape s = config_launch_shape(&config, &args, multiprocessors);
                 printf("%u %u %u %u %u\\n", s.grid_x, s.grid_y, s.grid_z, s.threads, s.smem_bytes);
             }
     }
@@ -210,7 +212,7 @@ def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
     features = ("", "+split_tail", "+split_tail+persistent", tensor, tensor + "+persistent+double_q")
     configs = [parse_config(f"(FP16, 128, 256, 64, 8): load_0_0_0_tiles{more}") for more in features]
     assert found == [
-        (*config.grid(256 * blocks, 2, 3, multiprocessors), config.threads(), config.smem_bytes())
+        (*config.grid(256 * blocks - blocks % 3, 2, 3, multiprocessors), config.threads(), config.smem_bytes())
         for config in configs
         for blocks in range(1, 70)
         for multiprocessors in range(1, 20, 3)
