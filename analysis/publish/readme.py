@@ -360,7 +360,19 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.measure import profile, schema
     from analysis.mutation import results
-    from analysis.publish import drawing, energy, lessons, modules, pictures, plot, space, story, trust, vocabulary
+    from analysis.publish import (
+        drawing,
+        energy,
+        general,
+        lessons,
+        modules,
+        pictures,
+        plot,
+        space,
+        story,
+        trust,
+        vocabulary,
+    )
 
     made = {folder / "kernels/README.md": readme_text(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
@@ -390,6 +402,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
             "equivalents": lambda: results.equivalents_table(folder).markdown(),
         },
+        "docs/general-attention.md": {"speeds": lambda: general.general_text(folder)},
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
             "gains": lambda: story.gains_table(folder, steps).markdown(),
