@@ -17,6 +17,8 @@ import pytest
 from support.emulation import Array
 from support.versions import D_HEAD, Launch, Version, first_in_check, versions
 
+from analysis.ladder.config import KernelConfig
+
 SEQ = 512
 CONFIGS = {version: Launch(version.entry("fp16")).config for version in versions()}
 VERSIONS = [version for version in CONFIGS if CONFIGS[version].lazy_rescale and CONFIGS[version].tensor_copies]
@@ -56,14 +58,16 @@ def bits(values: Array, dtype: str) -> Array:
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def write_inputs(folder: Path, dtype: str, B_c: int, level: float, rows: slice) -> None:
-    """Block 1 and the last block have the level, the others level 0."""
+def write_inputs(folder: Path, dtype: str, config: KernelConfig, level: float, rows: slice) -> None:
+    """The second and the last block have the level, the others level 0. For any length the last block comes first."""
+    B_c = config.B_c
     rng = np.random.default_rng(1)
     q, k, v = np.zeros((3, SEQ, D_HEAD))
     q[rows, 0] = 1
     v[:] = rng.integers(-8, 9, v.shape) / 8
-    for block in range(SEQ // B_c):
-        top = level if block in (1, SEQ // B_c - 1) else 0.0
+    turns = range(SEQ // B_c)
+    for turn, block in zip(turns, turns[::-1] if config.any_length else turns, strict=True):
+        top = level if turn in (1, turns[-1]) else 0.0
         k[block * B_c : (block + 1) * B_c, 0] = top - 240
         k[block * B_c + rng.integers(B_c), 0] = top
     for name, values in zip("qkv", (q, k, v), strict=True):
@@ -84,7 +88,7 @@ def test_a_warp_catches_up_where_the_threshold_says(
 ) -> None:
     launch = GivenInputs(version.entry(dtype), seq=SEQ, folder=tmp_path)
     kind = "first_max" if launch.config.first_max else "lazy"
-    write_inputs(tmp_path, dtype, launch.config.B_c, LEVELS[kind, dtype][above], ROWS[rows])
+    write_inputs(tmp_path, dtype, launch.config, LEVELS[kind, dtype][above], ROWS[rows])
     ratio, said = launch.worst(version.ptx, tmp_path, "--counters-csv", tmp_path / "counters.csv")
     assert ratio <= 1, f"largest error is {ratio} of its bound\n{said}"
     warps = SEQ // WARP_ROWS
