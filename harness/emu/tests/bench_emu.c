@@ -8,6 +8,7 @@
  */
 #include "common/abi.h"
 #include "harness/about.h"
+#include "harness/backend.h"
 #include "harness/emu/emu.h"
 #include "harness/image.h"
 #include "harness/inputs.h"
@@ -16,6 +17,7 @@
 
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <stdalign.h>
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,50 +83,65 @@ static void fill(uint16_t *values, size_t count, bool bfloat, uint32_t seed) {
     }
 }
 
-/* As the kernels take them; the maps are a parameter of kernels with tensor copies only. */
+/* The bytes of the parameters as the kernel takes them; the maps are one of kernels with tensor copies only. */
 struct parameters {
-    forward_args args;
-    tensor_maps maps;
+    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
+    uint32_t size;
 };
 
 static bool fill_parameters(struct parameters *parameters, const struct problem *problem, const KernelConfig *config,
-                            const uint64_t tensors[N_TENSORS]) {
+                            const uint64_t tensors[N_TENSORS], uint64_t tickets) {
+    const size_t args_size = problem_args_bytes(config), align = alignof(tensor_maps);
+    const size_t maps_offset = (args_size + align - 1) / align * align;
     struct tensor_layout layouts[N_TENSORS];
     struct failure failure = {{0}};
-    parameters->args = problem_args(problem);
-    parameters->args.Q = (const void *)(uintptr_t)tensors[TENSOR_Q];
-    parameters->args.K = (const void *)(uintptr_t)tensors[TENSOR_K];
-    parameters->args.V = (const void *)(uintptr_t)tensors[TENSOR_V];
-    parameters->args.O = (void *)(uintptr_t)tensors[TENSOR_O];
+    tensor_maps maps;
+    attention_args args = problem_args(problem);
+    args.Q = (const void *)(uintptr_t)tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)tensors[TENSOR_O];
+    args.tickets = (int32_t *)(uintptr_t)tickets;
+    memcpy(parameters->bytes, &args, args_size);
+    parameters->size = (uint32_t)args_size;
+    if (!config->tensor_copies) return true;
     tensor_layouts(problem, config, tensors, layouts);
-    if (!config->tensor_copies || tensor_maps_of_emulator(layouts, &parameters->maps, &failure) == STATUS_OK)
-        return true;
-    fprintf(stderr, "bench_emu: %s\n", failure.text);
-    return false;
+    if (tensor_maps_of_emulator(layouts, &maps, &failure) != STATUS_OK) {
+        fprintf(stderr, "bench_emu: %s\n", failure.text);
+        return false;
+    }
+    memcpy(parameters->bytes + maps_offset, &maps, sizeof maps);
+    parameters->size = (uint32_t)(maps_offset + sizeof maps);
+    return true;
 }
 
 static bool time_launches(const emu_module *module, const struct instance *instance, int seq, bool checks) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
-    const struct problem problem = {
-        .batch = 1, .heads = 1, .seq = seq, .d_head = instance->config.d_head, .dtype = instance->config.dtype};
+    struct problem problem = problem_square(1, 1, seq);
+    problem.d_head = instance->config.d_head;
+    problem.dtype = instance->config.dtype;
     emu_device *device = emu_device_new();
     uint64_t tensors[N_TENSORS] = {0};
     for (int i = 0; device && i < N_TENSORS; i++) {
         tensors[i] =
-            emu_alloc(device, names[i], (uint64_t)problem_bytes(&problem), i == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
+            emu_alloc(device, names[i], (uint64_t)problem_bytes(&problem, i), i == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
         if (!tensors[i]) return false;
-        fill(emu_host_bytes(device, tensors[i]), (size_t)problem_elements(&problem), problem.dtype == BF16,
+        fill(emu_host_bytes(device, tensors[i]), (size_t)problem_elements(&problem, i), problem.dtype == BF16,
              (uint32_t)i + 1);
     }
     struct parameters parameters = {0};
-    if (!device || !fill_parameters(&parameters, &problem, &instance->config, tensors)) return false;
-    launch_shape shape = config_launch_shape(&instance->config, seq, problem.heads, problem.batch, 1);
+    const uint64_t tickets = device ? emu_alloc(device, "tickets", TICKETS_BYTES, EMU_BUFFER) : 0;
+    if (!tickets) return false;
+    memset(emu_host_bytes(device, tickets), 0, TICKETS_BYTES);
+    if (!fill_parameters(&parameters, &problem, &instance->config, tensors, tickets)) return false;
+    const attention_args args = problem_args(&problem);
+    launch_shape shape = config_launch_shape(&instance->config, &args, 1);
     emu_launch launch = {.entry = instance->entry,
                          .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                          .block = {shape.threads, 1, 1},
                          .dynamic_shared = shape.smem_bytes,
-                         .params = &parameters,
-                         .param_bytes = instance->config.tensor_copies ? sizeof parameters : sizeof parameters.args,
+                         .params = parameters.bytes,
+                         .param_bytes = parameters.size,
                          .checks = checks,
                          .threads = 1};
     double ms[LAUNCH_RUNS];
