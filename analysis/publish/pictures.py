@@ -168,7 +168,7 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
     _name_versions(axes[2], steps)
     _legend(axes[0], 3)
     if any(row.ldl or row.stl for step in steps for row in step.rows.values()):
-        axes[1].legend(frameon=False, loc="lower right", fontsize=7)
+        axes[1].legend(frameon=False, loc="lower right", fontsize=8)
     return figure
 
 
