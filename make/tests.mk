@@ -58,7 +58,8 @@ fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX fo
 
 C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c harness/emu/tests/*.c)
 HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h)
-FORMATTED := $(C_FILES) $(HEADERS) $(wildcard common/*.cuh harness/device/*.cu harness/peers/*.* kernels/*.cu)
+FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
+	kernels/*.cu)
 lint: $(READY) $(C_FILES:%.c=build/lint/%.tidy)  ## clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy

@@ -1,0 +1,200 @@
+/* flashladder.h - attention forward by the kernels of flashladder: one C call on device pointers or on host memory.
+ *
+ *     fl_library *library;
+ *     if (fl_open(FL_AUTO, &library)) return puts(fl_error()), 1;
+ *     fl_problem problem = {.size = sizeof problem, .dtype = FL_FP16, .memory = FL_HOST_MEMORY, .device = -1,
+ *                           .batch = 1, .heads = 8, .kv_heads = 2, .seq_q = 100, .seq_k = 100, .d_head = 128};
+ *     fl_tensors tensors = {.size = sizeof tensors, .q = q, .k = k, .v = v, .o = o};
+ *     if (fl_forward(library, &problem, &tensors, NULL)) return puts(fl_error()), 1;
+ *     fl_close(library);
+ *
+ *   $ make lib
+ *   $ cc -std=c11 -Iinclude program.c -Llib -lflashladder -Wl,-rpath,"$PWD/lib" -o program
+ *
+ * O = softmax(scale * Q K^T) V for each sequence and each head. Head h of Q reads head h / (heads / kv_heads) of K and
+ * V. With the causal mask row i of Q sees the keys up to i + seq_k - seq_q. A row that sees no key has O = 0 and a
+ * log-sum-exp of -infinity. There is no backward, no dropout and no bias.
+ *
+ * The library needs libc alone. A GPU is reached through the driver, libcuda.so.1 of CUDA 12 or newer, which fl_open()
+ * looks for; without a GPU the emulator runs the PTX of the kernels on the CPU, slowly and bit by bit as a GPU would.
+ *
+ * Every function may be called by any thread at any time; only fl_close() must be the last call on its library. A call
+ * that fails changes nothing, and fl_error() has a sentence. Nothing is printed and nothing exits.
+ *
+ * The ABI grows and does not change: FL_ABI counts its additions. Each struct begins with its size, which the caller
+ * sets to sizeof. A newer library takes the shorter struct of an older caller; an older library takes the longer struct
+ * of a newer caller if the bytes that it does not know are 0.
+ */
+#ifndef FLASHLADDER_H
+#define FLASHLADDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+#define FL_ABI 1            /* of this header; fl_abi() tells that of the library */
+#define FL_RELEASE "0.21.0" /* of this header; fl_release() tells that of the library */
+#define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
+#define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
+
+typedef enum fl_status {
+    FL_OK = 0,
+    FL_ERROR = 1,       /* the driver or the emulator failed, or memory is used up */
+    FL_INVALID = 2,     /* an argument is wrong: fl_error() names it, its value and what would be right */
+    FL_UNSUPPORTED = 3, /* no embedded version, or not the one asked for, computes this problem */
+    FL_UNAVAILABLE = 4  /* there is no GPU, or no machine code for it, or it cannot hold the kernel */
+} fl_status;
+
+/* Where kernels run. FL_AUTO: on GPUs where there is one that the library has machine code for, else the emulator. */
+typedef enum fl_backend { FL_AUTO = 0, FL_GPU = 1, FL_EMULATOR = 2 } fl_backend;
+
+/* Of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. */
+typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1 } fl_dtype;
+
+/* Where the tensors of a call lie. Host memory works on both back ends, and the call returns when O is complete; device
+ * memory needs a GPU, and the call returns when the launch is in the stream. */
+typedef enum fl_memory { FL_DEVICE_MEMORY = 0, FL_HOST_MEMORY = 1 } fl_memory;
+
+/* What a kernel computes beyond contiguous tensors of one shape whose length is a multiple of its blocks. */
+typedef enum fl_feature {
+    FL_ANY_LENGTH = 1, /* any seq_q and seq_k, strides, a scale, log-sum-exp */
+    FL_CAUSAL = 2,     /* the causal mask */
+    FL_GROUPED = 4     /* heads that share KV heads */
+} fl_feature;
+
+typedef struct fl_library fl_library;
+
+/* Steps of a tensor from one sequence, position or head to the next, in elements. The elements of a row lie side by
+ * side. Device memory: multiples of 8 (16 bytes), positive. Host memory: any number. The step of a dimension of size 1
+ * is not read. */
+typedef struct fl_strides {
+    int64_t batch, seq, head;
+} fl_strides;
+
+/* One attention problem. Zeros mean what is usual, so that a field that is not set does no harm. */
+typedef struct fl_problem {
+    size_t size;         /* sizeof(fl_problem) */
+    const char *version; /* "v46"; NULL or "best": the fastest that computes the problem on this GPU, as measured */
+    const char *config;  /* short form of an embedded instance, see fl_kernel(); NULL: the version's own for d_head.
+                            It needs a version beside it */
+    int32_t dtype;       /* fl_dtype */
+    int32_t memory;      /* fl_memory */
+    int32_t device;      /* ordinal of the GPU; -1: that of the stream, else of the current context, else of Q; for host
+                            memory the first that the library has machine code for */
+    int32_t batch;       /* sequences, 0 to 65535; 0: nothing is done */
+    int32_t heads;       /* of Q and O, 1 to 65535 */
+    int32_t kv_heads;    /* of K and V: divides heads */
+    int32_t seq_q;       /* rows of Q and O of a sequence and head, 0 to 2^30; 0: nothing is done */
+    int32_t seq_k;       /* rows of K and V, 0 to 2^30; 0: O = 0 and log-sum-exp = -infinity */
+    int32_t d_head;      /* elements of a row */
+    int32_t causal;      /* 1: the causal mask, aligned to the bottom right; 0: none */
+    float scale;         /* of the scores, positive; 0: 1 / sqrt(d_head) */
+    int32_t unused;      /* 0 */
+    fl_strides q, k, v, o; /* all three 0: contiguous [batch, seq, heads, d_head] */
+} fl_problem;
+
+/* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
+ * overlap another tensor. Device memory: multiples of 16 bytes, on the GPU of the call. Managed memory counts as device
+ * memory; host memory that the GPU can see does not. */
+typedef struct fl_tensors {
+    size_t size; /* sizeof(fl_tensors) */
+    const void *q, *k, *v;
+    void *o;
+    float *lse;      /* [batch, heads, seq_q], contiguous: the natural logarithm of the sum of exp(scale * score);
+                        NULL: not wanted */
+    void *workspace; /* device memory of fl_support.workspace_bytes bytes, a multiple of 16 bytes, zero before its first
+                        use, which no other launch in flight uses: the kernel leaves it zero. NULL: the library has some
+                        for each stream, and for each captured launch. Not read for host memory */
+} fl_tensors;
+
+/* What would run a problem. */
+typedef struct fl_support {
+    size_t size;                /* sizeof(fl_support), set by the caller */
+    char version[8];            /* "v46" */
+    char config[FL_MAX_CONFIG]; /* short form */
+    int64_t workspace_bytes;    /* of fl_tensors.workspace; 0: none is needed */
+    int32_t measured;           /* 1: "best" follows times measured on this compute capability and kind of problem */
+    int32_t unused;
+    char order[FL_MAX_TEXT]; /* why this version, in a sentence */
+} fl_support;
+
+/* One embedded kernel: an instance of a version. */
+typedef struct fl_kernel_info {
+    size_t size;                /* sizeof(fl_kernel_info), set by the caller */
+    char version[8];            /* "v46" */
+    char name[32];              /* of the version: "head 256" */
+    char config[FL_MAX_CONFIG]; /* short form */
+    char archs[64];             /* machine code that is embedded: "sm_80 sm_90", "sm_90a" */
+    int32_t dtype;              /* fl_dtype */
+    int32_t d_head;
+    uint32_t features; /* bits of fl_feature */
+    int32_t own;       /* 1: the version's own config for this dtype and d_head */
+} fl_kernel_info;
+
+typedef struct fl_description {
+    size_t size;     /* sizeof(fl_description), set by the caller */
+    int32_t backend; /* FL_GPU or FL_EMULATOR */
+    int32_t devices; /* GPUs that the process may use; 0 on the emulator */
+    int32_t kernels; /* embedded instances: fl_kernel() takes 0 to kernels - 1 */
+    int32_t unused;
+    char why_no_gpu[FL_MAX_TEXT]; /* on the emulator that FL_AUTO chose: why; else "" */
+} fl_description;
+
+typedef struct fl_device_info {
+    size_t size; /* sizeof(fl_device_info), set by the caller */
+    char name[128];
+    int32_t major, minor; /* compute capability */
+    int32_t sms;          /* multiprocessors */
+    int32_t usable;       /* 1: the library has machine code for it */
+    int64_t memory_bytes;
+} fl_device_info;
+
+/* The ABI of the library. A program whose FL_ABI is larger must not use what came later. */
+uint32_t fl_abi(void);
+
+/* "0.21.0 (revision 4fd1b27)" */
+const char *fl_release(void);
+
+/* What was wrong in the last call of this thread that failed: valid until its next call that fails. "" before. */
+const char *fl_error(void);
+
+/* Open a back end. FL_UNAVAILABLE: FL_GPU, and no GPU can be used. No context is made and nothing is loaded. */
+fl_status fl_open(fl_backend backend, fl_library **library);
+
+/* Give everything back. All calls on the library must have returned, its launches ended, and graphs that hold its
+ * launches must not run any more. NULL is allowed. */
+void fl_close(fl_library *library);
+
+fl_status fl_describe(fl_library *library, fl_description *description);
+
+/* GPU number `device`, from 0. FL_INVALID behind the last. */
+fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info);
+
+/* Embedded instance number `kernel`, from 0. FL_INVALID behind the last. */
+fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
+
+/* What would run the problem on GPU problem.device (-1: of the current context, else the first that can be used).
+ * FL_UNSUPPORTED or FL_UNAVAILABLE where nothing does, with the reason. */
+fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support);
+
+/* Load what runs the problem, so that fl_forward() neither loads nor allocates for this problem on that GPU. The GPU's
+ * context is the current one if it belongs to the GPU, else the primary context. */
+fl_status fl_prepare(fl_library *library, const fl_problem *problem);
+
+/* Compute O, and log-sum-exp where it is wanted. Device memory: the launch goes to `stream`, a CUstream (cudaStream_t)
+ * or NULL for the default stream, and the call does not wait for the GPU. It may be captured into a CUDA graph. The
+ * thread's current context is the same after the call. Host memory: `stream` must be NULL; the call waits for O. */
+fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
