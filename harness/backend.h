@@ -57,9 +57,6 @@ struct counts {
 /* What marks a byte that a kernel has not written: floats and 16-bit elements of such bytes are NaN. */
 enum { POISON_BYTE = 0xff };
 
-/* Memory of attention_args.tickets. */
-enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
-
 struct backend {
     const struct backend_ops *ops;
     struct device_info device;

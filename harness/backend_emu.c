@@ -4,21 +4,14 @@
 #include "harness/config.h"
 #include "harness/emu/emu.h"
 #include "harness/emu/tool/print.h"
+#include "harness/parameters.h"
 #include "harness/progress.h"
-#include "harness/tensor_maps.h"
 #include "harness/tensor_memory.h"
 
 #include <inttypes.h>
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The parameters of flash_forward as they lie in constant memory: the first, then the tensor maps of a kernel that has
- * them. */
-struct parameters {
-    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
-};
 
 struct emu {
     struct backend backend;
@@ -74,16 +67,6 @@ static enum status fail_load(const emu_error *error, struct failure *failure) {
     return fail(failure, STATUS_ERROR, "the emulator cannot load the PTX: line %d: %s", error->line, error->text);
 }
 
-/* Where the tensor maps begin. */
-static size_t maps_offset(const KernelConfig *config) {
-    const size_t align = alignof(tensor_maps);
-    return (problem_args_bytes(config) + align - 1) / align * align;
-}
-
-static size_t parameter_bytes(const KernelConfig *config) {
-    return config->tensor_copies ? maps_offset(config) + sizeof(tensor_maps) : problem_args_bytes(config);
-}
-
 static enum status emu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
@@ -92,11 +75,11 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     emu->instance = instance;
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
         return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
-    if (entry->param_bytes != parameter_bytes(&instance->config))
+    if (entry->param_bytes != parameters_bytes(&instance->config))
         return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol,
                     entry->param_bytes, instance->config.any_length ? "attention_args" : "forward_args",
                     instance->config.tensor_copies ? " and tensor_maps have" : " has",
-                    parameter_bytes(&instance->config));
+                    parameters_bytes(&instance->config));
     emu_error error;
     if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
     return STATUS_OK;
@@ -160,38 +143,30 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
                                 .context = emu->device});
 }
 
-static enum status fill_parameters(const struct emu *emu, struct parameters *parameters, struct failure *failure) {
-    const KernelConfig *config = &emu->instance->config;
+static attention_args arguments_of(const struct emu *emu) {
     attention_args args = problem_args(&emu->problem);
-    struct tensor_layout layouts[N_TENSORS];
-    tensor_maps maps;
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
     args.V = (const void *)(uintptr_t)emu->tensors[TENSOR_V];
     args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
-    args.tickets = config->tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
-    *parameters = (struct parameters){0};
-    memcpy(parameters->bytes, &args, problem_args_bytes(config));
-    if (!config->tensor_copies) return STATUS_OK;
-    tensor_layouts(&emu->problem, config, emu->tensors, layouts);
-    const enum status status = tensor_maps_of_emulator(layouts, &maps, failure);
-    if (!status) memcpy(parameters->bytes + maps_offset(config), &maps, sizeof maps);
-    return status;
+    args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
+    return args;
 }
 
 /* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
-    struct parameters parameters;
+    const attention_args args = arguments_of(emu);
+    struct parameter_block block;
     emu_error error = {0};
     char label[120];
-    const enum status status = fill_parameters(emu, &parameters, failure);
+    const enum status status = parameters_of_emulator(&emu->instance->config, &args, &block, failure);
     if (status) return status;
-    launch.params = parameters.bytes;
-    launch.param_bytes = (uint32_t)parameter_bytes(&emu->instance->config);
+    launch.params = block.bytes;
+    launch.param_bytes = block.size;
     struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
     const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
     progress_stop(progress);
@@ -281,7 +256,7 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
     emu_error error = {0};
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
-    struct emu *emu = aligned_alloc(_Alignof(struct emu), sizeof *emu); /* of its tensor maps */
+    struct emu *emu = malloc(sizeof *emu);
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
     *emu = (struct emu){
         .backend = {.ops = &EMU_OPS, .device = {.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"}},

@@ -1,9 +1,10 @@
 /* gpu.c - the GPU back end: the CUDA driver API, opened at run time, every call checked. */
 #include "harness/about.h"
 #include "harness/backend.h"
-#include "harness/config.h"
 #include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
+#include "harness/gpu_kernel.h"
+#include "harness/parameters.h"
 #include "harness/peer.h"
 #include "harness/stats.h"
 #include "harness/tensor_maps.h"
@@ -59,7 +60,7 @@ struct gpu {
     CUdeviceptr tickets;
     CUdeviceptr dump;
     CUdeviceptr scratch; /* of a peer */
-    CUfunction function;
+    struct gpu_kernel kernel;
     bool draws;       /* the kernel has tickets */
     tensor_maps maps; /* filled for a kernel with tensor copies */
     launch_shape shape;
@@ -146,42 +147,21 @@ static enum status read_device(struct gpu *gpu, struct failure *failure) {
     return STATUS_OK;
 }
 
-/* The cubin for this GPU; NULL with a message where there is none, which is STATUS_CANNOT_RUN. The PTX is not compiled
- * by the driver, which may be older than the toolkit. */
-static const struct code_image *find_code(const struct gpu *gpu, const struct code_image *images, uint64_t count,
-                                          struct failure *failure) {
+static struct gpu_target target_of(const struct gpu *gpu) {
     const struct device_info *device = &gpu->backend.device;
-    char kinds[200];
-    if (device->major < 8) {
-        fail(failure, STATUS_CANNOT_RUN,
-             "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", device->name,
-             device->major, device->minor);
-        return NULL;
-    }
-    const struct code_image *code = image_for_gpu(images, count, device->major, device->minor);
-    if (code) return code;
-    if (images == fl_images && about_exact()) {
-        fail(failure, STATUS_CANNOT_RUN,
-             "%s is for %s alone: it needs a GPU of compute capability 9.0, such as H100 or H200, and %s has %d.%d; "
-             "the emulator runs it anywhere (--backend emu)",
-             about_version(), about_arch(), device->name, device->major, device->minor);
-        return NULL;
-    }
-    image_kinds(images, count, kinds, sizeof kinds);
-    fail(failure, STATUS_CANNOT_RUN,
-         "no machine code for %s, compute capability %d.%d; this executable holds %s; build with: make ARCHS=\"80 90 "
-         "%d%d\" %s",
-         device->name, device->major, device->minor, kinds, device->major, device->minor, about_version());
-    return NULL;
+    return (struct gpu_target){device->name, device->driver, device->major, device->minor, gpu->shared_bytes_most};
 }
 
-static enum status load_module(const struct gpu *gpu, const struct code_image *code, CUmodule *module,
-                               struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuModuleLoadData(module, code->bytes),
-          "cuModuleLoadData of the %s code, made by toolkit %s, under driver %s", code->kind, about_toolkit(),
-          gpu->backend.device.driver);
-    return STATUS_OK;
+/* The version's code, or that of the helper kernels. */
+static struct gpu_code code_of(const struct code_image *images, uint64_t count) {
+    return (struct gpu_code){.images = images,
+                             .count = count,
+                             .version = about_version(),
+                             .exact = images == fl_images && about_exact() ? about_arch() : NULL,
+                             .toolkit = about_toolkit(),
+                             .holder = "this executable",
+                             .goal = about_version(),
+                             .instead = "; the emulator runs it anywhere (--backend emu)"};
 }
 
 static enum status open_device(struct gpu *gpu, int ordinal, struct failure *failure) {
@@ -202,9 +182,11 @@ static enum status open_device(struct gpu *gpu, int ordinal, struct failure *fai
 /* Everything that timing needs: helper kernels, events, memory shared with the host, a buffer that fills the L2. */
 static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const struct code_image *code = find_code(gpu, fl_device_images, fl_device_image_count, failure);
-    if (!code) return STATUS_CANNOT_RUN;
-    enum status status = load_module(gpu, code, &gpu->helpers, failure);
+    const struct gpu_code code = code_of(fl_device_images, fl_device_image_count);
+    const struct gpu_target target = target_of(gpu);
+    const struct code_image *image = gpu_code_find(&code, &target, failure);
+    if (!image) return STATUS_CANNOT_RUN;
+    enum status status = gpu_code_load(cuda, &code, &target, image, &gpu->helpers, failure);
     if (status) return status;
     const struct {
         const char *name;
@@ -338,39 +320,42 @@ static enum status set_tickets(struct gpu *gpu, struct failure *failure) {
     return synchronize(gpu, "setting the tickets to zero", failure);
 }
 
+static attention_args arguments_of(const struct gpu *gpu) {
+    attention_args args = problem_args(&gpu->problem);
+    args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)gpu->tensors[TENSOR_O];
+    args.debug = (void *)(uintptr_t)gpu->dump;
+    args.LSE = (float *)(uintptr_t)gpu->lse;
+    args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
+    return args;
+}
+
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
-    char text[CONFIG_TEXT_SIZE];
     *code = (struct kernel_code){0};
     if (about_peer()) return set_peer(gpu, about_peer(), failure);
-    const struct code_image *image = find_code(gpu, fl_images, fl_image_count, failure);
+    const struct gpu_code embedded = code_of(fl_images, fl_image_count);
+    const struct gpu_target target = target_of(gpu);
+    const struct code_image *image = gpu_code_find(&embedded, &target, failure);
     if (!image) return STATUS_CANNOT_RUN;
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status) return status;
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
-    const attention_args args = problem_args(problem);
-    gpu->shape = config_launch_shape(&instance->config, &args, sms);
     gpu->draws = instance->config.tickets;
     if (gpu->draws && !gpu->tickets && (status = set_tickets(gpu, failure))) return status;
+    const attention_args args = arguments_of(gpu);
+    gpu->shape = config_launch_shape(&instance->config, &args, sms);
     gpu->symbol = instance->symbol;
-    if (gpu->shape.smem_bytes > (uint32_t)gpu->shared_bytes_most)
-        return fail(failure, STATUS_CANNOT_RUN,
-                    "%s needs %u bytes of shared memory per CTA: %s has %d; take a smaller B_r or B_c",
-                    config_format(&instance->config, text), gpu->shape.smem_bytes, backend->device.name,
-                    gpu->shared_bytes_most);
-    if (!gpu->module && (status = load_module(gpu, image, &gpu->module, failure))) return status;
-    CHECK(cuda->cuModuleGetFunction(&gpu->function, gpu->module, instance->symbol), "cuModuleGetFunction of %s",
-          instance->symbol);
-    CHECK(cuda->cuFuncSetAttribute(gpu->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                   (int)gpu->shape.smem_bytes),
-          "cuFuncSetAttribute of %u bytes of dynamic shared memory for %s", gpu->shape.smem_bytes,
-          config_format(&instance->config, text));
+    if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
+    if ((status = gpu_kernel_find(cuda, &target, gpu->module, instance, &gpu->kernel, failure))) return status;
     if (!instance->config.tensor_copies) return STATUS_OK;
     struct tensor_layout layouts[N_TENSORS];
-    tensor_layouts(problem, &instance->config, gpu->tensors, layouts);
+    tensor_layouts(&args, &instance->config, layouts);
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
@@ -385,24 +370,9 @@ static enum status prepare_launch(const struct gpu *gpu, struct failure *failure
 }
 
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
-    attention_args args = problem_args(&gpu->problem);
-    args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
-    args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
-    args.V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V];
-    args.O = (void *)(uintptr_t)gpu->tensors[TENSOR_O];
-    args.debug = (void *)(uintptr_t)gpu->dump;
-    args.LSE = (float *)(uintptr_t)gpu->lse;
-    args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
-    /* The driver takes as many parameters as the kernel has, and as many bytes of the first. */
-    void *parameters[] = {&args, (void *)(uintptr_t)&gpu->maps};
-    const launch_shape *shape = &gpu->shape;
-    CHECK(cuda->cuLaunchKernel(gpu->function, shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, 1, 1,
-                               shape->smem_bytes, gpu->stream, parameters, NULL),
-          "cuLaunchKernel of %s, grid %u x %u x %u, %u threads, %u bytes of shared memory", gpu->symbol, shape->grid_x,
-          shape->grid_y, shape->grid_z, shape->threads, shape->smem_bytes);
-    return STATUS_OK;
+    const attention_args args = arguments_of(gpu);
+    return gpu_kernel_launch(&gpu->cuda, &gpu->kernel, &gpu->shape, &args, &gpu->maps, gpu->stream, failure);
 }
 
 static enum status gpu_poison(struct backend *backend, struct failure *failure) {
@@ -638,7 +608,9 @@ static enum status open_all(struct gpu *gpu, const struct options *options, stru
     enum status status = cuda_driver_open(&gpu->cuda, failure);
     if (status || (status = open_device(gpu, (int)options->device, failure))) return status;
     if (about_peer() && (status = check_peer(gpu, about_peer(), failure))) return status;
-    if (!about_peer() && !find_code(gpu, fl_images, fl_image_count, failure)) return STATUS_CANNOT_RUN;
+    const struct gpu_code code = code_of(fl_images, fl_image_count);
+    const struct gpu_target target = target_of(gpu);
+    if (!about_peer() && !gpu_code_find(&code, &target, failure)) return STATUS_CANNOT_RUN;
     CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
     CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
     /* cuMemcpyHtoD returns once pageable bytes are staged, and the rest of the copy runs in the default stream: ours

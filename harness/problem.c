@@ -1,7 +1,7 @@
 #include "harness/problem.h"
 
+#include "harness/abilities.h"
 #include "harness/about.h"
-#include "harness/config.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -135,10 +135,6 @@ attention_args problem_args(const struct problem *problem) {
                             .causal = problem->causal};
 }
 
-size_t problem_args_bytes(const KernelConfig *config) {
-    return config->any_length ? sizeof(attention_args) : sizeof(forward_args);
-}
-
 static enum status check_sizes(const struct problem *problem, struct failure *failure) {
     static const int64_t max_grid = 65535, max_elements = (int64_t)1 << 36;
     const struct {
@@ -180,44 +176,18 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
     snprintf(scale, sizeof scale, "--scale %g", problem->scale);
     snprintf(layout, sizeof layout, "--layout %s", layout_name(problem->layout));
     const struct {
-        bool asked, able;
-        const char *field, *option, *lack, *first;
-    } rules[] = {
-        {problem->causal, config->causal, "causal", "--causal", "has no causal mask", "has one"},
-        {problem->KV_heads != problem->heads, config->grouped_heads, "grouped_heads", KV_heads,
-         "has as many KV heads as heads", "shares them"},
-        {problem->seq_q != problem->seq_k, config->any_length, "any_length", seq_k, "has as many keys as queries",
-         "takes other numbers"},
-        {problem->scale > 0, config->any_length, "any_length", scale, "multiplies scores by 1 / sqrt(d_head)",
-         "takes a scale"},
-        {problem->lse, config->any_length, "any_length", "--lse", "gives no log-sum-exp", "gives it"},
-        {problem->layout != LAYOUT_BSHD, config->any_length, "any_length", layout, "takes contiguous tensors (bshd)",
-         "takes strides"},
-    };
+        enum ability ability;
+        bool asked;
+        const char *option;
+    } rules[] = {{ABILITY_CAUSAL, problem->causal, "--causal"},
+                 {ABILITY_GROUPED, problem->KV_heads != problem->heads, KV_heads},
+                 {ABILITY_KEYS, problem->seq_q != problem->seq_k, seq_k},
+                 {ABILITY_SCALE, problem->scale > 0, scale},
+                 {ABILITY_LSE, problem->lse, "--lse"},
+                 {ABILITY_STRIDES, problem->layout != LAYOUT_BSHD, layout}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].asked && !rules[i].able)
-            return fail(failure, STATUS_USAGE, "%s: %s %s; %s is the first version that %s", rules[i].option,
-                        about_version(), rules[i].lack, config_field_since(rules[i].field), rules[i].first);
-    return STATUS_OK;
-}
-
-/* A kernel for whole blocks alone. */
-static enum status check_blocks(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
-    const struct {
-        const char *name;
-        int size;
-    } blocks[] = {{"B_r", config->B_r}, {"B_c", config->B_c}};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        if (problem->seq_q % blocks[i].size) {
-            char text[CONFIG_TEXT_SIZE];
-            const int64_t below = problem->seq_q / blocks[i].size * blocks[i].size;
-            return fail(failure, STATUS_USAGE,
-                        "--seq %" PRId64 ": must be a multiple of %s = %d of %s; the nearest are %" PRId64
-                        " and %" PRId64 "; %s is the first version that takes any length",
-                        problem->seq_q, blocks[i].name, blocks[i].size, config_format(config, text),
-                        (below ? below : blocks[i].size), (below ? below + blocks[i].size : 2 * blocks[i].size),
-                        config_field_since("any_length"));
-        }
+        if (rules[i].asked && !config_able(config, rules[i].ability))
+            return fail_ability(failure, rules[i].ability, about_version(), rules[i].option);
     return STATUS_OK;
 }
 
@@ -227,7 +197,7 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
                     config->d_head);
     if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure))) return status;
-    return config->any_length ? STATUS_OK : check_blocks(problem, config, failure);
+    return check_blocks(config, "--seq", problem->seq_q, failure);
 }
 
 /* ---- lists and ranges ---- */

@@ -97,9 +97,6 @@ int64_t problem_default_batch(int64_t seq);
 /* The first parameter of flash_forward, without the device addresses. */
 attention_args problem_args(const struct problem *problem);
 
-/* Bytes of that parameter as the kernel of a configuration takes it: of its first part, forward_args, or of all. */
-size_t problem_args_bytes(const KernelConfig *config);
-
 /* Check sizes, and that the configuration can run them; STATUS_USAGE with a message of its own for each. */
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure);
 

@@ -6,21 +6,26 @@ enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
 
 static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
 
-void tensor_layouts(const struct problem *problem, const KernelConfig *config, const uint64_t addresses[N_TENSORS],
-                    struct tensor_layout layouts[N_TENSORS]) {
+void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
-    const uint32_t rows[N_TENSORS] = {WARPGROUP_ROWS, (uint32_t)config->B_c, (uint32_t)config->B_c, WARP_ROWS};
-    const int64_t lengths[N_TENSORS] = {problem->seq_q, problem->seq_k, problem->seq_k, problem->seq_q};
-    const int64_t heads[N_TENSORS] = {problem->heads, problem->KV_heads, problem->KV_heads, problem->heads};
+    const struct {
+        const void *address;
+        tensor_strides strides;
+        int32_t rows, heads;
+        uint32_t box_rows;
+    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, args->seq_q, args->heads, WARPGROUP_ROWS},
+                            {args->K, args->K_strides, args->seq_k, args->KV_heads, (uint32_t)config->B_c},
+                            {args->V, args->V_strides, args->seq_k, args->KV_heads, (uint32_t)config->B_c},
+                            {args->O, args->O_strides, args->seq_q, args->heads, WARP_ROWS}};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
     for (int t = 0; t < N_TENSORS; t++) {
-        const tensor_strides strides = problem_strides(problem, (enum tensor)t);
+        const tensor_strides strides = tensors[t].strides;
         layouts[t] = (struct tensor_layout){
-            .address = addresses[t],
-            .sizes = {SPAN, (uint64_t)lengths[t], spans, (uint64_t)heads[t], (uint64_t)problem->batch},
+            .address = (uint64_t)(uintptr_t)tensors[t].address,
+            .sizes = {SPAN, (uint64_t)tensors[t].rows, spans, (uint64_t)tensors[t].heads, (uint64_t)args->batch},
             .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,
                         ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
-            .box = {SPAN, rows[t], spans, 1, 1}};
+            .box = {SPAN, tensors[t].box_rows, spans, 1, 1}};
     }
 }
 

@@ -1,7 +1,7 @@
 /* tensor_maps.h - what the tensor maps of a kernel with tensor copies describe: one place for driver and emulator.
  *
  *     struct tensor_layout layouts[N_TENSORS];
- *     tensor_layouts(&problem, &config, addresses, layouts);
+ *     tensor_layouts(&args, &config, layouts);
  *
  * A map is 5-D: {64, seq, d_head / 64, heads, batch}, with each tensor's own numbers and strides; behind the last row
  * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
@@ -13,6 +13,7 @@
 #define FL_TENSOR_MAPS_H
 
 #include "common/abi.h"
+#include "common/config.h"
 #include "harness/cuda_driver.h"
 #include "harness/inputs.h"
 #include "harness/problem.h"
@@ -30,9 +31,8 @@ struct tensor_layout {
     uint32_t box[TENSOR_RANK];         /* elements that one copy moves */
 };
 
-/* The layouts of Q, K, V and O at these device addresses. */
-void tensor_layouts(const struct problem *problem, const KernelConfig *config, const uint64_t addresses[N_TENSORS],
-                    struct tensor_layout layouts[N_TENSORS]);
+/* The layouts of Q, K, V and O: addresses, sizes and strides are those of the arguments. */
+void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]);
 
 /* The second parameter of flash_forward, by the driver's cuTensorMapEncodeTiled or as the emulator reads it.
  * STATUS_ERROR where a map is refused. */

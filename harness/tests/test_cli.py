@@ -512,6 +512,7 @@ def test_one_wrong_element_is_found_and_named(driver: str) -> None:
         ("cc=75", 77, ["7.5", "at least 8.0"]),
         ("cc=100", 77, ["10.0", "sm_80", 'make ARCHS="80 90 100" v01']),
         ("smem=1000", 77, ["49152 bytes of shared memory", "Fake GPU has 1000"]),
+        ("smem=49200,fixed=64", 77, ["49216 bytes of shared memory per CTA, 64 of them static", "has 49200"]),
         ("broken", 3, ["cuInit", "999"]),
         ("fault", 3, ["CUDA_ERROR_ILLEGAL_ADDRESS", "illegal memory access"]),
         ("memory=17000000", 3, ["GPU memory", "free"]),

@@ -27,6 +27,7 @@ BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each ver
 
 # The parameters of a function that has the example as its body; None for an example of definitions.
 EXAMPLES: dict[str, str | None] = {
+    "abilities.h": "KernelConfig config, bool causal, struct failure failure",
     "about.h": "void",
     "backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
     " struct kernel_code code, struct output output, struct failure failure",
@@ -37,6 +38,9 @@ EXAMPLES: dict[str, str | None] = {
     "device/stamp.h": "clock_stamp before, clock_stamp after",
     "device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
+    "gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
+    " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
+    " tensor_maps maps, CUstream stream, struct failure failure",
     "half.h": "void",
     "image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
@@ -44,6 +48,7 @@ EXAMPLES: dict[str, str | None] = {
     "json.h": "int fd",
     "options.h": "struct options options, int argc, char **argv, struct failure failure",
     "parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
+    "parameters.h": "KernelConfig config, attention_args args, struct failure failure",
     "peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
     "peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "problem.h": "double seconds",
@@ -58,7 +63,7 @@ EXAMPLES: dict[str, str | None] = {
     "stats.h": "const double *samples, int64_t count, struct failure failure",
     "status.h": "struct failure *failure, int device, int count",
     "tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
-    "tensor_maps.h": "struct problem problem, KernelConfig config, const uint64_t *addresses",
+    "tensor_maps.h": "attention_args args, KernelConfig config",
     "verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "tests/element.h": "void",
     "tests/tap.h": "int sum",

@@ -12,12 +12,22 @@ static const struct problem PROBLEM = {
 static const KernelConfig CONFIG = {.dtype = BF16, .d_head = 128, .B_r = 128, .B_c = 96, .n_warps = 8};
 static const uint64_t ADDRESSES[N_TENSORS] = {0x10000, 0x20000, 0x30000, 0x40000};
 
+static attention_args arguments(const struct problem *problem) {
+    attention_args args = problem_args(problem);
+    args.Q = (const void *)(uintptr_t)ADDRESSES[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)ADDRESSES[TENSOR_K];
+    args.V = (const void *)(uintptr_t)ADDRESSES[TENSOR_V];
+    args.O = (void *)(uintptr_t)ADDRESSES[TENSOR_O];
+    return args;
+}
+
 static void layouts_of_a_problem(void) {
     const uint32_t rows[N_TENSORS] = {64, 96, 96, 16};
     const uint64_t sizes[TENSOR_RANK] = {64, 384, 2, 3, 2};
     const uint64_t strides[TENSOR_RANK - 1] = {3 * 256, 128, 256, 384 * 3 * 256};
     struct tensor_layout layouts[N_TENSORS];
-    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    const attention_args args = arguments(&PROBLEM);
+    tensor_layouts(&args, &CONFIG, layouts);
     for (int t = 0; t < N_TENSORS; t++) {
         const uint32_t box[TENSOR_RANK] = {64, rows[t], 2, 1, 1};
         ok(layouts[t].address == ADDRESSES[t], "tensor %d begins at 0x%" PRIx64, t, layouts[t].address);
@@ -39,7 +49,8 @@ static void layouts_of_general_attention(void) {
     problem.layout = LAYOUT_PADDED;
     KernelConfig config = CONFIG;
     config.d_head = 256;
-    tensor_layouts(&problem, &config, ADDRESSES, layouts);
+    const attention_args args = arguments(&problem);
+    tensor_layouts(&args, &config, layouts);
     for (int t = 0; t < N_TENSORS; t++) {
         const bool keys = t == TENSOR_K || t == TENSOR_V;
         const uint64_t gap = 16 * (1 + (uint64_t)t), head = 512 + gap, seq = (keys ? 2 : 4) * head + gap;
@@ -93,7 +104,8 @@ static void the_driver(void) {
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
     struct failure failure;
-    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    const attention_args args = arguments(&PROBLEM);
+    tensor_layouts(&args, &CONFIG, layouts);
     ok(!tensor_maps_of_driver(&cuda, BF16, layouts, &maps, &failure) && n_calls == N_TENSORS, "the driver makes all");
     for (int t = 0; t < N_TENSORS; t++) {
         const struct call *call = &calls[t];
@@ -117,7 +129,8 @@ static void the_emulator(void) {
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
     struct failure failure;
-    tensor_layouts(&PROBLEM, &CONFIG, ADDRESSES, layouts);
+    const attention_args args = arguments(&PROBLEM);
+    tensor_layouts(&args, &CONFIG, layouts);
     ok(!tensor_maps_of_emulator(layouts, &maps, &failure), "the emulator takes all layouts");
     ok(memcmp(&maps.Q, &maps.K, sizeof maps.Q) && memcmp(&maps.K, &maps.V, sizeof maps.K) &&
            memcmp(&maps.V, &maps.O, sizeof maps.V),

@@ -8,16 +8,14 @@
  */
 #include "common/abi.h"
 #include "harness/about.h"
-#include "harness/backend.h"
 #include "harness/emu/emu.h"
 #include "harness/image.h"
 #include "harness/inputs.h"
+#include "harness/parameters.h"
 #include "harness/problem.h"
-#include "harness/tensor_maps.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
-#include <stdalign.h>
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,38 +81,6 @@ static void fill(uint16_t *values, size_t count, bool bfloat, uint32_t seed) {
     }
 }
 
-/* The bytes of the parameters as the kernel takes them; the maps are one of kernels with tensor copies only. */
-struct parameters {
-    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
-    uint32_t size;
-};
-
-static bool fill_parameters(struct parameters *parameters, const struct problem *problem, const KernelConfig *config,
-                            const uint64_t tensors[N_TENSORS], uint64_t tickets) {
-    const size_t args_size = problem_args_bytes(config), align = alignof(tensor_maps);
-    const size_t maps_offset = (args_size + align - 1) / align * align;
-    struct tensor_layout layouts[N_TENSORS];
-    struct failure failure = {{0}};
-    tensor_maps maps;
-    attention_args args = problem_args(problem);
-    args.Q = (const void *)(uintptr_t)tensors[TENSOR_Q];
-    args.K = (const void *)(uintptr_t)tensors[TENSOR_K];
-    args.V = (const void *)(uintptr_t)tensors[TENSOR_V];
-    args.O = (void *)(uintptr_t)tensors[TENSOR_O];
-    args.tickets = (int32_t *)(uintptr_t)tickets;
-    memcpy(parameters->bytes, &args, args_size);
-    parameters->size = (uint32_t)args_size;
-    if (!config->tensor_copies) return true;
-    tensor_layouts(problem, config, tensors, layouts);
-    if (tensor_maps_of_emulator(layouts, &maps, &failure) != STATUS_OK) {
-        fprintf(stderr, "bench_emu: %s\n", failure.text);
-        return false;
-    }
-    memcpy(parameters->bytes + maps_offset, &maps, sizeof maps);
-    parameters->size = (uint32_t)(maps_offset + sizeof maps);
-    return true;
-}
-
 static bool time_launches(const emu_module *module, const struct instance *instance, int seq, bool checks) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     struct problem problem = problem_square(1, 1, seq);
@@ -129,19 +95,28 @@ static bool time_launches(const emu_module *module, const struct instance *insta
         fill(emu_host_bytes(device, tensors[i]), (size_t)problem_elements(&problem, i), problem.dtype == BF16,
              (uint32_t)i + 1);
     }
-    struct parameters parameters = {0};
     const uint64_t tickets = device ? emu_alloc(device, "tickets", TICKETS_BYTES, EMU_BUFFER) : 0;
     if (!tickets) return false;
     memset(emu_host_bytes(device, tickets), 0, TICKETS_BYTES);
-    if (!fill_parameters(&parameters, &problem, &instance->config, tensors, tickets)) return false;
-    const attention_args args = problem_args(&problem);
+    attention_args args = problem_args(&problem);
+    args.Q = (const void *)(uintptr_t)tensors[TENSOR_Q];
+    args.K = (const void *)(uintptr_t)tensors[TENSOR_K];
+    args.V = (const void *)(uintptr_t)tensors[TENSOR_V];
+    args.O = (void *)(uintptr_t)tensors[TENSOR_O];
+    args.tickets = (int32_t *)(uintptr_t)tickets;
+    struct parameter_block block;
+    struct failure failure = {{0}};
+    if (parameters_of_emulator(&instance->config, &args, &block, &failure)) {
+        fprintf(stderr, "bench_emu: %s\n", failure.text);
+        return false;
+    }
     launch_shape shape = config_launch_shape(&instance->config, &args, 1);
     emu_launch launch = {.entry = instance->entry,
                          .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                          .block = {shape.threads, 1, 1},
                          .dynamic_shared = shape.smem_bytes,
-                         .params = parameters.bytes,
-                         .param_bytes = parameters.size,
+                         .params = block.bytes,
+                         .param_bytes = block.size,
                          .checks = checks,
                          .threads = 1};
     double ms[LAUNCH_RUNS];

@@ -1,0 +1,34 @@
+/* abilities.h - what a configuration computes beyond attention as v00 has it, and the sentence where it does not.
+ *
+ *     if (causal && !config_able(&config, ABILITY_CAUSAL))
+ *         return fail_ability(&failure, ABILITY_CAUSAL, "v07", "--causal");
+ */
+#ifndef FL_ABILITIES_H
+#define FL_ABILITIES_H
+
+#include "common/config.h"
+#include "harness/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ability {
+    ABILITY_CAUSAL,  /* the causal mask */
+    ABILITY_GROUPED, /* heads that share KV heads */
+    ABILITY_KEYS,    /* other numbers of keys than of queries */
+    ABILITY_SCALE,   /* a scale of the scores */
+    ABILITY_LSE,     /* log-sum-exp */
+    ABILITY_STRIDES, /* tensors that are not contiguous (batch, seq, heads, d_head) */
+    N_ABILITIES
+};
+
+bool config_able(const KernelConfig *config, enum ability ability);
+
+/* "ASKED: v07 has no causal mask; v39 is the first version that has one", STATUS_USAGE. */
+enum status fail_ability(struct failure *failure, enum ability ability, const char *version, const char *asked);
+
+/* Whether a length is one that the kernel takes: any, or a multiple of B_r and of B_c. STATUS_USAGE names the nearest;
+ * `name` is what the length is called. */
+enum status check_blocks(const KernelConfig *config, const char *name, int64_t length, struct failure *failure);
+
+#endif

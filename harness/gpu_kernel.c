@@ -1,0 +1,75 @@
+#include "harness/gpu_kernel.h"
+
+#include "harness/config.h"
+
+#define CHECK(call, ...)                                                                                               \
+    do {                                                                                                               \
+        const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
+        if (check_status) return check_status;                                                                         \
+    } while (0)
+
+const struct code_image *gpu_code_find(const struct gpu_code *code, const struct gpu_target *target,
+                                       struct failure *failure) {
+    char kinds[200];
+    if (target->major < 8) {
+        fail(failure, STATUS_CANNOT_RUN,
+             "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", target->name,
+             target->major, target->minor);
+        return NULL;
+    }
+    const struct code_image *image = image_for_gpu(code->images, code->count, target->major, target->minor);
+    if (image) return image;
+    if (code->exact) {
+        fail(failure, STATUS_CANNOT_RUN,
+             "%s is for %s alone: it needs a GPU of compute capability 9.0, such as H100 or H200, and %s has %d.%d%s",
+             code->version, code->exact, target->name, target->major, target->minor, code->instead);
+        return NULL;
+    }
+    image_kinds(code->images, code->count, kinds, sizeof kinds);
+    fail(failure, STATUS_CANNOT_RUN,
+         "no machine code for %s, compute capability %d.%d; %s holds %s; build with: make ARCHS=\"80 90 %d%d\" %s",
+         target->name, target->major, target->minor, code->holder, kinds, target->major, target->minor, code->goal);
+    return NULL;
+}
+
+enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code *code, const struct gpu_target *target,
+                          const struct code_image *image, CUmodule *module, struct failure *failure) {
+    CHECK(cuda->cuModuleLoadData(module, image->bytes),
+          "cuModuleLoadData of the %s code, made by toolkit %s, under driver %s", image->kind, code->toolkit,
+          target->driver);
+    return STATUS_OK;
+}
+
+enum status gpu_kernel_find(const struct cuda_driver *cuda, const struct gpu_target *target, CUmodule module,
+                            const struct instance *instance, struct gpu_kernel *kernel, struct failure *failure) {
+    const int dynamic_bytes = config_smem_bytes(&instance->config);
+    int static_bytes;
+    char text[CONFIG_TEXT_SIZE];
+    *kernel = (struct gpu_kernel){.symbol = instance->symbol};
+    CHECK(cuda->cuModuleGetFunction(&kernel->function, module, instance->symbol), "cuModuleGetFunction of %s",
+          instance->symbol);
+    CHECK(cuda->cuFuncGetAttribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function),
+          "cuFuncGetAttribute of the static shared memory of %s", instance->symbol);
+    if (dynamic_bytes + static_bytes > target->shared_bytes)
+        return fail(failure, STATUS_CANNOT_RUN,
+                    "%s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; take a smaller B_r or "
+                    "B_c",
+                    config_format(&instance->config, text), dynamic_bytes + static_bytes, static_bytes, target->name,
+                    target->shared_bytes);
+    CHECK(cuda->cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_bytes),
+          "cuFuncSetAttribute of %d bytes of dynamic shared memory for %s", dynamic_bytes,
+          config_format(&instance->config, text));
+    return STATUS_OK;
+}
+
+enum status gpu_kernel_launch(const struct cuda_driver *cuda, const struct gpu_kernel *kernel,
+                              const launch_shape *shape, const attention_args *args, const tensor_maps *maps,
+                              CUstream stream, struct failure *failure) {
+    /* The driver takes as many parameters as the kernel has, and as many bytes of the first. */
+    void *parameters[] = {(void *)(uintptr_t)args, (void *)(uintptr_t)maps};
+    CHECK(cuda->cuLaunchKernel(kernel->function, shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, 1, 1,
+                               shape->smem_bytes, stream, parameters, NULL),
+          "cuLaunchKernel of %s, grid %u x %u x %u, %u threads, %u bytes of shared memory", kernel->symbol,
+          shape->grid_x, shape->grid_y, shape->grid_z, shape->threads, shape->smem_bytes);
+    return STATUS_OK;
+}

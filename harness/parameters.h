@@ -1,0 +1,36 @@
+/* parameters.h - what flash_forward is passed: one place for the driver and the emulator, for harness and library.
+ *
+ *     struct parameter_block block;
+ *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
+ *
+ * A kernel takes attention_args, or the first part of them, and behind them the tensor maps if it has tensor copies.
+ */
+#ifndef FL_PARAMETERS_H
+#define FL_PARAMETERS_H
+
+#include "common/abi.h"
+#include "common/config.h"
+#include "harness/status.h"
+
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Memory of attention_args.tickets. */
+enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
+
+/* The parameters as they lie in constant memory. */
+struct parameter_block {
+    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
+    size_t size;
+};
+
+/* Bytes of all parameters of a kernel, with what lies between them. */
+size_t parameters_bytes(const KernelConfig *config);
+
+/* The whole block. The addresses of args are those of the emulator's device. STATUS_ERROR where a tensor map is
+ * refused. */
+enum status parameters_of_emulator(const KernelConfig *config, const attention_args *args,
+                                   struct parameter_block *block, struct failure *failure);
+
+#endif
