@@ -8,6 +8,7 @@ failed, 4 all that ran passed but the budget ended it, 77 no GPU here.
 """
 
 import argparse
+import itertools
 import math
 import random
 import re
@@ -34,6 +35,12 @@ TIMEOUT = 240.0
 DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
 D_HEAD = 128  # elements of a row of O in the outputs that are compared with the emulator's
+
+# The matrix of PyTorch's own tests of its flash attention kernels: test_flash_attention_vs_math_ref_grads in
+# test/test_transformers.py. Heads and KV heads; where it scales by 1 / d_head ("l1"), or by the usual root of it.
+SDPA_SEQ_Q, SDPA_SEQ_K = "4,8,64,143,256,512,1024,2048", "4,8,64,127,256,579,1024,2048"
+SDPA_HEADS = ((4, 4), (16, 8), (10, 2))
+SDPA_BATCHES = ("1", "8")
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def general(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
     """
     if not config.any_length:
         return
-    sizes = [config.d_head, *(other.d_head for other in load(root(), version).header.others)]
+    sizes = _sizes(version, config)
     for number in range(6 if quick else 48):
         draw = random.Random(f"{version} {number}")
         KV_heads, group = draw.randint(1, 3), draw.choice((1, 2, 4, 8)) if config.grouped_heads else 1
@@ -135,6 +142,30 @@ def general(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
             yield _right("general", version, f"{dtype} the same with the mask", [*long, "--causal"])
 
 
+def _sizes(version: str, config: KernelConfig) -> list[int]:
+    """The version's own sizes of heads."""
+    return [config.d_head, *(other.d_head for other in load(root(), version).header.others)]
+
+
+def sdpa(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
+    """PyTorch's matrix of lengths, heads, masks and scales, for each type and size of heads; each call has 64 pairs.
+
+    The two batches take turns, so that a neighbour in each of the others has the other one.
+    """
+    if not config.any_length:
+        return
+    masks = (False, True) if config.causal else (False,)
+    heads = [pair for pair in SDPA_HEADS if pair[0] == pair[1] or config.grouped_heads]
+    cases = list(itertools.product(DTYPES, _sizes(version, config), masks, enumerate(heads), (False, True)))
+    for dtype, d_head, causal, (place, (n_heads, KV_heads)), l1 in cases[:: 7 if quick else 1]:
+        batch = SDPA_BATCHES[(DTYPES.index(dtype) + d_head // 32 + causal + place + l1) % 2]
+        arguments = ["--dtype", dtype, "--d-head", str(d_head), *["--causal"] * causal, "--batch", batch]
+        arguments += ["--heads", str(n_heads), "--kv-heads", str(KV_heads), *["--scale", f"{1 / d_head:.9g}"] * l1]
+        name = " ".join(arguments)
+        arguments += ["--seq-q", SDPA_SEQ_Q, "--seq-k", SDPA_SEQ_K, "--dist", "uniform", "--lse", "--check", "64"]
+        yield _right("sdpa", version, name, arguments)
+
+
 def _lengths(draw: random.Random, block: int) -> str:
     """Eight lengths: any up to a thousand, small ones, and some about whole blocks."""
     near = [max(1, block * draw.randint(1, 4) + draw.randint(-2, 2)) for _ in range(3)]
@@ -158,15 +189,24 @@ def _right(group: str, version: str, name: str, arguments: Sequence[str]) -> Che
     return Check(group, version, name, partial(right, version, arguments))
 
 
-def sanitizers(version: str) -> Iterator[Check]:
+def launches(config: KernelConfig) -> list[Sequence[str]]:
+    """Small problems for what takes its time: whole blocks; where a version takes any length, partial ones with all it
+    can, several KV blocks and Q blocks of them."""
+    if not config.any_length:
+        return [sanitize.SMALL]
+    odd = ["--batch", "2", "--heads", "4", "--seq-q", "197", "--seq-k", "333", "--lse"]
+    return [sanitize.SMALL, [*odd, *["--kv-heads", "2"] * config.grouped_heads, *["--causal"] * config.causal]]
+
+
+def sanitizers(version: str, config: KernelConfig) -> Iterator[Check]:
     """The four tools of compute-sanitizer over one launch."""
-    for tool in sanitize.TOOLS:
-        for dtype in DTYPES:
-            yield Check("sanitizers", version, f"{dtype} {tool}", partial(_sanitized, version, dtype, tool))
+    for tool, launch, dtype in itertools.product(sanitize.TOOLS, launches(config), DTYPES):
+        name = f"{dtype} {tool} {' '.join(launch)}"
+        yield Check("sanitizers", version, name, partial(_sanitized, version, dtype, tool, launch))
 
 
-def _sanitized(version: str, dtype: str, tool: str) -> tuple[str, str]:
-    finding = sanitize.on_gpu(version, dtype, tool, timeout=TIMEOUT)
+def _sanitized(version: str, dtype: str, tool: str, launch: Sequence[str]) -> tuple[str, str]:
+    finding = sanitize.on_gpu(version, dtype, tool, launch, timeout=TIMEOUT)
     return finding.found, ""
 
 
@@ -205,16 +245,17 @@ def _status(version: str, expected: int, arguments: list[str], environment: dict
     return f"exit {outcome.status} instead of {expected}: {outcome.problem()}", ""
 
 
-def emulator(version: str) -> Iterator[Check]:
+def emulator(version: str, config: KernelConfig) -> Iterator[Check]:
     """The GPU's output beside the emulator's, for the same inputs."""
-    for dtype in DTYPES:
-        yield Check("emulator", version, f"{dtype} output as the emulator's", partial(same_output, version, dtype))
+    for launch, dtype in itertools.product(launches(config), DTYPES):
+        name = f"{dtype} output as the emulator's, {' '.join(launch)}"
+        yield Check("emulator", version, name, partial(same_output, version, dtype, launch))
 
 
 COMPARED = ("--seed 1", "--seed 2", "--seed 3", "--dist uniform", "--dist large")
 
 
-def same_output(version: str, dtype: str) -> tuple[str, str]:
+def same_output(version: str, dtype: str, launch: Sequence[str] = sanitize.SMALL) -> tuple[str, str]:
     """At most one rounding step between the two back ends in every element, for several inputs."""
     notes = []
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +263,7 @@ def same_output(version: str, dtype: str) -> tuple[str, str]:
             outputs = []
             for backend in ("gpu", "emu"):
                 path = Path(folder) / backend
-                arguments = ["--backend", backend, "--dtype", dtype, *sanitize.SMALL, *inputs.split()]
+                arguments = ["--backend", backend, "--dtype", dtype, *launch, *inputs.split()]
                 arguments += ["--output", str(path), *(["--runs", "1"] if backend == "gpu" else [])]
                 outcome = executables.run(executables.find(version), arguments, TIMEOUT)
                 if outcome.status != RIGHT:
@@ -293,10 +334,11 @@ def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool,
     by_group: dict[str, list[Check]] = {
         "shapes": [check for version in versions for check in shapes(version, configs[version], quick)],
         "general": [check for version in versions for check in general(version, configs[version], quick)],
+        "sdpa": [check for version in versions for check in sdpa(version, configs[version], quick)],
         "statuses": list(statuses(first)),
         "instances": [check for version in versions for check in instances(version)],
-        "sanitizers": [check for version in versions for check in sanitizers(version)],
-        "emulator": [check for version in versions for check in emulator(version)],
+        "sanitizers": [check for version in versions for check in sanitizers(version, configs[version])],
+        "emulator": [check for version in versions for check in emulator(version, configs[version])],
         "big": [] if quick else [check for version in versions for check in big(version)],
         "steady": [] if quick else list(steady(versions[-1])),
     }
@@ -304,7 +346,7 @@ def plan(versions: Sequence[str], configs: dict[str, KernelConfig], quick: bool,
 
 
 TIMED = ("statuses", "steady")  # groups with a check that depends on the time it takes
-GROUPS = ("shapes", "general", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
+GROUPS = ("shapes", "general", "sdpa", "statuses", "instances", "sanitizers", "emulator", "big", "steady")
 
 
 def run_checks(checks: Sequence[Check], budget: float | None, jobs: int, quiet: bool) -> tuple[list[Result], int]:

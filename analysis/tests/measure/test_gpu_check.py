@@ -37,7 +37,9 @@ def test_everything_that_was_promised_is_run_and_passes(fake: FakeBin, capsys: p
     told = re.findall(r"^[0-9]+:[0-9]{2} ([0-9]+)/([0-9]+) v01 (?:fp16|bf16|.*?): ok", captured.err, re.MULTILINE)
     assert [int(number) for number, _ in told] == list(range(1, len(told) + 1)) and int(told[-1][1]) == len(told) > 20
     header, line = (row.split() for row in captured.out.splitlines())
-    cells = dict(zip((group for group in header if group != "general"), line, strict=True))  # an empty cell
+    cells = dict(
+        zip((group for group in header if group not in ("general", "sdpa")), line, strict=True)
+    )  # an empty cell
     assert cells["sanitizers"] == "8/8" and cells["statuses"] == "6/6" and cells["emulator"] == "2/2"
     calls = "\n".join(fake.calls())
     for text in (
@@ -81,6 +83,47 @@ def test_random_cases_of_general_attention(fake: FakeBin) -> None:
             grouped.add(heads // KV_heads)
     assert len(list(masked)) > 10 and grouped == {1, 2, 4, 8}
     assert {word for call in calls for word in call if word in ("bshd", "bhsd", "padded")} == {"bshd", "bhsd", "padded"}
+
+
+def test_the_matrix_of_pytorch_is_asked_in_full(fake: FakeBin) -> None:
+    config = parse_short_form(f"{OWN}+any_length+causal+grouped")
+    checks = list(gpu_check.sdpa("v25", config, quick=False))
+    calls = [check.name for check in checks]
+    wanted = {
+        (f"--dtype {dtype}", mask, heads, scale)
+        for dtype in gpu_check.DTYPES
+        for mask in (0, 1)
+        for heads in ("--heads 4 --kv-heads 4", "--heads 16 --kv-heads 8", "--heads 10 --kv-heads 2")
+        for scale in ("", "--scale 0.0078125")
+    }
+    found = [
+        (
+            call[:12].rstrip(),
+            int("--causal" in call),
+            call[call.index("--heads") :].split(" --scale")[0],
+            call.partition("--scale")[1:],
+        )
+        for call in calls
+    ]
+    assert {(dtype, mask, heads, "".join(scale)) for dtype, mask, heads, scale in found} == wanted and len(calls) == 24
+    assert {call.split("--batch ")[1][0] for call in calls} == {"1", "8"}
+    assert len(list(gpu_check.sdpa("v25", config, quick=True))) == 4
+    fake.set("v25")
+    assert checks[0].run()[0] == ""
+    assert f"--seq-q {gpu_check.SDPA_SEQ_Q} --seq-k {gpu_check.SDPA_SEQ_K}" in fake.calls()[-1]
+    assert "--lse" in fake.calls()[-1]
+    unmasked = list(gpu_check.sdpa("v25", parse_short_form(f"{OWN}+any_length"), quick=False))
+    assert len(unmasked) == 4 and list(gpu_check.sdpa("v25", parse_short_form(OWN), quick=False)) == []
+
+
+def test_tools_see_partial_blocks_where_a_version_takes_them() -> None:
+    whole = gpu_check.launches(parse_short_form(OWN))
+    general = gpu_check.launches(parse_short_form(f"{OWN}+any_length+causal+grouped"))
+    assert len(whole) == 1 and len(general) == 2
+    assert "--causal" in general[1] and "--kv-heads" in general[1] and "197" in general[1]
+    assert "--causal" not in gpu_check.launches(parse_short_form(f"{OWN}+any_length"))[1]
+    config = parse_short_form(f"{OWN}+any_length")
+    assert len(list(gpu_check.sanitizers("v25", config))) == 16 and len(list(gpu_check.emulator("v25", config))) == 4
 
 
 def test_a_version_is_asked_only_for_what_it_takes() -> None:
