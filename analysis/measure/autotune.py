@@ -35,6 +35,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
 REACH = 0.03  # a kernel this near to the best stays in the next stage
 FINALISTS = 4
+WARM_SECONDS = 3.0  # of launches before the first stage, whose times would else begin at the clock of an idle GPU
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,21 @@ class Search:
     deadline: float | None
     quiet: bool
 
+    def sizes(self) -> list[str]:
+        p = self.problem
+        return ["--backend", "gpu", "--batch", str(p.batch), "--heads", str(p.heads), "--seq", str(p.seq)]
+
+    def warm(self, form: str) -> None:
+        """Launch a kernel until the GPU is as warm as in the middle of the search; its times are not kept."""
+        arguments = [*self.sizes(), "--config", form, "--no-check", "--quiet", "--json", "-"]
+        arguments += ["--min-time", f"{WARM_SECONDS:g}", "--timeout", f"{WARM_SECONDS:g}"]
+        executables.checked(executables.run(executables.find(self.version), arguments, 60 + WARM_SECONDS))
+
     def measure(self, stage: Stage, number: int, forms: Sequence[str], check_rows: int, seed: int) -> bool:
         """One round of a stage over these configurations, one process; False when the time is up."""
         missing = [form for form in forms if (stage.number, number, form) not in self.found]
-        p = self.problem
-        arguments = ["--backend", "gpu", "--batch", str(p.batch), "--heads", str(p.heads), "--seq", str(p.seq)]
-        arguments += ["--dist", p.dist, "--seed", str(seed), "--min-samples", str(stage.min_samples)]
+        arguments = [*self.sizes(), "--dist", self.problem.dist, "--seed", str(seed)]
+        arguments += ["--min-samples", str(stage.min_samples)]
         arguments += ["--min-time", f"{stage.min_time:g}", "--timeout", f"{stage.timeout:g}", "--quiet", "--json", "-"]
         arguments += ["--check", str(check_rows)] if check_rows else ["--no-check"]
         for form in missing:
@@ -209,6 +219,8 @@ def run_search(search: Search, args: argparse.Namespace, capability: str | None)
     running = [form for form in forms if form not in pruned]
     reached: dict[str, int] = {}
     finished = True
+    if running:
+        search.warm(running[0])
     for stage in stages(len(running), args.exhaustive, args):
         for number in range(1, stage.rounds + 1):
             order = running if number % 2 else running[::-1]

@@ -164,7 +164,7 @@ def test_a_search_that_was_killed_goes_on(
     assert tune(tmp_path, "--resume", "--csv") == 0
     captured = capsys.readouterr()
     assert "with 12 records" in captured.err
-    first = made.calls()[before + 1]  # after the probe
+    first = made.calls()[before + 2]  # after the probe and what warms the GPU
     assert SHAPES[11] not in first and SHAPES[12] in first
     assert rows(captured.out)[0]["config"] == SHAPES[0]
     assert len({record.run_id for record in records.read(tmp_path / "tune.jsonl").records}) == 1
@@ -176,6 +176,14 @@ def test_rounds_of_a_stage_alternate_in_order(fake: Callable[..., FakeBin], tmp_
     assert tune(tmp_path) == 0
     found = records.read(tmp_path / "tune.jsonl").records
     assert [record.config for record in found] == [*SHAPES[:3], *SHAPES[2::-1], *SHAPES[:3]]
+
+
+def test_the_gpu_is_warm_before_the_first_stage(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
+    made = fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0})
+    assert tune(tmp_path) == 0
+    warming = [call for call in made.calls() if "--min-time 3 " in call]
+    assert warming == made.calls()[1:2] and "--seq 512" in warming[0], "once, after the probe"
+    assert len(records.read(tmp_path / "tune.jsonl").records) == 6, "its times are not kept"
 
 
 @pytest.mark.parametrize(
