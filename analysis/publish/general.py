@@ -1,62 +1,115 @@
-"""Speeds of general attention: the tables of docs/general-attention.md, one for each run of logs/general/.
+"""Figures of docs/general-attention.md: a table per run of logs/general/, targets, predictions, variants.
 
 text = general_text(root())
 
-The runs are kept apart from logs/bench/, which holds the one case that all versions compute.
+The runs are kept apart from logs/bench/, which holds the one case that all versions compute. The targets and the
+predictions are for the H200; a file of another GPU adds the tables of its runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean, median
 
-from analysis.measure.records import Record, read
-from analysis.measure.summary import Row, rows, subjects_of
-from analysis.table import Cell, Table
+from analysis.files import read_text
+from analysis.machine_code.regs import read_registers
+from analysis.measure.records import Problem, Record
+from analysis.measure.summary import series, subjects_of
+from analysis.publish.overview import LENGTHS, TOKENS, records_in
+from analysis.table import Cell, Table, read_columns
 
-RECORDS = "logs/general/h200.jsonl"
+FOLDER = "logs/general"
+GPU = "h200"  # whose speeds the targets and the predictions are for
+TRIED = f"{FOLDER}/tried.{GPU}.csv"
+COLUMNS = ("run", "case", "dtype", "seq", "variant", "tflops", "samples")
+DTYPES = ("fp16", "bf16")
 NAMES = {"fa2": "FlashAttention-2", "fa3": "FlashAttention-3", "cudnn": "cuDNN"}
 REFERENCES = ("fa2", "fa3")
+NOT_MEASURED = "not measured"
 
 
-def runs(folder: Path) -> list[list[Record]]:
-    """The records of each run, in the order in which they were measured."""
+# ---- speeds by run ---------------------------------------------------------------------------------------------------
+
+Side = tuple[str, Problem]  # a subject and what it computes
+
+
+class Speeds:
+    """Speeds by run, subject and problem. summary.py gives intervals too; they take a hundred times as long."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._times: dict[tuple[str, Side], dict[int, float]] = {}  # median of the samples by round, in ns
+        for side, rounds in series(records).items():
+            for (run, number), found in rounds.items():
+                self._times.setdefault((run, side), {})[number] = found.median_ns()
+
+    def newest(self, *sides: Side) -> str | None:
+        """The newest run that holds all of them; ids begin with the time."""
+        held = [{run for run, held in self._times if held == side} for side in sides]
+        return max(set.intersection(*held), default=None)
+
+    def tflops(self, run: str, side: Side) -> float | None:
+        times = self._times.get((run, side))
+        return side[1].flop() / median(list(times.values())) / 1e3 if times else None
+
+    def ratio(self, run: str, over: Side, under: Side) -> float | None:
+        """Geometric mean over the rounds that hold both."""
+        a, b = (self._times.get((run, side), {}) for side in (over, under))
+        ratios = [b[number] / a[number] for number in a if number in b]
+        return geometric_mean(ratios) * over[1].flop() / under[1].flop() if ratios else None
+
+
+# ---- one table per run -----------------------------------------------------------------------------------------------
+
+
+def gpus(folder: Path) -> list[str]:
+    """The GPUs of the records, the one that the targets are for first."""
+    return sorted((path.stem for path in (folder / FOLDER).glob("*.jsonl")), key=lambda name: (name != GPU, name))
+
+
+def records_of(folder: Path, gpu: str = GPU) -> Sequence[Record]:
+    return records_in(folder / FOLDER / f"{gpu}.jsonl")
+
+
+def runs(folder: Path, gpu: str = GPU) -> list[list[Record]]:
+    """The records of each run in the order of the file. Of runs of the same subjects and problems the newest counts."""
     found: dict[str, list[Record]] = {}
-    for record in read(folder / RECORDS).records:
+    for record in records_of(folder, gpu):
         found.setdefault(record.run_id, []).append(record)
-    return list(found.values())
+    newest = {frozenset((record.subject, record.problem) for record in found[run]): run for run in sorted(found)}
+    return [records for run, records in found.items() if run in newest.values()]
 
 
 def run_table(records: Sequence[Record]) -> Table:
     """A row for each subject and type: TFLOP/s by length, in brackets divided by FlashAttention-2's and -3's."""
+    speeds = Speeds(records)
     references = [name for name in REFERENCES if name in subjects_of(records)]
-    by_reference = [rows(records, name)[0] for name in references]
-    lengths = sorted({row.problem.seq for row in by_reference[0]})
+    problems = sorted({record.problem for record in records})
+    lengths = sorted({problem.seq for problem in problems})
+    run = records[0].run_id
     lines: list[Sequence[Cell]] = []
-    for dtype in ("fp16", "bf16"):
+    for dtype in DTYPES:
         for subject in subjects_of(records):
             cells: list[Cell] = []
             for length in lengths:
-                places = [
-                    place
-                    for place, row in enumerate(by_reference[0])
-                    if (row.subject, row.problem.dtype, row.problem.seq) == (subject, dtype, length)
-                ]
-                cells.append(_cell([of[places[0]] for of in by_reference], references) if places else None)
+                mine = [one for one in problems if (one.dtype, one.seq) == (dtype, length)]
+                cells.append(_cell(speeds, run, (subject, mine[0]), references) if mine else None)
             if any(cells):
                 lines.append((NAMES.get(subject, subject), dtype, *cells))
     return Table(("", "type", *map(str, lengths)), lines)
 
 
-def _cell(found: Sequence[Row], references: Sequence[str]) -> str:
-    ratios = [
-        "–" if row.ratio is None or name == row.subject else f"{row.ratio.mid:.3f}"
-        for name, row in zip(references, found, strict=True)
-    ]
-    return f"{found[0].tflops:.0f} ({', '.join(ratios)})"
+def _cell(speeds: Speeds, run: str, side: Side, references: Sequence[str]) -> str | None:
+    speed = speeds.tflops(run, side)
+    if speed is None:
+        return None
+    ratios = [None if name == side[0] else speeds.ratio(run, side, (name, side[1])) for name in references]
+    shown = ", ".join("–" if ratio is None else f"{ratio:.3f}" for ratio in ratios)
+    return f"{speed:.0f}" + (f" ({shown})" if ratios else "")
 
 
-def title(records: Sequence[Record]) -> str:
+def title(records: Sequence[Record], hashes: Mapping[str, set[str]]) -> str:
     """What the run computes: "d_head 64, causal, 32 heads, 2 rounds; in brackets: divided by ..."."""
     problem = records[0].problem
     case = f"d_head {problem.d_head}, {'causal' if problem.causal else 'non-causal'}"
@@ -64,12 +117,270 @@ def title(records: Sequence[Record]) -> str:
     batches = {record.problem.batch for record in records}
     heads += f", batch {problem.batch}" if len(batches) == 1 else ""
     rounds = len({record.round for record in records})
+    text = f"**{case}**, {heads}, {rounds} round{'s' if rounds > 1 else ''}"
+    text += "".join(f", {note}" for note in code_notes(records, hashes))
     names = " and of ".join(NAMES[name] for name in REFERENCES if name in subjects_of(records))
-    return (
-        f"**{case}**, {heads}, {rounds} round{'s' if rounds > 1 else ''}; in brackets: divided by the speed of {names}"
-    )
+    return text + (f"; in brackets: divided by the speed of {names}" if names else "")
+
+
+def code_hashes(folder: Path) -> dict[str, set[str]]:
+    """The machine code of each version as committed: code hashes of all its configurations."""
+    return {name: {str(row.code_hash) for row in found} for name, found in read_registers(folder).items()}
+
+
+def code_notes(records: Sequence[Record], hashes: Mapping[str, set[str]]) -> list[str]:
+    """What to know of versions that were measured with other machine code, or built from a changed checkout."""
+    versions = [record for record in records if not record.is_peer]
+    other = {one.subject for one in versions if one.raw.get("code_hash") not in hashes.get(one.subject, ())}
+    changed = {one.subject for one in versions if one.raw.get("dirty")} - other
+    notes = {
+        "with machine code that the repository no longer holds": other,
+        "built from a changed checkout, with the machine code of the repository": changed,
+    }
+    return [f"{' and '.join(sorted(names))} {note}" for note, names in notes.items() if names]
 
 
 def general_text(folder: Path) -> str:
-    """All tables, each below its title."""
-    return "\n".join(f"{title(records)}:\n\n{run_table(records).markdown()}" for records in runs(folder))
+    """All runs of each GPU, each table below its title."""
+    parts = []
+    hashes = code_hashes(folder)
+    for gpu in gpus(folder):
+        tables = "\n".join(
+            f"{title(records, hashes)}:\n\n{run_table(records).markdown()}" for records in runs(folder, gpu)
+        )
+        parts.append(f"### {gpu.upper()}, TFLOP/s\n\n{tables}")
+    return "\n".join(parts)
+
+
+# ---- targets and predictions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem without its length and type. `batch` 0: as many as make 16384 rows; `heads` 0: 2048 / d_head."""
+
+    d_head: int = 128
+    causal: bool = False
+    heads: int = 0
+    kv_heads: int = 0
+    batch: int = 0
+
+    def problem(self, dtype: str, seq: int) -> Problem:
+        heads, batch = self.heads or 2048 // self.d_head, self.batch or TOKENS // seq
+        return Problem("attention", dtype, batch, heads, seq, self.d_head, "normal", self.causal, self.kv_heads)
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """The speed of a subject at a case divided by another's, or at another length; without a divisor, TFLOP/s."""
+
+    text: str
+    subject: str
+    case: Case
+    wanted: Mapping[int, float]  # by length
+    divisor: str = ""
+    divisor_case: Case | None = None  # None: the same case
+    divisor_seq: int = 0  # 0: the same length
+    at_most: bool = False  # `wanted` is a limit
+
+    def sides(self, dtype: str, seq: int) -> tuple[Side, Side]:
+        """What is divided by what."""
+        under = (self.divisor_case or self.case).problem(dtype, self.divisor_seq or seq)
+        return (self.subject, self.case.problem(dtype, seq)), (self.divisor, under)
+
+    def measured(self, speeds: Speeds, dtype: str, seq: int) -> float | None:
+        """From the newest run that holds both sides, else each from its own newest run; None: not measured."""
+        over, under = self.sides(dtype, seq)
+        if not self.divisor:
+            return _newest_tflops(speeds, over)
+        if run := speeds.newest(over, under):
+            return speeds.ratio(run, over, under)
+        apart = _newest_tflops(speeds, over), _newest_tflops(speeds, under)
+        return apart[0] / apart[1] if apart[0] and apart[1] else None
+
+    def named(self, speeds: Speeds) -> str:
+        """The text; it says where no run holds both sides, as speeds of two runs differ by the state of the GPU."""
+        places = [(dtype, seq) for dtype in DTYPES for seq in self.wanted if self.measured(speeds, dtype, seq)]
+        apart = self.divisor and any(speeds.newest(*self.sides(*place)) is None for place in places)
+        return f"{self.text} (two runs)" if apart else self.text
+
+
+def _newest_tflops(speeds: Speeds, side: Side) -> float | None:
+    run = speeds.newest(side)
+    return speeds.tflops(run, side) if run else None
+
+
+def by_length(*wanted: float) -> dict[int, float]:
+    """By the usual lengths; fewer figures: the last one counts for all further lengths."""
+    return dict(zip(LENGTHS, [*wanted, *[wanted[-1]] * (len(LENGTHS) - len(wanted))], strict=True))
+
+
+CAUSAL = Case(causal=True)
+TARGETS = (
+    Quotient("d_head 128, causal: v46 / FlashAttention-3", "v46", CAUSAL, by_length(1.10, 1.07), "fa3"),
+    Quotient(
+        "d_head 64: v46 / FlashAttention-3", "v46", Case(64), by_length(1.45, 1.40, 1.18, 1.15, 1.10, 1.07), "fa3"
+    ),
+    Quotient(
+        "d_head 64, causal: v46 / FlashAttention-3",
+        "v46",
+        Case(64, True),
+        by_length(1.40, 1.40, 1.20, 1.18, 1.12, 1.10),
+        "fa3",
+    ),
+    Quotient("d_head 256: v46 / FlashAttention-3", "v46", Case(256), by_length(1.03), "fa3"),
+    Quotient("d_head 256, causal: v46 / FlashAttention-3", "v46", Case(256, True), by_length(1.03), "fa3"),
+    Quotient("d_head 128, causal: v41 / FlashAttention-2", "v41", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2"),
+    Quotient("d_head 64: v41 / FlashAttention-2", "v41", Case(64), by_length(1.15), "fa2"),
+    Quotient("d_head 64, causal: v41 / FlashAttention-2", "v41", Case(64, True), by_length(1.15), "fa2"),
+)
+ODD_LENGTHS = tuple(
+    Quotient(f"{name}{', causal' if causal else ''}", name, Case(128, causal, 32, batch=2), {4095: 0.95, 4097: 0.95},
+             name, divisor_seq=4096)
+    for name in ("v41", "v46") for causal in (False, True)
+)  # fmt: skip
+# What the header blocks predict, at the lengths that they name. v46 takes over v45's source for d_head 64.
+PREDICTED = (
+    Quotient("v38 / v25", "v38", Case(), {512: 0.99, 4096: 1.0}, "v25"),
+    Quotient("v39 / v38", "v39", Case(), {512: 1.0, 4096: 1.0}, "v38"),
+    Quotient("v39, causal / non-causal", "v39", CAUSAL, {512: 0.75, 2048: 0.92, 16384: 0.98}, "v39", Case()),
+    Quotient("v41 / v38", "v41", Case(), {512: 1.0, 4096: 1.0}, "v38"),
+    Quotient("v41, d_head 64 / 128", "v41", Case(64), {4096: 0.85}, "v41", Case()),
+    Quotient("v41, d_head 256 / 128", "v41", Case(256), {4096: 0.6}, "v41", Case()),
+    Quotient("v42 / v37", "v42", Case(), by_length(0.99, 1.0), "v37"),
+    Quotient("v43 / v42", "v43", Case(), {512: 1.0, 4096: 1.0}, "v42"),
+    Quotient("v43, causal / v42, non-causal", "v43", CAUSAL, {512: 0.45, 4096: 0.85}, "v42", Case()),
+    Quotient("v44 / v43", "v44", Case(), {512: 0.99, 4096: 0.99}, "v43"),
+    Quotient("v44 / v43, causal", "v44", CAUSAL, {512: 1.35, 4096: 1.10, 16384: 1.50}, "v43"),
+    Quotient("v45 (measured: v46) / FlashAttention-3, d_head 64", "v46", Case(64), {512: 1.45, 8192: 1.1}, "fa3"),
+    Quotient("v45 (measured: v46), d_head 64, TFLOP/s", "v46", Case(64), by_length(650), at_most=True),
+    Quotient("v46, d_head 256, TFLOP/s", "v46", Case(256), {512: 525, 16384: 750}),
+)
+
+
+def figure(value: float) -> str:
+    """Three decimals for a quotient, none for TFLOP/s."""
+    return f"{value:.3f}" if value < 10 else f"{value:.0f}"
+
+
+def shortfall(measured: float | None, wanted: float | None) -> float:
+    """By how many percent the figure, rounded as the table shows it, is less than wanted; 0 where it is not."""
+    if measured is None or wanted is None:
+        return 0.0
+    return max(0.0, 100 * (1 - float(figure(measured)) / wanted))
+
+
+def targets_table(speeds: Speeds, quotients: Sequence[Quotient] = TARGETS) -> Table:
+    """What was wanted and what is measured, by length; bold where it is missed."""
+    lengths = sorted({length for one in quotients for length in one.wanted})
+    lines: list[Sequence[Cell]] = []
+    for one in quotients:
+        lines.append((one.named(speeds), "at least", *(_wanted(one, length) for length in lengths), None))
+        for dtype in DTYPES:
+            measured = [one.measured(speeds, dtype, length) for length in lengths]
+            missed = [shortfall(value, one.wanted.get(at)) for value, at in zip(measured, lengths, strict=True)]
+            cells = [
+                NOT_MEASURED if value is None else f"**{figure(value)}**" if short else figure(value)
+                for value, short in zip(measured, missed, strict=True)
+            ]
+            lines.append(("", dtype, *cells, f"{max(missed):.1f} %" if any(missed) else "–"))
+    return Table(("", "", *map(str, lengths), "most missed by"), lines)
+
+
+def _wanted(one: Quotient, length: int) -> str | None:
+    value = one.wanted.get(length)
+    return None if value is None else f"≤ {value:g}" if one.at_most else f"{value:.2f}" if value < 10 else f"{value:g}"
+
+
+def grouped_table(speeds: Speeds) -> Table:
+    """v46 divided by FlashAttention-3 with shared heads and without; bold where shared heads do worse."""
+    lines: list[Sequence[Cell]] = []
+    for causal in (False, True):
+        for dtype in DTYPES:
+            alone, shared = (
+                Quotient("", "v46", Case(128, causal, 32, kv_heads, 4), {}, "fa3").measured(speeds, dtype, 4096)
+                for kv_heads in (0, 8)
+            )
+            short = shortfall(shared, float(figure(alone)) if alone else None)
+            cells = [NOT_MEASURED if value is None else figure(value) for value in (alone, shared)]
+            name = f"{'causal' if causal else 'non-causal'}, {dtype}"
+            lines.append((name, cells[0], f"**{cells[1]}**" if short else cells[1], f"{short:.1f} %" if short else "–"))
+    return Table(("", "32 heads", "32 heads on 8", "missed by"), lines)
+
+
+def targets_text(folder: Path) -> str:
+    """The tables of targets, and which GPUs are measured."""
+    speeds = Speeds(records_of(folder))
+    measured = " and ".join(gpu.upper() for gpu in gpus(folder))
+    return "\n".join(
+        [
+            targets_table(speeds).markdown(),
+            "Rows around 4096, speed for each FLOP divided by that at 4096 rows:\n",
+            targets_table(speeds, ODD_LENGTHS).markdown(),
+            "Shared heads of K and V: the lead over FlashAttention-3 at 4096 rows should be that without them:\n",
+            grouped_table(speeds).markdown(),
+            f"These targets are for the {GPU.upper()}. Measured so far: {measured}.\n",
+        ]
+    )
+
+
+def predictions_table(speeds: Speeds) -> Table:
+    """What the header blocks predict, and what is measured, by length."""
+    lines: list[Sequence[Cell]] = []
+    for one in PREDICTED:
+        lines.append((one.named(speeds), "predicted", *(_wanted(one, length) for length in LENGTHS)))
+        by_type = {dtype: [one.measured(speeds, dtype, length) for length in LENGTHS] for dtype in DTYPES}
+        for dtype, measured in by_type.items():
+            if any(measured):
+                lines.append(("", dtype, *(None if value is None else figure(value) for value in measured)))
+        if not any(value for measured in by_type.values() for value in measured):
+            lines.append(("", NOT_MEASURED, *[None] * len(LENGTHS)))
+    return Table(("", "", *map(str, LENGTHS)), lines)
+
+
+def predictions_text(folder: Path) -> str:
+    return predictions_table(Speeds(records_of(folder))).markdown()
+
+
+# ---- variants that no version became ---------------------------------------------------------------------------------
+
+# Each variant with the one that it was to replace, in the same run.
+REPLACED = (
+    ("v43 without warp_uniform", "v42"),
+    ("v44", "v42"),
+    ("v44 with two places", "v44"),
+    ("v44 whose scheduler sleeps", "v44"),
+    ("drawn two Q blocks ahead", "drawn by the producer"),
+    ("sections of one Q block per CTA", "v37"),
+    ("sections of 32 MB", "sections of one Q block per CTA"),
+    ("80 keys", "64 keys"),
+    ("80 keys and turns", "64 keys and turns"),
+    ("64 keys and turns", "64 keys"),
+)
+
+
+def tried_speeds(folder: Path) -> dict[tuple[str, str, str, int], dict[str, float]]:
+    """Variant to TFLOP/s by run, case, type and length."""
+    found: dict[tuple[str, str, str, int], dict[str, float]] = {}
+    for _, row in read_columns(read_text(folder / TRIED), COLUMNS, TRIED):
+        where = (row["run"], row["case"], row["dtype"], int(row["seq"]))
+        found.setdefault(where, {})[row["variant"]] = float(row["tflops"])
+    return found
+
+
+def tried_table(folder: Path) -> Table:
+    """By how many percent each variant is faster (+) or slower (−) than the one that it was to replace."""
+    speeds = tried_speeds(folder)
+    lengths = sorted({seq for *_, seq in speeds})
+    lines: list[Sequence[Cell]] = []
+    for variant, base in REPLACED:
+        for case, dtype in dict.fromkeys((case, dtype) for _, case, dtype, _ in speeds):
+            cells: dict[int, str] = {}
+            for (_, of_case, of_dtype, seq), found in speeds.items():
+                if (of_case, of_dtype) == (case, dtype) and variant in found and base in found:
+                    change = 100 * (found[variant] / found[base] - 1)
+                    cells[seq] = f"{change:+.1f} %".replace("-", "−").replace("+0.0", "0.0")
+            if cells:
+                case_text = case.replace("d", "d_head ", 1).replace(" causal", ", causal") + f", {dtype}"
+                lines.append((variant, base, case_text, *(cells.get(length) for length in lengths)))
+    return Table(("variant", "compared with", "case", *map(str, lengths)), lines)

@@ -402,7 +402,12 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
             "equivalents": lambda: results.equivalents_table(folder).markdown(),
         },
-        "docs/general-attention.md": {"speeds": lambda: general.general_text(folder)},
+        "docs/general-attention.md": {
+            "speeds": lambda: general.general_text(folder),
+            "targets": lambda: general.targets_text(folder),
+            "predictions": lambda: general.predictions_text(folder),
+            "tried": lambda: general.tried_table(folder).markdown(),
+        },
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
             "gains": lambda: story.gains_table(folder, steps).markdown(),
