@@ -25,6 +25,7 @@ from analysis.publish.general import (
     code_hashes,
     code_notes,
     general_text,
+    gpus,
     predictions_table,
     records_of,
     run_table,
@@ -91,7 +92,11 @@ def test_a_cell_is_the_speed_of_its_records() -> None:
 
 def test_every_run_has_a_title_of_its_own_case() -> None:
     hashes = code_hashes(root())
-    titles = [(title(run, hashes), frozenset(r.subject for r in run)) for run in runs(root())]
+    titles = [
+        (gpu, title(run, hashes), frozenset(record.subject for record in run))
+        for gpu in gpus(root())
+        for run in runs(root(), gpu)
+    ]
     assert len(set(titles)) == len(titles)
     causal = next(title(run, hashes) for run in runs(root()) if run[0].problem.causal)
     assert "causal" in causal and "non-causal" not in causal
