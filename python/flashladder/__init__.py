@@ -1,0 +1,15 @@
+"""Attention by the kernels of flashladder, on the arrays of PyTorch, JAX, CuPy and NumPy.
+
+    import flashladder
+    o = flashladder.attention(q, k, v, causal=True)      # q: [batch, seq, heads, d_head]
+
+On a GPU the arrays are used where they lie, on the framework's current stream. NumPy arrays are copied to the GPU and
+back; without a GPU the emulator computes them, slowly. There is no backward.
+"""
+
+from flashladder._arrays import attention
+from flashladder._library import RELEASE
+from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
+
+__version__ = RELEASE.split()[0]
+__all__ = ["Backend", "Device", "Support", "Version", "attention", "backend", "supports", "versions"]

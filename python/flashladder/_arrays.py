@@ -1,0 +1,395 @@
+"""Arrays of the frameworks: what each says of its memory, the checks between them, results of the same kind.
+
+    result = attention(q, k, v, causal=True)
+
+A framework is a class with `facts`, which is quick and hashable, and `layout`, which says the same in the terms of all.
+What follows from the facts of a call is a `Plan`. It is made once: a call whose facts are known reads addresses, makes
+its result and launches. No framework is imported here: arrays bring theirs along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from typing import Any, NamedTuple
+
+from flashladder import _call
+from flashladder._dlpack import Borrowed
+from flashladder._library import Problem
+
+AXES = "[batch, seq, heads, d_head]"
+DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+HOST = "host memory"
+MOST_PLANS = 1024
+
+
+class Layout(NamedTuple):
+    """One array in the terms of all frameworks."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: str  # "float16"
+    place: str  # HOST, "cuda:0", or what else the framework says
+    gpu: int | None  # its ordinal; None for host memory
+
+
+class Plan(NamedTuple):
+    """What a call with known facts needs."""
+
+    problem: Problem
+    address: int  # of the problem, which this tuple keeps alive
+    lse_shape: tuple[int, int, int]
+    gpu: int | None
+
+
+# ---- the frameworks --------------------------------------------------------------------------------------------------
+
+
+class Torch:
+    """torch.Tensor, on the CPU or a GPU."""
+
+    def __init__(self) -> None:
+        self.torch: Any = sys.modules["torch"]
+
+    def facts(self, array: Any) -> tuple[Any, ...]:
+        return (array.shape, array.stride(), array.dtype, array.device)
+
+    def address(self, array: Any) -> int:
+        return array.data_ptr()  # type: ignore[no-any-return]
+
+    def layout(self, array: Any) -> Layout:
+        gpu = array.device.index if array.device.type == "cuda" else None
+        place = HOST if array.device.type == "cpu" else str(array.device)
+        dtype = str(array.dtype).replace("torch.", "")
+        return Layout(tuple(array.shape), tuple(array.stride()), dtype, place, gpu)
+
+    def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
+        """NotImplementedError where autograd would need a backward."""
+        wanted = q.requires_grad or k.requires_grad or v.requires_grad or (out is not None and out.requires_grad)
+        if wanted and self.torch.is_grad_enabled():
+            raise NotImplementedError(
+                "there is no backward: call it under torch.no_grad() or torch.inference_mode(), or detach() the tensors"
+            )
+
+    def current_stream(self, gpu: int) -> int:
+        return self.torch.cuda.current_stream(gpu).cuda_stream  # type: ignore[no-any-return]
+
+    def results(self, q: Any, lse_shape: Any, out: Any, stream: int | None) -> tuple[Any, Any]:
+        if stream is not None:  # what is allocated in a stream is not given to another before that one is done
+            with self.torch.cuda.stream(self.torch.cuda.ExternalStream(stream, device=q.device)):
+                return self.results(q, lse_shape, out, None)
+        empty = self.torch.empty
+        lse = empty(lse_shape, dtype=self.torch.float32, device=q.device) if lse_shape else None
+        return empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out, lse
+
+
+class NumPy:
+    """numpy.ndarray; its bfloat16 is that of the package ml_dtypes."""
+
+    def __init__(self) -> None:
+        self.numpy: Any = sys.modules["numpy"]
+
+    def facts(self, array: Any) -> tuple[Any, ...]:
+        return (array.shape, array.strides, array.dtype)
+
+    def address(self, array: Any) -> int:
+        return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+    def layout(self, array: Any) -> Layout:
+        dtype = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} with its bytes swapped"
+        return Layout(array.shape, _in_elements(array), dtype, HOST, None)
+
+    def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
+        if out is not None and not out.flags.writeable:
+            raise ValueError("out is read-only")
+
+    def current_stream(self, gpu: int) -> int:
+        return 0
+
+    def results(self, q: Any, lse_shape: Any, out: Any, stream: int | None) -> tuple[Any, Any]:
+        empty = self.numpy.empty
+        lse = empty(lse_shape, self.numpy.float32) if lse_shape else None
+        return empty(q.shape, q.dtype) if out is None else out, lse
+
+
+class CuPy:
+    """cupy.ndarray."""
+
+    def __init__(self) -> None:
+        self.cupy: Any = sys.modules["cupy"]
+
+    def facts(self, array: Any) -> tuple[Any, ...]:
+        return (array.shape, array.strides, array.dtype, array.data.device_id)
+
+    def address(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def layout(self, array: Any) -> Layout:
+        gpu = int(array.data.device_id)
+        return Layout(array.shape, _in_elements(array), array.dtype.name, f"cuda:{gpu}", gpu)
+
+    def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
+        pass
+
+    def current_stream(self, gpu: int) -> int:
+        return self.cupy.cuda.get_current_stream(gpu).ptr  # type: ignore[no-any-return]
+
+    def results(self, q: Any, lse_shape: Any, out: Any, stream: int | None) -> tuple[Any, Any]:
+        gpu = q.data.device_id
+        if stream is not None:  # as in Torch.results()
+            with self.cupy.cuda.Device(gpu), self.cupy.cuda.ExternalStream(stream, gpu):
+                return self._empty(q, lse_shape, out)
+        if gpu != self.cupy.cuda.runtime.getDevice():
+            with self.cupy.cuda.Device(gpu):
+                return self._empty(q, lse_shape, out)
+        return self._empty(q, lse_shape, out)
+
+    def _empty(self, q: Any, lse_shape: Any, out: Any) -> tuple[Any, Any]:
+        lse = self.cupy.empty(lse_shape, "float32") if lse_shape else None
+        return self.cupy.empty(q.shape, q.dtype) if out is None else out, lse
+
+
+class DLPack:
+    """Any other array with __dlpack__, as `Borrowed`. Its like cannot be made: it comes with `out`."""
+
+    def facts(self, array: Borrowed) -> tuple[Any, ...]:
+        return (array.shape, array.strides, array.dtype, array.device)
+
+    def address(self, array: Borrowed) -> int:
+        return array.address  # type: ignore[no-any-return]
+
+    def layout(self, array: Borrowed) -> Layout:
+        return Layout(array.shape, array.strides, array.dtype, array.place, array.gpu)
+
+    def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
+        if out is not None and out.read_only:
+            raise ValueError("out is read-only")
+
+    def current_stream(self, gpu: int) -> int:
+        return 0
+
+    def results(self, q: Any, lse_shape: Any, out: Any, stream: int | None) -> tuple[Any, Any]:
+        if out is None or lse_shape:
+            raise ValueError(
+                "no result can be made for arrays of this package: pass out=, and ask for no log-sum-exp; or pass "
+                "PyTorch, JAX, CuPy or NumPy arrays"
+            )
+        return out, None
+
+
+class JAX:
+    """jax.Array, also inside jax.jit: flashladder.jax has an operation of XLA."""
+
+
+Framework = Any  # one of the classes above
+KINDS: dict[tuple[str, str], type[Any]] = {
+    ("torch", "Tensor"): Torch,
+    ("numpy", "ndarray"): NumPy,
+    ("cupy", "ndarray"): CuPy,
+    ("jax", "Array"): JAX,
+    ("jax", "Tracer"): JAX,
+    ("jaxlib", "Array"): JAX,
+    ("jaxlib", "ArrayImpl"): JAX,
+}
+_made: dict[type[Any], Framework] = {}
+_of_type: dict[type[Any], Framework] = {}
+
+
+def framework_of(name: str, array: Any) -> Framework:
+    """The framework that an array is of. TypeError where it is no array."""
+    kind = type(array)
+    if kind not in _of_type:
+        bases = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+        known = next((KINDS[base] for base in bases if base in KINDS), None)
+        if known is None:
+            if not hasattr(kind, "__dlpack__"):
+                raise TypeError(f"{name} is {_a(array)}: a PyTorch, JAX, CuPy or NumPy array is needed, or __dlpack__")
+            known = DLPack
+        _of_type[kind] = _made.setdefault(known, known())
+    return _of_type[kind]
+
+
+def _common(q: Any, k: Any, v: Any, out: Any) -> Framework:
+    """The framework of all these arrays; out may be None."""
+    framework = _of_type.get(type(q)) or framework_of("q", q)
+    for name, array in (("k", k), ("v", v)) if out is None else (("k", k), ("v", v), ("out", out)):
+        if _of_type.get(type(array)) is not framework and framework_of(name, array) is not framework:
+            raise TypeError(f"{name} is {_a(array)} and q {_a(q)}: arrays of one package are needed")
+    return framework
+
+
+def _a(array: Any) -> str:
+    kind = type(array)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _in_elements(array: Any) -> tuple[int, ...]:
+    """The strides of an array that counts them in bytes. ValueError where they are no multiples of an element."""
+    if any(step % array.itemsize for step in array.strides):
+        raise ValueError(f"strides of {array.strides} bytes are no multiples of the {array.itemsize} of an element")
+    return tuple(step // array.itemsize for step in array.strides)
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+_plans: dict[Any, Plan] = {}
+
+
+def plan_of(
+    framework: Framework, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None, version: str
+) -> Plan:
+    """What a call with these arrays needs. ValueError where they do not belong together."""
+    facts = framework.facts
+    key = (facts(q), facts(k), facts(v), None if out is None else facts(out), causal, scale, version)
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = _new_plan(framework, q, k, v, out, causal, scale, version)
+    return plan
+
+
+def _new_plan(
+    framework: Framework, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None, version: str
+) -> Plan:
+    arrays = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
+    layouts = {name: framework.layout(array) for name, array in arrays.items()}
+    for name, layout in layouts.items():
+        _check(name, layout, layouts["q"])
+    batch, seq_q, heads, d_head = layouts["q"].shape
+    _, seq_k, kv_heads, _ = layouts["k"].shape
+    _check_shapes(layouts)
+    o_strides = (seq_q * heads * d_head, heads * d_head, d_head) if out is None else layouts["out"].strides[:3]
+    problem = _call.problem(
+        DTYPES[layouts["q"].dtype],
+        layouts["q"].gpu,
+        (batch, heads, kv_heads, seq_q, seq_k, d_head),
+        (*(layouts[name].strides[:3] for name in "qkv"), o_strides),
+        causal,
+        scale,
+        version,
+    )
+    return Plan(problem, ctypes.addressof(problem), (batch, heads, seq_q), layouts["q"].gpu)
+
+
+def _check(name: str, layout: Layout, q: Layout) -> None:
+    """What is wrong with one array, alone or beside q."""
+    if layout.place != HOST and layout.gpu is None:
+        raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
+    if layout.place != q.place:
+        raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+    if layout.dtype not in DTYPES:
+        raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
+    if layout.dtype != q.dtype:
+        raise ValueError(f"{name} is {layout.dtype} and q {q.dtype}: they must be of one type")
+    if len(layout.shape) != 4:
+        raise ValueError(f"{name} has the shape {layout.shape}: four dimensions are needed, {AXES}")
+    if layout.strides[3] != 1 and layout.shape[3] > 1 and 0 not in layout.shape:
+        raise ValueError(
+            f"{name} has the stride {layout.strides[3]} along d_head, its last dimension: the elements of a row must "
+            "lie side by side"
+        )
+
+
+def _check_shapes(layouts: dict[str, Layout]) -> None:
+    q, k, v = (layouts[name].shape for name in "qkv")
+    if v != k:
+        raise ValueError(f"v has the shape {v} and k {k}: they must be alike, [batch, seq_k, kv_heads, d_head]")
+    for axis in (0, 3):
+        if k[axis] != q[axis]:
+            what = ("batch", "", "", "d_head")[axis]
+            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be alike; the axes are {AXES}")
+    if "out" in layouts and layouts["out"].shape != q:
+        raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be alike")
+
+
+def problem_of(q: Any, k: Any, v: Any, *, causal: bool, scale: float | None, version: str) -> Problem:
+    """The problem of a call with these arrays."""
+    framework = _common(q, k, v, None)
+    if type(framework) in (DLPack, JAX):
+        framework = _made.setdefault(DLPack, DLPack())
+        q, k, v = (Borrowed(array, 0) for array in (q, k, v))
+    return plan_of(framework, q, k, v, None, bool(causal), None if scale is None else float(scale), version).problem
+
+
+# ---- the call --------------------------------------------------------------------------------------------------------
+
+
+def stream_handle(stream: Any) -> int:
+    """The CUstream of an int or of a stream of PyTorch, CuPy or cuda-python. TypeError for anything else."""
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr"):
+        found = getattr(stream, attribute, None)
+        if isinstance(found, int):
+            return found
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1])
+    raise TypeError(f"stream is {_a(stream)}: a stream of PyTorch or CuPy or the address of a CUstream is needed")
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """softmax(scale · q kᵀ) v, forward only.
+
+    q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head]. All are float16 or bfloat16, on
+    one GPU or in host memory; kv_heads divides heads. Strides may be any multiples of 8 elements with the elements of
+    a row side by side: q.transpose(1, 2) of [batch, heads, seq, d_head] will do.
+
+    causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
+    scale       of the scores; None: 1 / √d_head
+    return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
+    version     "best": the fastest for this GPU, by its records; or one of versions(), "v46"
+    out         where the result goes, like q; None: a new contiguous array
+    stream      where a GPU computes; None: the framework's current stream
+
+    Returns out, or (out, log-sum-exp): arrays of the framework of q. On a GPU they are ready when the stream is; from
+    host memory when the call returns. ValueError: an argument is wrong. NotImplementedError: no version computes this,
+    or a backward is needed. RuntimeError: the GPU or the emulator fails.
+    """
+    framework = _common(q, k, v, out)
+    causal, scale = bool(causal), None if scale is None else float(scale)
+    chosen = None if stream is None else stream_handle(stream)
+    result = out
+    if type(framework) is JAX:
+        return _jax(q, k, v, causal, scale, return_lse, version, out, stream)
+    if type(framework) is DLPack:
+        q, k, v = (Borrowed(array, chosen or 0) for array in (q, k, v))
+        out = None if out is None else Borrowed(out, chosen or 0)
+    plan = plan_of(framework, q, k, v, out, causal, scale, version)
+    framework.refuse(q, k, v, out)
+    if plan.gpu is not None:
+        current = framework.current_stream(plan.gpu) if chosen is None else chosen
+    elif chosen is None:
+        current = 0
+    else:
+        raise ValueError("stream is given and the arrays lie in host memory, which has none")
+    made, lse = framework.results(q, return_lse and plan.lse_shape, out, chosen)
+    address = framework.address
+    _call.launch(
+        plan.address, address(q), address(k), address(v), address(made), address(lse) if return_lse else 0, current
+    )
+    if result is None:
+        result = made
+    return (result, lse) if return_lse else result
+
+
+def _jax(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, return_lse: bool, version: str, out: Any, stream: Any
+) -> Any:
+    if out is not None or stream is not None:
+        raise ValueError("JAX has immutable arrays and a stream of its own: out and stream must be None")
+    jax = importlib.import_module("flashladder.jax")
+    return jax.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)

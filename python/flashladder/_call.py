@@ -1,0 +1,110 @@
+"""Forward with plain numbers and addresses: what every front end of the package calls in the end.
+
+    forward(q=address, k=..., v=..., o=..., lse=0, dtype="bf16", device=0, causal=True, scale=None,
+            shape=(batch, heads, kv_heads, seq_q, seq_k, d_head), strides=(q_steps, k_steps, v_steps, o_steps))
+
+Steps are (batch, seq, head) in elements. Whoever calls keeps the tensors alive until the GPU is done with them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+from collections.abc import Sequence
+
+from flashladder._library import DEVICE_MEMORY, DTYPES, HOST_MEMORY, LIBRARY, Problem, Strides, Tensors, check, handle
+
+Steps = Sequence[int]
+SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "d_head")
+LARGEST = 2**31 - 1
+
+_forward = LIBRARY.fl_forward
+_size = ctypes.sizeof(Tensors)
+_tensors = struct.Struct("7N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+
+
+def scale_of(scale: float | None) -> float:
+    """The scale as the library takes it, 0 for 1 / sqrt(d_head). ValueError unless it is a positive number in fp32."""
+    if scale is None:
+        return 0.0
+    single = ctypes.c_float(scale).value
+    if not (single > 0 and math.isfinite(single)):
+        raise ValueError(f"scale is {scale}: it must be a positive number that float32 can hold, or None")
+    return single
+
+
+@functools.lru_cache(maxsize=1024)
+def problem(
+    dtype: str,
+    device: int | None,
+    shape: tuple[int, ...],
+    strides: tuple[Steps, ...],
+    causal: bool,
+    scale: float | None,
+    version: str,
+    config: str | None = None,
+) -> Problem:
+    """The struct of a problem, which all calls with these arguments share: nobody writes to it."""
+    for name, size in zip(SIZES, shape):
+        if size > LARGEST:
+            raise ValueError(f"{name} is {size}: at most {LARGEST}")
+    made = Problem(
+        size=ctypes.sizeof(Problem),
+        version=version.encode(),
+        config=None if config is None else config.encode(),
+        dtype=DTYPES[dtype],
+        memory=HOST_MEMORY if device is None else DEVICE_MEMORY,
+        device=-1 if device is None else device,
+        causal=bool(causal),
+        scale=scale_of(scale),
+    )
+    for name, size in zip(SIZES, shape):
+        setattr(made, name, size)
+    batch, heads, kv_heads, seq_q, seq_k, d_head = shape
+    rows = ((batch, seq_q, heads), (batch, seq_k, kv_heads), (batch, seq_k, kv_heads), (batch, seq_q, heads))
+    for name, sizes, steps in zip("qkvo", rows, strides):
+        setattr(made, name, Strides(*_read_steps(name, sizes, steps, d_head)))
+    return made
+
+
+def _read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
+    """The steps with d_head for those that are not read. Three zeros would mean a contiguous tensor to the library."""
+    read = [step if size > 1 else d_head for size, step in zip(sizes, steps)]
+    if not any(read):
+        raise ValueError(f"{name} has the strides 0, 0 and 0 along batch, seq and head: copy it to a contiguous one")
+    return read
+
+
+def launch(problem: int, q: int, k: int, v: int, o: int, lse: int, stream: int) -> None:
+    """Run the problem at an address. `lse` is 0 where it is not wanted, `stream` 0 for the default stream."""
+    status = _forward(handle(), problem, _tensors(_size, q, k, v, o, lse, 0), stream)
+    if status:
+        check(status)
+
+
+def forward(
+    *,
+    q: int,
+    k: int,
+    v: int,
+    o: int,
+    lse: int,
+    dtype: str,
+    device: int | None,
+    shape: tuple[int, ...],
+    strides: tuple[Steps, ...],
+    causal: bool,
+    scale: float | None,
+    version: str = "best",
+    config: str | None = None,
+    stream: int = 0,
+) -> None:
+    """O, and log-sum-exp where `lse` is an address. `device` is the ordinal of a GPU, or None for host memory.
+
+    ValueError for a wrong argument, NotImplementedError where no version computes the problem, RuntimeError where the
+    GPU or the emulator fails.
+    """
+    wanted = problem(dtype, device, shape, strides, causal, scale, version, config)
+    launch(ctypes.addressof(wanted), q, k, v, o, lse, stream)

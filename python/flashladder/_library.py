@@ -1,0 +1,203 @@
+"""libflashladder.so through ctypes: where it is, the structs of include/flashladder.h, and errors as exceptions.
+
+    description = Description(size=ctypes.sizeof(Description))
+    check(LIBRARY.fl_describe(handle(), ctypes.addressof(description)))
+
+The library is FLASHLADDER_LIBRARY where that is set, else the file beside this module (a wheel has it there), else
+lib/libflashladder.so of the checkout that this module lies in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+ABI = 1  # FL_ABI of the header that the structs below are written from
+NAME = "libflashladder.so"
+MAX_CONFIG, MAX_TEXT = 1024, 512
+
+OK, ERROR, INVALID, UNSUPPORTED, UNAVAILABLE = range(5)
+EXCEPTIONS: dict[int, type[Exception]] = {
+    ERROR: RuntimeError,
+    INVALID: ValueError,
+    UNSUPPORTED: NotImplementedError,
+    UNAVAILABLE: RuntimeError,
+}
+AUTO, GPU, EMULATOR = range(3)
+DTYPES = {"fp16": 0, "bf16": 1}
+DEVICE_MEMORY, HOST_MEMORY = range(2)
+ANY_LENGTH, CAUSAL, GROUPED = 1, 2, 4
+
+
+class Strides(ctypes.Structure):
+    _fields_ = [("batch", ctypes.c_int64), ("seq", ctypes.c_int64), ("head", ctypes.c_int64)]
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_char_p),
+        ("config", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("memory", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("batch", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
+        ("kv_heads", ctypes.c_int32),
+        ("seq_q", ctypes.c_int32),
+        ("seq_k", ctypes.c_int32),
+        ("d_head", ctypes.c_int32),
+        ("causal", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("unused", ctypes.c_int32),
+        ("q", Strides),
+        ("k", Strides),
+        ("v", Strides),
+        ("o", Strides),
+    ]
+
+
+class Tensors(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("q", ctypes.c_void_p),
+        ("k", ctypes.c_void_p),
+        ("v", ctypes.c_void_p),
+        ("o", ctypes.c_void_p),
+        ("lse", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+    ]
+
+
+class Support(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_char * 8),
+        ("config", ctypes.c_char * MAX_CONFIG),
+        ("workspace_bytes", ctypes.c_int64),
+        ("measured", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
+        ("order", ctypes.c_char * MAX_TEXT),
+    ]
+
+
+class KernelInfo(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_char * 8),
+        ("name", ctypes.c_char * 32),
+        ("config", ctypes.c_char * MAX_CONFIG),
+        ("archs", ctypes.c_char * 64),
+        ("dtype", ctypes.c_int32),
+        ("d_head", ctypes.c_int32),
+        ("features", ctypes.c_uint32),
+        ("own", ctypes.c_int32),
+    ]
+
+
+class Description(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("backend", ctypes.c_int32),
+        ("devices", ctypes.c_int32),
+        ("kernels", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
+        ("why_no_gpu", ctypes.c_char * MAX_TEXT),
+    ]
+
+
+class DeviceInfo(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char * 128),
+        ("major", ctypes.c_int32),
+        ("minor", ctypes.c_int32),
+        ("sms", ctypes.c_int32),
+        ("usable", ctypes.c_int32),
+        ("memory_bytes", ctypes.c_int64),
+    ]
+
+
+# Result and arguments of each function that is called. Addresses are plain ints on the way in.
+_STATUS, _POINTER, _TEXT, _INT = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "fl_abi": (ctypes.c_uint32, []),
+    "fl_release": (_TEXT, []),
+    "fl_error": (_TEXT, []),
+    "fl_open": (_STATUS, [ctypes.c_int, ctypes.POINTER(_POINTER)]),
+    "fl_describe": (_STATUS, [_POINTER, _POINTER]),
+    "fl_device": (_STATUS, [_POINTER, _INT, _POINTER]),
+    "fl_kernel": (_STATUS, [_POINTER, _INT, _POINTER]),
+    "fl_query": (_STATUS, [_POINTER, _POINTER, _POINTER]),
+    "fl_forward": (_STATUS, [_POINTER, _POINTER, _POINTER, _POINTER]),
+}
+
+
+def find() -> Path:
+    """Where the library is. ImportError where it is in none of the places."""
+    chosen = os.environ.get("FLASHLADDER_LIBRARY")
+    if chosen:
+        if Path(chosen).is_file():
+            return Path(chosen)
+        raise ImportError(f"FLASHLADDER_LIBRARY names {chosen}, which is no file: unset it, or name a {NAME}")
+    folder = Path(__file__).resolve().parent
+    places = (folder / NAME, folder.parent.parent / "lib" / NAME)
+    for place in places:
+        if place.is_file():
+            return place
+    raise ImportError(
+        f"{NAME} is neither {places[0]} nor {places[1]}: `make lib` in a checkout builds it, "
+        "and FLASHLADDER_LIBRARY names one elsewhere"
+    )
+
+
+def load(path: Path) -> Any:
+    """The library at `path` with its functions typed. ImportError where it is another file or too old."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"{path} cannot be loaded: {error}") from error
+    try:
+        library.fl_abi.restype, library.fl_abi.argtypes = _FUNCTIONS["fl_abi"]
+        abi = library.fl_abi()
+        if abi < ABI:
+            raise ImportError(
+                f"{path} has ABI {abi}, and this package needs ABI {ABI} or newer: build the library and the package "
+                "from one checkout, with `make lib`"
+            )
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise ImportError(f"{path} is no {NAME} for this package: {error}") from error
+    return library
+
+
+PATH = find()
+LIBRARY: Any = load(PATH)
+RELEASE: str = LIBRARY.fl_release().decode()  # "0.21.0 (revision 4fd1b27)"
+
+_lock = threading.Lock()
+_handle: int | None = None
+
+
+def handle() -> int:
+    """The opened back end: GPUs where there are any, else the emulator. Opened once for the process."""
+    global _handle
+    if _handle is None:
+        with _lock:
+            if _handle is None:
+                made = ctypes.c_void_p()
+                check(LIBRARY.fl_open(AUTO, ctypes.byref(made)))
+                _handle = made.value
+    assert _handle is not None
+    return _handle
+
+
+def check(status: int) -> None:
+    """Raise what a status stands for, with the sentence of the library; nothing for OK."""
+    if status != OK:
+        raise EXCEPTIONS.get(status, RuntimeError)(LIBRARY.fl_error().decode(errors="replace"))

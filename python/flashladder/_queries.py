@@ -1,0 +1,126 @@
+"""What there is and what would run: the back end, the embedded versions, the version for a problem.
+
+flashladder.backend().name                          # "gpu" or "emulator"
+[v.name for v in flashladder.versions() if v.causal]
+flashladder.supports(q, k, v, causal=True)          # true, with .version; or false, with .reason
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+from flashladder import _arrays
+from flashladder import _library as library
+
+
+class Device(NamedTuple):
+    """A GPU."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sms: int
+    memory_bytes: int
+    usable: bool  # the library has machine code for it
+
+
+class Backend(NamedTuple):
+    """Where attention() computes arrays in host memory."""
+
+    name: str  # "gpu" or "emulator"
+    devices: tuple[Device, ...]
+    why_no_gpu: str  # "" where there is one
+    library: str  # the path of libflashladder.so
+    release: str  # of the library, with its revision
+
+
+class Version(NamedTuple):
+    """An embedded version; the tuples hold what its instances have."""
+
+    name: str  # "v46"
+    title: str  # "head size 256"
+    dtypes: tuple[str, ...]  # "float16", "bfloat16"
+    d_heads: tuple[int, ...]
+    any_length: bool  # any seq_q and seq_k, strides, a scale, log-sum-exp
+    causal: bool
+    grouped: bool  # fewer heads of K and V than of Q
+    machine_code: tuple[str, ...]  # "sm_90a"
+    configs: tuple[str, ...]  # short forms
+
+
+class Support(NamedTuple):
+    """Whether a problem can be computed: true or false."""
+
+    version: str  # "v46"; "" where nothing computes the problem
+    config: str
+    measured: bool  # "best" follows times measured on this kind of GPU and problem
+    reason: str  # why this version, or why none
+
+    def __bool__(self) -> bool:
+        return self.version != ""
+
+
+def _filled(struct: Any, call: Any, *arguments: int) -> Any:
+    """A struct that a call of the library fills."""
+    made = struct(size=ctypes.sizeof(struct))
+    library.check(call(library.handle(), *arguments, ctypes.addressof(made)))
+    return made
+
+
+def backend() -> Backend:
+    """What the library found when it was first used: GPUs, or why there is none."""
+    found = _filled(library.Description, library.LIBRARY.fl_describe)
+    name = {library.GPU: "gpu", library.EMULATOR: "emulator"}[found.backend]
+    infos = [_filled(library.DeviceInfo, library.LIBRARY.fl_device, i) for i in range(found.devices)]
+    devices = tuple(
+        Device(info.name.decode(), (info.major, info.minor), info.sms, info.memory_bytes, bool(info.usable))
+        for info in infos
+    )
+    return Backend(name, devices, found.why_no_gpu.decode(), str(library.PATH), library.RELEASE)
+
+
+def versions() -> list[Version]:
+    """The versions that the library embeds, in their order."""
+    count = _filled(library.Description, library.LIBRARY.fl_describe).kernels
+    instances: dict[str, list[Any]] = {}
+    for i in range(count):
+        info = _filled(library.KernelInfo, library.LIBRARY.fl_kernel, i)
+        instances.setdefault(info.version.decode(), []).append(info)
+    return [_version(name, instances[name]) for name in sorted(instances)]
+
+
+def _version(name: str, infos: list[Any]) -> Version:
+    features = infos[0].features
+    for info in infos:
+        features &= info.features
+    dtypes = {library.DTYPES[short]: full for full, short in _arrays.DTYPES.items()}
+    return Version(
+        name,
+        infos[0].name.decode(),
+        tuple(dtypes[dtype] for dtype in sorted({info.dtype for info in infos})),
+        tuple(sorted({info.d_head for info in infos})),
+        bool(features & library.ANY_LENGTH),
+        bool(features & library.CAUSAL),
+        bool(features & library.GROUPED),
+        tuple(sorted({arch for info in infos for arch in info.archs.decode().split()})),
+        tuple(info.config.decode() for info in infos),
+    )
+
+
+def supports(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    version: str = "best",
+) -> Support:
+    """Which version attention() would run on these arrays. ValueError where the arrays themselves are wrong."""
+    problem = _arrays.problem_of(q, k, v, causal=causal, scale=scale, version=version)
+    found = library.Support(size=ctypes.sizeof(library.Support))
+    status = library.LIBRARY.fl_query(library.handle(), ctypes.addressof(problem), ctypes.addressof(found))
+    if status in (library.UNSUPPORTED, library.UNAVAILABLE):
+        return Support("", "", False, library.LIBRARY.fl_error().decode())
+    library.check(status)
+    return Support(found.version.decode(), found.config.decode(), bool(found.measured), found.order.decode())

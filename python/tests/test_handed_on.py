@@ -1,0 +1,369 @@
+"""What the package hands to the library: addresses, strides, types, streams. The library writes it down."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up import Producer, Recorded, Stream, Tensor, made_up_torch
+
+SHAPE, STRIDES = (2, 5, 4, 64), (5 * 4 * 64, 4 * 64, 64)
+KV_SHAPE = (2, 7, 2, 64)
+FP16, BF16, DEVICE_MEMORY, HOST_MEMORY = 0, 1, 0, 1
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture(scope="module")
+def torch() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        module = made_up_torch()
+        patch.setitem(sys.modules, "torch", module)
+        yield module
+
+
+def host(shape: tuple[int, ...] = SHAPE) -> Any:
+    return np.zeros(shape, np.float16)
+
+
+def test_numpy_arrays_are_host_memory(package: Recorded) -> None:
+    q, k, v = host(), host(KV_SHAPE), host(KV_SHAPE)
+    o, lse = package.attention(q, k, v, causal=True, scale=0.25, return_lse=True, version="v91")
+    problem, tensors = package.last.problem, package.last.tensors
+    assert (problem.memory, problem.device, problem.dtype) == (HOST_MEMORY, -1, FP16)
+    sizes = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.seq_k, problem.d_head)
+    assert sizes == (2, 4, 2, 5, 7, 64)
+    assert (problem.causal, problem.scale, package.last.version) == (1, 0.25, b"v91")
+    assert [tensors.q, tensors.k, tensors.v, tensors.o, tensors.lse] == [a.ctypes.data for a in (q, k, v, o, lse)]
+    assert package.last.stream is None and tensors.workspace is None
+    assert (o.shape, o.dtype, lse.shape, lse.dtype) == (SHAPE, np.float16, (2, 4, 5), np.float32)
+
+
+def test_what_is_not_asked_for_is_not_handed_on(package: Recorded) -> None:
+    package.attention(host(), host(), host())
+    problem = package.last.problem
+    assert (problem.causal, problem.scale, package.last.version, package.last.tensors.lse) == (0, 0, b"best", None)
+
+
+def test_strides_of_views(package: Recorded) -> None:
+    """Of [batch, heads, seq, d_head], of a slice, of a packed q, k and v, and of an array that is read backwards."""
+    heads_first = host((2, 4, 5, 64)).swapaxes(1, 2)
+    packed = host((2, 5, 3, 4, 64))
+    package.attention(heads_first, packed[:, :, 1], host((2, 9, 4, 64))[:, 8:3:-1])
+    assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64)
+    assert package.steps("k") == (5 * 3 * 4 * 64, 3 * 4 * 64, 64)
+    assert package.steps("v") == (9 * 4 * 64, -4 * 64, 64)
+    assert package.steps("o") == STRIDES
+
+
+def test_out_is_used_and_returned(package: Recorded) -> None:
+    out = host((2, 4, 5, 64)).swapaxes(1, 2)
+    assert package.attention(host(), host(), host(), out=out) is out
+    assert package.last.tensors.o == out.ctypes.data and package.steps("o") == (4 * 5 * 64, 64, 5 * 64)
+    assert package.attention(host(), host(), host(), out=out, return_lse=True)[0] is out
+
+
+def test_a_stride_that_is_not_read_is_never_zero(package: Recorded) -> None:
+    """Three zeros mean a contiguous tensor to the library."""
+    one = np.broadcast_to(np.zeros(64, np.float16), (1, 5, 1, 64))
+    package.attention(host((1, 5, 1, 64)), one, one)
+    assert package.steps("k") == (64, 0, 64)
+    everywhere = np.broadcast_to(np.zeros(64, np.float16), (2, 5, 4, 64))
+    with pytest.raises(ValueError, match="k has the strides 0, 0 and 0 along batch, seq and head"):
+        package.attention(host(), everywhere, everywhere)
+
+
+def test_a_call_like_the_last_one_is_not_planned_again(package: Recorded) -> None:
+    package.arrays._plans.clear()
+    arrays = [host() for _ in range(3)]
+    for causal in (True, True, False, True):
+        package.attention(*arrays, causal=causal)
+        assert package.last.problem.causal == causal
+    assert len(package.arrays._plans) == 2
+
+
+def test_plans_do_not_pile_up(package: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package.arrays, "MOST_PLANS", 3)
+    for seq in range(1, 9):
+        package.attention(host(), host((2, seq, 4, 64)), host((2, seq, 4, 64)))
+        assert package.last.problem.seq_k == seq and len(package.arrays._plans) <= 3
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(1, RuntimeError), (2, ValueError), (3, NotImplementedError), (4, RuntimeError)]
+)
+def test_what_the_library_says_is_raised(package: Recorded, status: int, error: type[Exception]) -> None:
+    package.status.value = status
+    try:
+        with pytest.raises(error, match="the fake library was told to fail") as raised:
+            package.attention(host(), host(), host())
+    finally:
+        package.status.value = 0
+    assert raised.type is error
+
+
+def test_forward_with_plain_numbers(package: Recorded) -> None:
+    """What flashladder.torch, .jax and .transformers call."""
+    steps = ((1000, 100, 10), (2000, 200, 20), (3000, 300, 30), (4000, 400, 40))
+    package.call.forward(
+        q=16, k=32, v=48, o=64, lse=80, dtype="bf16", device=3, shape=(2, 8, 4, 6, 7, 128), strides=steps, causal=True,
+        scale=None, config="(BF16, 128)", stream=0x77,
+    )  # fmt: skip
+    problem, tensors = package.last.problem, package.last.tensors
+    assert (problem.dtype, problem.memory, problem.device, problem.d_head) == (BF16, DEVICE_MEMORY, 3, 128)
+    assert (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.seq_k) == (2, 8, 4, 6, 7)
+    assert tuple(package.steps(name) for name in "qkvo") == steps
+    assert (tensors.q, tensors.k, tensors.v, tensors.o, tensors.lse) == (16, 32, 48, 64, 80)
+    assert package.last.stream == 0x77 and problem.config == b"(BF16, 128)"
+
+
+# ---- wrong arguments -------------------------------------------------------------------------------------------------
+
+
+def swapped(array: Any) -> Any:
+    return array.astype(array.dtype.newbyteorder())
+
+
+def read_only(array: Any) -> Any:
+    array.setflags(write=False)
+    return array
+
+
+BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
+    ("type", (host().astype(np.float32), host(), host()), {}, "q is float32: float16 or bfloat16 is needed"),
+    ("types", (host(), host().astype(np.float64), host()), {}, "k is float64: float16 or bfloat16"),
+    ("bytes", (host(), host(), swapped(host())), {}, "v is float16 with its bytes swapped"),
+    (
+        "rank",
+        (host()[0], host(), host()),
+        {},
+        r"q has the shape \(5, 4, 64\): four dimensions are needed, \[batch, seq",
+    ),
+    ("row", (host(), host((2, 5, 4, 128))[..., ::2], host()), {}, "k has the stride 2 along d_head"),
+    ("column", (host((2, 5, 64, 4)).swapaxes(2, 3), host(), host()), {}, "q has the stride 4 along d_head"),
+    ("k and v", (host(), host(), host(KV_SHAPE)), {}, r"v has the shape \(2, 7, 2, 64\) and k \(2, 5, 4, 64\)"),
+    ("batch", (host(), host((3, 7, 2, 64)), host((3, 7, 2, 64))), {}, "batch of k is 3 and of q 2"),
+    ("d_head", (host(), host((2, 7, 2, 32)), host((2, 7, 2, 32))), {}, "d_head of k is 32 and of q 64"),
+    ("out", (host(), host(), host()), {"out": host(KV_SHAPE)}, r"out has the shape \(2, 7, 2, 64\) and q"),
+    ("out's type", (host(), host(), host()), {"out": host().astype(np.float32)}, "out is float32"),
+    ("read-only", (host(), host(), host()), {"out": read_only(host())}, "out is read-only"),
+    ("scale", (host(), host(), host()), {"scale": 0}, "scale is 0.0: it must be a positive number"),
+    ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: it must be"),
+    ("no scale", (host(), host(), host()), {"scale": math.nan}, "scale is nan"),
+    ("stream", (host(), host(), host()), {"stream": 1}, "stream is given and the arrays lie in host memory"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "options", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_a_wrong_argument_is_named(package: Recorded, arrays: Any, options: Any, message: str) -> None:
+    calls = package.last.calls
+    with pytest.raises(ValueError, match=message):
+        package.attention(*arrays, **options)
+    assert package.last.calls == calls
+
+
+def test_what_is_no_array_is_named(package: Recorded, torch: Any) -> None:
+    for arrays, message in (
+        (([1.0], host(), host()), "q is list: a PyTorch, JAX, CuPy or NumPy array is needed"),
+        ((host(), None, host()), "k is NoneType: a PyTorch"),
+        ((Tensor(SHAPE), host(), host()), r"k is numpy.ndarray and q torch.Tensor: arrays of one package"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            package.attention(*arrays)
+    with pytest.raises(TypeError, match="stream is str: a stream of PyTorch or CuPy"):
+        package.attention(*[Tensor(SHAPE)] * 3, stream="0")
+
+
+def test_a_size_that_int32_does_not_hold_is_refused(package: Recorded) -> None:
+    producers = [Producer(package.dlpack, (1, 2**31, 1, 64)) for _ in range(4)]
+    with pytest.raises(ValueError, match="seq_q is 2147483648: at most 2147483647"):
+        package.attention(*producers[:3], out=producers[3])
+
+
+# ---- PyTorch, made up ------------------------------------------------------------------------------------------------
+
+
+def test_torch_tensors_run_where_they_lie(package: Recorded, torch: Any) -> None:
+    q, k, v = (Tensor(shape, "bfloat16", "cuda:1") for shape in (SHAPE, KV_SHAPE, KV_SHAPE))
+    o, lse = package.attention(q, k, v, return_lse=True)
+    problem, tensors = package.last.problem, package.last.tensors
+    assert (problem.memory, problem.device, problem.dtype) == (DEVICE_MEMORY, 1, BF16)
+    assert [tensors.q, tensors.k, tensors.v, tensors.o, tensors.lse] == [a.data_ptr() for a in (q, k, v, o, lse)]
+    assert package.last.stream == 0x5001  # the current one of GPU 1
+    assert type(o) is type(q) and (o.shape, o.dtype, str(o.device)) == (SHAPE, q.dtype, "cuda:1")
+    assert (lse.shape, lse.dtype, str(lse.device)) == ((2, 4, 5), "torch.float32", "cuda:1")
+
+
+def test_torch_views_keep_their_strides(package: Recorded, torch: Any) -> None:
+    q, k, v = (Tensor((2, 4, 5, 64)).transposed() for _ in range(3))
+    package.attention(q, k, v)
+    assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("o") == STRIDES
+
+
+def test_a_stream_of_the_caller(package: Recorded, torch: Any) -> None:
+    """As a number and as PyTorch's, CuPy's and cuda-python's: results are allocated in it, out is not."""
+    kinds = {
+        "ptr": type("CuPyStream", (), {"ptr": 0x900})(),
+        "protocol": type("CoreStream", (), {"__cuda_stream__": lambda self: (0, 0x900)})(),
+        "torch": Stream(0x900),
+        "int": 0x900,
+    }
+    for stream in kinds.values():
+        o = package.attention(*[Tensor(SHAPE)] * 3, stream=stream)
+        assert package.last.stream == 0x900 and o.allocated_in == 0x900
+    assert Stream.current == 0x5000
+
+
+def test_there_is_no_backward(package: Recorded, torch: Any) -> None:
+    tensors = [Tensor(SHAPE) for _ in range(4)]
+    for i in range(4):
+        package.attention(*tensors[:3], out=tensors[3])
+        tensors[i].requires_grad = True
+        with pytest.raises(NotImplementedError, match=r"there is no backward: call it under torch.no_grad\(\)"):
+            package.attention(*tensors[:3], out=tensors[3])
+        torch.grad = False
+        package.attention(*tensors[:3], out=tensors[3])
+        torch.grad, tensors[i].requires_grad = True, False
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (("cuda:0", "cpu", "cuda:0"), "k lies on host memory and q on cuda:0: they must lie together"),
+        (("cpu", "cpu", "cuda:0"), "v lies on cuda:0 and q on host memory"),
+        (("cuda:0", "cuda:1", "cuda:0"), "k lies on cuda:1 and q on cuda:0"),
+        (("meta", "meta", "meta"), "q lies on meta: host memory or a CUDA GPU is needed"),
+    ],
+)
+def test_tensors_that_lie_apart(package: Recorded, torch: Any, devices: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        package.attention(*(Tensor(SHAPE, device=device) for device in devices))
+
+
+# ---- DLPack, made up -------------------------------------------------------------------------------------------------
+
+
+def producers(package: Recorded, **options: Any) -> list[Producer]:
+    return [Producer(package.dlpack, SHAPE, 0x7F0000000000 + (i << 20), **options) for i in range(4)]
+
+
+@pytest.mark.parametrize("major", [None, 1])
+@pytest.mark.parametrize(("stream", "asked"), [(None, 1), (0, 1), (0x900, 0x900)])
+def test_dlpack_hands_on_addresses_and_the_stream(
+    package: Recorded, major: int | None, stream: int | None, asked: int
+) -> None:
+    made = producers(package, major=major, device=(2, 3), offset=32, dtype=(4, 16, 1))
+    assert package.attention(*made[:3], out=made[3], stream=stream) is made[3]
+    problem, tensors = package.last.problem, package.last.tensors
+    assert [tensors.q, tensors.k, tensors.v, tensors.o] == [0x7F0000000020 + (i << 20) for i in range(4)]
+    assert (problem.memory, problem.device, problem.dtype) == (DEVICE_MEMORY, 3, BF16)
+    assert (package.last.stream or 0) == (stream or 0)
+    assert all(one.asked[-1]["stream"] == asked for one in made)
+    gc.collect()
+    assert [one.alive for one in made] == [0] * 4  # every capsule is gone, none was consumed
+
+
+def test_dlpack_strides(package: Recorded) -> None:
+    """Given, and left out for a compact array."""
+    _, _, v, out = producers(package)
+    heads_first = Producer(package.dlpack, SHAPE, strides=(4 * 5 * 64, 64, 5 * 64, 1))
+    compact = Producer(package.dlpack, SHAPE, strides=None)
+    package.attention(heads_first, compact, v, out=out)
+    assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("k") == STRIDES
+
+
+def test_dlpack_of_host_memory_has_no_stream(package: Recorded) -> None:
+    for kind in (1, 3):  # the CPU's, and pinned
+        made = producers(package, device=(kind, 0))
+        package.attention(*made[:3], out=made[3])
+        assert package.last.problem.memory == HOST_MEMORY and package.last.stream is None
+        assert all(one.asked == [{"stream": None}] for one in made)
+
+
+def test_dlpack_is_given_back_after_an_error(package: Recorded) -> None:
+    made = producers(package)
+    package.status.value = 2
+    try:
+        with pytest.raises(ValueError, match="told to fail"):
+            package.attention(*made[:3], out=made[3])
+    finally:
+        package.status.value = 0
+    gc.collect()
+    assert [one.alive for one in made] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": (2, 32, 1)}, "q is float32"),
+        ({"dtype": (0, 16, 1)}, "q is of DLPack type 0 and width 16"),
+        ({"dtype": (2, 16, 4)}, "q is a vector of 4 elements"),
+        ({"device": (10, 1)}, "q lies on DLPack device 10:1: host memory or a CUDA GPU is needed"),
+        ({"major": 2}, "an array has version 2 of DLPack: up to 1 is understood"),
+        ({"major": 1, "read_only": True}, "out is read-only"),
+    ],
+)
+def test_dlpack_that_cannot_be_used(package: Recorded, options: Any, message: str) -> None:
+    made = producers(package, **options)
+    with pytest.raises(ValueError, match=message):
+        package.attention(*made[:3], out=made[3])
+    gc.collect()
+    assert [one.alive for one in made] == [0] * 4
+
+
+def test_dlpack_without_out(package: Recorded) -> None:
+    made = producers(package)
+    with pytest.raises(ValueError, match="no result can be made for arrays of this package: pass out="):
+        package.attention(*made[:3])
+
+
+def test_a_consumed_capsule_is_refused(package: Recorded) -> None:
+    class Consumed(Producer):
+        def __dlpack__(self, **asked: Any) -> Any:
+            self._name = b"used_dltensor"
+            return super().__dlpack__(**asked)
+
+    with pytest.raises(ValueError, match="no DLPack capsule that nobody has consumed"):
+        package.attention(*[Consumed(package.dlpack, SHAPE)] * 3)
+
+
+# ---- what there is ---------------------------------------------------------------------------------------------------
+
+
+def test_versions_of_the_library(package: Recorded) -> None:
+    first, second = package.package.versions()
+    assert (first.name, first.title, first.dtypes, first.d_heads) == ("v90", "one", ("float16", "bfloat16"), (64, 128))
+    assert (first.causal, first.any_length, first.grouped) == (False, True, False)
+    assert (
+        second.causal and second.configs == ("(FP16, 64)", "(BF16, 128)") and second.machine_code == ("sm_80", "sm_90")
+    )
+
+
+def test_the_back_end(package: Recorded, tmp_path: Path) -> None:
+    found = package.package.backend()
+    assert (found.name, found.why_no_gpu, found.release) == ("gpu", "", "0.0.1 (fake)")
+    assert found.devices == (("fake GPU", (9, 0), 132, 2**37, True),)
+    assert found.library.endswith("libflashladder.so") and package.package.__version__ == "0.0.1"
+
+
+def test_what_would_run(package: Recorded) -> None:
+    found = package.package.supports(host(), host(), host(), causal=True)
+    assert found and found == ("v91", "(FP16, 64)", True, "it is fake")
+    for status in (3, 4):
+        package.status.value = status
+        try:
+            found = package.package.supports(host(), host(), host())
+        finally:
+            package.status.value = 0
+        assert not found and found.reason == "the fake library was told to fail"
+    with pytest.raises(ValueError, match="q is float32"):
+        package.package.supports(*[host().astype(np.float32)] * 3)
