@@ -3,7 +3,7 @@
     forward(q=address, k=..., v=..., o=..., lse=0, dtype="bf16", device=0, causal=True, scale=None,
             shape=(batch, heads, kv_heads, seq_q, seq_k, d_head), strides=(q_steps, k_steps, v_steps, o_steps))
 
-Steps are (batch, seq, head) in elements. Whoever calls keeps the tensors alive until the GPU is done with them.
+Steps are (batch, seq, head) in elements. The caller keeps the tensors alive until the GPU is done with them.
 """
 
 from __future__ import annotations
