@@ -1,7 +1,7 @@
 /* v42 - any length, again
  *
  * parent    v37
- * idea      rows beyond the end cost nothing: the copy engine reads zeros there and writes nothing; KV blocks go from
+ * idea      rows beyond the end need no code: the copy engine reads zeros there and writes nothing; KV blocks go from
  *           the last to the first, so only the first needs a mask, and its exponentials are a case of their own
  *           already
  * predict   the loop is that of v37; 1 % slower at 512, where the log-sum-exp of a Q block is stored, too; 4095 rows
