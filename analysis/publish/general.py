@@ -384,3 +384,28 @@ def tried_table(folder: Path) -> Table:
                 case_text = case.replace("d", "d_head ", 1).replace(" causal", ", causal") + f", {dtype}"
                 lines.append((variant, base, case_text, *(cells.get(length) for length in lengths)))
     return Table(("variant", "compared with", "case", *map(str, lengths)), lines)
+
+
+# ---- checked on a GPU ------------------------------------------------------------------------------------------------
+
+CHECKED = ("version", "group", "launches", "wrong", "error_over_tolerance", "lse_over_tolerance")
+GROUPS = {
+    "lengths": "lengths from 1 to 4097, compared with float64",
+    "short": "few queries on many keys, up to 131072, compared with float64",
+    "sdpa": "the shapes of PyTorch's own test, compared with float64",
+    "layouts": "strides, compared with float64",
+    "emulator": "the same bits as the emulator's",
+    "memcheck": "under compute-sanitizer",
+}
+
+
+def checked_table(folder: Path) -> Table:
+    """What was checked on which GPU: a row for each version and group of launches."""
+    lines: list[Sequence[Cell]] = []
+    for path in sorted((folder / FOLDER).glob("checked.*.csv")):
+        for _, row in read_columns(read_text(path), CHECKED, str(path)):
+            errors = [f"{100 * float(row[name]):.0f} %" if row[name] else None for name in CHECKED[-2:]]
+            gpu = path.name.split(".")[1].upper()
+            lines.append((gpu, row["version"], GROUPS[row["group"]], int(row["launches"]), int(row["wrong"]), *errors))
+    columns = ("GPU", "version", "what", "launches", "wrong", "largest error / tolerance", "of log-sum-exp")
+    return Table(columns, lines)

@@ -407,6 +407,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "targets": lambda: general.targets_text(folder),
             "predictions": lambda: general.predictions_text(folder),
             "tried": lambda: general.tried_table(folder).markdown(),
+            "checked": lambda: general.checked_table(folder).markdown(),
         },
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),

@@ -22,6 +22,7 @@ from analysis.publish.general import (
     TARGETS,
     TRIED,
     Speeds,
+    checked_table,
     code_hashes,
     code_notes,
     general_text,
@@ -325,3 +326,21 @@ def test_the_prose_on_what_falls_short_holds() -> None:
         for one in ODD_LENGTHS:
             row = row_of(targets_table(speeds, ODD_LENGTHS), one.text, dtype)
             assert float(str(row["4097"]).strip("*")) < float(str(row["4095"]).strip("*")), (one.text, dtype)
+
+
+# ---- checked on a GPU ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_checked_is_on_the_page(tmp_path: Path) -> None:
+    folder = tmp_path / FOLDER
+    folder.mkdir(parents=True)
+    heading = "version,group,launches,wrong,error_over_tolerance,lse_over_tolerance\n"
+    (folder / "checked.h200.csv").write_text(heading + "v46,short,174,2,0.754,0.02\nv46,memcheck,1,0,,\n")
+    rows = checked_table(tmp_path).rows
+    assert [row[:2] for row in rows] == [("H200", "v46")] * 2
+    assert [row[3:] for row in rows] == [(174, 2, "75 %", "2 %"), (1, 0, None, None)]
+
+
+def test_nothing_that_was_checked_was_wrong() -> None:
+    rows = [dict(zip(checked_table(root()).columns, row, strict=True)) for row in checked_table(root()).rows]
+    assert {row["version"] for row in rows} >= {"v41", "v46"} and not any(row["wrong"] for row in rows)
