@@ -44,25 +44,32 @@ __device__ __forceinline__ int debug_block(const attention_args &args, int Q_blo
     return Q_block * n_blocks + min(block, n_blocks - 1);
 }
 
-/* The record of this CTA and KV block; `block` is the block's position in the sequence. */
+/* What a hook dumps: a KV block by its position in the sequence, or as debug_block names it, and the warp's first row
+ * in the Q block, which is -1 where warps own the rows in their order. */
+struct debug_place {
+    int block, first_row;
+    __device__ debug_place(int block, int first_row = -1) : block(block), first_row(first_row) {}
+};
+
+/* The record of this CTA and KV block. */
 template <KernelConfig cfg, typename kernel_args>
-__device__ float *debug_record_of(const kernel_args &args, int block) {
+__device__ float *debug_record_of(const kernel_args &args, const debug_place &at) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
-    const int64_t record = debug_record(cta, block, debug_KV_blocks<cfg>(args), cfg.B_r, cfg.B_c, cfg.d_head);
+    const int64_t record = debug_record(cta, at.block, debug_KV_blocks<cfg>(args), cfg.B_r, cfg.B_c, cfg.d_head);
     return (float *)args.debug + record;
 }
 
-/* First row of this lane within the CTA: row lane / 4 of the warp's rows. A producer warpgroup has none. */
+/* First row of this lane within the Q block: row lane / 4 of the warp's rows. A producer warpgroup has none. */
 template <KernelConfig cfg>
-__device__ int debug_lane_row() {
+__device__ int debug_lane_row(const debug_place &at) {
     const int warp = threadIdx.x / 32 - (cfg.producer ? 4 : 0);
-    return warp * (cfg.B_r / cfg.n_warps) + threadIdx.x % 32 / 4;
+    return (at.first_row < 0 ? warp * (cfg.B_r / cfg.n_warps) : at.first_row) + threadIdx.x % 32 / 4;
 }
 
 /* Write a (B_r, 8 * tiles) array of accumulators, row-major. */
 template <KernelConfig cfg, int row_tiles, int tiles>
-__device__ void debug_write_tiles(float *array, const float (&value)[row_tiles][tiles][4]) {
-    const int row = debug_lane_row<cfg>(), column = 2 * (threadIdx.x % 4);
+__device__ void debug_write_tiles(float *array, const debug_place &at, const float (&value)[row_tiles][tiles][4]) {
+    const int row = debug_lane_row<cfg>(at), column = 2 * (threadIdx.x % 4);
     for (int i = 0; i < row_tiles; i++)
         for (int n = 0; n < tiles; n++)
             for (int e = 0; e < 4; e++)
@@ -71,28 +78,32 @@ __device__ void debug_write_tiles(float *array, const float (&value)[row_tiles][
 
 /* Write one value a row. The four lanes of a quad write the same value to the same place. */
 template <KernelConfig cfg, int row_tiles>
-__device__ void debug_write_rows(float *array, const float (&value)[row_tiles][2], float factor) {
+__device__ void debug_write_rows(float *array, const debug_place &at, const float (&value)[row_tiles][2],
+                                 float factor) {
     for (int i = 0; i < row_tiles; i++)
-        for (int half = 0; half < 2; half++) array[debug_lane_row<cfg>() + 16 * i + 8 * half] = value[i][half] * factor;
+        for (int half = 0; half < 2; half++)
+            array[debug_lane_row<cfg>(at) + 16 * i + 8 * half] = value[i][half] * factor;
 }
 
 /* Raw scores of this block, after the mask: -infinity where a row does not see a key. */
 template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_S(const kernel_args &args, int block, const float (&S)[row_tiles][tiles][4]) {
-    if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_S(), S);
+__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at,
+                                       const float (&S)[row_tiles][tiles][4]) {
+    if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_S(), at, S);
 }
 
 /* Row maxima after this block; a kernel that keeps maxima of S * scale passes that scale. */
 template <KernelConfig cfg, int row_tiles, typename kernel_args>
-__device__ __forceinline__ void dump_m(const kernel_args &args, int block, const float (&m)[row_tiles][2],
+__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[row_tiles][2],
                                        float scale) {
     if constexpr (debug_dumps)
-        debug_write_rows<cfg>(debug_record_of<cfg>(args, block) + debug_m(cfg.B_r, cfg.B_c), m, 1.0f / scale);
+        debug_write_rows<cfg>(debug_record_of<cfg>(args, at) + debug_m(cfg.B_r, cfg.B_c), at, m, 1.0f / scale);
 }
 
 /* Exponentials as the second matmul sees them: A fragments of mma.m16n8k16, columns 16k to 16k + 15 in P[i][k]. */
 template <KernelConfig cfg, int row_tiles, int steps, typename kernel_args>
-__device__ __forceinline__ void dump_P(const kernel_args &args, int block, const uint32_t (&P)[row_tiles][steps][4]) {
+__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at,
+                                       const uint32_t (&P)[row_tiles][steps][4]) {
     if constexpr (debug_dumps) {
         float wide[row_tiles][2 * steps][4];
         for (int i = 0; i < row_tiles; i++)
@@ -106,13 +117,13 @@ __device__ __forceinline__ void dump_P(const kernel_args &args, int block, const
                         else
                             *value = __uint_as_float(bits << 16);
                     }
-        debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_P(cfg.B_r, cfg.B_c), wide);
+        debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_P(cfg.B_r, cfg.B_c), at, wide);
     }
 }
 
 /* Row sums after this block, from the lanes' partial sums. */
 template <KernelConfig cfg, int row_tiles, typename kernel_args>
-__device__ __forceinline__ void dump_l(const kernel_args &args, int block, const float (&l)[row_tiles][2]) {
+__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[row_tiles][2]) {
     if constexpr (debug_dumps) {
         float sum[row_tiles][2];
         for (int i = 0; i < row_tiles; i++)
@@ -120,36 +131,39 @@ __device__ __forceinline__ void dump_l(const kernel_args &args, int block, const
                 sum[i][half] = l[i][half] + __shfl_xor_sync(0xffffffff, l[i][half], 1);
                 sum[i][half] += __shfl_xor_sync(0xffffffff, sum[i][half], 2);
             }
-        debug_write_rows<cfg>(debug_record_of<cfg>(args, block) + debug_l(cfg.B_r, cfg.B_c), sum, 1.0f);
+        debug_write_rows<cfg>(debug_record_of<cfg>(args, at) + debug_l(cfg.B_r, cfg.B_c), at, sum, 1.0f);
     }
 }
 
 /* Output accumulator after this block. */
 template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_O(const kernel_args &args, int block, const float (&O)[row_tiles][tiles][4]) {
-    if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, block) + debug_O(cfg.B_r, cfg.B_c), O);
+__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at,
+                                       const float (&O)[row_tiles][tiles][4]) {
+    if constexpr (debug_dumps)
+        debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_O(cfg.B_r, cfg.B_c), at, O);
 }
 
 /* A warp of 16 rows may leave out the first index. */
 template <KernelConfig cfg, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_S(const kernel_args &args, int block, const float (&S)[tiles][4]) {
-    if constexpr (debug_dumps) dump_S<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(S));
+__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at, const float (&S)[tiles][4]) {
+    if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(S));
 }
 template <KernelConfig cfg, typename kernel_args>
-__device__ __forceinline__ void dump_m(const kernel_args &args, int block, const float (&m)[2], float scale) {
-    if constexpr (debug_dumps) dump_m<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(m), scale);
+__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[2],
+                                       float scale) {
+    if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(m), scale);
 }
 template <KernelConfig cfg, int steps, typename kernel_args>
-__device__ __forceinline__ void dump_P(const kernel_args &args, int block, const uint32_t (&P)[steps][4]) {
-    if constexpr (debug_dumps) dump_P<cfg>(args, block, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
+__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at, const uint32_t (&P)[steps][4]) {
+    if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
 }
 template <KernelConfig cfg, typename kernel_args>
-__device__ __forceinline__ void dump_l(const kernel_args &args, int block, const float (&l)[2]) {
-    if constexpr (debug_dumps) dump_l<cfg>(args, block, reinterpret_cast<const float (&)[1][2]>(l));
+__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[2]) {
+    if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(l));
 }
 template <KernelConfig cfg, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_O(const kernel_args &args, int block, const float (&O)[tiles][4]) {
-    if constexpr (debug_dumps) dump_O<cfg>(args, block, reinterpret_cast<const float (&)[1][tiles][4]>(O));
+__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at, const float (&O)[tiles][4]) {
+    if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(O));
 }
 
 #endif

@@ -435,6 +435,8 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     P_fragments<cfg> P;
     O_tiles<cfg> O = {};
     row_values m = {no_maximum, no_maximum}, l = {}, factor;
+    /* For the debug hooks: what S and P are of. */
+    debug_place S_dumped = 0, P_dumped = 0;
     /* The first of this warp's rows of Q in shared memory. */
     const auto Q_rows = [&](int turn) {
         return Q_smem + turn % 2 * consumers<cfg> * Q_bytes<cfg> + 16 * warp * tile_row_bytes;
@@ -451,17 +453,19 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     const auto use_first_S = [&](int block, row_values &m, row_values &l) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         if (n_blocks * cfg.B_c > args.seq_k) mask_S<cfg>(S, (n_blocks - 1) * cfg.B_c, args.seq_k, lane);
-        dump_S<cfg>(args, block, S);
+        S_dumped = debug_block<cfg>(args, block / n_blocks, n_blocks - 1 - block % n_blocks);
+        dump_S<cfg>(args, S_dumped, S);
         row_values lane_max;
         find_lane_max<cfg>(lane_max, S);
         update_m(m, l, factor, lane_max, softmax_scale);
         exponentiate_S<cfg>(S, l, m, softmax_scale);
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
     };
     /* The same for later blocks. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     const auto use_S = [&](int block, int number, int turn) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
-        dump_S<cfg>(args, block, S);
+        S_dumped = debug_block<cfg>(args, block / n_blocks, n_blocks - 1 - block % n_blocks);
+        dump_S<cfg>(args, S_dumped, S);
         row_values sum = {};
         exponentiate_S<cfg>(S, sum, m, softmax_scale);
         const bool outgrown = __any_sync(0xffffffff, !(fmaxf(sum[0], sum[1]) <= most_sum<cfg>));
@@ -478,12 +482,16 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             exponentiate_S<cfg>(S, sum, m, softmax_scale);
         }
         l[0] += sum[0], l[1] += sum[1];
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
         return outgrown;
+    };
+    const auto take_P_from_S = [&] {
+        round_S_to_P<cfg>(P, S);
+        P_dumped = S_dumped;
     };
     const auto use_O = [&](int block) {
         if (leads) mbarrier_arrive(at.V_empty + 8 * (block % cfg.stages));
-        dump_P<cfg>(args, block, P), dump_O<cfg>(args, block, O);
+        dump_P<cfg>(args, P_dumped, P), dump_O<cfg>(args, P_dumped, O);
     };
     /* A warp's rows of O, two tiles of 16 rows, take 4 KB of their own, once the engine has read the previous ones. */
     const auto store_O = [&](int number) {
@@ -510,7 +518,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     start_S(0);
     wgmma_wait_group<0>(S);
     use_first_S(0, m, l);
-    round_S_to_P<cfg>(P, S);
+    take_P_from_S();
     for (int number = blockIdx.x;; number += gridDim.x, turn++) {
 #pragma unroll 1
         for (const int last = block + n_blocks - 1; block < last; block++) {
@@ -523,7 +531,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             wgmma_wait_group<0>(O);
             use_O(block);
             if (outgrown) rescale_O<cfg>(O, factor);
-            round_S_to_P<cfg>(P, S);
+            take_P_from_S();
         }
         if (lane == 0) mbarrier_arrive(at.Q_empty + 8 * (turn % 2));
 
@@ -545,7 +553,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
         use_O(block++);
         store_O(number);
         if (!more) break;
-        round_S_to_P<cfg>(P, S);
+        take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;

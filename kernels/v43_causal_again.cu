@@ -440,6 +440,14 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     P_fragments<cfg> P;
     O_tiles<cfg> O = {};
     row_values m = {no_maximum, no_maximum}, l = {}, factor;
+    /* For the debug hooks: the Q block that is taken, numbered along seq_q, then heads, then batch, and what S and P
+     * are of. */
+    int Q_block = 0;
+    debug_place S_dumped = 0, P_dumped = 0;
+    const auto name_Q_block = [&](const Q_place &first) {
+        Q_block =
+            (first.sample * args.heads + first.head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r) + first.row / cfg.B_r;
+    };
     /* The first of this warp's rows of Q in shared memory. */
     const auto Q_rows = [&](int turn) {
         return Q_smem + turn % 2 * consumers<cfg> * Q_bytes<cfg> + 16 * warp * tile_row_bytes;
@@ -461,19 +469,21 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     const auto use_first_S = [&](int block, int row, int key, row_values &m, row_values &l) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         if (is_masked(row, key)) mask(row, key);
-        dump_S<cfg>(args, block, S);
+        S_dumped = {debug_block<cfg>(args, Q_block, key / cfg.B_c), row % cfg.B_r + 16 * warp};
+        dump_S<cfg>(args, S_dumped, S);
         row_values lane_max;
         find_lane_max<cfg>(lane_max, S);
         update_m(m, l, factor, lane_max, softmax_scale);
         exponentiate_S<cfg>(S, l, m, softmax_scale);
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
     };
     /* The same for later blocks; `key` is the first. Returns whether O, a sum over the blocks before, must be
      * multiplied by `factor`. */
     const auto use_S = [&](int block, int turn, int number, int row, int key, bool masked) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         if (masked) mask(row, key);
-        dump_S<cfg>(args, block, S);
+        S_dumped = {debug_block<cfg>(args, Q_block, key / cfg.B_c), row % cfg.B_r + 16 * warp};
+        dump_S<cfg>(args, S_dumped, S);
         row_values sum = {}, lane_max;
         if (masked) {
             find_lane_max<cfg>(lane_max, S);
@@ -492,12 +502,16 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             exponentiate_S<cfg>(S, sum, m, softmax_scale);
         }
         l[0] += sum[0], l[1] += sum[1];
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
         return masked || outgrown;
+    };
+    const auto take_P_from_S = [&] {
+        round_S_to_P<cfg>(P, S);
+        P_dumped = S_dumped;
     };
     const auto use_O = [&](int block) {
         if (leads) mbarrier_arrive(at.V_empty + 8 * (block % cfg.stages));
-        dump_P<cfg>(args, block, P), dump_O<cfg>(args, block, O);
+        dump_P<cfg>(args, P_dumped, P), dump_O<cfg>(args, P_dumped, O);
     };
     /* A warp's rows of O, tiles of 16 rows, take a place of their own, once the engine has read the previous ones. */
     const auto store_O = [&](int number) {
@@ -520,6 +534,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
      * one of a Q block is the first of the next. */
     int block = 0; /* KV blocks of this CTA */
     Q_place first = find_Q_block<cfg>(args, blockIdx.x);
+    name_Q_block(first);
     int row = first.row + group * group_rows;  /* the first of this consumer's */
     int key = (first.KV_blocks - 1) * cfg.B_c; /* the first of the KV block */
     wait_for_phase(at.Q_full, 0);
@@ -527,7 +542,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     start_S(0);
     wgmma_wait_group<0>(S);
     use_first_S(0, row, key, m, l);
-    round_S_to_P<cfg>(P, S);
+    take_P_from_S();
     for (int number = blockIdx.x, turn = 0;; number += gridDim.x, turn++) {
         const auto step = [&](bool masked) {
             wait_for_turn<cfg>(group);
@@ -539,7 +554,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             wgmma_wait_group<0>(O);
             use_O(block);
             if (outgrown) rescale_O<cfg>(O, factor);
-            round_S_to_P<cfg>(P, S);
+            take_P_from_S();
         };
         key -= cfg.B_c;
 #pragma unroll 1
@@ -552,6 +567,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
         row_values next_m = {no_maximum, no_maximum}, next_l = {};
         if (more) {
             first = find_Q_block<cfg>(args, number + gridDim.x);
+            name_Q_block(first);
             row = first.row + group * group_rows, key = (first.KV_blocks - 1) * cfg.B_c;
             wait_for_phase(at.Q_full + 8 * ((turn + 1) % 2), (turn + 1) / 2);
             load_Q<cfg>(Q, Q_rows(turn + 1), lane);
@@ -568,7 +584,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
         use_O(block++);
         store_O(number);
         if (!more) break;
-        round_S_to_P<cfg>(P, S);
+        take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;

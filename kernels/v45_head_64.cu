@@ -548,6 +548,13 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     P_fragments<cfg> P;
     O_tiles<cfg> O = {};
     row_values m = {no_maximum, no_maximum}, l = {}, factor;
+    /* For the debug hooks: the Q block that is taken, numbered along seq_q, then heads, then batch, and what S and P
+     * are of. */
+    int Q_block = 0;
+    debug_place S_dumped = 0, P_dumped = 0;
+    const auto name_Q_block = [&](const Q_place &first) {
+        Q_block = (first.sample * args.heads + first.head) * rows_of_Q_blocks<cfg>(args) + first.row / cfg.B_r;
+    };
     /* The part of a Q block that this consumer owns. With a causal mask the parts see different numbers of KV blocks:
      * it is the first and the last part in turn. */
     const auto part_of = [&](int turn) { return args.causal && turn % 2 ? consumers<cfg> - 1 - group : group; };
@@ -570,6 +577,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     const auto find_part = [&](int turn) {
         wait_for_place(at, turn);
         const Q_place place = read_place(at, turn);
+        name_Q_block(place);
         const int first = warp_uniform(place.row), blocks = warp_uniform(place.KV_blocks);
         const int row = first + part_of(turn) * group_rows, keys = row + group_rows + args.seq_k - args.seq_q;
         const int seen = args.causal ? min(blocks, max(1, (keys + cfg.B_c - 1) / cfg.B_c)) : blocks;
@@ -590,19 +598,21 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     const auto use_first_S = [&](int block, int row, int key, row_values &m, row_values &l) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         if (is_masked(row, key)) mask(row, key);
-        dump_S<cfg>(args, block, S);
+        S_dumped = {debug_block<cfg>(args, Q_block, key / cfg.B_c), row % cfg.B_r + 16 * warp};
+        dump_S<cfg>(args, S_dumped, S);
         row_values lane_max;
         find_lane_max<cfg>(lane_max, S);
         update_m(m, l, factor, lane_max, softmax_scale);
         exponentiate_S<cfg>(S, l, m, softmax_scale);
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
     };
     /* The same for later blocks; `key` is the first. Returns whether O, a sum over the blocks before, must be
      * multiplied by `factor`. */
     const auto use_S = [&](int block, int turn, int row, int key, bool masked) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         if (masked) mask(row, key);
-        dump_S<cfg>(args, block, S);
+        S_dumped = {debug_block<cfg>(args, Q_block, key / cfg.B_c), row % cfg.B_r + 16 * warp};
+        dump_S<cfg>(args, S_dumped, S);
         row_values sum = {}, lane_max;
         if (masked) {
             find_lane_max<cfg>(lane_max, S);
@@ -621,12 +631,16 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             exponentiate_S<cfg>(S, sum, m, softmax_scale);
         }
         l[0] += sum[0], l[1] += sum[1];
-        dump_m<cfg>(args, block, m, -softmax_scale), dump_l<cfg>(args, block, l);
+        dump_m<cfg>(args, S_dumped, m, -softmax_scale), dump_l<cfg>(args, S_dumped, l);
         return masked || outgrown;
+    };
+    const auto take_P_from_S = [&] {
+        round_S_to_P<cfg>(P, S);
+        P_dumped = S_dumped;
     };
     const auto use_O = [&](int block) {
         if (leads) mbarrier_arrive(at.V_empty + 8 * (block % cfg.stages));
-        dump_P<cfg>(args, block, P), dump_O<cfg>(args, block, O);
+        dump_P<cfg>(args, P_dumped, P), dump_O<cfg>(args, P_dumped, O);
     };
     /* A warp's rows of O, tiles of 16 rows, take a place of their own, once the engine has read the previous ones. */
     const auto store_O = [&](int turn, int first_row) {
@@ -661,7 +675,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
     start_S(block, 0);
     wgmma_wait_group<0>(S);
     use_first_S(block, part.row, key, m, l);
-    round_S_to_P<cfg>(P, S);
+    take_P_from_S();
     for (int turn = 0;; turn++) {
         const auto step = [&](bool masked) {
             wait_for_turn<cfg>(group);
@@ -673,7 +687,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
             wgmma_wait_group<0>(O);
             use_O(block);
             if (outgrown) rescale_O<cfg>(O, factor);
-            round_S_to_P<cfg>(P, S);
+            take_P_from_S();
         };
         key -= cfg.B_c;
 #pragma unroll 1
@@ -710,7 +724,7 @@ __device__ __forceinline__ void attend(const attention_args &args, const tensor_
         store_O(turn, last_row);
         if (part.row < 0) break;
         if (lane == 0) mbarrier_arrive(at.place_empty + 8 * (turn % place_slots));
-        round_S_to_P<cfg>(P, S);
+        take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;

@@ -308,8 +308,6 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     version = load(root(), args.version)
     if "common/debug.cuh" not in version.source:
         raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
-    if version.header.config.any_length and "debug_block" not in version.source:
-        raise AnalysisError(f"{args.version}: its hooks do not say which Q block they dump: debug a version before it")
     config = parse_short_form(args.config) if args.config else _own_config(version, args.d_head)
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import KernelConfig
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.measure.inputs import elements
 from analysis.measure.records import Problem
 
@@ -24,7 +24,8 @@ UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 TINY = {"fp16": 2.0**-24, "bf16": 2.0**-125}  # half a step of the smallest numbers with room; fp32 flushed to zero
 FP32 = 2.0**-20  # relative error of sums of a few hundred fp32 products, on tensor cores that truncate
 EXP = 2.0**-20  # of ex2.approx and of the products before it
-MOST_LAG = 8 * np.log(2)  # of the maximum of a lazy kernel behind the true one, times the scale: a factor of 2^8
+LAZY_EXPONENT = 8  # log2 of the largest exponential of a kernel with lazy_rescale
+FIRST_MAX_EXPONENT = {Dtype.FP16: 15, Dtype.BF16: 60}  # the same with first_max, which looks at sums of exponentials
 NO_SCORE = -1e29  # what a kernel writes over masked scores lies below
 SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
 
@@ -135,6 +136,7 @@ def reference(
     B_r, d, heads = config.B_r, problem.d_head, (problem.batch, problem.heads)
     Q, K, V = _in_blocks(Q, n_Q, B_r), _in_blocks(K, n_KV, config.B_c), _in_blocks(V, n_KV, config.B_c)
     scale, unit, tiny = scale or d**-0.5, UNIT_ROUNDOFF[problem.dtype], TINY[problem.dtype]
+    most_lag = np.log(2) * (FIRST_MAX_EXPONENT[config.dtype] if config.first_max else LAZY_EXPONENT)
     sees = _visible_blocks(config, problem)
     S = np.where(sees, np.einsum("bhqrd,bhkcd->bhqkrc", Q, K, optimize=True), -np.inf)
     S_bound = np.where(sees, FP32 * np.einsum("bhqrd,bhkcd->bhqkrc", abs(Q), abs(K), optimize=True) + 1e-30, 0)
@@ -152,7 +154,7 @@ def reference(
         if lagging is not None:
             with np.errstate(invalid="ignore"):
                 lag = highest - lagging[:, :, :, j]
-            new = np.where((lag >= -m_bound) & (lag * scale <= MOST_LAG + EXP), lagging[:, :, :, j], highest)
+            new = np.where((lag >= -m_bound) & (lag * scale <= most_lag + EXP), lagging[:, :, :, j], highest)
         least = np.where(some, new, 0.0)  # a number, for what is subtracted
         factor, m = np.where(m > -np.inf, np.exp((np.where(m > -np.inf, m, 0) - least) * scale), 0), new
         below = np.where(sees[:, j], scores - least[..., None], -np.inf)

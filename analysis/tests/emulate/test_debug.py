@@ -15,7 +15,7 @@ from analysis.emulate import debug, online_softmax
 from analysis.emulate.online_softmax import Blocks
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import parse_short_form
+from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
 from analysis.ladder.headers import load
 from analysis.measure.records import Problem
 from analysis.tests.support.copies import checkout, lend_objects, make
@@ -153,13 +153,31 @@ def test_the_first_block_in_the_kernels_order_is_named() -> None:
     assert "warp 0" in debug.sentence(first, CONFIG)
 
 
-@pytest.mark.parametrize(("factor", "lazy", "right"), [(2**7, True, True), (2**9, True, False), (2**7, False, False)])
-def test_the_maximum_of_a_lazy_kernel_may_lag_by_a_factor_of_256(factor: int, lazy: bool, right: bool) -> None:
-    config = CONFIG.replace(optimized_softmax=True, lazy_rescale=True)
-    m = made([0, 1, 2, 3]).m.copy()
-    m[0, 0, 1, 2:, 5] -= np.log(factor) * np.sqrt(128)
-    dump = replace(online_softmax.reference(config, PROBLEM, 1, range(4), m)[0], m=m)
-    first = debug.compare(config if lazy else CONFIG, PROBLEM, 1, dump).first
+LAZY = CONFIG.replace(optimized_softmax=True, lazy_rescale=True)
+FIRST_MAX = LAZY.replace(first_max=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "exponent", "right"),
+    [
+        (CONFIG, 7, False),
+        (LAZY, 7, True),
+        (LAZY, 9, False),
+        (FIRST_MAX, 14, True),
+        (FIRST_MAX, 16, False),
+        (FIRST_MAX.replace(dtype=Dtype.BF16), 59, True),
+        (FIRST_MAX.replace(dtype=Dtype.BF16), 61, False),
+    ],
+)
+def test_the_maximum_of_a_lazy_kernel_may_lag_by_a_power_of_two(
+    config: KernelConfig, exponent: int, right: bool
+) -> None:
+    problem = replace(PROBLEM, dtype=config.dtype.name.lower())
+    m = online_softmax.reference(config, problem, 1, range(4))[0].m.copy()
+    m[0, 0, 1, 2:, 5] -= np.log(2) * exponent * np.sqrt(128)
+    lazy = FIRST_MAX.replace(dtype=Dtype.BF16)
+    dump = replace(online_softmax.reference(lazy, problem, 1, range(4), m)[0], m=m)
+    first = debug.compare(config, problem, 1, dump).first
     assert (first is None) == right
     assert first is None or (first.quantity, first.KV_block, first.rows) == ("m", 2, (5,))
 
@@ -413,14 +431,29 @@ def test_a_missed_rescale_is_named_with_shared_heads_and_a_last_partial_block() 
     assert first.looks_like.startswith("O was not rescaled")
 
 
-def test_hooks_that_do_not_name_the_q_block_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+HOPPER = [
+    ("v42", 128, "--seq 200 --seq-k 150 --heads 2 --kv-heads 1 --batch 2"),
+    ("v43", 128, "--seq 300 --heads 2 --kv-heads 1 --causal"),
+    ("v44", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
+    ("v45", 64, "--seq 300 --seq-k 400 --heads 2 --causal"),  # consumers swap the parts of the Q blocks that they own
+    ("v46", 256, "--seq 150 --heads 2 --causal"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "d_head", "options"), HOPPER, ids=[row[0] for row in HOPPER])
+def test_hooks_name_the_q_block_and_the_kv_block(
+    version: str, d_head: int, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = load(root(), "v38")
-    silent = replace(version, source=version.source.replace("debug_block<cfg>(args, Q_block, block)", "block"))
-    monkeypatch.setattr(debug, "load", lambda *_: silent)
-    assert main(["debug", "--version", "v38", "--backend", "emu"]) == 2
-    assert "v38: its hooks do not say which Q block they dump" in capsys.readouterr().err
+    """Of kernels that take Q blocks by tickets or the longest first, and KV blocks from the last to the first."""
+    kernel = load(root(), version)
+    config = next(one for one in (kernel.header.config, *kernel.header.others) if one.d_head == d_head)
+    copy = checkout(tmp_path / "copy", [str(kernel.path.relative_to(root()))])
+    lend_objects(copy, "dump")
+    make(copy, "DUMP=1", f"KERNELS={config}", version)
+    monkeypatch.setenv("BIN", str(copy / "bin"))
+    command = ["debug", "--version", version, "--config", str(config), "--backend", "emu", "--exit-code"]
+    assert main([*command, "--out", str(tmp_path), *options.split()]) == 0
 
 
 def test_another_size_of_heads_needs_a_config(capsys: pytest.CaptureFixture[str]) -> None:
