@@ -4,6 +4,7 @@
 #     make/toolkit.mk   the pinned CUDA toolkit and Python packages
 #     make/harness.mk   host code: harness and emulator
 #     make/version.mk   the chain from a kernel file to an executable and its records, one rule per arrow
+#     make/library.mk   versions as a library for programs in C and for Python
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
 #     make/peers.mk     libraries to measure against, from their own source
@@ -60,7 +61,7 @@ $(1): FORCE
 	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
 
-PARTS := arguments toolkit harness version inspect measure peers learn tests
+PARTS := arguments toolkit harness version library inspect measure peers learn tests
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping

@@ -20,7 +20,10 @@ static const struct {
     ENTRY(cuMemHostGetDevicePointer_v2), ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemsetD8Async),
     ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuEventCreate),
     ENTRY(cuEventDestroy_v2), ENTRY(cuEventRecord), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime),
-    ENTRY(cuLaunchKernel), ENTRY(cuTensorMapEncodeTiled),
+    ENTRY(cuLaunchKernel), ENTRY(cuTensorMapEncodeTiled), ENTRY(cuCtxGetCurrent), ENTRY(cuCtxPushCurrent_v2),
+    ENTRY(cuCtxPopCurrent_v2), ENTRY(cuCtxGetDevice), ENTRY(cuCtxGetId), ENTRY(cuPointerGetAttributes),
+    ENTRY(cuMemsetD32Async), ENTRY(cuStreamGetCtx), ENTRY(cuStreamGetId), ENTRY(cuStreamIsCapturing),
+    ENTRY(cuThreadExchangeStreamCaptureMode), ENTRY(cuFuncLoad),
 };
 /* clang-format on */
 
@@ -30,7 +33,7 @@ enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure) 
     if (!cuda->library) return fail(failure, STATUS_CANNOT_RUN, "no NVIDIA driver: %s", dlerror());
     for (size_t i = 0; i < sizeof ENTRIES / sizeof *ENTRIES; i++) {
         void *address = dlsym(cuda->library, ENTRIES[i].name);
-        if (!address) {
+        if (!address && ENTRIES[i].offset != offsetof(struct cuda_driver, cuFuncLoad)) {
             cuda_driver_close(cuda);
             return fail(failure, STATUS_CANNOT_RUN,
                         "the NVIDIA driver (libcuda.so.1) has no %s: a driver for CUDA 12 or newer is needed",

@@ -1,4 +1,5 @@
-/* cuda_driver.h - the part of the CUDA driver API that the harness uses, declared here and looked up at run time.
+/* cuda_driver.h - the part of the CUDA driver API that harness and library use, declared here and looked up at run
+ * time.
  *
  *     struct cuda_driver cuda;
  *     cuda_driver_open(&cuda, &failure);
@@ -41,8 +42,18 @@ enum {
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2,
+
+    CU_STREAM_CAPTURE_STATUS_NONE = 0,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+
     CU_MEMHOSTALLOC_DEVICEMAP = 2,
     CU_STREAM_DEFAULT = 0, /* waits for the default stream, and that one for it */
+    CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DEFAULT = 0,
 
     CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
@@ -69,11 +80,18 @@ struct cuda_driver {
     CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device);
     CUresult (*cuDevicePrimaryCtxRelease_v2)(CUdevice device);
     CUresult (*cuCtxSetCurrent)(CUcontext context);
+    CUresult (*cuCtxGetCurrent)(CUcontext *context);
+    CUresult (*cuCtxPushCurrent_v2)(CUcontext context);
+    CUresult (*cuCtxPopCurrent_v2)(CUcontext *context);
+    CUresult (*cuCtxGetDevice)(CUdevice *device);
+    CUresult (*cuCtxGetId)(CUcontext context, uint64_t *id);
     CUresult (*cuModuleLoadData)(CUmodule *module, const void *image);
     CUresult (*cuModuleUnload)(CUmodule module);
     CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);
     CUresult (*cuFuncGetAttribute)(int *value, int attribute, CUfunction function);
     CUresult (*cuFuncSetAttribute)(CUfunction function, int attribute, int value);
+    CUresult (*cuFuncLoad)(CUfunction function); /* NULL before CUDA 12.4: the first launch loads */
+    CUresult (*cuPointerGetAttributes)(unsigned count, int *attributes, void **values, CUdeviceptr address);
     CUresult (*cuMemGetInfo_v2)(size_t *free, size_t *total);
     CUresult (*cuMemAlloc_v2)(CUdeviceptr *address, size_t bytes);
     CUresult (*cuMemFree_v2)(CUdeviceptr address);
@@ -83,9 +101,14 @@ struct cuda_driver {
     CUresult (*cuMemcpyHtoD_v2)(CUdeviceptr to, const void *from, size_t bytes);
     CUresult (*cuMemcpyDtoH_v2)(void *to, CUdeviceptr from, size_t bytes);
     CUresult (*cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
+    CUresult (*cuMemsetD32Async)(CUdeviceptr address, unsigned value, size_t count, CUstream stream);
     CUresult (*cuStreamCreate)(CUstream *stream, unsigned flags);
     CUresult (*cuStreamDestroy_v2)(CUstream stream);
     CUresult (*cuStreamSynchronize)(CUstream stream);
+    CUresult (*cuStreamGetCtx)(CUstream stream, CUcontext *context);
+    CUresult (*cuStreamGetId)(CUstream stream, uint64_t *id);
+    CUresult (*cuStreamIsCapturing)(CUstream stream, int *status);
+    CUresult (*cuThreadExchangeStreamCaptureMode)(int *mode);
     CUresult (*cuEventCreate)(CUevent *event, unsigned flags);
     CUresult (*cuEventDestroy_v2)(CUevent event);
     CUresult (*cuEventRecord)(CUevent event, CUstream stream);

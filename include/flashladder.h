@@ -166,8 +166,8 @@ const char *fl_error(void);
 /* Open a back end. FL_UNAVAILABLE: FL_GPU, and no GPU can be used. No context is made and nothing is loaded. */
 fl_status fl_open(fl_backend backend, fl_library **library);
 
-/* Give everything back. All calls on the library must have returned, its launches ended, and graphs that hold its
- * launches must not run any more. NULL is allowed. */
+/* Give everything back. All calls on the library must have returned and its launches ended; graphs that hold its
+ * launches must not run any more, and the contexts of its calls must still exist. NULL is allowed. */
 void fl_close(fl_library *library);
 
 fl_status fl_describe(fl_library *library, fl_description *description);

@@ -1,19 +1,26 @@
 # Tests: every C test program twice, plain and under the sanitizers; its output is a file that pytest reads.
 #
 #     harness/tests/test_*.c, harness/emu/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
+#     library/tests/test_*.c likewise
 #     the same with the sanitizers ─► build/tests-san/test_*.tap          *.tap, test_*.py ─ pytest
 
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-C_TESTS := $(wildcard harness/tests/test_*.c harness/emu/tests/test_*.c)
+C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,harness harness/emu library))
 TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
-vpath test_%.c harness/tests harness/emu/tests
+vpath test_%.c harness/tests harness/emu/tests library/tests
 vpath bench_%.c harness/emu/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
 		$(BUILD)/device/code.o
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+# Tests of the library call the shared object; under the sanitizers they link what it is made of.
+LIBRARY_TESTS := $(notdir $(basename $(wildcard library/tests/test_*.c)))
+$(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,$(CURDIR)/lib \
+		$(ALL_LDLIBS)
+$(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
@@ -24,12 +31,13 @@ $(BUILD)/tests-san/%.o: %.c $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -c -o $@ $<
 $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -c -o $@ $<
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -I$(BUILD) -c -o $@ $<
 # A failing program does not stop make: pytest reads its exit status from the last line.
 %.tap: %
 	$(call say,TEST,$*)./$< >$@ 2>&1 && echo '# exit 0' >>$@ || echo "# exit $$?" >>$@
 
--include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests-san/*.d $(BUILD)/san/harness/*.d $(BUILD)/san/harness/emu/*/*.d)
+-include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/harness/emu/*/*.d \
+	san/library/*.d))
 
 ##@ Testing
 .PHONY: check check-long check-mutants check-site mutate fuzz lint format
@@ -56,11 +64,14 @@ build/cuda12/ready: make/tests.mk
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c harness/emu/tests/*.c)
-HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h)
+C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c harness/emu/tests/*.c \
+	library/*.c library/tests/*.c examples/*.c)
+HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h library/*.h \
+	library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*.cu)
-lint: $(READY) $(C_FILES:%.c=build/lint/%.tidy)  ## clang-format, clang-tidy, ruff and mypy
+TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
+lint: $(READY) $(TIDY)  ## clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h

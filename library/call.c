@@ -1,0 +1,270 @@
+#include "library/call.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const NAMES[N_TENSORS] = {"q", "k", "v", "o"};
+
+fl_status refuse(struct failure *failure, fl_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+fl_status refuse_memory(struct failure *failure, uint64_t bytes, const char *what) {
+    fail_memory(failure, bytes, what);
+    return FL_ERROR;
+}
+
+/* ---- structs of other sizes ---- */
+
+fl_status read_struct(const void *from, void *to, size_t size, size_t least, const char *name,
+                      struct failure *failure) {
+    size_t given;
+    if (!from) return refuse(failure, FL_INVALID, "%s: must not be NULL", name);
+    memcpy(&given, from, sizeof given);
+    if (given < least)
+        return refuse(failure, FL_INVALID, "%s.size %zu: must be sizeof(fl_%s), %zu", name, given, name, size);
+    for (size_t i = size; i < given; i++)
+        if (((const unsigned char *)from)[i])
+            return refuse(failure, FL_INVALID,
+                          "%s.size %zu: this library knows %zu bytes, and byte %zu is not 0: a newer library is needed",
+                          name, given, size, i);
+    memset(to, 0, size);
+    memcpy(to, from, given < size ? given : size);
+    memcpy(to, &size, sizeof size);
+    return FL_OK;
+}
+
+void write_struct(void *to, const void *from, size_t size) {
+    size_t given;
+    memcpy(&given, to, sizeof given);
+    const size_t common = given < size ? given : size;
+    if (common > sizeof given)
+        memcpy((char *)to + sizeof given, (const char *)from + sizeof given, common - sizeof given);
+    if (given > size) memset((char *)to + size, 0, given - size);
+}
+
+/* ---- a problem ---- */
+
+static bool of_keys(enum tensor tensor) {
+    return tensor == TENSOR_K || tensor == TENSOR_V;
+}
+
+int64_t call_rows(const struct call *call, enum tensor tensor) {
+    return of_keys(tensor) ? call->problem.seq_k : call->problem.seq_q;
+}
+
+int64_t call_heads(const struct call *call, enum tensor tensor) {
+    return of_keys(tensor) ? call->problem.kv_heads : call->problem.heads;
+}
+
+int64_t call_elements(const struct call *call, enum tensor tensor) {
+    return call->problem.batch * call_rows(call, tensor) * call_heads(call, tensor) * call->problem.d_head;
+}
+
+int64_t call_lse_elements(const struct call *call) {
+    return (int64_t)call->problem.batch * call->problem.heads * call->problem.seq_q;
+}
+
+bool call_is_empty(const struct call *call) {
+    return !call->problem.batch || !call->problem.seq_q;
+}
+
+enum dtype call_dtype(const struct call *call) {
+    return call->problem.dtype == FL_BF16 ? BF16 : FP16;
+}
+
+static fl_strides *strides_field(struct call *call, enum tensor tensor) {
+    fl_strides *const all[N_TENSORS] = {&call->problem.q, &call->problem.k, &call->problem.v, &call->problem.o};
+    return all[tensor];
+}
+
+tensor_strides call_strides(const struct call *call, enum tensor tensor) {
+    const fl_strides *const all[N_TENSORS] = {&call->problem.q, &call->problem.k, &call->problem.v, &call->problem.o};
+    return (tensor_strides){all[tensor]->batch, all[tensor]->seq, all[tensor]->head};
+}
+
+const void *call_address(const struct call *call, enum tensor tensor) {
+    const void *const all[N_TENSORS] = {call->tensors.q, call->tensors.k, call->tensors.v, call->tensors.o};
+    return all[tensor];
+}
+
+static fl_status check_sizes(const fl_problem *problem, struct failure *failure) {
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } sizes[] = {{"dtype", problem->dtype, FL_FP16, FL_BF16},
+                 {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
+                 {"device", problem->device, -1, INT32_MAX},
+                 {"batch", problem->batch, 0, 65535},
+                 {"heads", problem->heads, 1, 65535},
+                 {"kv_heads", problem->kv_heads, 1, 65535},
+                 {"seq_q", problem->seq_q, 0, 1 << 30},
+                 {"seq_k", problem->seq_k, 0, 1 << 30},
+                 {"d_head", problem->d_head, 1, 65536},
+                 {"causal", problem->causal, 0, 1},
+                 {"unused", problem->unused, 0, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
+            return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be from %" PRId64 " to %" PRId64, sizes[i].name,
+                          sizes[i].value, sizes[i].least, sizes[i].most);
+    if (problem->heads % problem->kv_heads)
+        return refuse(failure, FL_INVALID,
+                      "kv_heads %d: must divide the number of heads, %d: each KV head serves as many heads",
+                      problem->kv_heads, problem->heads);
+    if (!(problem->scale >= 0) || isinf(problem->scale))
+        return refuse(failure, FL_INVALID, "scale %g: must be positive, or 0 for 1 / sqrt(d_head)",
+                      (double)problem->scale);
+    return FL_OK;
+}
+
+/* Elements of a tensor, and elements from its first to its last: no more than the address space takes. */
+static fl_status check_extent(const struct call *call, enum tensor tensor, struct failure *failure) {
+    static const int64_t most_elements = (int64_t)1 << 36, most_span = (int64_t)1 << 39; /* 2^40 bytes, of a map */
+    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);
+    const tensor_strides strides = call_strides(call, tensor);
+    const int64_t steps[] = {strides.batch, strides.seq, strides.head}, sizes[] = {call->problem.batch, rows, heads};
+    int64_t elements = call->problem.d_head, span = call->problem.d_head;
+    for (int i = 0; i < 3; i++) {
+        if (__builtin_mul_overflow(elements, sizes[i], &elements)) elements = INT64_MAX;
+        int64_t step;
+        const int64_t size = sizes[i] > 1 ? sizes[i] - 1 : 0, magnitude = steps[i] < 0 ? -(steps[i] + 1) : steps[i];
+        if (__builtin_mul_overflow(size, magnitude, &step) || __builtin_add_overflow(span, step, &span))
+            span = INT64_MAX;
+    }
+    if (elements > most_elements)
+        return refuse(failure, FL_INVALID,
+                      "%s: batch %d x heads %" PRId64 " x seq %" PRId64
+                      " x d_head %d: the product must be at most %" PRId64 " elements",
+                      NAMES[tensor], call->problem.batch, heads, rows, call->problem.d_head, most_elements);
+    if (span > most_span)
+        return refuse(failure, FL_INVALID,
+                      "%s.batch, seq, head %" PRId64 ", %" PRId64 ", %" PRId64
+                      ": the last element must be at most %" PRId64 " elements behind the first",
+                      NAMES[tensor], strides.batch, strides.seq, strides.head, most_span);
+    return FL_OK;
+}
+
+/* Fill in the strides of a tensor; those that are not read become contiguous ones. */
+static fl_status complete_strides(struct call *call, enum tensor tensor, struct failure *failure) {
+    fl_strides *const strides = strides_field(call, tensor);
+    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor), d_head = call->problem.d_head;
+    const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
+    const bool host = call->problem.memory == FL_HOST_MEMORY;
+    if (!strides->batch && !strides->seq && !strides->head) *strides = contiguous;
+    const struct {
+        const char *name;
+        int64_t *stride, initial, size;
+    } steps[] = {{"batch", &strides->batch, contiguous.batch, call->problem.batch},
+                 {"seq", &strides->seq, contiguous.seq, rows},
+                 {"head", &strides->head, contiguous.head, heads}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if (steps[i].size <= 1) *steps[i].stride = steps[i].initial;
+        const int64_t stride = *steps[i].stride;
+        if (stride == steps[i].initial) continue;
+        call->strided = true;
+        if (host ? tensor == TENSOR_O && !stride : stride <= 0 || stride % 8)
+            return refuse(failure, FL_INVALID, "%s.%s %" PRId64 ": must be %s", NAMES[tensor], steps[i].name, stride,
+                          host ? "another number than 0: rows of O must not overlap"
+                               : "a positive multiple of 8 elements, which are 16 bytes");
+    }
+    return check_extent(call, tensor, failure);
+}
+
+fl_status call_read(const fl_problem *problem, struct call *call, struct failure *failure) {
+    *call = (struct call){0};
+    fl_status status =
+        read_struct(problem, &call->problem, sizeof call->problem, sizeof call->problem, "problem", failure);
+    if (status || (status = check_sizes(&call->problem, failure))) return status;
+    for (int t = 0; t < N_TENSORS; t++)
+        if ((status = complete_strides(call, (enum tensor)t, failure))) return status;
+    call->scaled = call->problem.scale > 0;
+    if (!call->scaled) call->problem.scale = (float)(1 / sqrt(call->problem.d_head));
+    call->args = (attention_args){.Q_strides = call_strides(call, TENSOR_Q),
+                                  .seq_q = call->problem.seq_q,
+                                  .heads = call->problem.heads,
+                                  .batch = call->problem.batch,
+                                  .seq_k = call->problem.seq_k,
+                                  .K_strides = call_strides(call, TENSOR_K),
+                                  .V_strides = call_strides(call, TENSOR_V),
+                                  .O_strides = call_strides(call, TENSOR_O),
+                                  .KV_heads = call->problem.kv_heads,
+                                  .softmax_scale = call->problem.scale,
+                                  .causal = call->problem.causal};
+    return FL_OK;
+}
+
+/* ---- addresses ---- */
+
+fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct failure *failure) {
+    const bool host = call->problem.memory == FL_HOST_MEMORY;
+    const fl_status status =
+        read_struct(tensors, &call->tensors, sizeof call->tensors, sizeof call->tensors, "tensors", failure);
+    if (status || call_is_empty(call)) return status;
+    const struct {
+        const char *name;
+        const void *address;
+        bool needed;
+        uintptr_t align;
+    } all[] = {{"q", call->tensors.q, true, host ? 2 : 16},
+               {"k", call->tensors.k, call->problem.seq_k > 0, host ? 2 : 16},
+               {"v", call->tensors.v, call->problem.seq_k > 0, host ? 2 : 16},
+               {"o", call->tensors.o, true, host ? 2 : 16},
+               {"lse", call->tensors.lse, false, 4},
+               {"workspace", host ? NULL : call->tensors.workspace, false, 16}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].address && all[i].needed) return refuse(failure, FL_INVALID, "%s: must not be NULL", all[i].name);
+        if ((uintptr_t)all[i].address % all[i].align)
+            return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
+                          (int)all[i].align);
+    }
+    return FL_OK;
+}
+
+/* ---- host memory ---- */
+
+/* Where row number i of the contiguous order begins, in elements. */
+static int64_t row_at(const struct call *call, enum tensor tensor, int64_t i) {
+    const tensor_strides strides = call_strides(call, tensor);
+    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);
+    return i / heads / rows * strides.batch + i / heads % rows * strides.seq + i % heads * strides.head;
+}
+
+void call_pack(const struct call *call, enum tensor tensor, uint16_t *contiguous) {
+    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, tensor) / d_head;
+    const uint16_t *const from = call_address(call, tensor);
+    for (int64_t i = 0; i < n_rows; i++)
+        memcpy(contiguous + i * d_head, from + row_at(call, tensor, i), 2 * (size_t)d_head);
+}
+
+void call_unpack(const struct call *call, const uint16_t *contiguous) {
+    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
+    uint16_t *const to = call->tensors.o;
+    for (int64_t i = 0; i < n_rows; i++)
+        memcpy(to + row_at(call, TENSOR_O, i), contiguous + i * d_head, 2 * (size_t)d_head);
+}
+
+void call_clear(const struct call *call) {
+    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
+    uint16_t *const to = call->tensors.o;
+    for (int64_t i = 0; i < n_rows; i++) memset(to + row_at(call, TENSOR_O, i), 0, 2 * (size_t)d_head);
+    for (int64_t i = 0; call->tensors.lse && i < call_lse_elements(call); i++) call->tensors.lse[i] = -INFINITY;
+}
+
+void call_make_contiguous(struct call *call) {
+    tensor_strides *const all[N_TENSORS] = {&call->args.Q_strides, &call->args.K_strides, &call->args.V_strides,
+                                            &call->args.O_strides};
+    for (int t = 0; t < N_TENSORS; t++) {
+        const enum tensor tensor = (enum tensor)t;
+        const int64_t heads = call_heads(call, tensor), d_head = call->problem.d_head;
+        *all[t] = (tensor_strides){call_rows(call, tensor) * heads * d_head, heads * d_head, d_head};
+    }
+    call->strided = false;
+}

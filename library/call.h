@@ -1,0 +1,70 @@
+/* call.h - the arguments of a call: read with their sizes, checked, and completed.
+ *
+ *     struct call call;
+ *     if (call_read(problem, &call, failure)) return FL_INVALID;
+ *     if (call_read_tensors(tensors, &call, failure)) return FL_INVALID;
+ */
+#ifndef FL_LIBRARY_CALL_H
+#define FL_LIBRARY_CALL_H
+
+#include "common/abi.h"
+#include "common/config.h"
+#include "harness/problem.h"
+#include "harness/status.h"
+#include "include/flashladder.h"
+
+#include <stdbool.h>
+
+struct call {
+    fl_problem problem;   /* strides and scale are filled in; strides of dimensions of size 1 are contiguous ones */
+    fl_tensors tensors;   /* all zero where only a problem is given */
+    attention_args args;  /* without addresses */
+    bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
+};
+
+/* Write the message and return the status. */
+fl_status refuse(struct failure *failure, fl_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* FL_ERROR: the host has no memory. */
+fl_status refuse_memory(struct failure *failure, uint64_t bytes, const char *what);
+
+/* Copy a struct of the caller, which begins with its size: bytes that it lacks become 0. FL_INVALID where it has bytes
+ * that are not known here and not 0, or is shorter than the first that there was. */
+fl_status read_struct(const void *from, void *to, size_t size, size_t least, const char *name, struct failure *failure);
+
+/* Give a struct back to a caller whose struct may be shorter or longer; its size stays. */
+void write_struct(void *to, const void *from, size_t size);
+
+/* Read and check a problem. */
+fl_status call_read(const fl_problem *problem, struct call *call, struct failure *failure);
+
+/* Read and check the addresses: alignment and what must not be NULL. Whose memory it is the back end checks. */
+fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct failure *failure);
+
+/* Whether there is nothing to compute: no sequence or no query. */
+bool call_is_empty(const struct call *call);
+
+enum dtype call_dtype(const struct call *call);
+
+/* The strides of Q, K, V and O, and the address of element 0. */
+tensor_strides call_strides(const struct call *call, enum tensor tensor);
+const void *call_address(const struct call *call, enum tensor tensor);
+
+/* Rows and heads of a tensor, and the elements of its contiguous copy. */
+int64_t call_rows(const struct call *call, enum tensor tensor);
+int64_t call_heads(const struct call *call, enum tensor tensor);
+int64_t call_elements(const struct call *call, enum tensor tensor);
+int64_t call_lse_elements(const struct call *call);
+
+/* Copy a tensor of the host into contiguous memory, and O back. */
+void call_pack(const struct call *call, enum tensor tensor, uint16_t *contiguous);
+void call_unpack(const struct call *call, const uint16_t *contiguous);
+
+/* O = 0 and log-sum-exp = -infinity, in host memory. */
+void call_clear(const struct call *call);
+
+/* Strides of the contiguous copies: the call as the kernel gets it where host memory was packed. */
+void call_make_contiguous(struct call *call);
+
+#endif

@@ -1,0 +1,222 @@
+#include "library/choice.h"
+
+#include "harness/abilities.h"
+#include "harness/config.h"
+#include "library/ranking.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what one version has for a problem ---- */
+
+const struct instance *own_instance(const struct embedded *version, enum dtype dtype, int d_head) {
+    for (int i = 0; i < version->n_own; i++) {
+        KernelConfig config = version->own[i];
+        config.dtype = dtype;
+        if (config.d_head == d_head) return instance_find(&version->table, &config);
+    }
+    return NULL;
+}
+
+/* "64, 128" */
+static void own_sizes(const struct embedded *version, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < version->n_own && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", version->own[i].d_head);
+}
+
+static fl_status find_own(const struct embedded *version, const struct call *call, const struct instance **instance,
+                          struct failure *failure) {
+    char sizes[100];
+    *instance = own_instance(version, call_dtype(call), call->problem.d_head);
+    if (*instance) return FL_OK;
+    own_sizes(version, sizes, sizeof sizes);
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
+                  sizes);
+}
+
+static fl_status find_config(const struct embedded *version, const struct call *call, const struct instance **instance,
+                             struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    KernelConfig config;
+    if (config_parse(call->problem.config, &config, failure)) return FL_INVALID;
+    if (config.dtype != call_dtype(call))
+        return refuse(failure, FL_INVALID, "config '%s': is of type %s, but dtype is %s", call->problem.config,
+                      dtype_name(config.dtype), dtype_name(call_dtype(call)));
+    if (config.d_head != call->problem.d_head)
+        return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
+                      config.d_head, call->problem.d_head);
+    *instance = instance_find(&version->table, &config);
+    if (*instance) return FL_OK;
+    return refuse(failure, FL_UNSUPPORTED,
+                  "config '%s': %s has no such instance in this library: fl_kernel() lists those it has",
+                  config_format(&config, text), version->about->version);
+}
+
+/* What the kernel lacks of the problem, in the harness's sentences. */
+static fl_status check_abilities(const char *version, const KernelConfig *config, const struct call *call,
+                                 struct failure *failure) {
+    const fl_problem *const problem = &call->problem;
+    char KV_heads[60], lengths[60], scale[40];
+    snprintf(KV_heads, sizeof KV_heads, "heads %d, kv_heads %d", problem->heads, problem->kv_heads);
+    snprintf(lengths, sizeof lengths, "seq_q %d, seq_k %d", problem->seq_q, problem->seq_k);
+    snprintf(scale, sizeof scale, "scale %g", (double)problem->scale);
+    const struct {
+        enum ability ability;
+        bool asked;
+        const char *what;
+    } rules[] = {{ABILITY_CAUSAL, problem->causal, "causal"},
+                 {ABILITY_GROUPED, problem->kv_heads != problem->heads, KV_heads},
+                 {ABILITY_KEYS, problem->seq_q != problem->seq_k, lengths},
+                 {ABILITY_SCALE, call->scaled, scale},
+                 {ABILITY_LSE, call->tensors.lse != NULL, "lse"},
+                 {ABILITY_STRIDES, call->strided && problem->memory == FL_DEVICE_MEMORY, "strides"}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].asked && !config_able(config, rules[i].ability))
+            return fail_ability(failure, rules[i].ability, version, rules[i].what), FL_UNSUPPORTED;
+    return check_blocks(config, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
+}
+
+/* Whether the GPU has machine code, and shared memory enough as far as that is known before the code is loaded. */
+static fl_status check_target(const struct embedded *version, const KernelConfig *config,
+                              const struct gpu_target *target, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    if (!gpu_code_find(&version->code, target, failure)) return FL_UNAVAILABLE;
+    if (config_smem_bytes(config) <= target->shared_bytes) return FL_OK;
+    return refuse(failure, FL_UNAVAILABLE, "%s %s needs %d bytes of shared memory per CTA: %s has %d",
+                  version->about->version, config_format(config, text), config_smem_bytes(config), target->name,
+                  target->shared_bytes);
+}
+
+static fl_status try_version(struct embedded *version, const struct call *call, const struct gpu_target *target,
+                             struct choice *choice, struct failure *failure) {
+    const struct instance *instance;
+    fl_status status = call->problem.config ? find_config(version, call, &instance, failure)
+                                            : find_own(version, call, &instance, failure);
+    if (status) return status;
+    if ((status = check_abilities(version->about->version, &instance->config, call, failure))) return status;
+    if (target && (status = check_target(version, &instance->config, target, failure))) return status;
+    choice->version = version;
+    choice->instance = instance;
+    return FL_OK;
+}
+
+/* ---- by name ---- */
+
+static struct embedded *version_named(const struct fl_library *library, const char *name) {
+    for (size_t i = 0; i < library->count; i++)
+        if (!strcmp(library->versions[i].about->version, name)) return &library->versions[i];
+    return NULL;
+}
+
+static fl_status fail_version(const struct fl_library *library, const char *name, struct failure *failure) {
+    char names[400];
+    size_t used = 0;
+    for (size_t i = 0; i < library->count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? " " : "",
+                                 library->versions[i].about->version);
+    return refuse(failure, FL_INVALID,
+                  "version '%.40s': this library holds %s; others are embedded with: make lib VER=\"...\"", name,
+                  names);
+}
+
+/* ---- by rank ---- */
+
+/* How far a measured case is from one that is asked for: 0 where it is the same. A GPU of the same compute capability
+ * comes before one of another, then the head size, then the mask. */
+static int distance(const struct ranking *row, int major, int minor, const struct call *call) {
+    return 1000000 * abs(10 * (row->major - major) + row->minor - minor) +
+           1000 * (row->d_head != call->problem.d_head) + (row->causal != (call->problem.causal != 0));
+}
+
+static const struct ranking *nearest_ranking(int major, int minor, const struct call *call) {
+    const struct ranking *nearest = &RANKINGS[0];
+    for (size_t i = 1; i < sizeof RANKINGS / sizeof *RANKINGS; i++)
+        if (distance(&RANKINGS[i], major, minor, call) < distance(nearest, major, minor, call)) nearest = &RANKINGS[i];
+    return nearest;
+}
+
+/* The place of a version in a measured order; behind all of them, the newest first, where it was not measured. */
+static int place_of(const struct ranking *row, const char *version) {
+    const char *const found = strstr(row->versions, version);
+    return found ? (int)(found - row->versions) : 100000 - (int)strtol(version + 1, NULL, 10);
+}
+
+/* The versions in the order of a ranking. On the emulator those for sm_80 come first: its CTAs run on all cores, while
+ * CTAs that draw their work from a counter run on one. */
+static size_t ordered(const struct fl_library *library, const struct ranking *row, bool emulated,
+                      struct embedded **order) {
+    size_t count = 0;
+    for (size_t i = 0; i < library->count; i++) {
+        struct embedded *const version = &library->versions[i];
+        const int late = emulated && version->code.exact, place = place_of(row, version->about->version);
+        size_t at = count++;
+        for (; at > 0; at--) {
+            const struct embedded *const before = order[at - 1];
+            const int before_late = emulated && before->code.exact;
+            if (before_late < late || (before_late == late && place_of(row, before->about->version) < place)) break;
+            order[at] = order[at - 1];
+        }
+        order[at] = version;
+    }
+    return count;
+}
+
+/* No version has a config for the head size: all sizes that there are. */
+static fl_status fail_size(const struct fl_library *library, const struct call *call, struct failure *failure) {
+    char sizes[200] = "";
+    size_t used = 0;
+    for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
+        for (size_t i = 0; i < library->count; i++)
+            if (own_instance(&library->versions[i], call_dtype(call), size)) {
+                used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%d", used ? ", " : "", size);
+                break;
+            }
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: the versions of this library are for %s", call->problem.d_head,
+                  sizes);
+}
+
+static fl_status choose_best(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
+                             struct choice *choice, struct failure *failure) {
+    enum { MAX_VERSIONS = 100 };
+    const int major = target ? target->major : 8, minor = target ? target->minor : 0;
+    const struct ranking *const row = nearest_ranking(major, minor, call);
+    struct embedded *order[MAX_VERSIONS];
+    const size_t count = library->count <= MAX_VERSIONS ? ordered(library, row, !target, order) : 0;
+    struct failure one;
+    fl_status kept = FL_OK;
+    bool size_known = false;
+    for (size_t i = 0; i < count; i++) {
+        const fl_status status = try_version(order[i], call, target, choice, &one);
+        if (!status) {
+            choice->best = true;
+            choice->measured =
+                target && !distance(row, major, minor, call) && strstr(row->versions, order[i]->about->version);
+            choice->ranked_major = row->major;
+            choice->ranked_minor = row->minor;
+            return FL_OK;
+        }
+        if (!own_instance(order[i], call_dtype(call), call->problem.d_head)) continue;
+        /* of all reasons the first that a better machine would solve, else the last: that of the widest version */
+        if (kept != FL_UNAVAILABLE) *failure = one, kept = status;
+        size_known = true;
+    }
+    return size_known ? kept : fail_size(library, call, failure);
+}
+
+fl_status choose(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
+                 struct choice *choice, struct failure *failure) {
+    const char *const name = call->problem.version;
+    *choice = (struct choice){0};
+    if (!name || !strcmp(name, "best")) {
+        if (call->problem.config)
+            return refuse(failure, FL_INVALID, "config '%.200s': needs the version that it is of",
+                          call->problem.config);
+        return choose_best(library, call, target, choice, failure);
+    }
+    struct embedded *const version = version_named(library, name);
+    return version ? try_version(version, call, target, choice, failure) : fail_version(library, name, failure);
+}

@@ -1,0 +1,30 @@
+/* choice.h - which embedded kernel runs a problem: the one asked for by name, or the fastest that computes it.
+ *
+ *     struct choice choice;
+ *     fl_status status = choose(library, &call, &target, &choice, failure);
+ */
+#ifndef FL_LIBRARY_CHOICE_H
+#define FL_LIBRARY_CHOICE_H
+
+#include "harness/gpu_kernel.h"
+#include "library/call.h"
+#include "library/opened.h"
+
+#include <stdbool.h>
+
+struct choice {
+    struct embedded *version;
+    const struct instance *instance;
+    bool best, measured;            /* chosen by rank; by a rank that was measured for this case */
+    int ranked_major, ranked_minor; /* compute capability whose measured order was followed */
+};
+
+/* target is NULL on the emulator. FL_INVALID for names that do not exist, FL_UNSUPPORTED and FL_UNAVAILABLE as
+ * flashladder.h says. */
+fl_status choose(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
+                 struct choice *choice, struct failure *failure);
+
+/* The version's own config for this type and head size, NULL where it has none. */
+const struct instance *own_instance(const struct embedded *version, enum dtype dtype, int d_head);
+
+#endif

@@ -1,0 +1,276 @@
+/* flashladder.c - the functions of include/flashladder.h: arguments in, a status out, the sentence for fl_error(). */
+#include "include/flashladder.h"
+
+#include "harness/config.h"
+#include "library/call.h"
+#include "library/choice.h"
+#include "library/emulator.h"
+#include "library/gpu.h"
+#include "library/opened.h"
+
+#include <revision.h>
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(CONFIG_TEXT_SIZE <= FL_MAX_CONFIG, "every short form fits into the structs");
+
+static _Thread_local char error_text[sizeof(struct failure)];
+
+/* The status of a call; its sentence is kept for the thread. */
+static fl_status ended(fl_status status, const struct failure *failure) {
+    if (status) memcpy(error_text, failure->text, sizeof error_text);
+    return status;
+}
+
+uint32_t fl_abi(void) {
+    return FL_ABI;
+}
+
+const char *fl_release(void) {
+    return FL_RELEASE " (revision " FL_REVISION ")";
+}
+
+const char *fl_error(void) {
+    return error_text;
+}
+
+/* ---- opening ---- */
+
+static fl_status read_own(struct embedded *version, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    if (config_parse(version->about->config, &version->own[0], failure)) return FL_ERROR;
+    version->n_own = 1;
+    for (const char *form = version->about->others; *form && version->n_own < MAX_OWN_CONFIGS;
+         form += strcspn(form, ";") + 1) {
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
+        if (config_parse(text, &version->own[version->n_own], failure)) return FL_ERROR;
+        version->n_own++;
+    }
+    return FL_OK;
+}
+
+static fl_status read_versions(struct fl_library *library, struct failure *failure) {
+    library->versions = calloc(version_count, sizeof *library->versions);
+    if (!library->versions) return refuse_memory(failure, sizeof *library->versions, "the versions");
+    for (size_t i = 0; i < version_count; i++) {
+        struct embedded *const version = &library->versions[i];
+        const struct version *const about = version->about = versions[i];
+        library->count++;
+        version->code = (struct gpu_code){.images = about->images,
+                                          .count = *about->image_count,
+                                          .version = about->version,
+                                          .exact = about->arch[strlen(about->arch) - 1] == 'a' ? about->arch : NULL,
+                                          .toolkit = about->toolkit,
+                                          .holder = "this library",
+                                          .goal = "lib",
+                                          .instead = ""};
+        if (instance_table_read(&version->table, about->images, *about->image_count, failure)) return FL_ERROR;
+        const fl_status status = read_own(version, failure);
+        if (status) return status;
+        library->n_kernels += version->table.count;
+    }
+    return FL_OK;
+}
+
+static fl_status open_backend(struct fl_library *library, fl_backend backend, struct failure *failure) {
+    library->backend = FL_EMULATOR;
+    if (backend == FL_EMULATOR) return FL_OK;
+    const fl_status status = gpus_open(library, failure);
+    if (!status) library->backend = FL_GPU;
+    if (status != FL_UNAVAILABLE || backend == FL_GPU) return status;
+    snprintf(library->why_no_gpu, sizeof library->why_no_gpu, "%.*s", FL_MAX_TEXT - 1, failure->text);
+    return FL_OK;
+}
+
+fl_status fl_open(fl_backend backend, fl_library **library) {
+    static _Atomic uint64_t opened;
+    struct failure failure;
+    if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
+    *library = NULL;
+    if (backend != FL_AUTO && backend != FL_GPU && backend != FL_EMULATOR)
+        return ended(refuse(&failure, FL_INVALID, "backend %d: must be FL_AUTO, FL_GPU or FL_EMULATOR", (int)backend),
+                     &failure);
+    fl_library *const made = calloc(1, sizeof *made);
+    if (!made) return ended(refuse_memory(&failure, sizeof *made, "the library"), &failure);
+    pthread_mutex_init(&made->lock, NULL);
+    made->id = atomic_fetch_add(&opened, 1) + 1;
+    fl_status status = read_versions(made, &failure);
+    if (!status) status = open_backend(made, backend, &failure);
+    if (status)
+        fl_close(made);
+    else
+        *library = made;
+    return ended(status, &failure);
+}
+
+void fl_close(fl_library *library) {
+    if (!library) return;
+    if (library->gpus) gpus_close(library);
+    for (size_t i = 0; i < library->count; i++) {
+        instance_table_free(&library->versions[i].table);
+        if (library->versions[i].module) emu_unload(library->versions[i].module);
+    }
+    free(library->versions);
+    pthread_mutex_destroy(&library->lock);
+    free(library);
+}
+
+/* ---- what there is ---- */
+
+/* A struct that is filled for the caller: must be there, and say its size. */
+static fl_status check_result(const fl_library *library, const void *result, size_t size, const char *name,
+                              struct failure *failure) {
+    size_t given = 0;
+    if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
+    if (!result) return refuse(failure, FL_INVALID, "%s: must not be NULL", name);
+    memcpy(&given, result, sizeof given);
+    if (given >= size) return FL_OK;
+    return refuse(failure, FL_INVALID, "%s.size %zu: must be sizeof(fl_%s), %zu", name, given, name, size);
+}
+
+fl_status fl_describe(fl_library *library, fl_description *description) {
+    struct failure failure;
+    const fl_status status = check_result(library, description, sizeof *description, "description", &failure);
+    if (status) return ended(status, &failure);
+    fl_description made = {
+        .backend = (int32_t)library->backend, .devices = gpus_count(library), .kernels = (int32_t)library->n_kernels};
+    memcpy(made.why_no_gpu, library->why_no_gpu, sizeof made.why_no_gpu);
+    write_struct(description, &made, sizeof made);
+    return FL_OK;
+}
+
+fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info) {
+    struct failure failure;
+    fl_status status = check_result(library, info, sizeof *info, "device_info", &failure);
+    if (!status && (device < 0 || device >= gpus_count(library))) {
+        return refuse(&failure, FL_INVALID, "device %d: must be from 0 on and below %d, the number of GPUs", device,
+                      gpus_count(library));
+        status = FL_INVALID;
+    }
+    if (status) return ended(status, &failure);
+    fl_device_info made;
+    gpus_describe(library, device, &made);
+    write_struct(info, &made, sizeof made);
+    return FL_OK;
+}
+
+/* The number of an instance in its version. */
+static const struct embedded *version_of_kernel(const fl_library *library, size_t *kernel) {
+    const struct embedded *version = library->versions;
+    for (; *kernel >= version->table.count; version++) *kernel -= version->table.count;
+    return version;
+}
+
+fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
+    struct failure failure;
+    fl_status status = check_result(library, info, sizeof *info, "kernel_info", &failure);
+    if (!status && (kernel < 0 || (size_t)kernel >= library->n_kernels)) {
+        status = refuse(&failure, FL_INVALID, "kernel %d: must be from 0 on and below %zu, the number of kernels",
+                        kernel, library->n_kernels);
+    }
+    if (status) return ended(status, &failure);
+    size_t place = (size_t)kernel;
+    const struct embedded *const version = version_of_kernel(library, &place);
+    const struct instance *const instance = &version->table.instances[place];
+    const KernelConfig *const config = &instance->config;
+    fl_kernel_info made = {.dtype = config->dtype == BF16 ? FL_BF16 : FL_FP16,
+                           .d_head = config->d_head,
+                           .features = (config->any_length ? FL_ANY_LENGTH : 0u) | (config->causal ? FL_CAUSAL : 0u) |
+                                       (config->grouped_heads ? FL_GROUPED : 0u),
+                           .own = own_instance(version, config->dtype, config->d_head) == instance};
+    snprintf(made.version, sizeof made.version, "%s", version->about->version);
+    snprintf(made.name, sizeof made.name, "%s", version->about->name);
+    config_format(config, made.config);
+    image_kinds(version->about->images, *version->about->image_count, made.archs, sizeof made.archs);
+    write_struct(info, &made, sizeof made);
+    return FL_OK;
+}
+
+/* ---- one problem ---- */
+
+static fl_status read_problem(const fl_library *library, const fl_problem *problem, struct call *call,
+                              struct failure *failure) {
+    if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
+    const fl_status status = call_read(problem, call, failure);
+    if (status || library->backend == FL_GPU || call->problem.memory == FL_HOST_MEMORY) return status;
+    return refuse(failure, FL_INVALID, "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator%s%s",
+                  library->why_no_gpu[0] ? ", which runs as " : "", library->why_no_gpu);
+}
+
+/* Why this version, in a sentence. */
+static void write_order(const struct choice *choice, bool emulated, fl_support *support) {
+    const char *const name = choice->version->about->version;
+    if (!choice->best)
+        snprintf(support->order, sizeof support->order, "%s: asked for by name", name);
+    else if (emulated)
+        snprintf(support->order, sizeof support->order,
+                 "%s: on the emulator versions for sm_80 come first, as their CTAs run on all cores", name);
+    else if (choice->measured)
+        snprintf(support->order, sizeof support->order,
+                 "%s: the fastest that computes this, as measured on compute capability %d.%d", name,
+                 choice->ranked_major, choice->ranked_minor);
+    else
+        snprintf(support->order, sizeof support->order,
+                 "%s: nothing was measured for this case; the order is that of the nearest one that was, on compute "
+                 "capability %d.%d",
+                 name, choice->ranked_major, choice->ranked_minor);
+}
+
+fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support) {
+    struct failure failure;
+    struct call call;
+    struct choice choice;
+    fl_status status = check_result(library, support, sizeof *support, "support", &failure);
+    if (!status) status = read_problem(library, problem, &call, &failure);
+    if (!status)
+        status = library->gpus ? gpu_query(library, &call, &choice, &failure)
+                               : choose(library, &call, NULL, &choice, &failure);
+    if (status) return ended(status, &failure);
+    const KernelConfig *const config = &choice.instance->config;
+    fl_support made = {.measured = choice.measured,
+                       .workspace_bytes =
+                           config->tickets && call.problem.memory == FL_DEVICE_MEMORY ? 2 * sizeof(int32_t) : 0};
+    snprintf(made.version, sizeof made.version, "%s", choice.version->about->version);
+    config_format(config, made.config);
+    write_order(&choice, !library->gpus, &made);
+    write_struct(support, &made, sizeof made);
+    return FL_OK;
+}
+
+fl_status fl_prepare(fl_library *library, const fl_problem *problem) {
+    struct failure failure;
+    struct call call;
+    struct choice choice;
+    fl_status status = read_problem(library, problem, &call, &failure);
+    if (status || call_is_empty(&call)) return ended(status, &failure);
+    if (library->gpus) return ended(gpu_prepare(library, &call, &failure), &failure);
+    if (!(status = choose(library, &call, NULL, &choice, &failure)))
+        status = emulator_prepare(library, &choice, &failure);
+    return ended(status, &failure);
+}
+
+static fl_status emulated_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                                  const void *stream, struct failure *failure) {
+    struct call call;
+    struct choice choice;
+    fl_status status = read_problem(library, problem, &call, failure);
+    if (status || (status = call_read_tensors(tensors, &call, failure))) return status;
+    if (stream)
+        return refuse(failure, FL_INVALID, "stream %p: must be NULL on the emulator: the call waits for O", stream);
+    if (call_is_empty(&call)) return FL_OK;
+    if (!call.problem.seq_k) return call_clear(&call), FL_OK;
+    status = choose(library, &call, NULL, &choice, failure);
+    return status ? status : emulator_forward(library, &choice, &call, failure);
+}
+
+fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream) {
+    struct failure failure;
+    if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
+    const fl_status status = library->gpus ? gpu_forward(library, problem, tensors, stream, &failure)
+                                           : emulated_forward(library, problem, tensors, stream, &failure);
+    return ended(status, &failure);
+}

@@ -1,0 +1,746 @@
+#include "library/gpu.h"
+
+#include "harness/config.h"
+#include "harness/cuda_driver.h"
+#include "harness/parameters.h"
+#include "harness/tensor_maps.h"
+#include "library/workspaces.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One GPU of the process. */
+struct device {
+    CUdevice handle;
+    char name[128];
+    int sms;
+    int64_t memory_bytes;
+    struct gpu_target target;
+    bool usable;       /* there is machine code for it */
+    CUcontext primary; /* retained from the first use on, NULL before; under the library's lock */
+};
+
+/* What a version has in one context. */
+struct loaded {
+    CUmodule module;
+    struct gpu_kernel *kernels; /* of each instance; function is NULL before its first use */
+};
+
+/* A context that a call came with. It stays in the list until the library is closed. */
+struct context {
+    CUcontext handle;
+    uint64_t id; /* a later context may have the same handle */
+    struct device *device;
+    struct loaded *versions;
+    CUdeviceptr pool; /* of the workspaces; 0 before the first kernel that needs one */
+    struct workspaces workspaces;
+    struct context *next;
+};
+
+struct gpus {
+    struct cuda_driver cuda;
+    char driver[32];
+    int count;
+    struct device *devices;
+    struct context *contexts; /* under the library's lock */
+};
+
+/* Everything about a problem that does not depend on addresses or on the stream. */
+struct plan {
+    struct context *context;
+    const KernelConfig *config;
+    struct gpu_kernel kernel;
+    launch_shape shape;
+};
+
+/* The last call of this thread: the next one most often has the same problem in the same context. */
+static _Thread_local struct {
+    bool known; /* `call` is what the next three say */
+    unsigned char problem[sizeof(fl_problem)];
+    char version[16], config[FL_MAX_CONFIG];
+    struct call call;
+    uint64_t library; /* whose plan it is; 0: there is none */
+    uint64_t context;
+    CUcontext handle;
+    bool lse;
+    struct plan plan;
+} last;
+
+/* FL_ERROR, with the driver's word, where a call of the driver fails. */
+static fl_status driver_error(const struct cuda_driver *cuda, CUresult result, struct failure *failure,
+                              const char *what) {
+    return cuda_check(cuda, result, failure, "%s", what) ? FL_ERROR : FL_OK;
+}
+
+#define TRY(call, what)                                                                                                \
+    do {                                                                                                               \
+        const fl_status try_status = driver_error(cuda, (call), failure, what);                                        \
+        if (try_status) return try_status;                                                                             \
+    } while (0)
+
+static fl_status status_of(enum status status) {
+    return status == STATUS_OK ? FL_OK : status == STATUS_CANNOT_RUN ? FL_UNAVAILABLE : FL_ERROR;
+}
+
+/* ---- the GPUs ---- */
+
+static fl_status read_device(struct gpus *gpus, int ordinal, struct failure *failure) {
+    const struct cuda_driver *const cuda = &gpus->cuda;
+    struct device *const device = &gpus->devices[ordinal];
+    struct gpu_target *const target = &device->target;
+    size_t memory;
+    TRY(cuda->cuDeviceGet(&device->handle, ordinal), "cuDeviceGet");
+    TRY(cuda->cuDeviceGetName(device->name, sizeof device->name, device->handle), "cuDeviceGetName");
+    TRY(cuda->cuDeviceTotalMem_v2(&memory, device->handle), "cuDeviceTotalMem");
+    const struct {
+        int attribute, *value;
+    } attributes[] = {{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &target->major},
+                      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &target->minor},
+                      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &device->sms},
+                      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &target->shared_bytes}};
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        TRY(cuda->cuDeviceGetAttribute(attributes[i].value, attributes[i].attribute, device->handle),
+            "cuDeviceGetAttribute");
+    device->memory_bytes = (int64_t)memory;
+    target->name = device->name;
+    target->driver = gpus->driver;
+    return FL_OK;
+}
+
+/* Whether any version has machine code for a GPU; else *failure says what the newest of them lacks. */
+static bool has_code(const struct fl_library *library, const struct device *device, struct failure *failure) {
+    for (size_t i = 0; i < library->count; i++)
+        if (gpu_code_find(&library->versions[i].code, &device->target, failure)) return true;
+    return false;
+}
+
+static fl_status read_devices(struct fl_library *library, struct gpus *gpus, struct failure *failure) {
+    const struct cuda_driver *const cuda = &gpus->cuda;
+    int version, count = 0, usable = 0;
+    const CUresult started = cuda->cuInit(0);
+    if (started == CUDA_ERROR_NO_DEVICE)
+        return refuse(failure, FL_UNAVAILABLE, "there is an NVIDIA driver, but no GPU (cuInit: CUDA_ERROR_NO_DEVICE)");
+    TRY(started, "cuInit");
+    TRY(cuda->cuDriverGetVersion(&version), "cuDriverGetVersion");
+    snprintf(gpus->driver, sizeof gpus->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    TRY(cuda->cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (!count) return refuse(failure, FL_UNAVAILABLE, "there is an NVIDIA driver, but no GPU it may use");
+    if (!(gpus->devices = calloc((size_t)count, sizeof *gpus->devices)))
+        return refuse_memory(failure, sizeof *gpus->devices, "the GPUs");
+    gpus->count = count;
+    for (int i = 0; i < count; i++) {
+        const fl_status status = read_device(gpus, i, failure);
+        if (status) return status;
+        usable += gpus->devices[i].usable = has_code(library, &gpus->devices[i], failure);
+    }
+    return usable ? FL_OK : FL_UNAVAILABLE;
+}
+
+fl_status gpus_open(struct fl_library *library, struct failure *failure) {
+    struct gpus *const gpus = calloc(1, sizeof *gpus);
+    if (!gpus) return refuse_memory(failure, sizeof *gpus, "the GPUs");
+    library->gpus = gpus;
+    fl_status status = status_of(cuda_driver_open(&gpus->cuda, failure));
+    if (!status) status = read_devices(library, gpus, failure);
+    if (status) gpus_close(library);
+    return status;
+}
+
+int gpus_count(const struct fl_library *library) {
+    return library->gpus ? library->gpus->count : 0;
+}
+
+void gpus_describe(const struct fl_library *library, int device, fl_device_info *info) {
+    const struct device *const found = &library->gpus->devices[device];
+    *info = (fl_device_info){.major = found->target.major,
+                             .minor = found->target.minor,
+                             .sms = found->sms,
+                             .usable = found->usable,
+                             .memory_bytes = found->memory_bytes};
+    snprintf(info->name, sizeof info->name, "%s", found->name);
+}
+
+/* ---- contexts ---- */
+
+/* Make a context current, unless it is; *pushed says whether leave() has to undo it. */
+static fl_status enter(const struct cuda_driver *cuda, CUcontext context, bool *pushed, struct failure *failure) {
+    CUcontext current = NULL;
+    *pushed = false;
+    TRY(cuda->cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+    if (current == context) return FL_OK;
+    TRY(cuda->cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+    *pushed = true;
+    return FL_OK;
+}
+
+static void leave(const struct cuda_driver *cuda, bool pushed) {
+    CUcontext popped;
+    if (pushed) cuda->cuCtxPopCurrent_v2(&popped);
+}
+
+/* The GPU's primary context, retained once; under the lock. */
+static fl_status primary_of(const struct cuda_driver *cuda, struct device *device, struct failure *failure) {
+    if (device->primary) return FL_OK;
+    TRY(cuda->cuDevicePrimaryCtxRetain(&device->primary, device->handle), "cuDevicePrimaryCtxRetain");
+    return FL_OK;
+}
+
+static fl_status primary_context(struct fl_library *library, int ordinal, CUcontext *context, struct failure *failure) {
+    struct device *const device = &library->gpus->devices[ordinal];
+    pthread_mutex_lock(&library->lock);
+    const fl_status status = primary_of(&library->gpus->cuda, device, failure);
+    *context = device->primary;
+    pthread_mutex_unlock(&library->lock);
+    return status;
+}
+
+static void context_free(struct fl_library *library, struct context *context) {
+    for (size_t i = 0; context->versions && i < library->count; i++) free(context->versions[i].kernels);
+    free(context->versions);
+    free(context);
+}
+
+/* The context is current. */
+static fl_status make_context(struct fl_library *library, CUcontext handle, uint64_t id, struct context **made,
+                              struct failure *failure) {
+    struct gpus *const gpus = library->gpus;
+    const struct cuda_driver *const cuda = &gpus->cuda;
+    CUdevice device;
+    TRY(cuda->cuCtxGetDevice(&device), "cuCtxGetDevice");
+    struct context *const context = calloc(1, sizeof *context);
+    if (context) context->versions = calloc(library->count, sizeof *context->versions);
+    if (!context || !context->versions) {
+        if (context) context_free(library, context);
+        return refuse_memory(failure, sizeof *context, "a context");
+    }
+    context->handle = handle;
+    context->id = id;
+    for (int i = 0; i < gpus->count; i++)
+        if (gpus->devices[i].handle == device) context->device = &gpus->devices[i];
+    fl_status status = context->device ? FL_OK : refuse(failure, FL_ERROR, "the driver has no GPU for the context");
+    for (size_t i = 0; i < library->count && !status; i++) {
+        const size_t kernels = library->versions[i].table.count;
+        context->versions[i].kernels = calloc(kernels, sizeof *context->versions[i].kernels);
+        if (!context->versions[i].kernels) status = refuse_memory(failure, kernels, "kernels");
+    }
+    if (status) return context_free(library, context), status;
+    context->next = gpus->contexts;
+    gpus->contexts = context;
+    *made = context;
+    return FL_OK;
+}
+
+/* What the library has in a context, which is current. Under the lock. */
+static fl_status find_context(struct fl_library *library, CUcontext handle, uint64_t id, struct context **found,
+                              struct failure *failure) {
+    for (struct context *context = library->gpus->contexts; context; context = context->next)
+        if (context->id == id && context->handle == handle) return *found = context, FL_OK;
+    return make_context(library, handle, id, found, failure);
+}
+
+/* Release what was loaded. A context that is gone took it along. */
+static void unload_context(const struct fl_library *library, struct context *context) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct failure ignored;
+    bool pushed;
+    if (enter(cuda, context->handle, &pushed, &ignored)) return;
+    for (size_t i = 0; i < library->count; i++)
+        if (context->versions[i].module) cuda->cuModuleUnload(context->versions[i].module);
+    if (context->pool) cuda->cuMemFree_v2(context->pool);
+    leave(cuda, pushed);
+}
+
+void gpus_close(struct fl_library *library) {
+    struct gpus *const gpus = library->gpus;
+    for (struct context *context = gpus->contexts, *next; context; context = next) {
+        next = context->next;
+        unload_context(library, context);
+        context_free(library, context);
+    }
+    for (int i = 0; i < gpus->count; i++)
+        if (gpus->devices[i].primary) gpus->cuda.cuDevicePrimaryCtxRelease_v2(gpus->devices[i].handle);
+    free(gpus->devices);
+    cuda_driver_close(&gpus->cuda);
+    free(gpus);
+    library->gpus = NULL;
+}
+
+/* ---- which context a call is for ---- */
+
+/* The handles of the default streams, of all threads and of one, have no context of their own. */
+static bool is_default_stream(const void *stream) {
+    return (uintptr_t)stream <= 2;
+}
+
+static fl_status check_host_stream(const void *stream, struct failure *failure) {
+    if (!stream) return FL_OK;
+    return refuse(failure, FL_INVALID, "stream %p: must be NULL with host memory: the call waits for O", stream);
+}
+
+static fl_status check_device(const struct fl_library *library, int device, struct failure *failure) {
+    if (device < library->gpus->count) return FL_OK;
+    return refuse(failure, FL_INVALID, "device %d: must be below %d, the number of GPUs", device, library->gpus->count);
+}
+
+/* What the driver knows of an address; all zero and ordinal -1 where it knows nothing. */
+struct memory {
+    unsigned kind, managed;
+    int ordinal;
+};
+
+static struct memory memory_at(const struct cuda_driver *cuda, const void *address) {
+    struct memory memory = {.ordinal = -1};
+    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void *values[] = {&memory.kind, &memory.managed, &memory.ordinal};
+    if (!cuda->cuPointerGetAttributes(3, attributes, values, (CUdeviceptr)(uintptr_t)address)) return memory;
+    return (struct memory){.ordinal = -1};
+}
+
+/* The driver is asked in each call: memory may have been freed since the last one. */
+static fl_status check_pointer(const struct cuda_driver *cuda, const struct context *context, const char *name,
+                               const void *address, int ordinal, struct failure *failure) {
+    const struct memory memory = memory_at(cuda, address);
+    if (memory.managed || (memory.kind == CU_MEMORYTYPE_DEVICE && memory.ordinal == ordinal)) return FL_OK;
+    if (memory.kind == CU_MEMORYTYPE_DEVICE)
+        return refuse(failure, FL_INVALID, "%s %p: is memory of GPU %d: must be of GPU %d, %s, which the call is for",
+                      name, address, memory.ordinal, ordinal, context->device->name);
+    return refuse(failure, FL_INVALID, "%s %p: must be device memory of GPU %d: %s", name, address, ordinal,
+                  memory.kind == CU_MEMORYTYPE_HOST ? "it is host memory that the GPU can see"
+                                                    : "the driver does not know it: it is host memory, or was freed");
+}
+
+static fl_status check_pointers(const struct fl_library *library, const struct context *context,
+                                const struct call *call, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    const fl_tensors *const tensors = &call->tensors;
+    const int ordinal = (int)(context->device - library->gpus->devices);
+    const struct {
+        const char *name;
+        const void *address;
+    } all[] = {{"q", tensors->q}, {"k", tensors->k},     {"v", tensors->v},
+               {"o", tensors->o}, {"lse", tensors->lse}, {"workspace", tensors->workspace}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].address) continue;
+        const fl_status status = check_pointer(cuda, context, all[i].name, all[i].address, ordinal, failure);
+        if (status) return status;
+    }
+    return FL_OK;
+}
+
+/* The context of the stream, else the current one if it is of the GPU that is asked for, else the primary one. */
+static fl_status context_of(struct fl_library *library, const fl_problem *problem, const void *q, CUstream stream,
+                            CUcontext *context, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    CUdevice current = -1;
+    if (!is_default_stream(stream)) {
+        if (!cuda->cuStreamGetCtx(stream, context)) return FL_OK;
+        return refuse(failure, FL_INVALID,
+                      "stream %p: the driver does not know it: must be a stream that exists, or NULL",
+                      (const void *)stream);
+    }
+    TRY(cuda->cuCtxGetCurrent(context), "cuCtxGetCurrent");
+    if (*context && problem->device < 0) return FL_OK;
+    if (*context) TRY(cuda->cuCtxGetDevice(&current), "cuCtxGetDevice");
+    if (*context && current == library->gpus->devices[problem->device].handle) return FL_OK;
+    const int ordinal = problem->device >= 0 ? problem->device : q ? memory_at(cuda, q).ordinal : -1;
+    if (ordinal >= 0 && ordinal < library->gpus->count) return primary_context(library, ordinal, context, failure);
+    return refuse(failure, FL_INVALID,
+                  "q %p: must be device memory: no context is current, and the driver knows no GPU that it is of", q);
+}
+
+/* ---- loading ---- */
+
+/* The pool of workspaces, zeroed by a stream that waits for no other. */
+static fl_status make_pool(const struct cuda_driver *cuda, struct context *context, struct failure *failure) {
+    CUstream stream;
+    if (context->pool) return FL_OK;
+    CUdeviceptr pool = 0;
+    TRY(cuda->cuMemAlloc_v2(&pool, WORKSPACES_BYTES), "cuMemAlloc of the workspaces");
+    fl_status status =
+        driver_error(cuda, cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), failure, "cuStreamCreate");
+    if (!status) {
+        status = driver_error(cuda, cuda->cuMemsetD8Async(pool, 0, WORKSPACES_BYTES, stream), failure,
+                              "cuMemsetD8Async of the workspaces");
+        const CUresult ended = cuda->cuStreamSynchronize(stream);
+        if (!status) status = driver_error(cuda, ended, failure, "setting the workspaces to zero");
+        cuda->cuStreamDestroy_v2(stream);
+    }
+    if (status)
+        cuda->cuMemFree_v2(pool);
+    else
+        context->pool = pool;
+    return status;
+}
+
+static fl_status load(struct fl_library *library, struct context *context, const struct choice *choice,
+                      struct gpu_kernel *kernel, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    const struct gpu_target *const target = &context->device->target;
+    const struct embedded *const version = choice->version;
+    struct loaded *const loaded = &context->versions[version - library->versions];
+    struct gpu_kernel *const known = &loaded->kernels[choice->instance - version->table.instances];
+    fl_status status;
+    if (!loaded->module) {
+        const struct code_image *const image = gpu_code_find(&version->code, target, failure);
+        if (!image) return FL_UNAVAILABLE;
+        if ((status = status_of(gpu_code_load(cuda, &version->code, target, image, &loaded->module, failure))))
+            return status;
+    }
+    if (!known->function) {
+        struct gpu_kernel found;
+        status = status_of(gpu_kernel_find(cuda, target, loaded->module, choice->instance, &found, failure));
+        if (status) return status;
+        if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found.function), "cuFuncLoad");
+        *known = found;
+    }
+    *kernel = *known;
+    return choice->instance->config.tickets ? make_pool(cuda, context, failure) : FL_OK;
+}
+
+/* Loading and allocating are no part of a capture, whichever thread has one at work. */
+static fl_status load_relaxed(struct fl_library *library, struct context *context, const struct choice *choice,
+                              struct gpu_kernel *kernel, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    const fl_status status = load(library, context, choice, kernel, failure);
+    cuda->cuThreadExchangeStreamCaptureMode(&mode);
+    return status;
+}
+
+/* The plan of a problem in the context, which is current. */
+static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_t id, const struct call *call,
+                           struct plan *plan, struct failure *failure) {
+    struct choice choice;
+    pthread_mutex_lock(&library->lock);
+    fl_status status = find_context(library, handle, id, &plan->context, failure);
+    if (!status) {
+        const struct device *const device = plan->context->device;
+        const int ordinal = (int)(device - library->gpus->devices);
+        if (call->problem.device >= 0 && call->problem.device != ordinal) {
+            return refuse(failure, FL_ERROR, "device %d: the stream is of GPU %d, %s", call->problem.device, ordinal,
+                          device->name);
+            status = FL_INVALID;
+        }
+    }
+    if (!status) status = choose(library, call, &plan->context->device->target, &choice, failure);
+    if (!status) status = load_relaxed(library, plan->context, &choice, &plan->kernel, failure);
+    pthread_mutex_unlock(&library->lock);
+    if (status) return status;
+    plan->config = &choice.instance->config;
+    plan->shape = config_launch_shape(plan->config, &call->args, plan->context->device->sms);
+    return FL_OK;
+}
+
+/* ---- launches in the caller's stream ---- */
+
+static bool same_text(const char *kept, const char *given) {
+    return given ? !strcmp(kept, given) : !kept[0];
+}
+
+/* The bytes of a problem, without its strings. */
+static void write_key(const fl_problem *problem, unsigned char key[sizeof(fl_problem)]) {
+    fl_problem copy = *problem;
+    copy.version = copy.config = NULL;
+    memcpy(key, &copy, sizeof copy);
+}
+
+/* Whether the thread's last call had this problem. */
+static bool is_last_problem(const fl_problem *problem) {
+    unsigned char key[sizeof *problem];
+    if (!last.known || problem->size != sizeof *problem) return false;
+    write_key(problem, key);
+    return !memcmp(key, last.problem, sizeof key) && same_text(last.version, problem->version) &&
+           same_text(last.config, problem->config);
+}
+
+/* Read the arguments of a call into `last`. The strings are the caller's, who may change them afterwards. */
+static fl_status read_call(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure) {
+    fl_status status;
+    if (!problem || !is_last_problem(problem)) {
+        last.known = false;
+        last.library = 0;
+        if ((status = call_read(problem, &last.call, failure))) return status;
+        const char *const version = problem->version ? problem->version : "";
+        const char *const config = problem->config ? problem->config : "";
+        if (problem->size == sizeof *problem && strlen(version) < sizeof last.version &&
+            strlen(config) < sizeof last.config) {
+            write_key(problem, last.problem);
+            strcpy(last.version, version);
+            strcpy(last.config, config);
+            last.known = true;
+        }
+    }
+    last.call.problem.version = problem->version;
+    last.call.problem.config = problem->config;
+    return call_read_tensors(tensors, &last.call, failure);
+}
+
+/* The counters that CTAs draw from: the caller's, else those of the stream, else of the captured launch. */
+static fl_status find_tickets(struct fl_library *library, struct context *context, const struct call *call,
+                              CUstream stream, int32_t **tickets, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    uint64_t id, offset;
+    *tickets = call->tensors.workspace;
+    if (*tickets) return FL_OK;
+    TRY(cuda->cuStreamIsCapturing(stream, &capturing), "cuStreamIsCapturing");
+    if (!capturing) TRY(cuda->cuStreamGetId(stream, &id), "cuStreamGetId");
+    const bool found = capturing ? workspaces_of_graph(&context->workspaces, &offset)
+                                 : workspaces_of_stream(&context->workspaces, id, &offset);
+    if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;
+    return refuse(
+        failure, FL_ERROR,
+        "the %d workspaces for %s are used up: pass one of your own, fl_tensors.workspace, or open the library again",
+        capturing ? GRAPH_WORKSPACES : STREAM_WORKSPACES, capturing ? "captured launches" : "streams");
+}
+
+static fl_status launch(struct fl_library *library, const struct plan *plan, const struct call *call, CUstream stream,
+                        struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_maps maps;
+    attention_args args = call->args;
+    args.Q = call->tensors.q;
+    args.K = call->tensors.k;
+    args.V = call->tensors.v;
+    args.O = call->tensors.o;
+    args.LSE = call->tensors.lse;
+    if (plan->config->tickets) {
+        const fl_status status = find_tickets(library, plan->context, call, stream, &args.tickets, failure);
+        if (status) return status;
+    }
+    if (plan->config->tensor_copies) {
+        tensor_layouts(&args, plan->config, layouts);
+        const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
+        if (status) return status_of(status);
+    }
+    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &args, &maps, stream, failure));
+}
+
+/* No key: O = 0 and log-sum-exp = -infinity. */
+static fl_status clear(struct fl_library *library, const struct call *call, CUstream stream, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    const float infinity = -INFINITY;
+    unsigned bits;
+    memcpy(&bits, &infinity, sizeof bits);
+    const tensor_strides strides = call_strides(call, TENSOR_O);
+    const int64_t head = call->problem.d_head, seq = head * call->problem.heads, batch = seq * call->problem.seq_q;
+    if (strides.head != head || strides.seq != seq || strides.batch != batch)
+        return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 is written to a contiguous o alone");
+    TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, 2 * (size_t)call_elements(call, TENSOR_O),
+                              stream),
+        "cuMemsetD8Async of O");
+    if (call->tensors.lse)
+        TRY(cuda->cuMemsetD32Async((CUdeviceptr)(uintptr_t)call->tensors.lse, bits, (size_t)call_lse_elements(call),
+                                   stream),
+            "cuMemsetD32Async of log-sum-exp");
+    return FL_OK;
+}
+
+/* In the context of the call, which is current. */
+static fl_status forward_here(struct fl_library *library, CUcontext handle, CUstream stream, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    const struct call *const call = &last.call;
+    const bool lse = call->tensors.lse != NULL;
+    uint64_t id;
+    TRY(cuda->cuCtxGetId(handle, &id), "cuCtxGetId");
+    if (last.library != library->id || last.handle != handle || last.context != id || last.lse != lse) {
+        last.library = 0;
+        const fl_status status = make_plan(library, handle, id, call, &last.plan, failure);
+        if (status) return status;
+        last.library = library->id;
+        last.handle = handle;
+        last.context = id;
+        last.lse = lse;
+    }
+    const fl_status status = check_pointers(library, last.plan.context, call, failure);
+    if (status) return status;
+    return call->problem.seq_k ? launch(library, &last.plan, call, stream, failure)
+                               : clear(library, call, stream, failure);
+}
+
+static fl_status forward_device(struct fl_library *library, CUstream stream, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    CUcontext context;
+    bool pushed;
+    fl_status status = context_of(library, &last.call.problem, last.call.tensors.q, stream, &context, failure);
+    if (status || (status = enter(cuda, context, &pushed, failure))) return status;
+    status = forward_here(library, context, stream, failure);
+    leave(cuda, pushed);
+    return status;
+}
+
+/* ---- host memory ---- */
+
+static int first_usable(const struct gpus *gpus) {
+    int i = 0;
+    while (i < gpus->count - 1 && !gpus->devices[i].usable) i++;
+    return i;
+}
+
+/* Device memory for one call, freed at its end. */
+struct copies {
+    CUdeviceptr tensors[N_TENSORS], lse, workspace;
+    CUstream stream;
+};
+
+static fl_status upload(const struct cuda_driver *cuda, const struct call *call, enum tensor tensor, CUdeviceptr to,
+                        struct failure *failure) {
+    const size_t bytes = 2 * (size_t)call_elements(call, tensor);
+    const void *from = call_address(call, tensor);
+    uint16_t *packed = NULL;
+    if (call->strided) {
+        if (!(packed = malloc(bytes))) return refuse_memory(failure, bytes, "a contiguous copy of a tensor");
+        call_pack(call, tensor, packed);
+        from = packed;
+    }
+    const CUresult copied = cuda->cuMemcpyHtoD_v2(to, from, bytes);
+    free(packed);
+    return driver_error(cuda, copied, failure, "cuMemcpyHtoD of a tensor");
+}
+
+static fl_status download(const struct cuda_driver *cuda, const struct call *call, const struct copies *copies,
+                          struct failure *failure) {
+    const size_t bytes = 2 * (size_t)call_elements(call, TENSOR_O);
+    uint16_t *packed = NULL;
+    if (call->strided && !(packed = malloc(bytes))) return refuse_memory(failure, bytes, "a contiguous copy of O");
+    const CUresult copied = cuda->cuMemcpyDtoH_v2(packed ? packed : call->tensors.o, copies->tensors[TENSOR_O], bytes);
+    if (packed && !copied) call_unpack(call, packed);
+    free(packed);
+    TRY(copied, "cuMemcpyDtoH of O");
+    if (call->tensors.lse)
+        TRY(cuda->cuMemcpyDtoH_v2(call->tensors.lse, copies->lse, sizeof(float) * (size_t)call_lse_elements(call)),
+            "cuMemcpyDtoH of log-sum-exp");
+    return FL_OK;
+}
+
+static fl_status make_copies(const struct cuda_driver *cuda, const struct call *call, struct copies *copies,
+                             struct failure *failure) {
+    for (int t = 0; t < N_TENSORS; t++) {
+        const enum tensor tensor = (enum tensor)t;
+        TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], 2 * (size_t)call_elements(call, tensor)),
+            "cuMemAlloc of a tensor");
+        const fl_status status = tensor == TENSOR_O ? FL_OK : upload(cuda, call, tensor, copies->tensors[t], failure);
+        if (status) return status;
+    }
+    if (call->tensors.lse)
+        TRY(cuda->cuMemAlloc_v2(&copies->lse, sizeof(float) * (size_t)call_lse_elements(call)),
+            "cuMemAlloc of log-sum-exp");
+    TRY(cuda->cuMemAlloc_v2(&copies->workspace, WORKSPACE_BYTES), "cuMemAlloc of a workspace");
+    /* The copies may still be under way in the default stream, which this stream waits for. */
+    TRY(cuda->cuStreamCreate(&copies->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
+    TRY(cuda->cuMemsetD8Async(copies->workspace, 0, WORKSPACE_BYTES, copies->stream), "cuMemsetD8Async");
+    return FL_OK;
+}
+
+static void free_copies(const struct cuda_driver *cuda, const struct copies *copies) {
+    for (int t = 0; t < N_TENSORS; t++)
+        if (copies->tensors[t]) cuda->cuMemFree_v2(copies->tensors[t]);
+    if (copies->lse) cuda->cuMemFree_v2(copies->lse);
+    if (copies->workspace) cuda->cuMemFree_v2(copies->workspace);
+    if (copies->stream) cuda->cuStreamDestroy_v2(copies->stream);
+}
+
+/* The primary context is current. */
+static fl_status forward_copies(struct fl_library *library, CUcontext handle, const struct call *call,
+                                struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct copies copies = {0};
+    struct plan plan;
+    uint64_t id;
+    TRY(cuda->cuCtxGetId(handle, &id), "cuCtxGetId");
+    fl_status status = make_plan(library, handle, id, call, &plan, failure);
+    if (status) return status;
+    if (!(status = make_copies(cuda, call, &copies, failure))) {
+        struct call packed = *call;
+        call_make_contiguous(&packed);
+        packed.tensors.q = (const void *)(uintptr_t)copies.tensors[TENSOR_Q];
+        packed.tensors.k = (const void *)(uintptr_t)copies.tensors[TENSOR_K];
+        packed.tensors.v = (const void *)(uintptr_t)copies.tensors[TENSOR_V];
+        packed.tensors.o = (void *)(uintptr_t)copies.tensors[TENSOR_O];
+        packed.tensors.lse = (float *)(uintptr_t)copies.lse;
+        packed.tensors.workspace = (void *)(uintptr_t)copies.workspace;
+        status = launch(library, &plan, &packed, copies.stream, failure);
+    }
+    if (!status) status = driver_error(cuda, cuda->cuStreamSynchronize(copies.stream), failure, plan.kernel.symbol);
+    if (!status) status = download(cuda, call, &copies, failure);
+    free_copies(cuda, &copies);
+    return status;
+}
+
+static fl_status forward_host(struct fl_library *library, const struct call *call, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    const int ordinal = call->problem.device >= 0 ? call->problem.device : first_usable(library->gpus);
+    CUcontext context;
+    bool pushed;
+    if (!call->problem.seq_k) return call_clear(call), FL_OK;
+    fl_status status = primary_context(library, ordinal, &context, failure);
+    if (status || (status = enter(cuda, context, &pushed, failure))) return status;
+    status = forward_copies(library, context, call, failure);
+    leave(cuda, pushed);
+    return status;
+}
+
+/* ---- what flashladder.c calls ---- */
+
+fl_status gpu_forward(struct fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream,
+                      struct failure *failure) {
+    fl_status status = read_call(problem, tensors, failure);
+    if (status || (status = check_device(library, last.call.problem.device, failure))) return status;
+    if (call_is_empty(&last.call)) return FL_OK;
+    if (last.call.problem.memory == FL_DEVICE_MEMORY) return forward_device(library, stream, failure);
+    if ((status = check_host_stream(stream, failure))) return status;
+    last.library = 0;
+    return forward_host(library, &last.call, failure);
+}
+
+/* The GPU of a problem before any tensor is known: the one that is asked for, else that of the current context, else
+ * the first that can be used. */
+static fl_status device_of(const struct fl_library *library, const struct call *call, int *ordinal,
+                           struct failure *failure) {
+    const struct gpus *const gpus = library->gpus;
+    CUcontext context = NULL;
+    CUdevice device;
+    const fl_status status = check_device(library, call->problem.device, failure);
+    if (status) return status;
+    *ordinal = call->problem.device >= 0 ? call->problem.device : first_usable(gpus);
+    if (call->problem.device >= 0 || call->problem.memory == FL_HOST_MEMORY) return FL_OK;
+    if (gpus->cuda.cuCtxGetCurrent(&context) || !context || gpus->cuda.cuCtxGetDevice(&device)) return FL_OK;
+    for (int i = 0; i < gpus->count; i++)
+        if (gpus->devices[i].handle == device) *ordinal = i;
+    return FL_OK;
+}
+
+fl_status gpu_query(struct fl_library *library, const struct call *call, struct choice *choice,
+                    struct failure *failure) {
+    int ordinal;
+    const fl_status status = device_of(library, call, &ordinal, failure);
+    return status ? status : choose(library, call, &library->gpus->devices[ordinal].target, choice, failure);
+}
+
+fl_status gpu_prepare(struct fl_library *library, const struct call *call, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct plan plan;
+    CUcontext context = NULL;
+    CUdevice device = -1;
+    bool pushed;
+    uint64_t id;
+    int ordinal;
+    fl_status status = device_of(library, call, &ordinal, failure);
+    if (status) return status;
+    TRY(cuda->cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+    if (context) TRY(cuda->cuCtxGetDevice(&device), "cuCtxGetDevice");
+    const bool current = context && device == library->gpus->devices[ordinal].handle;
+    if (!current || call->problem.memory == FL_HOST_MEMORY)
+        status = primary_context(library, ordinal, &context, failure);
+    if (status || (status = enter(cuda, context, &pushed, failure))) return status;
+    status = driver_error(cuda, cuda->cuCtxGetId(context, &id), failure, "cuCtxGetId");
+    if (!status) status = make_plan(library, context, id, call, &plan, failure);
+    leave(cuda, pushed);
+    return status;
+}

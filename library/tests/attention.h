@@ -1,0 +1,89 @@
+/* attention.h - one attention problem for a test of the library: inputs and layouts as the harness makes them, and what
+ * came back compared with the float64 reference.
+ *
+ *     struct attention attention;
+ *     attention_new(&attention, problem);
+ *     fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+ *     ok(attention_right(&attention), "O and log-sum-exp are right");
+ *     attention_free(&attention);
+ */
+#ifndef FL_TESTS_ATTENTION_H
+#define FL_TESTS_ATTENTION_H
+
+#include "harness/backend.h"
+#include "harness/options.h"
+#include "harness/tensor_memory.h"
+#include "harness/verify.h"
+#include "include/flashladder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct attention {
+    fl_problem asked;   /* host memory; the version is NULL */
+    fl_tensors tensors; /* of the host */
+    struct inputs inputs;
+    struct output output;
+    uint16_t *memory[N_TENSORS]; /* as the layout says; those of O are poison at first */
+    struct verdict verdict;
+};
+
+static inline fl_strides attention_strides(const struct problem *problem, enum tensor tensor) {
+    const tensor_strides strides = problem_strides(problem, tensor);
+    return (fl_strides){strides.batch, strides.seq, strides.head};
+}
+
+static inline void attention_new(struct attention *attention, struct problem problem) {
+    struct failure failure;
+    *attention = (struct attention){0};
+    if (inputs_generate(&attention->inputs, &problem, &failure) || output_new(&attention->output, &problem, &failure))
+        abort();
+    for (int t = 0; t < N_TENSORS; t++) {
+        const size_t bytes = (size_t)problem_device_bytes(&problem, (enum tensor)t);
+        if (!(attention->memory[t] = malloc(bytes))) abort();
+        memset(attention->memory[t], POISON_BYTE, bytes);
+        if (t != TENSOR_O) tensor_spread(&problem, (enum tensor)t, attention->inputs.tensors[t], attention->memory[t]);
+    }
+    if (problem.lse) memset(attention->output.lse, POISON_BYTE, (size_t)problem_lse_bytes(&problem));
+    attention->asked = (fl_problem){.size = sizeof attention->asked,
+                                    .dtype = problem.dtype == BF16 ? FL_BF16 : FL_FP16,
+                                    .memory = FL_HOST_MEMORY,
+                                    .device = -1,
+                                    .batch = (int32_t)problem.batch,
+                                    .heads = (int32_t)problem.heads,
+                                    .kv_heads = (int32_t)problem.KV_heads,
+                                    .seq_q = (int32_t)problem.seq_q,
+                                    .seq_k = (int32_t)problem.seq_k,
+                                    .d_head = problem.d_head,
+                                    .causal = problem.causal,
+                                    .scale = (float)problem.scale};
+    if (problem.layout != LAYOUT_BSHD) {
+        attention->asked.q = attention_strides(&problem, TENSOR_Q);
+        attention->asked.k = attention_strides(&problem, TENSOR_K);
+        attention->asked.v = attention_strides(&problem, TENSOR_V);
+        attention->asked.o = attention_strides(&problem, TENSOR_O);
+    }
+    attention->tensors = (fl_tensors){.size = sizeof attention->tensors,
+                                      .q = attention->memory[TENSOR_Q],
+                                      .k = attention->memory[TENSOR_K],
+                                      .v = attention->memory[TENSOR_V],
+                                      .o = attention->memory[TENSOR_O],
+                                      .lse = attention->output.lse};
+}
+
+/* Compare all rows of what lies in the memory of O; `verdict` has the figures. */
+static inline bool attention_right(struct attention *attention) {
+    struct failure failure;
+    attention->output.strays =
+        tensor_gather(&attention->inputs.problem, TENSOR_O, attention->memory[TENSOR_O], attention->output.O);
+    if (verify_output(&attention->inputs, &attention->output, CHECK_ALL, &attention->verdict, &failure)) abort();
+    return attention->verdict.pass;
+}
+
+static inline void attention_free(struct attention *attention) {
+    for (int t = 0; t < N_TENSORS; t++) free(attention->memory[t]);
+    inputs_free(&attention->inputs);
+    output_free(&attention->output);
+}
+
+#endif

@@ -1,0 +1,333 @@
+/* test_emulator.c - the library on the emulator: results against the float64 reference, and what it refuses. */
+#include "harness/tests/tap.h"
+#include "include/flashladder.h"
+#include "library/tests/attention.h"
+
+#include <math.h>
+#include <pthread.h>
+
+static struct problem problem_of(int64_t heads, int64_t KV_heads, int64_t seq_q, int64_t seq_k, int d_head) {
+    struct problem problem = problem_square(1, heads, seq_q);
+    problem.KV_heads = KV_heads;
+    problem.seq_k = seq_k;
+    problem.d_head = d_head;
+    return problem;
+}
+
+/* ---- results ---- */
+
+static void right(fl_library *library, const char *version, struct problem problem, const char *what) {
+    struct attention attention;
+    attention_new(&attention, problem);
+    attention.asked.version = version;
+    const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    if (status) printf("# status %d: %s\n", status, fl_error());
+    const bool correct = !status && attention_right(&attention);
+    ok(correct, "%s: right, largest error %.2f of its bound", what, attention.verdict.max_over_bound);
+    attention_free(&attention);
+}
+
+static void results(fl_library *library) {
+    struct problem problem = problem_of(2, 1, 70, 33, 64);
+    right(library, NULL, problem, "fp16, 2 heads on 1, 70 queries on 33 keys");
+    problem.causal = problem.lse = true;
+    problem.dtype = BF16;
+    right(library, "best", problem, "bf16, causal, rows that see no key, log-sum-exp");
+    problem = problem_of(2, 2, 20, 40, 128);
+    problem.batch = 2;
+    problem.layout = LAYOUT_PADDED;
+    problem.scale = 0.05;
+    right(library, "v46", problem, "v46, gaps between the rows, a scale");
+    problem.layout = LAYOUT_BHSD;
+    right(library, "v38", problem, "v38, heads before positions");
+    right(library, NULL, problem_of(1, 1, 5, 40, 256), "d_head 256");
+}
+
+/* Strides that only host memory may have: K is V backwards, and all heads of Q are one. */
+static void strides_of_the_host(fl_library *library) {
+    enum { ROWS = 10, D = 64 };
+    uint16_t q[ROWS * D], kv[ROWS * D], plain[2 * ROWS * D], o[2 * ROWS * D];
+    struct problem problem = problem_of(2, 2, ROWS, ROWS, D);
+    struct attention attention;
+    attention_new(&attention, problem);
+    for (int i = 0; i < ROWS; i++) {
+        memcpy(q + i * D, attention.memory[TENSOR_Q] + i * 2 * D, 2 * D);
+        memcpy(kv + i * D, attention.memory[TENSOR_K] + i * 2 * D, 2 * D);
+        for (int head = 0; head < 2; head++) {
+            memcpy(attention.memory[TENSOR_Q] + (2 * i + head) * D, q + i * D, 2 * D);
+            memcpy(attention.memory[TENSOR_K] + (2 * (ROWS - 1 - i) + head) * D, kv + i * D, 2 * D);
+            memcpy(attention.memory[TENSOR_V] + (2 * i + head) * D, kv + i * D, 2 * D);
+        }
+    }
+    attention.tensors.o = plain;
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, NULL), "contiguous copies");
+    fl_problem asked = attention.asked;
+    asked.q = (fl_strides){0, D, 0};
+    asked.k = (fl_strides){0, -D, 0};
+    asked.v = (fl_strides){0, D, 0};
+    asked.o = (fl_strides){0, D, ROWS * D};
+    const fl_tensors tensors = {.size = sizeof tensors, .q = q, .k = kv + (ROWS - 1) * D, .v = kv, .o = o};
+    ok(!fl_forward(library, &asked, &tensors, NULL), "strides of 0 and below 0: %s", fl_error());
+    int equal = 0;
+    for (int i = 0; i < ROWS; i++)
+        for (int head = 0; head < 2; head++)
+            equal += !memcmp(o + (head * ROWS + i) * D, plain + (2 * i + head) * D, 2 * D);
+    ok(equal == 2 * ROWS, "they read the same rows as the copies: %d of %d", equal, 2 * ROWS);
+    attention_free(&attention);
+}
+
+static void nothing_to_do(fl_library *library) {
+    struct problem problem = problem_of(1, 1, 3, 4, 64);
+    problem.lse = true;
+    struct attention attention;
+    attention_new(&attention, problem);
+    fl_problem asked = attention.asked;
+    asked.seq_k = 0;
+    fl_tensors tensors = attention.tensors;
+    tensors.k = tensors.v = NULL;
+    ok(!fl_forward(library, &asked, &tensors, NULL), "no key: %s", fl_error());
+    int zeros = 0, infinities = 0;
+    for (int i = 0; i < 3 * 64; i++) zeros += attention.memory[TENSOR_O][i] == 0;
+    for (int i = 0; i < 3; i++) infinities += isinf(tensors.lse[i]) && tensors.lse[i] < 0;
+    ok(zeros == 3 * 64 && infinities == 3, "O is 0 and log-sum-exp -infinity");
+    tensors = (fl_tensors){.size = sizeof tensors};
+    asked.seq_q = 0;
+    ok(!fl_forward(library, &asked, &tensors, NULL), "no query: %s", fl_error());
+    asked.seq_q = 3;
+    asked.batch = 0;
+    ok(!fl_forward(library, &asked, &tensors, NULL), "no sequence: %s", fl_error());
+    attention_free(&attention);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, fl_status expected,
+                    const char *word) {
+    const fl_status status = fl_forward(library, problem, tensors, NULL);
+    ok(status == expected, "%s: status %d", word, status);
+    says(fl_error(), word, word);
+}
+
+static void sizes(fl_library *library, const struct attention *attention) {
+    static const struct {
+        const char *words;
+        fl_status status;
+        int32_t dtype, device, batch, heads, kv_heads, seq_q, d_head, causal;
+        float scale;
+    } cases[] = {
+        {"dtype 2: must be from 0 to 1", FL_INVALID, .dtype = 2},
+        {"device -2: must be from -1", FL_INVALID, .device = -2},
+        {"batch -1: must be from 0 to 65535", FL_INVALID, .batch = -1},
+        {"heads 70000: must be from 1 to 65535", FL_INVALID, .heads = 70000},
+        {"kv_heads 3: must divide the number of heads, 2", FL_INVALID, .kv_heads = 3},
+        {"seq_q -5: must be from 0", FL_INVALID, .seq_q = -5},
+        {"d_head 80: the versions of this library are for 64, 96, 128, 192, 256", FL_UNSUPPORTED, .d_head = 80},
+        {"d_head -1: must be from 1", FL_INVALID, .d_head = -1},
+        {"causal 2: must be from 0 to 1", FL_INVALID, .causal = 2},
+        {"scale -1: must be positive", FL_INVALID, .scale = -1},
+        {"the product must be at most 68719476736 elements", FL_INVALID, .batch = 65535, .seq_q = 1 << 30},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_problem problem = attention->asked;
+        if (cases[i].dtype) problem.dtype = cases[i].dtype;
+        if (cases[i].device) problem.device = cases[i].device;
+        if (cases[i].batch) problem.batch = cases[i].batch;
+        if (cases[i].heads) problem.heads = problem.kv_heads = cases[i].heads;
+        if (cases[i].kv_heads) problem.kv_heads = cases[i].kv_heads;
+        if (cases[i].seq_q) problem.seq_q = cases[i].seq_q;
+        if (cases[i].d_head) problem.d_head = cases[i].d_head;
+        if (cases[i].causal) problem.causal = cases[i].causal;
+        if (cases[i].scale != 0) problem.scale = cases[i].scale;
+        refused(library, &problem, &attention->tensors, cases[i].status, cases[i].words);
+    }
+    fl_problem problem = attention->asked;
+    problem.scale = NAN;
+    refused(library, &problem, &attention->tensors, FL_INVALID, "scale nan: must be positive");
+}
+
+static void strides_and_addresses(fl_library *library, const struct attention *attention) {
+    fl_problem problem = attention->asked;
+    fl_tensors tensors = attention->tensors;
+    problem.o = (fl_strides){0, 0, 64};
+    refused(library, &problem, &tensors, FL_INVALID, "o.seq 0: must be another number than 0");
+    problem = attention->asked;
+    problem.k = (fl_strides){0, INT64_MAX / 2, 64};
+    refused(library, &problem, &tensors, FL_INVALID, "elements behind the first");
+    problem = attention->asked;
+    tensors.v = NULL;
+    refused(library, &problem, &tensors, FL_INVALID, "v: must not be NULL");
+    tensors = attention->tensors;
+    tensors.q = (const char *)tensors.q + 1;
+    refused(library, &problem, &tensors, FL_INVALID, "must be a multiple of 2 bytes");
+    problem.memory = FL_DEVICE_MEMORY;
+    refused(library, &problem, &attention->tensors, FL_INVALID, "must be FL_HOST_MEMORY on the emulator");
+    ok(fl_forward(library, &attention->asked, &attention->tensors, (void *)8) == FL_INVALID, "a stream");
+    says(fl_error(), "stream 0x8: must be NULL on the emulator", "a stream");
+}
+
+static void structs_of_other_sizes(fl_library *library, const struct attention *attention) {
+    struct {
+        fl_problem known;
+        int64_t later;
+    } problem = {attention->asked, 0};
+    problem.known.size = 8;
+    refused(library, &problem.known, &attention->tensors, FL_INVALID, "problem.size 8: must be sizeof(fl_problem)");
+    problem.known.size = sizeof problem;
+    ok(!fl_forward(library, &problem.known, &attention->tensors, NULL), "a longer problem whose new bytes are 0");
+    problem.later = 1;
+    refused(library, &problem.known, &attention->tensors, FL_INVALID, "a newer library is needed");
+    refused(library, NULL, &attention->tensors, FL_INVALID, "problem: must not be NULL");
+    refused(library, &attention->asked, NULL, FL_INVALID, "tensors: must not be NULL");
+    refused(NULL, &attention->asked, &attention->tensors, FL_INVALID, "library: must not be NULL");
+    struct {
+        fl_support known;
+        char later[8];
+    } support = {.known.size = sizeof support, .later = "unknown"};
+    ok(!fl_query(library, &attention->asked, &support.known) && !support.later[0] &&
+           support.known.size == sizeof support,
+       "bytes of a longer result that the library does not know become 0");
+    support.known.size = 16;
+    ok(fl_query(library, &attention->asked, &support.known) == FL_INVALID, "a result that is too short");
+    says(fl_error(), "support.size 16: must be sizeof(fl_support)", "a short result");
+}
+
+static void versions_and_configs(fl_library *library, const struct attention *attention) {
+    static const char other[] = "(FP16, 64, 64, 64, 4): async+load_0_0_0_tiles+any_length";
+    fl_problem problem = attention->asked;
+    problem.version = "v99";
+    refused(library, &problem, &attention->tensors, FL_INVALID, "version 'v99': this library holds v38 ");
+    problem.version = "v42";
+    problem.d_head = 64;
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "d_head 64: v42 is for 128");
+    problem.version = NULL;
+    problem.config = other;
+    refused(library, &problem, &attention->tensors, FL_INVALID, "needs the version that it is of");
+    problem.version = "v46";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "v46 has no such instance in this library");
+    problem.config = "(FP16, 64";
+    refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
+    problem.config = other;
+    problem.dtype = FL_BF16;
+    refused(library, &problem, &attention->tensors, FL_INVALID, "is of type fp16, but dtype is bf16");
+    problem.dtype = FL_FP16;
+    problem.d_head = 128;
+    refused(library, &problem, &attention->tensors, FL_INVALID, "has d_head 64, but d_head is 128");
+    problem = attention->asked;
+    problem.d_head = 128;
+    problem.version = "v38";
+    problem.causal = 1;
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "causal: v38 has no causal mask; v39 is the first");
+    problem.causal = 0;
+    problem.kv_heads = 1;
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
+            "heads 2, kv_heads 1: v38 has as many KV heads as heads; v40 is the first version that shares them");
+}
+
+/* ---- what there is ---- */
+
+static void description(fl_library *library) {
+    fl_description description = {.size = sizeof description};
+    fl_kernel_info info = {.size = sizeof info};
+    fl_device_info device = {.size = sizeof device};
+    ok(!fl_describe(library, &description) && description.backend == FL_EMULATOR && !description.devices,
+       "the emulator, no GPU");
+    int own = 0, exact = 0;
+    for (int32_t i = 0; i < description.kernels; i++) {
+        const fl_status status = fl_kernel(library, i, &info);
+        own += !status && info.own;
+        exact += !status && !strcmp(info.archs, "sm_90a");
+        if (status || info.version[0] != 'v' || !(info.features & FL_ANY_LENGTH) || info.config[0] != '(')
+            ok(false, "kernel %d: %s %s", i, info.version, fl_error());
+    }
+    ok(description.kernels >= 18 && own >= 18 && exact > 0 && exact < own,
+       "%d kernels, %d with their version's own config, %d for sm_90a alone", description.kernels, own, exact);
+    ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "behind the last");
+    says(fl_error(), "the number of kernels", "behind the last");
+    ok(fl_device(library, 0, &device) == FL_INVALID, "no GPU to describe");
+    ok(fl_abi() == FL_ABI && strstr(fl_release(), FL_RELEASE), "%s", fl_release());
+}
+
+static void query(fl_library *library, const struct attention *attention) {
+    fl_support support = {.size = sizeof support};
+    fl_problem problem = attention->asked;
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v41") && !support.measured,
+       "best on the emulator: %s", support.order);
+    says(support.order, "versions for sm_80 come first", "why");
+    problem.d_head = 192;
+    ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
+       support.version, support.config);
+    problem.d_head = 256;
+    problem.version = "v46";
+    ok(!fl_query(library, &problem, &support) && strstr(support.order, "by name") && support.workspace_bytes == 0,
+       "by name: %s; no workspace for host memory", support.order);
+    ok(!fl_prepare(library, &problem), "prepared: %s", fl_error());
+}
+
+static void opening(void) {
+    fl_library *library = NULL;
+    ok(fl_open(FL_AUTO, NULL) == FL_INVALID, "nowhere to put the library");
+    ok(fl_open((fl_backend)7, &library) == FL_INVALID && !library, "no such back end");
+    says(fl_error(), "backend 7", "no such back end");
+    fl_close(NULL);
+}
+
+/* ---- threads ---- */
+
+struct worker {
+    fl_library *library;
+    struct attention attention;
+    fl_status status;
+    char text[200];
+};
+
+static void *work(void *context) {
+    struct worker *const worker = context;
+    fl_problem wrong = worker->attention.asked;
+    worker->status = fl_forward(worker->library, &worker->attention.asked, &worker->attention.tensors, NULL);
+    wrong.batch = -worker->attention.asked.seq_q;
+    if (fl_forward(worker->library, &wrong, &worker->attention.tensors, NULL) == FL_INVALID)
+        snprintf(worker->text, sizeof worker->text, "%s", fl_error());
+    return NULL;
+}
+
+/* Each has its own problem, and fl_error() is each thread's own. */
+static void eight_threads(fl_library *library) {
+    enum { THREADS = 8 };
+    struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.library = library};
+        attention_new(&workers[i].attention, problem_of(1, 1, 3 + i, 20, 64));
+    }
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, work, &workers[i])) abort();
+    for (int i = 0; i < THREADS; i++) {
+        char expected[40];
+        pthread_join(threads[i], NULL);
+        snprintf(expected, sizeof expected, "batch %d: must be", -(3 + i));
+        ok(!workers[i].status && attention_right(&workers[i].attention), "thread %d: right", i);
+        says(workers[i].text, expected, "its own error");
+        attention_free(&workers[i].attention);
+    }
+}
+
+int main(void) {
+    fl_library *library;
+    opening();
+    if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
+    description(library);
+    eight_threads(library);
+    results(library);
+    strides_of_the_host(library);
+    nothing_to_do(library);
+    struct attention attention;
+    attention_new(&attention, problem_of(2, 2, 3, 4, 64));
+    query(library, &attention);
+    sizes(library, &attention);
+    strides_and_addresses(library, &attention);
+    structs_of_other_sizes(library, &attention);
+    versions_and_configs(library, &attention);
+    attention_free(&attention);
+    fl_close(library);
+    return tap_done();
+}

@@ -1,0 +1,50 @@
+# The library: the interface of include/flashladder.h over embedded versions, for programs in C and for Python.
+#
+#     build/vNN/vNN.ptx + cubins ─ embed ─► build/library/vNN.code.o
+#     build/vNN/about.h + library/version.c ─ cc ─► build/library/vNN.o
+#     both of each version + build/library/*.o + build/harness/… ─ cc ─► lib/libflashladder.so
+
+# Those for general attention, unless VER names others.
+WITH_ARGS := $(if $(SOURCES),$(shell grep -lE '^ \* .*[+ ]any_length' $(SOURCES)))
+EMBEDDED := $(or $(VER),$(filter-out $(LEFT_OUT),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s))))))
+LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
+LIBRARY_HARNESS := $(addprefix $(BUILD)/harness/,abilities.o config.o cuda_driver.o gpu_kernel.o image.o json.o \
+	parameters.o sha256.o status.o tensor_maps.o)
+
+define embedded  # $(1) version, $(2) folder of its PTX and cubins
+$(call embed,$(BUILD)/library/$(1).code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
+$(BUILD)/library/$(1).o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) -DIMAGES=fl_$(1)_images -DIMAGE_COUNT=fl_$(1)_image_count \
+		-DENTRY=fl_$(1)_entry -I$(2) -I$(BUILD) -c -o $$@ $$<
+endef
+$(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v))))
+
+$(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED)))
+$(BUILD)/library/versions.c: $(BUILD)/flags/library
+	@mkdir -p $(@D)
+	@{ echo '#include "library/version.h"'; printf 'extern const struct version fl_%s_entry;\n' $(EMBEDDED); \
+	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(EMBEDDED); \
+	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$@
+LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED:%=$(BUILD)/library/%.o) $(EMBEDDED:%=$(BUILD)/library/%.code.o)
+$(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+$(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
+
+# What is exported: the functions of the header, and the handler that JAX calls.
+$(BUILD)/library/exports.map: include/flashladder.h make/library.mk
+	@mkdir -p $(@D)
+	@{ echo '{ global:'; grep -oE '^[a-z].*\bfl_[a-z]+\(' $< | grep -oE 'fl_[a-z]+\($$' | sort -u | tr '(' ';'; \
+	   echo 'fl_xla_ffi_*;'; echo 'local: *; };'; } >$@
+.PHONY: lib
+lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
+lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(LIBRARY_HARNESS) \
+		$(filter-out $(BUILD)/harness/emu/tool/% $(BUILD)/harness/emu/cuda/%,$(EMULATOR)) \
+		$(BUILD)/library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map \
+		-Wl,--no-undefined -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+
+-include $(wildcard $(BUILD)/library/*.d)
