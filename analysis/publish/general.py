@@ -73,12 +73,12 @@ def records_of(folder: Path, gpu: str = GPU) -> Sequence[Record]:
 
 
 def runs(folder: Path, gpu: str = GPU) -> list[list[Record]]:
-    """The records of each run in the order of the file. Of runs of the same subjects and problems the newest counts."""
+    """The records of each run, without a run of which a newer one holds every subject at every problem."""
     found: dict[str, list[Record]] = {}
     for record in records_of(folder, gpu):
         found.setdefault(record.run_id, []).append(record)
-    newest = {frozenset((record.subject, record.problem) for record in found[run]): run for run in sorted(found)}
-    return [records for run, records in found.items() if run in newest.values()]
+    held = {run: {(record.subject, record.problem) for record in records} for run, records in found.items()}
+    return [records for run, records in found.items() if not any(held[run] <= held[new] for new in held if new > run)]
 
 
 def run_table(records: Sequence[Record]) -> Table:
@@ -230,6 +230,7 @@ TARGETS = (
     ),
     Quotient("d_head 256: v46 / FlashAttention-3", "v46", Case(256), by_length(1.03), "fa3"),
     Quotient("d_head 256, causal: v46 / FlashAttention-3", "v46", Case(256, True), by_length(1.03), "fa3"),
+    Quotient("d_head 128: v38 / v25", "v38", Case(), by_length(0.98), "v25"),
     Quotient("d_head 128, causal: v41 / FlashAttention-2", "v41", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2"),
     Quotient("d_head 64: v41 / FlashAttention-2", "v41", Case(64), by_length(1.15), "fa2"),
     Quotient("d_head 64, causal: v41 / FlashAttention-2", "v41", Case(64, True), by_length(1.15), "fa2"),
@@ -252,6 +253,7 @@ PREDICTED = (
     Quotient("v43, causal / v42, non-causal", "v43", CAUSAL, {512: 0.45, 4096: 0.85}, "v42", Case()),
     Quotient("v44 / v43", "v44", Case(), {512: 0.99, 4096: 0.99}, "v43"),
     Quotient("v44 / v43, causal", "v44", CAUSAL, {512: 1.35, 4096: 1.10, 16384: 1.50}, "v43"),
+    Quotient("v46 / v42", "v46", Case(), {512: 0.99, 4096: 0.99}, "v42"),
     Quotient("v45 (measured: v46) / FlashAttention-3, d_head 64", "v46", Case(64), {512: 1.45, 8192: 1.1}, "fa3"),
     Quotient("v45 (measured: v46), d_head 64, TFLOP/s", "v46", Case(64), by_length(650), at_most=True),
     Quotient("v46, d_head 256, TFLOP/s", "v46", Case(256), {512: 525, 16384: 750}),
@@ -388,24 +390,23 @@ def tried_table(folder: Path) -> Table:
 
 # ---- checked on a GPU ------------------------------------------------------------------------------------------------
 
-CHECKED = ("version", "group", "launches", "wrong", "error_over_tolerance", "lse_over_tolerance")
+CHECKED = ("version", "group", "problems", "wrong", "error_over_tolerance", "lse_over_tolerance")
 GROUPS = {
-    "lengths": "lengths from 1 to 4097, compared with float64",
-    "short": "few queries on many keys, up to 131072, compared with float64",
+    "general": "random problems, compared with float64",
     "sdpa": "the shapes of PyTorch's own test, compared with float64",
-    "layouts": "strides, compared with float64",
+    "short": "few queries on many keys, up to 131072, compared with float64",
     "emulator": "the same bits as the emulator's",
-    "memcheck": "under compute-sanitizer",
+    **{tool: f"compute-sanitizer, {tool}" for tool in ("memcheck", "initcheck", "synccheck", "racecheck")},
 }
 
 
 def checked_table(folder: Path) -> Table:
-    """What was checked on which GPU: a row for each version and group of launches."""
+    """What was checked on which GPU: a row for each version and group of problems."""
     lines: list[Sequence[Cell]] = []
     for path in sorted((folder / FOLDER).glob("checked.*.csv")):
         for _, row in read_columns(read_text(path), CHECKED, str(path)):
             errors = [f"{100 * float(row[name]):.0f} %" if row[name] else None for name in CHECKED[-2:]]
             gpu = path.name.split(".")[1].upper()
-            lines.append((gpu, row["version"], GROUPS[row["group"]], int(row["launches"]), int(row["wrong"]), *errors))
-    columns = ("GPU", "version", "what", "launches", "wrong", "largest error / tolerance", "of log-sum-exp")
+            lines.append((gpu, row["version"], GROUPS[row["group"]], int(row["problems"]), int(row["wrong"]), *errors))
+    columns = ("GPU", "version", "what", "problems", "wrong or reported", "largest error / tolerance", "of log-sum-exp")
     return Table(columns, lines)
