@@ -1,7 +1,7 @@
 """Is B faster than A? SAME, FASTER, SLOWER or UNSURE, from samples and clocks.
 
     python3 -m analysis compare v09 v10 --exit-code           # measures both now, in rounds, where there is a GPU
-    python3 -m analysis compare v09 v10 --from h200           # from the newest recorded run that holds both
+    python3 -m analysis compare v09 v10 --from h200           # of each type from the newest run that holds both
     python3 -m analysis compare before.jsonl after.jsonl      # two files, subject by subject
 
 The verdict is about B, from the 95 % interval of its speedup: SAME when the whole interval lies within the tolerance of
@@ -107,17 +107,23 @@ def measure(first: str, second: str, args: argparse.Namespace) -> tuple[list[Rec
 
 
 def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[Record]]:
-    """Both from the newest run in which both were measured, else each from its own newest run."""
+    """Of each element type both from the newest run in which both were measured, else each from its own newest run."""
     found = records.read(records.for_gpu(source)).records
-    try:
-        runs = [records.latest_run(found, (first, second))] * 2
-    except RecordError:
-        runs = [records.latest_run(found, (name,)) for name in (first, second)]
-    sides = [
-        [record for record in found if record.run_id == run and summary.subject_name(record) == name]
-        for run, name in zip(runs, (first, second), strict=True)
-    ]
-    return sides[0], sides[1]
+    names = (first, second)
+    dtypes = [{record.problem.dtype for record in found if summary.subject_name(record) == name} for name in names]
+    for name, measured in zip(names, dtypes, strict=True):
+        if not measured:
+            raise RecordError(f"no run holds {name}")
+    sides: tuple[list[Record], list[Record]] = ([], [])
+    for dtype in sorted(dtypes[0] & dtypes[1], reverse=True):
+        of_type = [record for record in found if record.problem.dtype == dtype]
+        try:
+            runs = [records.latest_run(of_type, names)] * 2
+        except RecordError:
+            runs = [records.latest_run(of_type, (name,)) for name in names]
+        for side, run, name in zip(sides, runs, names, strict=True):
+            side += [one for one in of_type if one.run_id == run and summary.subject_name(one) == name]
+    return sides
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:

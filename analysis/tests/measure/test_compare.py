@@ -65,6 +65,7 @@ def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.Captur
     assert compare(tmp_path, "v01", "v03", "--from", path) == 0
     assert len(fake.calls()) == calls
     assert compare(tmp_path, "v01", "v09", "--from", path) == 2
+    assert "no run holds v09" in capsys.readouterr().err
 
 
 def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:
@@ -121,6 +122,17 @@ def test_recorded_sides_come_from_the_newest_run_that_holds_both(
     (row,) = json.loads(capsys.readouterr().out)
     assert row["speedup"] == pytest.approx(10 / 9, rel=0.01)
     assert "side by side" in row["because"]
+
+
+def test_a_later_run_of_another_type_hides_nothing(
+    fake: FakeBin, later: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "runs.jsonl")
+    bench_run(fake, path, "v01,v02", v01=1000.0, v02=500.0)
+    assert main(["bench", "--versions", "v01,v02", "--records", path, "--seqs", "512", "--dtypes", "bf16"]) == 0
+    capsys.readouterr()
+    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
+    assert [row["problem"][:4] for row in json.loads(capsys.readouterr().out)] == ["bf16", "fp16"]
 
 
 def test_recorded_sides_without_a_common_run_come_each_from_its_newest(
