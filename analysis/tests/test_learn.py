@@ -2,13 +2,17 @@
 
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from analysis.files import root
+from analysis.ladder.headers import load_all
+from analysis.machine_code.regs import read_registers
 from analysis.publish import readme
+from analysis.publish.notebooks import notebooks
 from analysis.tests.support.copies import environment, whole_checkout
 from analysis.tests.test_docs import steps
 
@@ -126,6 +130,74 @@ def test_every_page_leads_to_the_glossary_and_is_reached_from_the_index(page: Pa
     text = page.read_text(encoding="utf-8")
     assert page.name == "glossary.md" or "](glossary.md" in text
     assert page.name == "index.md" or f"]({page.name}" in (FOLDER / "index.md").read_text(encoding="utf-8")
+
+
+def test_every_notebook_is_linked_from_a_chapter() -> None:
+    linked = set(re.findall(r"notebooks/([0-9a-z_]+)\.ipynb", "".join(page.read_text() for page in PAGES)))
+    assert linked == {path.stem for path in notebooks(root())} - {"01_the_ladder"}  # the README's
+
+
+def test_an_exercise_refers_to_a_chapter_that_comes_before_it() -> None:
+    table = (FOLDER / "exercises.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\d)\. .*?\]\(.*?\) \| (.*) \|$", table, re.MULTILINE)
+    found = 0
+    for chapter, exercises in rows:
+        for slug in re.findall(r"exercises/(\w+)/task\.md", exercises):
+            task = (root() / "exercises" / slug / "task.md").read_text(encoding="utf-8")
+            for other in re.findall(r"docs/learn/(\d)-", task):
+                assert other <= chapter, f"{slug} is an exercise of chapter {chapter}, and refers to chapter {other}"
+                found += 1
+    assert found > 8
+
+
+def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
+    page = (FOLDER / "new-gpu.md").read_text(encoding="utf-8")
+    limits = {
+        arch: int(most.replace(",", ""))
+        for most, archs in re.findall(r"([\d,]{6,})(?: bytes)?\sfor\s((?:\d+\.\d(?:,\s| and )?)+)", page)
+        for arch in re.findall(r"\d+\.\d", archs)
+    }
+    assert sorted(limits, key=float) == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
+    static = read_registers(root())
+    taken = {
+        int(name[1:]): max(
+            config.smem_bytes() + row.static_smem
+            for config in (version.header.config, *version.header.others)
+            for row in static[name]
+            if row.config == config.short_form()
+        )
+        for name, version in load_all(root()).items()
+        if version.header.arch == "sm_80"
+    }
+    rows = re.findall(r"^\| v(\d\d)(?: to v(\d\d))? \| ([\d,]+) \| (.*) \|$", page, re.MULTILINE)
+    spans = [range(int(first), int(last or first) + 1) for first, last, _, _ in rows]
+    assert [number for span in spans for number in span] == sorted(taken)
+    for span, (_, _, bytes_, fit) in zip(spans, rows, strict=True):
+        most = max(taken[number] for number in span)
+        assert bytes_ == f"{most:,}"
+        where = sorted((arch for arch, limit in limits.items() if most <= limit), key=float)
+        assert fit == ("everywhere" if len(where) == len(limits) else ", ".join(where))
+
+
+def edited(*changes: tuple[str, str]) -> str:
+    """What online_softmax.py prints, or dies of, with some of its text replaced."""
+    text = (FOLDER / "online_softmax.py").read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_the_changes_of_online_softmax_do_what_chapter_0_says() -> None:
+    front = edited(
+        ("(1.0, 3.0, 2.0, 5.0,", "(5.0, 1.0, 3.0, 2.0,"), ("(10.0, 20.0, 30.0, 40.0,", "(40.0, 10.0, 20.0, 30.0,")
+    )
+    rows = [line.split() for line in front.splitlines()[1:4]]
+    assert rows[-1][-1] == "40.038" and [row[4] for row in rows] == ["0.000", "1.000", "1.000"]
+    first = ("max(m, *S)", "S[0]")
+    assert edited(first).splitlines()[3].endswith("40.038")
+    assert "OverflowError" in edited(first, ("5.0, 4.0", "800.0, 4.0"))
 
 
 def test_every_version_stands_in_one_chapter() -> None:
