@@ -97,6 +97,16 @@ def attention(problem: Problem, seed: int, scale: float = 0.0) -> tuple[Array, A
     return P @ V, P @ abs(V), lse
 
 
+def output_bound(output: Array, weight: Array, dtype: str, scale: float = 0.0) -> Array:
+    """How far O may lie from attention()'s first two results: the bound of the executables (harness/verify.h).
+
+    One rounding of P and one of O, and 5 % for fp32 arithmetic, whose errors grow with a scale above 1 / √d_head.
+    """
+    growth = max(1.0, scale * np.sqrt(output.shape[-1]))
+    bound: Array = UNIT_ROUNDOFF[dtype] * (weight + abs(output)) * (1 + 0.05 * growth) + 1e-6
+    return bound
+
+
 def blocks_of(config: KernelConfig, problem: Problem) -> tuple[int, int]:
     """Q blocks and KV blocks of a head; the last ones may be partly filled."""
     return -(-problem.seq // config.B_r), -(-(problem.seq_k or problem.seq) // config.B_c)

@@ -19,6 +19,7 @@ import pytest
 from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
+from analysis.emulate.online_softmax import output_bound
 from analysis.ladder.config import KernelConfig, parse_symbol
 from analysis.ladder.headers import load_all
 from analysis.machine_code.loops import argument_fields, tensor_maps_argument
@@ -141,9 +142,8 @@ class Launch:
         p = np.exp(scores - scores.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
         want = p @ v
-        unit = 2.0**-11 if dtype == DTYPES["fp16"] else 2.0**-8
-        bound = unit * (p @ np.abs(v) + np.abs(want)) * 1.05 + 1e-6
-        ratio = np.abs(o - want) / bound
+        name = "fp16" if dtype == DTYPES["fp16"] else "bf16"
+        ratio = np.abs(o - want) / output_bound(want, p @ np.abs(v), name)
         return float(np.where(np.isnan(ratio), np.inf, ratio).max()), done.stderr
 
 
