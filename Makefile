@@ -69,6 +69,6 @@ include $(PARTS:%=make/%.mk)
 help:  ## lists the goals
 	@awk -f make/help.awk $(PARTS:%=make/%.mk) Makefile
 clean:  ## removes what was built, keeps .venv and records
-	rm -rf build bin lib site logs/ptxas
+	rm -rf build bin lib dist site logs/ptxas
 distclean: clean  ## also removes .venv
 	rm -rf $(VENV)

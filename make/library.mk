@@ -47,4 +47,11 @@ lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(LIBRARY_HARNESS) \
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map \
 		-Wl,--no-undefined -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 
+# Files that are gone would stay in the wheel, so setuptools' folder goes first.
+.PHONY: wheel
+wheel: lib | $(READY)  ## the Python package with the library in it, for any Python 3: dist/
+	@rm -rf build/wheel dist
+	$(call say,WHEEL,dist/)$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	@ls dist/*.whl
+
 -include $(wildcard $(BUILD)/library/*.d)

@@ -1,0 +1,77 @@
+"""The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
+
+`make lib` builds the library. The wheel's tag says the oldest glibc that has every symbol which the library imports.
+"""
+
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+LIBRARY = ROOT / "lib/libflashladder.so"
+BUILD = ROOT / "build/wheel"  # of setuptools, which would take build/ itself
+
+
+def release() -> str:
+    """FL_RELEASE of the header: the version of the library and of the package."""
+    found = re.search(r'#define FL_RELEASE "([^"]+)"', (ROOT / "include/flashladder.h").read_text(encoding="utf-8"))
+    if not found:
+        raise SystemExit("include/flashladder.h has no FL_RELEASE")
+    return found[1]
+
+
+def platform_tag(library: bytes, machine: str) -> str:
+    """manylinux_2_X_MACHINE, 2.X the newest glibc version among the symbols that a shared library imports."""
+    versions = [(int(major), int(minor)) for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
+    if not versions:
+        raise SystemExit(f"{LIBRARY.name} names no version of glibc: it is no library for Linux")
+    return "manylinux_{}_{}_{}".format(*max(versions), machine)
+
+
+def make_library() -> None:
+    """`make lib`, and the reason where that is not possible."""
+    if not (ROOT / "Makefile").is_file():
+        raise SystemExit("there is no Makefile: build from a checkout, or install a wheel")
+    if not shutil.which("make"):
+        raise SystemExit("make is missing: docs/building.md says what else a build needs")
+    if subprocess.run(["make", "--no-print-directory", "lib"], cwd=ROOT, check=False).returncode:
+        raise SystemExit("`make lib` failed: its messages stand above; docs/building.md says what a build needs")
+
+
+class BuildWithLibrary(build_py):
+    """Copies the library beside the modules."""
+
+    def run(self) -> None:
+        make_library()
+        super().run()
+        shutil.copy2(LIBRARY, Path(self.build_lib) / "flashladder" / LIBRARY.name)
+
+
+class WithMachineCode(Distribution):
+    """The package lies with those of one platform."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+class WheelForAnyPython(bdist_wheel):
+    """The machine code knows nothing of Python: one wheel per platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", platform_tag(LIBRARY.read_bytes(), platform.machine())
+
+
+if __name__ == "__main__":
+    BUILD.mkdir(parents=True, exist_ok=True)
+    setup(
+        version=release(),
+        distclass=WithMachineCode,
+        cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelForAnyPython},
+        options={"build": {"build_base": str(BUILD)}, "egg_info": {"egg_base": str(BUILD)}},
+    )
