@@ -10,18 +10,23 @@ its result and launches. No framework is imported here: arrays bring theirs alon
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
+import os
 import sys
+import warnings
 from typing import Any, NamedTuple
 
 from flashladder import _call
 from flashladder._dlpack import Borrowed
-from flashladder._library import Problem
+from flashladder._library import EMULATOR, LIBRARY, Description, Problem, check, handle
 
 AXES = "[batch, seq, heads, d_head]"
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 HOST = "host memory"
 MOST_PLANS = 1024
+EMULATED = 2e9  # floating-point operations per second of the emulator on one core
+LONG = 60.0  # seconds on the emulator from which a warning says so
 
 
 class Layout(NamedTuple):
@@ -41,6 +46,7 @@ class Plan(NamedTuple):
     address: int  # of the problem, which this tuple keeps alive
     lse_shape: tuple[int, int, int]
     gpu: int | None
+    seconds: float  # that the emulator takes, roughly; 0 on a GPU
 
 
 # ---- the frameworks --------------------------------------------------------------------------------------------------
@@ -270,7 +276,42 @@ def _new_plan(
         scale,
         version,
     )
-    return Plan(problem, ctypes.addressof(problem), (batch, heads, seq_q), layouts["q"].gpu)
+    gpu, lse_shape = layouts["q"].gpu, (batch, heads, seq_q)
+    seconds = _seconds(problem) if gpu is None else 0.0
+    return Plan(problem, ctypes.addressof(problem), lse_shape, gpu, seconds)
+
+
+def _seconds(problem: Problem) -> float:
+    """About how long the emulator computes; 0 where a GPU does."""
+    if not _emulates():
+        return 0.0
+    pairs: int = problem.batch * problem.heads * problem.seq_q * problem.seq_k
+    operations: int = 4 * pairs * problem.d_head // (2 if problem.causal else 1)
+    return operations / EMULATED / (os.cpu_count() or 1)
+
+
+@functools.lru_cache
+def _emulates() -> bool:
+    """Whether arrays in host memory are computed by the emulator."""
+    found = Description(size=ctypes.sizeof(Description))
+    check(LIBRARY.fl_describe(handle(), ctypes.addressof(found)))
+    return bool(found.backend == EMULATOR)
+
+
+_warned = False
+
+
+def _warn(seconds: float) -> None:
+    """Say once that the emulator will take long."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"no GPU: the emulator computes this, which takes about {seconds / 60:.0f} minutes "
+            "(flashladder.backend().why_no_gpu says more)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _check(name: str, layout: Layout, q: Layout) -> None:
@@ -374,13 +415,16 @@ def attention(
         current = framework.current_stream(plan.gpu) if chosen is None else chosen
     elif chosen is None:
         current = 0
+        if plan.seconds > LONG:
+            _warn(plan.seconds)
     else:
         raise ValueError("stream is given and the arrays lie in host memory, which has none")
     made, lse = framework.results(q, return_lse and plan.lse_shape, out, chosen)
     address = framework.address
-    _call.launch(
-        plan.address, address(q), address(k), address(v), address(made), address(lse) if return_lse else 0, current
-    )
+    o, inputs = address(made), (address(q), address(k), address(v))
+    if o in inputs and o:
+        raise ValueError("out lies where q, k or v does: it must not overlap them")
+    _call.launch(plan.address, *inputs, o, address(lse) if return_lse else 0, current)
     if result is None:
         result = made
     return (result, lse) if return_lse else result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,27 @@ def test_forward_with_plain_numbers(package: Recorded) -> None:
     assert package.last.stream == 0x77 and problem.config == b"(BF16, 128)"
 
 
+def test_long_emulation_is_announced_once(package: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on a GPU, not for what takes a second, not twice."""
+
+    def call(seq: int) -> list[str]:
+        made = [Producer(package.dlpack, (1, seq, 32, 128), device=(1, 0), offset=i << 32) for i in range(4)]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            package.attention(*made[:3], out=made[3])
+        return [str(one.message) for one in caught]
+
+    monkeypatch.setattr(package.arrays.os, "cpu_count", lambda: 2)
+    assert call(8192) == []
+    package.arrays._plans.clear()
+    monkeypatch.setattr(package.arrays, "_emulates", lambda: True)
+    assert call(512) == []
+    (said,) = call(8192)  # 4 · 32 · 8192² · 128 operations, two cores
+    assert "no GPU: the emulator computes this, which takes about 5 minutes" in said
+    assert call(8192) == []
+    package.arrays._plans.clear()
+
+
 # ---- wrong arguments -------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +160,7 @@ def read_only(array: Any) -> Any:
     return array
 
 
+IN_PLACE = host()
 BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("type", (host().astype(np.float32), host(), host()), {}, "q is float32: float16 or bfloat16 is needed"),
     ("types", (host(), host().astype(np.float64), host()), {}, "k is float64: float16 or bfloat16"),
@@ -159,6 +182,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("scale", (host(), host(), host()), {"scale": 0}, "scale is 0.0: it must be a positive number"),
     ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: it must be"),
     ("no scale", (host(), host(), host()), {"scale": math.nan}, "scale is nan"),
+    ("in place", (IN_PLACE, host(), host()), {"out": IN_PLACE}, "out lies where q, k or v does"),
     ("stream", (host(), host(), host()), {"stream": 1}, "stream is given and the arrays lie in host memory"),
 ]
 
