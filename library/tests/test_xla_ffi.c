@@ -1,0 +1,237 @@
+/* test_xla_ffi.c - the handlers as XLA calls them: a frame made here, with functions that keep what they are given. */
+#include "harness/tests/tap.h"
+#include "include/flashladder.h"
+#include "library/xla_ffi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 64, KEYS = 80, HEADS = 2, D = 64 };
+
+static char message[1024];
+static int code;
+static void *const stream_error = &code;
+
+static xla_error *make_error(xla_make_error *made) {
+    snprintf(message, sizeof message, "%s", made->message);
+    code = made->code;
+    return (xla_error *)message;
+}
+
+/* There is no GPU here: XLA says so where it is asked for the stream. */
+static xla_error *get_stream(xla_get_stream *asked) {
+    (void)asked;
+    return stream_error;
+}
+
+static const xla_api api = {.size = sizeof api, .make_error = make_error, .get_stream = get_stream};
+
+/* One call: q [1, ROWS, HEADS, D], k and v [1, KEYS, 1, D]. */
+typedef struct call {
+    uint16_t q[ROWS * HEADS * D], k[KEYS * D], v[KEYS * D], o[ROWS * HEADS * D];
+    float lse[HEADS * ROWS];
+    int64_t q_dims[4], k_dims[4], lse_dims[3];
+    xla_buffer buffers[5];
+    int32_t causal;
+    float scale;
+    xla_scalar scalars[2];
+    xla_bytes names[3], version;
+    int kinds[3], attribute_kinds[3];
+    void *arguments[3], *results[2], *attributes[3];
+    xla_bytes *name_list[3];
+    xla_frame frame;
+} call;
+
+static xla_bytes bytes_of(const char *text) {
+    return (xla_bytes){.data = text, .size = strlen(text)};
+}
+
+static call *new_call(void) {
+    call *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    for (int i = 0; i < ROWS * HEADS * D; i++) c->q[i] = (uint16_t)(0x3000 + i * 37 % 2048);
+    for (int i = 0; i < KEYS * D; i++) {
+        c->k[i] = (uint16_t)((i % 3 ? 0x3000 : 0xb000) + i * 53 % 2048);
+        c->v[i] = (uint16_t)(0x3400 + i * 29 % 2048);
+    }
+    memcpy(c->q_dims, (int64_t[]){1, ROWS, HEADS, D}, sizeof c->q_dims);
+    memcpy(c->k_dims, (int64_t[]){1, KEYS, 1, D}, sizeof c->k_dims);
+    memcpy(c->lse_dims, (int64_t[]){1, HEADS, ROWS}, sizeof c->lse_dims);
+    void *const data[] = {c->q, c->k, c->v, c->o, c->lse};
+    int64_t *const dims[] = {c->q_dims, c->k_dims, c->k_dims, c->q_dims, c->lse_dims};
+    for (int i = 0; i < 5; i++)
+        c->buffers[i] = (xla_buffer){.size = sizeof c->buffers[i],
+                                     .type = i < 4 ? XLA_F16 : XLA_F32,
+                                     .data = data[i],
+                                     .rank = i < 4 ? 4 : 3,
+                                     .dims = dims[i]};
+    for (int i = 0; i < 3; i++) {
+        c->kinds[i] = XLA_BUFFER;
+        c->arguments[i] = &c->buffers[i];
+        c->name_list[i] = &c->names[i];
+    }
+    c->results[0] = &c->buffers[3];
+    c->results[1] = &c->buffers[4];
+    c->causal = 1;
+    c->scale = 0.25f;
+    c->scalars[0] = (xla_scalar){.type = XLA_S32, .value = &c->causal};
+    c->scalars[1] = (xla_scalar){.type = XLA_F32, .value = &c->scale};
+    c->version = bytes_of("bestie");
+    c->version.size = 4; /* strings of XLA have no zero byte */
+    const char *const names[] = {"causal", "scale", "version"};
+    void *const values[] = {&c->scalars[0], &c->scalars[1], &c->version};
+    for (int i = 0; i < 3; i++) {
+        c->names[i] = bytes_of(names[i]);
+        c->attributes[i] = values[i];
+        c->attribute_kinds[i] = i < 2 ? XLA_SCALAR : XLA_STRING;
+    }
+    c->frame =
+        (xla_frame){.size = sizeof c->frame,
+                    .api = &api,
+                    .stage = XLA_EXECUTE,
+                    .arguments = {.size = sizeof(xla_values), .count = 3, .kinds = c->kinds, .values = c->arguments},
+                    .results = {.size = sizeof(xla_values), .count = 2, .kinds = c->kinds, .values = c->results},
+                    .attributes = {.size = sizeof(xla_attributes),
+                                   .count = 3,
+                                   .kinds = c->attribute_kinds,
+                                   .names = c->name_list,
+                                   .values = c->attributes}};
+    return c;
+}
+
+/* What fl_forward() itself makes of the call. */
+static void expect(const call *c, uint16_t *o, float *lse) {
+    const fl_problem problem = {.size = sizeof problem,
+                                .dtype = FL_FP16,
+                                .memory = FL_HOST_MEMORY,
+                                .device = -1,
+                                .batch = 1,
+                                .heads = HEADS,
+                                .kv_heads = 1,
+                                .seq_q = ROWS,
+                                .seq_k = KEYS,
+                                .d_head = D,
+                                .causal = c->causal,
+                                .scale = c->scale};
+    const fl_tensors tensors = {.size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = o, .lse = lse};
+    fl_library *library;
+    ok(fl_open(FL_AUTO, &library) == FL_OK, "the library opens beside the handlers' own");
+    ok(fl_forward(library, &problem, &tensors, NULL) == FL_OK, "fl_forward computes the same call: %s", fl_error());
+    fl_close(library);
+}
+
+static void test_result(void) {
+    static uint16_t o[ROWS * HEADS * D];
+    static float lse[HEADS * ROWS];
+    call *c = new_call();
+    expect(c, o, lse);
+    ok(!fl_xla_ffi_attention_host(&c->frame), "a call in host memory succeeds: %s", message);
+    ok(!memcmp(o, c->o, sizeof o), "O is what fl_forward computes");
+    bool same = true;
+    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
+    ok(same, "log-sum-exp is what fl_forward computes");
+    memset(c->o, 0, sizeof c->o);
+    c->frame.results.count = 1;
+    ok(!fl_xla_ffi_attention_host(&c->frame) && !memcmp(o, c->o, sizeof o), "log-sum-exp may be left out");
+    free(c);
+}
+
+static void test_registration(void) {
+    call *c = new_call();
+    xla_metadata metadata = {.size = sizeof metadata, .traits = 7};
+    xla_metadata_extension extension = {.base = {.size = sizeof extension, .kind = XLA_METADATA},
+                                        .metadata = &metadata};
+    xla_extension other = {.size = sizeof other, .kind = 99, .next = &extension.base};
+    c->frame.extensions = &other;
+    ok(!fl_xla_ffi_attention(&c->frame) && metadata.version.major == 0 && metadata.version.minor == 1 &&
+           metadata.traits == 0,
+       "a handler tells its version and computes nothing");
+    c->frame.extensions = NULL;
+    c->frame.stage = 0;
+    ok(!fl_xla_ffi_attention(&c->frame), "stages before the execution do nothing");
+    c->frame.stage = XLA_EXECUTE;
+    ok(fl_xla_ffi_attention(&c->frame) == stream_error, "where XLA gives no stream, its error is the result");
+    free(c);
+}
+
+/* Each spoils a call that is right but for that. */
+static void short_of_one(call *c) {
+    c->frame.arguments.count = 2;
+}
+static void flat(call *c) {
+    c->buffers[0].rank = 3;
+}
+static void other_type(call *c) {
+    c->buffers[1].type = XLA_BF16;
+}
+static void floats(call *c) {
+    for (int i = 0; i < 4; i++) c->buffers[i].type = XLA_F32;
+}
+static void other_d_head(call *c) {
+    c->k_dims[3] = 32;
+}
+static void too_long(call *c) {
+    c->k_dims[1] = (int64_t)1 << 33;
+}
+static void other_lse(call *c) {
+    c->lse_dims[1] = 1;
+}
+static void no_scale(call *c) {
+    c->names[1] = bytes_of("scales");
+}
+static void scale_of_type(call *c) {
+    c->scalars[1].type = XLA_S32;
+}
+static void long_version(call *c) {
+    c->version = bytes_of("a name that is longer than any version's");
+}
+static void no_version(call *c) {
+    c->version = bytes_of("v99");
+}
+static void odd_heads(call *c) {
+    c->q_dims[2] = 1;
+    c->k_dims[2] = 2;
+    c->lse_dims[1] = 1;
+}
+static void odd_d_head(call *c) {
+    c->q_dims[3] = c->k_dims[3] = 40;
+}
+
+static void test_errors(void) {
+    static const struct {
+        void (*spoil)(call *);
+        int code;
+        const char *word, *what;
+    } cases[] = {
+        {short_of_one, XLA_INVALID_ARGUMENT, "q, k and v", "two arguments"},
+        {flat, XLA_INVALID_ARGUMENT, "4 dimensions", "q of 3 dimensions"},
+        {other_type, XLA_INVALID_ARGUMENT, "float16", "k of another type"},
+        {floats, XLA_INVALID_ARGUMENT, "bfloat16", "float32"},
+        {other_d_head, XLA_INVALID_ARGUMENT, "shapes", "k of another d_head"},
+        {too_long, XLA_INVALID_ARGUMENT, "shapes", "more keys than 32 bits count"},
+        {other_lse, XLA_INVALID_ARGUMENT, "[batch, heads, seq_q]", "log-sum-exp of another shape"},
+        {no_scale, XLA_INVALID_ARGUMENT, "scale", "no scale"},
+        {scale_of_type, XLA_INVALID_ARGUMENT, "scale (float32)", "a scale that is an integer"},
+        {long_version, XLA_INVALID_ARGUMENT, "version", "a long version"},
+        {no_version, XLA_INVALID_ARGUMENT, "v99", "a version that does not exist"},
+        {odd_heads, XLA_INVALID_ARGUMENT, "heads", "more KV heads than heads"},
+        {odd_d_head, XLA_UNIMPLEMENTED, "40", "a d_head that no version has"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        call *c = new_call();
+        cases[i].spoil(c);
+        message[0] = '\0';
+        code = 0;
+        const xla_error *refused = fl_xla_ffi_attention_host(&c->frame);
+        ok(refused && code == cases[i].code, "%s: code %d", cases[i].what, code);
+        says(message, cases[i].word, cases[i].what);
+        free(c);
+    }
+}
+
+int main(void) {
+    test_registration();
+    test_result();
+    test_errors();
+    return tap_done();
+}

@@ -1,0 +1,174 @@
+#include "library/xla_ffi.h"
+#include "include/flashladder.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DIMS = 4, MESSAGE = 1024 };
+
+/* The one library of all calls, opened by the first. XLA gives a handler no place to keep it and calls handlers from
+ * any thread, also while the process ends, so nothing closes it. */
+static struct {
+    pthread_once_t once;
+    fl_library *library; /* NULL: it could not be opened, see `why` */
+    char why[MESSAGE];
+} shared = {.once = PTHREAD_ONCE_INIT};
+
+static void open_shared(void) {
+    if (fl_open(FL_AUTO, &shared.library)) {
+        shared.library = NULL;
+        snprintf(shared.why, sizeof shared.why, "%s", fl_error());
+    }
+}
+
+static xla_error *__attribute__((format(printf, 3, 4))) error(const xla_frame *frame, xla_code code, const char *format,
+                                                              ...) {
+    char message[MESSAGE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return frame->api->make_error(&(xla_make_error){.size = sizeof(xla_make_error), .message = message, .code = code});
+}
+
+static xla_error *failed(const xla_frame *frame, fl_status status) {
+    static const xla_code codes[] = {[FL_ERROR] = XLA_INTERNAL,
+                                     [FL_INVALID] = XLA_INVALID_ARGUMENT,
+                                     [FL_UNSUPPORTED] = XLA_UNIMPLEMENTED,
+                                     [FL_UNAVAILABLE] = XLA_UNAVAILABLE};
+    return error(frame, codes[status], "flashladder: %s", fl_error());
+}
+
+/* The attribute of that name and kind, or NULL. */
+static void *attribute(const xla_frame *frame, const char *name, int kind) {
+    const xla_attributes *all = &frame->attributes;
+    for (int64_t i = 0; i < all->count; i++) {
+        const xla_bytes *given = all->names[i];
+        if (given->size == strlen(name) && !memcmp(given->data, name, given->size))
+            return all->kinds[i] == kind ? all->values[i] : NULL;
+    }
+    return NULL;
+}
+
+static void *scalar(const xla_frame *frame, const char *name, xla_type type) {
+    const xla_scalar *found = attribute(frame, name, XLA_SCALAR);
+    return found && found->type == (int)type ? found->value : NULL;
+}
+
+/* Tensor i of a list, NULL unless it is an array of `rank` dimensions. */
+static const xla_buffer *tensor(const xla_values *list, int64_t i, int64_t rank) {
+    const xla_buffer *buffer = i < list->count && list->kinds[i] == XLA_BUFFER ? list->values[i] : NULL;
+    return buffer && buffer->rank == rank ? buffer : NULL;
+}
+
+static bool same_dims(const xla_buffer *a, const xla_buffer *b) {
+    return !memcmp(a->dims, b->dims, DIMS * sizeof *a->dims);
+}
+
+static bool fits(const xla_buffer *buffer) {
+    for (int64_t i = 0; i < buffer->rank; i++)
+        if (buffer->dims[i] < 0 || buffer->dims[i] > INT32_MAX) return false;
+    return true;
+}
+
+/* One call, as the frame says it. */
+typedef struct call {
+    fl_problem problem;
+    fl_tensors tensors;
+    char version[32];
+} call;
+
+static xla_error *read_tensors(const xla_frame *frame, call *call) {
+    const xla_buffer *q = tensor(&frame->arguments, 0, DIMS), *k = tensor(&frame->arguments, 1, DIMS),
+                     *v = tensor(&frame->arguments, 2, DIMS), *o = tensor(&frame->results, 0, DIMS),
+                     *lse = tensor(&frame->results, 1, DIMS - 1);
+    if (!q || !k || !v || !o || frame->arguments.count != 3 || frame->results.count != (lse ? 2 : 1))
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "flashladder takes q, k and v of 4 dimensions and gives o and, if asked, log-sum-exp of 3");
+    if ((q->type != XLA_F16 && q->type != XLA_BF16) || k->type != q->type || v->type != q->type || o->type != q->type)
+        return error(frame, XLA_INVALID_ARGUMENT, "q, k, v and o must be all float16 or all bfloat16");
+    if (!same_dims(k, v) || !same_dims(q, o) || q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] || !fits(q) ||
+        !fits(k))
+        return error(frame, XLA_INVALID_ARGUMENT, "the shapes of q, k, v and o do not belong together");
+    if (lse && (lse->type != XLA_F32 || lse->dims[0] != q->dims[0] || lse->dims[1] != q->dims[2] ||
+                lse->dims[2] != q->dims[1]))
+        return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
+    call->problem = (fl_problem){.size = sizeof call->problem,
+                                 .dtype = q->type == XLA_F16 ? FL_FP16 : FL_BF16,
+                                 .device = -1,
+                                 .batch = (int32_t)q->dims[0],
+                                 .heads = (int32_t)q->dims[2],
+                                 .kv_heads = (int32_t)k->dims[2],
+                                 .seq_q = (int32_t)q->dims[1],
+                                 .seq_k = (int32_t)k->dims[1],
+                                 .d_head = (int32_t)q->dims[3]};
+    call->tensors = (fl_tensors){.size = sizeof call->tensors,
+                                 .q = q->data,
+                                 .k = k->data,
+                                 .v = v->data,
+                                 .o = o->data,
+                                 .lse = lse ? lse->data : NULL};
+    return NULL;
+}
+
+static xla_error *read_attributes(const xla_frame *frame, call *call) {
+    const int32_t *causal = scalar(frame, "causal", XLA_S32);
+    const float *scale = scalar(frame, "scale", XLA_F32);
+    const xla_bytes *version = attribute(frame, "version", XLA_STRING);
+    if (!causal || !scale || !version || version->size >= sizeof call->version)
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "flashladder needs the attributes causal (int32), scale (float32) and version (a string shorter "
+                     "than %zu)",
+                     sizeof call->version);
+    memcpy(call->version, version->data, version->size);
+    call->version[version->size] = '\0';
+    call->problem.version = call->version;
+    call->problem.causal = *causal;
+    call->problem.scale = *scale;
+    return NULL;
+}
+
+static xla_error *attend(const xla_frame *frame, fl_memory memory) {
+    call call;
+    xla_error *wrong = read_tensors(frame, &call);
+    if (!wrong) wrong = read_attributes(frame, &call);
+    if (wrong) return wrong;
+    call.problem.memory = memory;
+    xla_get_stream stream = {.size = sizeof stream, .context = frame->context};
+    if (memory == FL_DEVICE_MEMORY && (wrong = frame->api->get_stream(&stream))) return wrong;
+    pthread_once(&shared.once, open_shared);
+    if (!shared.library) return error(frame, XLA_UNAVAILABLE, "flashladder: %s", shared.why);
+    const fl_status status = fl_forward(shared.library, &call.problem, &call.tensors, stream.stream);
+    return status ? failed(frame, status) : NULL;
+}
+
+/* What XLA asks once, when the handler is registered. */
+static bool tell_version(const xla_frame *frame) {
+    for (xla_extension *extension = frame->extensions; extension; extension = extension->next)
+        if (extension->kind == XLA_METADATA) {
+            xla_metadata *metadata = ((xla_metadata_extension *)extension)->metadata;
+            metadata->version.major = XLA_API_MAJOR;
+            metadata->version.minor = XLA_API_MINOR;
+            /* Not part of CUDA graphs: XLA captures a graph again each time addresses change, and the library keeps
+             * memory for each captured launch. */
+            metadata->traits = 0;
+            return true;
+        }
+    return false;
+}
+
+static xla_error *handle(const xla_frame *frame, fl_memory memory) {
+    if (tell_version(frame) || frame->stage != XLA_EXECUTE) return NULL;
+    return attend(frame, memory);
+}
+
+xla_error *fl_xla_ffi_attention(xla_frame *frame) {
+    return handle(frame, FL_DEVICE_MEMORY);
+}
+
+xla_error *fl_xla_ffi_attention_host(xla_frame *frame) {
+    return handle(frame, FL_HOST_MEMORY);
+}
