@@ -1,0 +1,235 @@
+"""Attention for PyTorch: an operator that torch.compile traces, and PyTorch's own scaled_dot_product_attention on it.
+
+    from flashladder.torch import attention, scaled_dot_product_attention
+
+    out = attention(q, k, v, causal=True)                               # [batch, seq, heads, d_head]
+    out = scaled_dot_product_attention(query, key, value, is_causal=True)  # [batch, heads, seq, d_head]
+
+The operator is torch.ops.flashladder.attention. It takes CUDA tensors where they lie, on the current stream, and CPU
+tensors in host memory. There is no backward: call it under torch.no_grad() or torch.inference_mode().
+
+    flashladder.torch.register()
+    torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
+
+puts the kernels behind torch.nn.functional.scaled_dot_product_attention itself; see register() for what it serves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import flashladder
+from flashladder import _call
+
+Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+NO_BACKWARD = (
+    "flashladder has no backward: call it under torch.no_grad() or torch.inference_mode(), or detach() its arguments"
+)
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """What the shapes and types say, without looking at memory: the fake kernel asks the same."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions, not 4: [batch, seq, heads, d_head]")
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"{name} is {tensor.dtype}, not torch.float16 or torch.bfloat16")
+        if tensor.dtype != q.dtype:
+            raise ValueError(f"q is {q.dtype} and {name} is {tensor.dtype}: they must be of one type")
+        if tensor.device != q.device:
+            raise ValueError(f"q is on {q.device} and {name} is on {tensor.device}: they must be on one device")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
+    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
+        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
+    if q.device.type not in ("cuda", "cpu", "meta"):
+        raise ValueError(f"q is on {q.device}, not on a CUDA device or in host memory")
+
+
+def _results(q: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
+    batch, rows, heads, d_head = q.shape
+    out = torch.empty((batch, rows, heads, d_head), dtype=q.dtype, device=q.device)
+    lse = torch.empty((batch, heads, rows) if return_lse else (0,), dtype=torch.float32, device=q.device)
+    return out, lse
+
+
+def _launch(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor | None, causal: bool, scale: float | None, version: str
+) -> None:
+    """Into `out` [batch, seq_q, heads, d_head], of any strides that the kernels take, and `lse` if it is given."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.stride(3) != 1 and tensor.shape[3] != 1:
+            raise ValueError(f"{name} has stride {tensor.stride(3)} along d_head, not 1: call {name}.contiguous()")
+    cuda = q.device.type == "cuda"
+    _call.forward(
+        q=q.data_ptr(),
+        k=k.data_ptr(),
+        v=v.data_ptr(),
+        o=out.data_ptr(),
+        lse=0 if lse is None else lse.data_ptr(),
+        dtype=DTYPES[q.dtype],
+        device=q.device.index if cuda else None,
+        shape=(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3]),
+        strides=tuple(tensor.stride()[:3] for tensor in (q, k, v, out)),
+        causal=causal,
+        scale=scale,
+        version=version,
+        stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
+    )
+
+
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v)
+    out, lse = _results(q, return_lse)
+    _launch(q, k, v, out, lse if return_lse else None, causal, scale, version)
+    return out, lse
+
+
+def _fake(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> tuple[Tensor, Tensor]:
+    _check(q, k, v)
+    return _results(q, return_lse)
+
+
+def _backward(context: Any, *gradients: Any) -> None:
+    raise NotImplementedError(NO_BACKWARD)
+
+
+# torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version) -> (out, lse); lse is empty if unwanted.
+_operator = torch.library.custom_op("flashladder::attention", _attention, mutates_args=())
+_operator.register_fake(_fake)
+_operator.register_autograd(_backward)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> Any:
+    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head]; with return_lse also log-sum-exp [batch, heads, seq_q].
+
+    K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
+    keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
+    """
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise NotImplementedError(NO_BACKWARD)
+    if type(q) is torch.Tensor and not torch.compiler.is_compiling():
+        # The same launch without the dispatcher, which costs more time than the rest of the call.
+        return flashladder.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)
+    out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version)
+    return (out, lse) if return_lse else out
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """PyTorch's function of this name, with its arguments, on [batch, heads, seq, d_head]: its result, or an error.
+
+    PyTorch aligns the causal mask to the top left, the kernels to the bottom right. So is_causal needs as many queries
+    as keys. The result has the memory order of [batch, seq, heads, d_head], as that of PyTorch's flash attention has.
+    """
+    if attn_mask is not None:
+        raise NotImplementedError("attn_mask: the kernels know no mask but the causal one (is_causal=True)")
+    if dropout_p != 0.0:
+        raise NotImplementedError(f"dropout_p={dropout_p}: the kernels have no dropout; 0 is right for inference")
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise ValueError("query, key and value must have 4 dimensions: [batch, heads, seq, d_head]")
+    if is_causal and query.shape[2] != key.shape[2]:
+        raise NotImplementedError(
+            f"is_causal with {query.shape[2]} queries and {key.shape[2]} keys: here the mask begins at the first key. "
+            "flashladder.torch.attention(causal=True) ends it at the last key"
+        )
+    if query.shape[1] != key.shape[1] and not enable_gqa:
+        raise ValueError(f"query has {query.shape[1]} heads and key has {key.shape[1]}: set enable_gqa=True")
+    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    return attention(q, k, v, causal=is_causal, scale=scale).transpose(1, 2)
+
+
+# ---- PyTorch's own scaled_dot_product_attention ----------------------------------------------------------------------
+
+SDPA = "_scaled_dot_product_flash_attention"
+
+
+class _Registration:
+    """The kernels in the place of PyTorch's flash attention, until remove()."""
+
+    def __init__(self) -> None:
+        self.original = torch.library.get_kernel(f"aten::{SDPA}", "CUDA")
+        self.library = torch.library.Library("aten", "IMPL", "CUDA")
+        self.library.impl(SDPA, self.forward, "CUDA", with_keyset=True)
+
+    def remove(self) -> None:
+        self.library = None
+
+    def forward(
+        self,
+        keyset: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        return_debug_mask: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> Any:
+        """aten::_scaled_dot_product_flash_attention, whose causal mask is aligned to the bottom right, as ours is."""
+        if dropout_p == 0.0 and not return_debug_mask:
+            out = torch.empty_like(query)
+            rows = (query.shape[0], query.shape[1], query.shape[2])
+            lse = torch.empty(rows, dtype=torch.float32, device=query.device)
+            q, k, v, o = (tensor.transpose(1, 2) for tensor in (query, key, value, out))
+            try:
+                _check(q, k, v)
+                _launch(q, k, v, o, lse, is_causal, scale, "best")
+            except (NotImplementedError, ValueError):
+                pass  # PyTorch's own kernel takes it, or says what is wrong
+            else:
+                # The state of a random number generator, which is read only where there is dropout.
+                seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ()))
+                debug_mask = torch.empty(0, dtype=query.dtype, device=query.device)
+                return out, lse, None, None, query.shape[2], key.shape[2], seed, offset, debug_mask
+        return self.original.call_boxed(keyset, query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
+
+
+def register() -> None:
+    """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
+
+    Once activated they compute the forward pass wherever scaled_dot_product_attention chooses flash attention for CUDA
+    tensors. The backward pass stays PyTorch's own, which reads their output and log-sum-exp. What they do not serve
+    goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has, strides that are no multiples of
+    16 bytes. They have no part in what PyTorch computes by other operators: masks, nested tensors, varlen_attn, CPUs.
+    """
+    if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
+        raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: 2.11 or newer is needed")
+    torch.nn.attention.register_flash_attention_impl("flashladder", register_fn=_Registration)

@@ -1,0 +1,45 @@
+"""The examples that need PyTorch, small, on the emulator. test_zigzag.py checks the ring where there is no PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: gpu_frameworks runs the examples on a GPU")
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.long
+
+
+def run(*words: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_block_with_attention_replaced() -> None:
+    assert "they agree" in run("examples/transformer_block.py")
+
+
+def test_two_threads_serve_requests() -> None:
+    assert "4 requests from 2 threads: 0 differ" in run("examples/two_streams.py")
+
+
+def test_a_model_of_transformers() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    assert "the logits agree" in run("examples/transformers_model.py")
+
+
+def test_the_ring_between_processes(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    small = ["--seq", "192", "--heads", "2", "--kv-heads", "1", "--d-head", "64", "--repeat", "1"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    out = run(*launch, "examples/context_parallel.py", *small, "--record", str(records))
+    assert "3 ranks, 192 rows" in out and "right" in out
+    record = json.loads(records.read_text())
+    assert record["ranks"] == 3 and record["efficiency"] > 0 and record["gpu"].startswith("none")

@@ -1,0 +1,142 @@
+"""The operator for PyTorch, on a GPU or in host memory: opcheck, torch.compile, errors, PyTorch's attention on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: gpu_frameworks checks it on a GPU")
+from flashladder import torch as fl  # noqa: E402
+
+OPERATOR = torch.ops.flashladder.attention.default
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def tensors(rows: int = 40, keys: int = 72, heads: int = 2, kv_heads: int = 1, dtype: Any = None) -> Any:
+    """Q, K and V, [batch, seq, heads, d_head]."""
+    torch.manual_seed(rows + keys)
+    sizes = [(1, rows, heads, 64), (1, keys, kv_heads, 64), (1, keys, kv_heads, 64)]
+    return [torch.randn(size).to(DEVICE, dtype or torch.bfloat16) for size in sizes]
+
+
+def reference(q: Any, k: Any, v: Any, causal: bool, scale: float | None = None) -> tuple[Any, Any]:
+    """In float64: O, and log-sum-exp [batch, heads, seq_q]."""
+    q, k, v = (tensor.double() for tensor in (q, k, v))
+    group, rows, keys = q.shape[2] // k.shape[2], q.shape[1], k.shape[1]
+    k, v = (tensor.repeat_interleave(group, dim=2) for tensor in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if causal:
+        seen = torch.ones(rows, keys, dtype=torch.bool, device=q.device).tril(keys - rows)
+        scores = scores.masked_fill(~seen, float("-inf"))
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v), scores.logsumexp(-1)
+
+
+def agrees(out: Any, expected: Any) -> bool:
+    allowed = 3 * torch.finfo(out.dtype).eps * expected.abs().amax(-1, keepdim=True)
+    return bool(((out.double() - expected).abs() <= allowed).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_operator_and_the_eager_call_compute_the_same(dtype: Any, causal: bool) -> None:
+    q, k, v = tensors(dtype=dtype)
+    expected, expected_lse = reference(q, k, v, causal, scale=0.2)
+    out, lse = fl.attention(q, k, v, causal=causal, scale=0.2, return_lse=True)
+    assert agrees(out, expected)
+    assert torch.allclose(lse.double(), expected_lse, atol=1e-4)
+    again, again_lse = torch.ops.flashladder.attention(q, k, v, causal, 0.2, True)
+    assert torch.equal(out, again) and torch.equal(lse, again_lse)
+    without, empty = torch.ops.flashladder.attention(q, k, v, causal, 0.2)
+    assert torch.equal(out, without) and empty.numel() == 0
+
+
+def test_opcheck_passes() -> None:
+    q, k, v = tensors()
+    torch.library.opcheck(OPERATOR, (q, k, v))
+    torch.library.opcheck(OPERATOR, (q, k, v, True, 0.5, True, "best"))
+    transposed = q.transpose(1, 2).contiguous().transpose(1, 2)
+    torch.library.opcheck(OPERATOR, (transposed, k, v, True))
+
+
+def test_compile_traces_the_call_as_a_whole() -> None:
+    q, k, v = tensors()
+    call = torch.compile(lambda q: fl.attention(q * 2, k, v, causal=True) + 1, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert torch.equal(call(q), fl.attention(q * 2, k, v, causal=True) + 1)
+
+
+def test_heads_before_rows_need_no_copy() -> None:
+    q, k, v = tensors(rows=48, keys=48)
+    query, key, value = (tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))
+    out = fl.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    assert agrees(out.transpose(1, 2), reference(q, k, v, causal=True)[0])
+    assert out.transpose(1, 2).is_contiguous()
+
+
+def test_what_sdpa_has_beyond_the_kernels_is_refused_by_name() -> None:
+    query, key, value = (tensor.transpose(1, 2) for tensor in tensors())
+    with pytest.raises(NotImplementedError, match="attn_mask"):
+        fl.scaled_dot_product_attention(query, key, value, torch.ones(40, 72), enable_gqa=True)
+    with pytest.raises(NotImplementedError, match=r"dropout_p=0\.1"):
+        fl.scaled_dot_product_attention(query, key, value, dropout_p=0.1, enable_gqa=True)
+    with pytest.raises(NotImplementedError, match="40 queries and 72 keys"):
+        fl.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    with pytest.raises(ValueError, match="enable_gqa=True"):
+        fl.scaled_dot_product_attention(query, key, value)
+
+
+def test_there_is_no_backward() -> None:
+    q, k, v = tensors()
+    q.requires_grad_()
+    with pytest.raises(NotImplementedError, match="no backward"):
+        fl.attention(q, k, v)
+    with pytest.raises(NotImplementedError, match="no backward"):
+        torch.ops.flashladder.attention(q, k, v)[0].sum().backward()
+    with torch.no_grad():
+        fl.attention(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda q, k, v: (q[0], k, v), ValueError, "dimensions"),
+        (lambda q, k, v: (q.float(), k, v), ValueError, "float32"),
+        (lambda q, k, v: (q, k.half(), v), ValueError, "float16"),
+        (lambda q, k, v: (q, k, v[:, :50]), ValueError, "v"),
+        (lambda q, k, v: (q[..., :32], k, v), ValueError, "32"),
+        (lambda q, k, v: (torch.stack([q, q], dim=-1)[..., 0], k, v), ValueError, "along d_head"),
+        (lambda q, k, v: tuple(tensor[..., :40].contiguous() for tensor in (q, k, v)), NotImplementedError, "40"),
+    ],
+)
+@pytest.mark.parametrize("through", ["eager", "operator"])
+def test_wrong_tensors_are_refused(change: Any, error: type[Exception], words: str, through: str) -> None:
+    call = fl.attention if through == "eager" else torch.ops.flashladder.attention
+    with pytest.raises(error, match=words):
+        call(*change(*tensors()))
+
+
+def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
+    """What activate_flash_attention_impl puts in the place of a CUDA kernel, called by hand."""
+
+    class Original:
+        def call_boxed(self, *arguments: Any, **options: Any) -> str:
+            return "PyTorch's own"
+
+    fl.register()
+    assert "flashladder" in torch.nn.attention.list_flash_attention_impls()
+    registration = fl._Registration()
+    try:
+        registration.original = Original()
+        q, k, v = tensors()
+        query, key, value = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        out, lse, *rest = registration.forward(None, query, key, value, is_causal=True, scale=0.2)
+        expected, expected_lse = reference(q, k, v, causal=True, scale=0.2)
+        assert agrees(out.transpose(1, 2), expected) and out.stride() == query.stride()
+        assert torch.allclose(lse.double(), expected_lse, atol=1e-4)
+        assert rest[2:4] == [40, 72]
+        assert registration.forward(None, query, key, value, dropout_p=0.1) == "PyTorch's own"
+        odd = [tensor[..., :40].contiguous() for tensor in (query, key, value)]
+        assert registration.forward(None, *odd) == "PyTorch's own"
+    finally:
+        registration.remove()
