@@ -362,7 +362,7 @@ def errors() -> Facts:
         "rank": raised(ValueError, "four dimensions", lambda: attention(q[0], k, v)),
         "row": raised(ValueError, "along d_head", lambda: attention(q.transpose(2, 3), k, v)),
         "stride": raised(ValueError, "multiple", lambda: attention(wide[..., :128], k, v)),
-        "expanded": raised(ValueError, "strid", lambda: attention(q[:1].expand(q.shape), k, v)),
+        "expanded": raised(ValueError, "multiple", lambda: attention(q[:1].expand(q.shape), k, v)),
         "address": raised(ValueError, "16", lambda: attention(shifted, k, v)),
         "d_head": raised(NotImplementedError, "80", lambda: attention(odd, odd, odd)),
         "version": raised(ValueError, "v99", lambda: attention(q, k, v, version="v99")),
