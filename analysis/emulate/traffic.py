@@ -108,7 +108,8 @@ def run_traffic(args: argparse.Namespace) -> int:
     recorded = read_traffic(root())
     fresh = {name: emulate(version) for name, version in load_chosen(root(), args.version).items()}
     if args.write:
-        kept = {name: line for name, line in recorded.items() if name in load_all(root())}
+        there = load_all(root())
+        kept = {name: line for name, line in recorded.items() if name in there}
         write_if_changed(traffic_path(root()), to_csv(list((kept | fresh).values())))
     else:
         print_table(Table(COLUMNS, [line.cells() for line in fresh.values()]), args)

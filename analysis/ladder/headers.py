@@ -8,9 +8,9 @@ Header blocks are data; docs/adding-a-version.md lists their keys. A new version
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -75,6 +75,7 @@ class Version:
         return self.source.splitlines()[self.header.lines :]
 
 
+@lru_cache(maxsize=256)  # a command reads the ladder several times
 def parse_header(source: str, name: str) -> Header:
     """Read the comment a kernel file begins with; `name` is the file's, for messages."""
     lines = source.splitlines()
@@ -186,10 +187,13 @@ def kernel_files(root: Path) -> dict[str, Path]:
 
 def read_ladder_version(path: Path) -> Version:
     """Read one kernel file whose parent must stand beside it."""
-    version = read_version(path)
-    parent, there = version.header.parent, sorted(file.name[:3] for file in path.parent.glob("v[0-9][0-9]_*.cu"))
+    return _with_parent(read_version(path), sorted(file.name[:3] for file in path.parent.glob("v[0-9][0-9]_*.cu")))
+
+
+def _with_parent(version: Version, there: Collection[str]) -> Version:
+    parent = version.header.parent
     if parent and parent not in there:
-        raise AnalysisError(f"{path}: its parent {parent} is not a version; there are: {' '.join(there)}")
+        raise AnalysisError(f"{version.path}: its parent {parent} is not a version; there are: {' '.join(there)}")
     return version
 
 
@@ -203,7 +207,8 @@ def load(root: Path, version: str) -> Version:
 
 def load_all(root: Path) -> dict[str, Version]:
     """Every version in order."""
-    return {version: read_ladder_version(path) for version, path in kernel_files(root).items()}
+    files = kernel_files(root)
+    return {version: _with_parent(read_version(path), files) for version, path in files.items()}
 
 
 def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:

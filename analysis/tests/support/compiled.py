@@ -204,6 +204,7 @@ def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
     return wrong
 
 
+@cache
 def landed() -> list[tuple[str, str]]:
     """(version, architecture) of every kernel source and the architectures that it is built for by default."""
     return [(name, arch) for name, version in load_all(root()).items() for arch in version.archs(("sm_80", "sm_90"))]
