@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
@@ -85,6 +86,13 @@ _NO_RESULT = re.compile(
 _READS_RESULT = re.compile(r"wgmma\.mma_async")
 _BRANCH = re.compile(r"bra(\.|$)")
 _NAME = re.compile(r"[%$A-Za-z_][\w$]*")
+_NUMBER_AT_END = re.compile(r"\d+$")
+_PART_OF_VECTOR = re.compile(r"%\w+\.[xyzw]\b")
+_SPACE = re.compile(r"\s*")
+_LABEL = re.compile(r"([%$A-Za-z_][\w$]*)\s*:(?!:)")
+_CHUNK_MARK = re.compile(r'["{};]')
+_OPERAND_MARK = re.compile(r"[][{}(),]")
+_INSTRUCTION = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _BRACE = re.compile(r"[{}]")
 _INNER_LABEL = re.compile(r"[;{\n]\s*([%$A-Za-z_][\w$]*)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+(?:\.\w+\s*)+\s*(.*)", re.DOTALL)
@@ -143,7 +151,7 @@ class _Parser:
         self.at = to
 
     def _skip_space(self) -> bool:
-        found = re.compile(r"\s*").match(self.text, self.at)
+        found = _SPACE.match(self.text, self.at)
         self._move(found.end() if found else self.at)
         return self.at < len(self.text)
 
@@ -156,8 +164,8 @@ class _Parser:
             return self.text[start : self.at]
         depth, quoted = 0, False
         directive = self._here() == "."
-        for position in range(start, len(self.text)):
-            mark = self.text[position]
+        for found in _CHUNK_MARK.finditer(self.text, start):
+            mark, position = found[0], found.start()
             if mark == '"':
                 quoted = not quoted
             elif quoted:
@@ -183,18 +191,24 @@ class _Parser:
 
     def _braces(self) -> None:
         """Skip a section's block."""
-        depth = 0
-        while self.at < len(self.text):
-            mark = self._here()
-            depth += {"{": 1, "}": -1}.get(mark, 0)
-            self._move(self.at + 1)
+        end = self._closing_brace(self.at + 1)
+        if end is None:
+            self._move(len(self.text))
+            raise self.error("a '{' is never closed")
+        self._move(end + 1)
+
+    def _closing_brace(self, start: int) -> int | None:
+        """Where the scope is closed whose first character stands at `start`."""
+        depth = 1
+        for brace in _BRACE.finditer(self.text, start):
+            depth += 1 if brace[0] == "{" else -1
             if depth == 0:
-                return
-        raise self.error("a '{' is never closed")
+                return brace.start()
+        return None
 
     def _body(self) -> Iterator[Statement]:
         """Statements of a function, from its '{' to the matching '}'."""
-        scopes: list[dict[str, str]] = []
+        scopes = _Scopes()
         number = 0
         labels: list[str] = []
         while True:
@@ -203,53 +217,47 @@ class _Parser:
             mark = self._here()
             if mark == "{":
                 number += 1
-                scopes.append({})
+                scopes.open(number)
                 self._move(self.at + 1)
-                if len(scopes) > 1:
-                    self._forward_labels(scopes[-1], number)
+                if scopes.depth > 1:
+                    self._forward_labels(scopes)
                 continue
             if mark == "}":
-                scopes.pop()
+                scopes.close()
                 self._move(self.at + 1)
-                if not scopes:
+                if not scopes.depth:
                     if labels:
                         yield Statement(self.line, tuple(labels), "", False, "ret", (), (), (), "", self.location)
                     return
                 continue
-            label = re.compile(r"([%$A-Za-z_][\w$]*)\s*:(?!:)").match(self.text, self.at)
+            label = _LABEL.match(self.text, self.at)
             if label:
-                scopes[-1].setdefault(label[1], label[1] if len(scopes) == 1 else f"{label[1]}#{number}")
-                labels.append(self._resolve(label[1], scopes))
+                scopes.declare(label[1])
+                labels.append(scopes.resolve(label[1]))
                 self._move(label.end())
                 continue
             line = self.line
             chunk = self._chunk().strip()
             if chunk.startswith("."):
-                self._directive(chunk, scopes, number)
+                self._directive(chunk, scopes)
             elif chunk:
                 yield self._instruction(chunk, line, tuple(labels), scopes)
                 labels = []
 
-    def _forward_labels(self, scope: dict[str, str], number: int) -> None:
+    def _forward_labels(self, scopes: "_Scopes") -> None:
         """The labels of an inner scope, which begins here, so that a branch forward to them resolves."""
-        depth = 1
-        for brace in _BRACE.finditer(self.text, self.at):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                for found in _INNER_LABEL.finditer(self.text, self.at - 1, brace.start()):
-                    scope.setdefault(found[1], f"{found[1]}#{number}")
-                return
+        end = self._closing_brace(self.at)
+        if end is not None:
+            for found in _INNER_LABEL.finditer(self.text, self.at - 1, end):
+                scopes.declare(found[1])
 
-    def _directive(self, chunk: str, scopes: list[dict[str, str]], number: int) -> None:
-        registers = _REG.match(chunk)
-        loc, file = _LOC.match(chunk), _FILE.match(chunk)
-        if registers:
+    def _directive(self, chunk: str, scopes: "_Scopes") -> None:
+        if registers := _REG.match(chunk):
             for part in registers[1].split(","):
-                declared = part.strip()
-                scopes[-1][declared] = declared if len(scopes) == 1 else f"{declared}#{number}"
-        elif loc:
+                scopes.declare(part.strip())
+        elif loc := _LOC.match(chunk):
             self.location = f"{self._file(loc[1])}:{loc[2]}"
-        elif file:
+        elif file := _FILE.match(chunk):
             self.files[file[1]] = file[2]
 
     def _file(self, number: str) -> str:
@@ -257,40 +265,25 @@ class _Parser:
             self.files = dict(_FILE.findall(self.text))
         return self.files.get(number, f"file {number}")
 
-    def _resolve(self, name: str, scopes: list[dict[str, str]]) -> str:
-        for scope in reversed(scopes):
-            if name in scope:
-                return scope[name]
-        return name
-
-    def _is_register(self, name: str, scopes: list[dict[str, str]]) -> bool:
-        stem = re.sub(r"\d+$", "", name)
-        return any(name in scope or any(key.startswith(f"{stem}<") for key in scope) for scope in scopes)
-
-    def _instruction(self, chunk: str, line: int, labels: tuple[str, ...], scopes: list[dict[str, str]]) -> Statement:
-        found = re.fullmatch(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", chunk, re.DOTALL)
+    def _instruction(self, chunk: str, line: int, labels: tuple[str, ...], scopes: "_Scopes") -> Statement:
+        found = _INSTRUCTION.fullmatch(chunk)
         if not found:
             raise self.error(f"not an instruction: {' '.join(chunk.split())[:80]!r}", line)
         negated, guard, opcode, rest = found.groups()
         operands = _split_operands(rest)
         if operands is None:
             raise self.error(f"unbalanced operands: {' '.join(chunk.split())[:80]!r}", line)
-
-        def registers(text: str) -> list[str]:
-            names = [name for name in _NAME.findall(re.sub(r"%\w+\.[xyzw]\b", " ", text))]
-            return [self._resolve(name, scopes) for name in names if self._is_register(name, scopes)]
-
-        branch = _BRANCH.match(opcode) is not None
-        target = self._resolve(operands[-1], scopes) if branch and operands else ""
-        results = [] if branch or _NO_RESULT.match(opcode) or not operands else [operands[0]]
+        branch, has_result, reads_result = _kind_of(opcode)
+        target = scopes.resolve(operands[-1]) if branch and operands else ""
+        results = operands[:1] if has_result else []
         if opcode.startswith("call"):
             results = [operands[0]] if operands and operands[0].startswith("(") and len(operands) > 1 else []
         if results and results[0].startswith("["):
             results = []
         sources = operands[len(results) :] if not branch else operands[:-1]
-        if results and _READS_RESULT.match(opcode):
+        if results and reads_result:
             sources = operands
-        guard_name = self._resolve(guard, scopes) if guard else ""
+        guard_name = scopes.resolve(guard) if guard else ""
         return Statement(
             line=line,
             label=labels,
@@ -298,30 +291,95 @@ class _Parser:
             negated=bool(negated),
             opcode=opcode,
             operands=tuple(operands),
-            defines=tuple(dict.fromkeys(register for text in results for register in registers(text))),
+            defines=tuple(dict.fromkeys(register for text in results for register in scopes.registers(text))),
             uses=tuple(
-                dict.fromkeys([*([guard_name] if guard else []), *(r for text in sources for r in registers(text))])
+                dict.fromkeys(
+                    [*([guard_name] if guard else []), *(r for text in sources for r in scopes.registers(text))]
+                )
             ),
             target=target,
             location=self.location,
         )
 
 
+class _Scopes:
+    """The names that are declared where the parser stands, the innermost scope last.
+
+    What an operand means is kept until a scope is opened or closed or a name is declared: most are there many times.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.names: list[dict[str, str]] = []  # of a register or label, to its name in the whole function
+        self.stems: list[set[str]] = []  # "%r" of `.reg .b32 %r<100>`
+        self.kept: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def depth(self) -> int:
+        return len(self.names)
+
+    def open(self, number: int) -> None:
+        self.numbers.append(number)
+        self.names.append({})
+        self.stems.append(set())
+        self.kept.clear()
+
+    def close(self) -> None:
+        self.numbers.pop()
+        self.names.pop()
+        self.stems.pop()
+        self.kept.clear()
+
+    def declare(self, name: str) -> None:
+        if name in self.names[-1]:
+            return
+        self.names[-1][name] = name if self.depth == 1 else f"{name}#{self.numbers[-1]}"
+        if "<" in name:
+            self.stems[-1].add(name.partition("<")[0])
+        self.kept.clear()
+
+    def resolve(self, name: str) -> str:
+        for scope in reversed(self.names):
+            if name in scope:
+                return scope[name]
+        return name
+
+    def registers(self, operand: str) -> tuple[str, ...]:
+        """The registers that an operand names."""
+        found = self.kept.get(operand)
+        if found is None:
+            names = _NAME.findall(_PART_OF_VECTOR.sub(" ", operand))
+            found = self.kept[operand] = tuple(self.resolve(name) for name in names if self._is_register(name))
+        return found
+
+    def _is_register(self, name: str) -> bool:
+        stem = _NUMBER_AT_END.sub("", name)
+        return any(name in scope for scope in self.names) or any(stem in stems for stems in self.stems)
+
+
+@cache
+def _kind_of(opcode: str) -> tuple[bool, bool, bool]:
+    """Whether it is a branch, whether its first operand is a result, and whether it reads that result too."""
+    branch = _BRANCH.match(opcode) is not None
+    return branch, not branch and not _NO_RESULT.match(opcode), _READS_RESULT.match(opcode) is not None
+
+
 def _split_operands(text: str) -> list[str] | None:
     """Operands separated by commas outside brackets; None when brackets do not balance."""
-    operands, depth, current = [], 0, ""
-    for mark in text.strip():
-        depth += 1 if mark in "{[(" else -1 if mark in "}])" else 0
-        if depth < 0:
-            return None
-        if mark == "," and depth == 0:
-            operands.append(" ".join(current.split()))
-            current = ""
-        else:
-            current += mark
+    operands, depth, start = [], 0, 0
+    for found in _OPERAND_MARK.finditer(text):
+        mark = found[0]
+        if mark != ",":
+            depth += 1 if mark in "{[(" else -1
+            if depth < 0:
+                return None
+        elif depth == 0:
+            operands.append(" ".join(text[start : found.start()].split()))
+            start = found.end()
     if depth:
         return None
-    return [*operands, " ".join(current.split())] if current.strip() else operands
+    last = " ".join(text[start:].split())
+    return [*operands, last] if last else operands
 
 
 # ---- where PTX is found ----------------------------------------------------------------------------------------------

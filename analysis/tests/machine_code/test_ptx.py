@@ -76,6 +76,14 @@ def test_inner_scopes_have_registers_and_labels_of_their_own() -> None:
     assert body[0].text == "setp.ne.b32 p, %r1, 0;"
 
 
+def test_a_name_declared_behind_an_inner_scope_is_of_the_scope_around_it() -> None:
+    body = function(
+        "{ .reg .b32 a; mov.u32 a, 1; { .reg .b32 c; mov.u32 c, 2; } .reg .b32 b; mov.u32 b, a; }"
+    ).statements
+    assert [at.defines for at in body] == [("a#2",), ("c#3",), ("b#2",)]
+    assert body[2].uses == ("a#2",)
+
+
 def test_lines_and_locations() -> None:
     body = function('.file 1 "/src/a.cu"\n.loc 1 7 3\nmov.u32 %r1, 1; mov.u32 %r2, 2;\n// comment\n.loc 1 9 1\nret;')
     assert [(at.line, at.location) for at in body.statements] == [
