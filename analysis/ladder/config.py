@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
@@ -170,6 +171,11 @@ def broken_rule(config: KernelConfig) -> str:
         value = getattr(config, name)
         if type(value) is not kind:
             return f"{name} = {value!r}: must be of type {kind.__name__}"
+    return _broken_rule(config)
+
+
+@lru_cache(maxsize=1024)  # readers make the configs of the versions many times
+def _broken_rule(config: KernelConfig) -> str:
     for rule, holds in _PREDICATES:
         if not holds(config):
             others = ", ".join(f"{name} = {cpp_literal(getattr(config, name))}" for name in rule.others())

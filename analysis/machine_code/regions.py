@@ -28,6 +28,7 @@ REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "o
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
 _BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
 _LEAVING = INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
+_ENDING = _BRANCHES | _LEAVING | {"BSSY", "BSYNC"}  # what may end a block or start another
 _POLLED = frozenset({"LDS", "LDG", "LD", "ATOM", "ATOMS", "ATOMG", "SYNCS"})
 _ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG", *COPY_ENGINE, "UTMASTG"})
 
@@ -102,6 +103,7 @@ class Graph:
         self.code = list(listing.code)
         if not self.code:
             raise AnalysisError(f"{listing.label}: the kernel is empty")
+        self._bases: dict[int, frozenset[str]] = {}  # by the header of a loop
         self.blocks = self._blocks()
         self._link()
 
@@ -142,6 +144,8 @@ class Graph:
         starts = {self.code[0].address}
         inside = {at.address for at in self.code}
         for position, at in enumerate(self.code):
+            if at.base not in _ENDING:
+                continue
             targets = self._targets(at)
             ends = bool(targets) or not self._falls_through(at) or at.base in ("BSYNC", "EXIT", "RET")
             if at.base == "BSSY":
@@ -151,10 +155,10 @@ class Graph:
             if ends and position + 1 < len(self.code):
                 starts.add(self.code[position + 1].address)
         blocks: dict[int, Block] = {}
-        for at in self.code:
-            if at.address in starts:
-                block = blocks.setdefault(at.address, Block(at.address, []))
-            block.instructions.append(at)
+        cuts = [position for position, at in enumerate(self.code) if at.address in starts]
+        for start, end in pairwise([*cuts, len(self.code)]):
+            block = self.code[start:end]
+            blocks[block[0].address] = Block(block[0].address, block)
         return blocks
 
     def _link(self) -> None:
@@ -168,8 +172,8 @@ class Graph:
             block = self.blocks[first]
             barriers = dict(state[first])
             for at in block.instructions:
-                register = re.match(r"B\d+", at.operands)
-                if at.base == "BSSY" and register:
+                register = re.match(r"B\d+", at.operands) if at.base == "BSSY" else None
+                if register:
                     target = self.listing.target(at)
                     barriers[register[0]] = frozenset() if target is None else frozenset({target})
             successors = [target for target in self._targets(block.last) if target in self.blocks]
@@ -291,6 +295,12 @@ class Graph:
         """The instructions of blocks in address order, without NOPs."""
         return [at for first in sorted(blocks) for at in self.blocks[first].instructions if at.base != "NOP"]
 
+    def bases(self, loop: Loop) -> frozenset[str]:
+        """The opcodes in a loop, without modifiers."""
+        if loop.header not in self._bases:
+            self._bases[loop.header] = frozenset(at.base for at in self.instructions(loop.blocks))
+        return self._bases[loop.header]
+
 
 def matrix_count(instructions: Iterable[Instruction], opcodes: frozenset[str] = MATRIX) -> int:
     return sum(at.base in opcodes for at in instructions)
@@ -326,7 +336,7 @@ def kv_loops(graph: Graph) -> list[Loop]:
     A spin on a barrier inside one holds no matrix instructions, so it does not hide the loop around it. Nor does a loop
     of mma.sync hide that of wgmma around it, which it serves as a slow path.
     """
-    return _innermost(graph, lambda loop: matrix_count(graph.instructions(loop.blocks), graph.matrix) > 0)
+    return _innermost(graph, lambda loop: not graph.bases(loop).isdisjoint(graph.matrix))
 
 
 def producer_loops(graph: Graph) -> list[Loop]:
@@ -337,8 +347,8 @@ def producer_loops(graph: Graph) -> list[Loop]:
     """
 
     def copies(loop: Loop) -> bool:
-        code = graph.instructions(loop.blocks)
-        return any(at.base in COPY_ENGINE for at in code) and not matrix_count(code) and not _over_lanes(graph, loop)
+        bases = graph.bases(loop)
+        return not bases.isdisjoint(COPY_ENGINE) and bases.isdisjoint(MATRIX) and not _over_lanes(graph, loop)
 
     return _innermost(graph, copies) if graph.matrix is WARP_GROUP else []
 

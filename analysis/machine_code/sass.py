@@ -114,7 +114,7 @@ class Listing:
         end = len(self.instructions)
         while end and self.instructions[end - 1].base == "NOP":
             end -= 1
-        return tuple(at for at in self.instructions[:end] if not self.closes(at))
+        return tuple(at for at in self.instructions[:end] if at.base != "BRA" or not self.closes(at))
 
     @cached_property
     def body(self) -> tuple[Instruction, ...]:
@@ -163,7 +163,7 @@ _SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$|\s*Function : (\S+)\s*$|//-+ ke
 _ARCH = re.compile(r"\s*(?:\.target\s+|code for )(sm_\w+)")
 _SOURCE = re.compile(r"\s*//## File \"([^\"]*)\", line ([0-9]{1,9})( inlined at .*)?$")
 _ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
-_AFTER_OPERANDS = re.compile(r"\s*(;.*|//.*|/\*.*)$")
+_AFTER_OPERANDS = re.compile(r";|//|/\*")
 _SKIPPED = re.compile(
     r"\s*(//.*|\.(section|sectioninfo|sectionflags|align|global|weak|type|size|other|elftype|headerflags|target|dword|"
     r"byte|zero|word|string|nv|local|common|short|quad|reloc|loc|file)\b.*|\.{3,}|#.*|Fatbin.*|=+|arch =.*|"
@@ -261,7 +261,8 @@ class _Reader:
                 before = self.instructions[-1].address
                 raise AnalysisError(f"{self.name}:{number}: address {address} after {before:04x}")
             finished = self.finish()
-        operands = _AFTER_OPERANDS.sub("", rest).rstrip()
+        after = _AFTER_OPERANDS.search(rest)
+        operands = rest[: after.start() if after else None].rstrip()
         if self.pending:
             self.labels |= dict.fromkeys(self.pending, at)
             self.pending = []

@@ -175,11 +175,13 @@ FIELDS = (
 )  # fmt: skip
 
 
+_PLACES = [(*field.path.rpartition(".")[::2], field) for field in FIELDS]  # object, name in it, field
+
+
 def fault_of(raw: dict[str, Any]) -> str:
     """The first field that is missing or does not fit, in one sentence; "" when all do."""
     objects: dict[str, Any] = {"": raw}
-    for field in FIELDS:
-        parent, _, name = field.path.rpartition(".")
+    for parent, name, field in _PLACES:
         if parent not in objects:
             continue
         value = objects[parent].get(name)
@@ -190,7 +192,7 @@ def fault_of(raw: dict[str, Any]) -> str:
             return _sentence(field.path, value, field.kind)
         elif field.kind is OBJECT:
             objects[field.path] = value
-        elif field.kind.each:
+        elif field.kind.each and not all(map(field.kind.each.fits, value)):
             for place, each in enumerate(value):
                 if not field.kind.each.fits(each):
                     return _sentence(f"{field.path}[{place}]", each, field.kind.each)
