@@ -38,7 +38,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     for name in COMMITTED:
         shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
-    for name in ("bench", "autotune", "profile"):
+    for name in ("bench", "autotune", "general", "profile"):
         if (root() / "logs" / name).is_dir():
             shutil.copytree(root() / "logs" / name, folder / "logs" / name)
     return folder
