@@ -49,7 +49,7 @@ TAKES_SEQ := debug
 TAKES_SEQS := bench profile gpu-check peers compare autotune
 TAKES_BUDGET := $(TAKES_SEQS)
 TAKES_VER := regs sass logs ptx cubins counts loop bound live map configs accept adopt bench profile gpu-check \
-	autotune race sanitize debug lib
+	autotune race sanitize debug lib wheel
 TAKES_WHY := accept adopt
 TAKES_ARGS := counts loop bound live map sass-diff why bench profile gpu-check peers compare autotune race sanitize \
 	debug bench-emu corpus

@@ -41,10 +41,11 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 
 ##@ Testing
 .PHONY: check check-long check-mutants check-site mutate fuzz lint format
-check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
+check check-long: lib
+check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu and not site"
-check-long: all emu-lib lib $(TAPS) $(MUTATORS) build/cuda12/ready  ## the tests that take minutes, and other random inputs
+check-long: all emu-lib $(TAPS) $(MUTATORS) build/cuda12/ready  ## the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## does a test fail for 90 % of small changes of the code?

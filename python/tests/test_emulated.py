@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -190,6 +191,21 @@ def test_what_the_library_refuses() -> None:
     assert not refused and "72" in refused.reason
     with pytest.raises(ValueError, match="out lies where q, k or v does"):
         flashladder.attention(q, k, v, out=q)
+
+
+def test_the_documents_run() -> None:
+    """The blocks of docs/library.md that are for NumPy, one after the other, and README's with its result."""
+    section = (ROOT / "docs/library.md").read_text().partition("## From Python")[2].partition("\n## ")[0]
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, names)
+    assert names["o"].shape == (1, 100, 8, 128) and names["lse"].shape == (1, 8, 100)
+    section = (ROOT / "README.md").read_text().partition("## Use it from your code")[2]
+    del names["o"]
+    exec(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0], names)
+    assert names["o"].shape == (1, 100, 8, 128)
 
 
 def test_the_back_end_says_why_it_emulates() -> None:
