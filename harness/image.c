@@ -57,7 +57,8 @@ void image_kinds(const struct code_image *images, uint64_t count, char *text, si
 static const char *next_entry(const char *at, size_t *length) {
     static const char word[] = ".entry ";
     for (const char *line = at; line && *line; line = strchr(line, '\n')) {
-        line += strspn(line, " \t\n");
+        while (*line == ' ' || *line == '\t' || *line == '\n') line++;
+        if (*line != '.') continue; /* an instruction, as nearly all lines are */
         if (!strncmp(line, ".visible ", 9)) line += 9;
         if (!strncmp(line, ".weak ", 6)) line += 6;
         if (strncmp(line, word, strlen(word)) != 0) continue;

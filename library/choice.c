@@ -188,23 +188,27 @@ static fl_status choose_best(const struct fl_library *library, const struct call
     const size_t count = library->count <= MAX_VERSIONS ? ordered(library, row, !target, order) : 0;
     struct failure one;
     fl_status kept = FL_OK;
-    bool size_known = false;
+    int kept_weight = 0;
     for (size_t i = 0; i < count; i++) {
         const fl_status status = try_version(order[i], call, target, choice, &one);
         if (!status) {
             choice->best = true;
             choice->measured =
-                target && !distance(row, major, minor, call) && strstr(row->versions, order[i]->about->version);
+                target && !distance(row, major, minor, call) && strstr(row->versions, order[i]->about->version) != NULL;
             choice->ranked_major = row->major;
             choice->ranked_minor = row->minor;
             return FL_OK;
         }
+        /* Of all reasons the most telling: what the GPU lacks for code that it has, then that it has none, then what
+         * the fastest version lacks. A version that is not for the head size has nothing to say. */
         if (!own_instance(order[i], call_dtype(call), call->problem.d_head)) continue;
-        /* of all reasons the first that a better machine would solve, else the last: that of the widest version */
-        if (kept != FL_UNAVAILABLE) *failure = one, kept = status;
-        size_known = true;
+        const int weight = status != FL_UNAVAILABLE ? 1 : order[i]->code.exact ? 2 : 3;
+        if (weight <= kept_weight) continue;
+        kept_weight = weight;
+        kept = status;
+        *failure = one;
     }
-    return size_known ? kept : fail_size(library, call, failure);
+    return kept ? kept : fail_size(library, call, failure);
 }
 
 fl_status choose(const struct fl_library *library, const struct call *call, const struct gpu_target *target,

@@ -421,11 +421,9 @@ static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_
     if (!status) {
         const struct device *const device = plan->context->device;
         const int ordinal = (int)(device - library->gpus->devices);
-        if (call->problem.device >= 0 && call->problem.device != ordinal) {
-            return refuse(failure, FL_ERROR, "device %d: the stream is of GPU %d, %s", call->problem.device, ordinal,
-                          device->name);
-            status = FL_INVALID;
-        }
+        if (call->problem.device >= 0 && call->problem.device != ordinal)
+            status = refuse(failure, FL_INVALID, "device %d: the stream is of GPU %d, %s", call->problem.device,
+                            ordinal, device->name);
     }
     if (!status) status = choose(library, call, &plan->context->device->target, &choice, failure);
     if (!status) status = load_relaxed(library, plan->context, &choice, &plan->kernel, failure);

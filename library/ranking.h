@@ -14,7 +14,8 @@ struct ranking {
 };
 
 static const struct ranking RANKINGS[] = {
-    {9, 0, 128, false, "v46 v44 v43 v42 v41 v38"},
+    {9, 0, 128, false, "v42 v43 v44 v46 v41 v38"},
+    {9, 0, 128, true, "v46 v44 v43 v41"},
 };
 
 #endif

@@ -10,6 +10,7 @@ TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/test
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
 vpath test_%.c harness/tests harness/emu/tests library/tests
 vpath bench_%.c harness/emu/tests
+vpath gpu_%.c library/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
@@ -20,6 +21,15 @@ LIBRARY_TESTS := $(notdir $(basename $(wildcard library/tests/test_*.c)))
 $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,$(CURDIR)/lib \
 		$(ALL_LDLIBS)
+# Run by hand, where there is a GPU: it compares the library with the harness's own launches of v46.
+$(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v46)/code.o \
+		$(call folder,v46)/about.o $(call device_of,v46) lib/libflashladder.so
+	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/../../lib' \
+		$(ALL_LDLIBS)
+$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h) $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fvisibility=default -Wl,-soname,$(@F) -o $@ $< $(ALL_LDLIBS)
+$(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)

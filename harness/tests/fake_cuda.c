@@ -1,5 +1,6 @@
 /* fake_cuda.c - a libcuda.so.1 without a GPU, with a clock of its own: what test_cli.py needs to see every exit status
- * and message of gpu.c, and every figure that is timed, the same on a busy machine and on an idle one.
+ * and message of gpu.c, and every figure that is timed, the same on a busy machine and on an idle one. For the library
+ * it has GPUs, contexts, streams and captures, and takes calls of several threads; fake_log() tells what they did.
  *
  *     cc -shared -fPIC -I. -o DIR/libcuda.so.1 harness/tests/fake_cuda.c -lm -ldl
  *     FAKE_CUDA=cc=75 LD_LIBRARY_PATH=DIR LD_PRELOAD=DIR/libcuda.so.1 bin/v01
@@ -14,6 +15,7 @@
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
  *     fixed=N        static shared memory of each kernel
+ *     devices=N      GPUs (default 1, at most 8)
  *     sms=N          multiprocessors (default 4)         l2=N       bytes of the L2 (default 1 MiB)
  *     memory=N       bytes of GPU memory                 host_kb=N  kilobytes that the host has, 0: it does not tell
  *     fault          launches fail with an illegal address
@@ -33,6 +35,7 @@
  *     serial         launches return when they have ended, as under a profiler
  *     log            what the stream runs is named on stderr, in its order
  */
+#include "harness/tests/fake_cuda.h"
 #include "common/abi.h"
 #include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
@@ -42,6 +45,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +53,23 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A primary context of a GPU, or one that cuCtxCreate_v2 made. */
+struct CUctx_st {
+    int device;
+    uint64_t id;
+};
+
+struct CUmod_st {
+    CUcontext context;
+    CUfunction functions; /* those that were looked up */
+};
+
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+
 struct CUfunc_st {
+    CUcontext context;
+    CUfunction next;
     char name[400];
     int shared_bytes; /* dynamic shared memory it may be launched with */
     int loaded;       /* the first launch loads it */
@@ -61,6 +81,8 @@ struct CUevent_st {
     int pending;
 };
 
+/* Held by every call that reads or writes what follows. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t used_bytes;
 static double now_ns = 1000, now_cycles = 1000;
 static int launches; /* of flash_forward, that have run */
@@ -90,12 +112,17 @@ static long long setting(const char *word, long long initial) {
     return number;
 }
 
-/* Whether this call is the one that FAKE_CUDA lets fail. */
+/* Whether this call is the one that FAKE_CUDA lets fail. Another FAKE_CUDA counts from 0. */
 static int fails(const char *name) {
     static long long calls;
+    static char counted[200];
     const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, "fails=") : NULL;
     const size_t length = strlen(name);
     if (!at || strncmp(at + strlen("fails="), name, length) != 0 || at[strlen("fails=") + length] != ':') return 0;
+    if (strcmp(counted, text) != 0) {
+        snprintf(counted, sizeof counted, "%s", text);
+        calls = 0;
+    }
     return calls++ == strtoll(at + strlen("fails=") + length + 1, NULL, 10);
 }
 
@@ -185,11 +212,11 @@ CUresult cuDriverGetVersion(int *version) {
 }
 CUresult cuDeviceGetCount(int *count) {
     TRY(cuDeviceGetCount);
-    return *count = mode("hidden") ? 0 : 1, 0;
+    return *count = mode("hidden") ? 0 : (int)setting("devices=", 1), 0;
 }
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     TRY(cuDeviceGet);
-    return *device = ordinal, ordinal ? 101 : 0; /* CUDA_ERROR_INVALID_DEVICE */
+    return *device = ordinal, ordinal >= setting("devices=", 1) ? 101 : 0; /* CUDA_ERROR_INVALID_DEVICE */
 }
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     TRY(cuDeviceGetName);
@@ -236,10 +263,20 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return *bytes = memory_bytes(), 0;
 }
 
+/* ---- contexts: each thread has a stack of them ---- */
+
+enum { MAX_DEVICES = 8, MAX_STACK = 16 };
+static struct CUctx_st primaries[MAX_DEVICES] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}, {7, 8}};
+static _Thread_local CUcontext stack[MAX_STACK];
+static _Thread_local int depth;
+
+static CUcontext current(void) {
+    return depth ? stack[depth - 1] : NULL;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     TRY(cuDevicePrimaryCtxRetain);
-    (void)device;
-    return made.contexts++, *context = (CUcontext)(uintptr_t)1, 0;
+    return made.contexts++, *context = &primaries[device], 0;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     TRY(cuDevicePrimaryCtxRelease_v2);
@@ -247,25 +284,125 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
     TRY(cuCtxSetCurrent);
-    return (void)context, 0;
+    if (!depth) depth = 1;
+    return stack[depth - 1] = context, 0;
 }
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    TRY(cuCtxGetCurrent);
+    return *context = current(), 0;
+}
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    TRY(cuCtxPushCurrent_v2);
+    if (depth == MAX_STACK) return 999;
+    return stack[depth++] = context, 0;
+}
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    TRY(cuCtxPopCurrent_v2);
+    if (!depth) return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+    return *context = stack[--depth], 0;
+}
+CUresult cuCtxGetDevice(CUdevice *device) {
+    TRY(cuCtxGetDevice);
+    return current() ? (*device = current()->device, 0) : 201;
+}
+CUresult cuCtxGetId(CUcontext context, uint64_t *id) {
+    TRY(cuCtxGetId);
+    return *id = context->id, 0;
+}
+
+/* ---- captures ---- */
+
+enum { MAX_STREAMS = 8192 };
+struct CUstream_st {
+    CUcontext context;
+    uint64_t id;
+    struct CUgraph_st *graph; /* what is being captured */
+};
+static CUstream streams[MAX_STREAMS];
+static int n_streams, n_capturing;
+static uint64_t stream_ids = 10;
+static _Thread_local int capture_mode; /* 0: global */
+static struct fake_log log_kept;
+
+struct fake_log *fake_log(void);
+struct fake_log *fake_log(void) {
+    log_kept.held = made.contexts + made.modules + made.streams;
+    log_kept.held_bytes = (int64_t)used_bytes;
+    return &log_kept;
+}
+
+/* What must not be called while a stream is being captured, unless the thread says that it is no part of that. */
+static int unsafe(void) {
+    return n_capturing && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(int *how) {
+    TRY(cuThreadExchangeStreamCaptureMode);
+    const int before = capture_mode;
+    capture_mode = *how;
+    return *how = before, 0;
+}
+
+static int is_stream(CUstream stream) {
+    for (int i = 0; i < n_streams; i++)
+        if (streams[i] == stream) return 1;
+    return 0;
+}
+/* 400 is CUDA_ERROR_INVALID_HANDLE. */
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
+    TRY(cuStreamGetCtx);
+    pthread_mutex_lock(&lock);
+    const int known = is_stream(stream);
+    pthread_mutex_unlock(&lock);
+    return known ? (*context = stream->context, 0) : 400;
+}
+CUresult cuStreamGetId(CUstream stream, uint64_t *id) {
+    TRY(cuStreamGetId);
+    return *id = (uintptr_t)stream <= 2 ? 8 * current()->id + (uintptr_t)stream : 1000 + stream->id, 0;
+}
+CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+    TRY(cuStreamIsCapturing);
+    return *status = (uintptr_t)stream > 2 && stream->graph, 0;
+}
+
+/* ---- modules ---- */
+
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     TRY(cuModuleLoadData);
     (void)image;
-    return made.modules++, *module = (CUmodule)(uintptr_t)1, 0;
+    if (unsafe()) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+    pthread_mutex_lock(&lock);
+    made.modules++;
+    log_kept.modules++;
+    pthread_mutex_unlock(&lock);
+    *module = calloc(1, sizeof **module);
+    (*module)->context = current();
+    return 0;
 }
 CUresult cuModuleUnload(CUmodule module) {
     TRY(cuModuleUnload);
-    return (void)module, made.modules--, 0;
+    for (CUfunction function = module->functions, next; function; function = next) {
+        next = function->next;
+        free(function);
+    }
+    return free(module), made.modules--, 0;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     TRY(cuModuleGetFunction);
-    (void)module;
     *function = calloc(1, sizeof **function);
+    (*function)->context = module ? module->context : current();
+    if (module) {
+        (*function)->next = module->functions;
+        module->functions = *function;
+    }
     snprintf((*function)->name, sizeof(*function)->name, "%s", name);
     (*function)->shared_bytes = 48 << 10;
     return 0;
+}
+CUresult cuFuncLoad(CUfunction function) {
+    TRY(cuFuncLoad);
+    return (void)function, 0;
 }
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
     TRY(cuFuncGetAttribute);
@@ -285,33 +422,88 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     return 0;
 }
 
-/* Each block is preceded by its size. */
+/* Blocks of device memory and of host memory that the GPU sees; each begins 64 bytes before its address. */
+struct block {
+    struct block *next;
+    size_t bytes;
+    int kind, device;
+};
+static struct block *blocks;
+
+static char *block_start(struct block *block) {
+    return (char *)block + 64;
+}
+
+static struct block *new_block(size_t bytes, int kind) {
+    struct block *block = calloc(1, bytes + 64);
+    if (!block) return NULL;
+    *block = (struct block){blocks, bytes, kind, current() ? current()->device : 0};
+    return blocks = block;
+}
+
+static void free_block(const void *start) {
+    for (struct block **at = &blocks; *at; at = &(*at)->next) {
+        struct block *const block = *at;
+        if (block_start(block) != start) continue;
+        *at = block->next;
+        free(block);
+        return;
+    }
+}
+
+CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **values, CUdeviceptr address) {
+    TRY(cuPointerGetAttributes);
+    const char *const at = (const char *)(uintptr_t)address;
+    pthread_mutex_lock(&lock);
+    struct block *block = blocks;
+    while (block && (at < block_start(block) || at >= block_start(block) + block->bytes)) block = block->next;
+    for (unsigned i = 0; i < count; i++) {
+        const int attribute = attributes[i];
+        *(int *)values[i] = !block ? attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? -2 : 0
+                            : attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE    ? block->kind
+                            : attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? block->device
+                                                                               : 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     TRY(cuMemAlloc_v2);
-    size_t *block = bytes <= memory_bytes() - used_bytes ? calloc(1, bytes + 64) : NULL;
+    if (unsafe()) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+    pthread_mutex_lock(&lock);
+    struct block *block = bytes <= memory_bytes() - used_bytes ? new_block(bytes, CU_MEMORYTYPE_DEVICE) : NULL;
+    if (block) used_bytes += bytes;
+    log_kept.allocations++;
+    pthread_mutex_unlock(&lock);
     if (!block) return 2;
-    *block = bytes;
-    used_bytes += bytes;
-    *address = (CUdeviceptr)(uintptr_t)block + 64;
+    *address = (CUdeviceptr)(uintptr_t)block_start(block);
     return 0;
 }
 static CUresult run_stream(void);
 CUresult cuMemFree_v2(CUdeviceptr address) {
     TRY(cuMemFree_v2);
+    pthread_mutex_lock(&lock);
     run_stream();
-    size_t *block = (size_t *)(uintptr_t)(address - 64);
-    used_bytes -= *block;
-    free(block);
+    used_bytes -= ((struct block *)(uintptr_t)(address - 64))->bytes;
+    free_block((const void *)(uintptr_t)address);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     TRY(cuMemHostAlloc);
     (void)flags;
-    return made.pinned++, *memory = calloc(1, bytes), 0;
+    pthread_mutex_lock(&lock);
+    *memory = block_start(new_block(bytes, CU_MEMORYTYPE_HOST));
+    pthread_mutex_unlock(&lock);
+    return made.pinned++, 0;
 }
 CUresult cuMemFreeHost(void *memory) {
     TRY(cuMemFreeHost);
-    return free(memory), made.pinned--, 0;
+    pthread_mutex_lock(&lock);
+    free_block(memory);
+    pthread_mutex_unlock(&lock);
+    return made.pinned--, 0;
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned flags) {
     TRY(cuMemHostGetDevicePointer_v2);
@@ -468,7 +660,7 @@ static void attend(const attention_args *args, enum dtype dtype, int d_head) {
 
 enum kind { MEMSET, RECORD, LAUNCH };
 
-static struct operation {
+struct operation {
     enum kind kind;
     CUevent event;
     uint64_t address;
@@ -485,8 +677,15 @@ static struct operation {
         } peak;
     } parameters;           /* as they were at the launch */
     attention_args general; /* those of a kernel that takes them */
-} queue[1000];
+};
+static struct operation queue[1000]; /* of all streams: one after the other is an order that they may have */
 static int queued;
+
+enum { MAX_NODES = 100 };
+struct CUgraph_st {
+    struct operation nodes[MAX_NODES];
+    int count;
+};
 
 /* Stamps of the SMs that a grid reaches: 2048 threads fill one. */
 static void stamp_clocks(const struct operation *op) {
@@ -599,46 +798,121 @@ void fake_host_works(double ns) {
     if (now_ns < end) pass_time(end - now_ns);
 }
 
-static CUresult enqueue(struct operation op) {
-    if (queued == sizeof queue / sizeof *queue) return 999;
-    queue[queued++] = op;
-    return mode("serial") ? run_stream() : 0;
+static CUresult enqueue(struct operation op, CUstream stream) {
+    struct CUgraph_st *const graph = (uintptr_t)stream > 2 ? stream->graph : NULL;
+    CUresult result = 0;
+    pthread_mutex_lock(&lock);
+    if (queued == sizeof queue / sizeof *queue || (graph && graph->count == MAX_NODES))
+        result = 999;
+    else if (graph)
+        graph->nodes[graph->count++] = op;
+    else
+        queue[queued++] = op;
+    if (!result && !graph && mode("serial")) result = run_stream();
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* A copy waits for the stream, which is one that the default stream waits for. */
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     TRY(cuMemcpyHtoD_v2);
+    pthread_mutex_lock(&lock);
     const CUresult error = run_stream();
     uploads++;
     cached = 0;
     if (!error) memcpy((void *)(uintptr_t)to, from, bytes);
+    pthread_mutex_unlock(&lock);
     return error;
 }
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     TRY(cuMemcpyDtoH_v2);
+    pthread_mutex_lock(&lock);
     const CUresult error = run_stream();
     if (!error) memcpy(to, (const void *)(uintptr_t)from, bytes);
+    pthread_mutex_unlock(&lock);
     return error;
 }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
     TRY(cuMemsetD8Async);
+    return enqueue((struct operation){.kind = MEMSET, .address = address, .value = value, .bytes = count}, stream);
+}
+/* Of values whose bytes are not alike at once. */
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUstream stream) {
+    TRY(cuMemsetD32Async);
     (void)stream;
-    return enqueue((struct operation){.kind = MEMSET, .address = address, .value = value, .bytes = count});
+    for (size_t i = 0; i < count; i++) ((unsigned *)(uintptr_t)address)[i] = value;
+    return 0;
 }
 
+/* The default stream waits for those with the flag 0 alone, and they for it: uploads go through it. */
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     TRY(cuStreamCreate);
-    if (flags != CU_STREAM_DEFAULT) return 1; /* CUDA_ERROR_INVALID_VALUE: uploads go through the default stream */
-    return made.streams++, *stream = (CUstream)(uintptr_t)1, 0;
+    if (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING) return 1; /* CUDA_ERROR_INVALID_VALUE */
+    pthread_mutex_lock(&lock);
+    const int full = n_streams == MAX_STREAMS;
+    if (!full) {
+        *stream = calloc(1, sizeof **stream);
+        **stream = (struct CUstream_st){.context = current(), .id = stream_ids++};
+        streams[n_streams++] = *stream;
+        made.streams++;
+    }
+    pthread_mutex_unlock(&lock);
+    return full ? 2 : 0;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) {
     TRY(cuStreamDestroy_v2);
-    return (void)stream, made.streams--, 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_streams; i++)
+        if (streams[i] == stream) {
+            streams[i] = streams[--n_streams];
+            free(stream);
+            made.streams--;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return 0;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
     TRY(cuStreamSynchronize);
-    (void)stream;
-    return run_stream();
+    if (unsafe() || ((uintptr_t)stream > 2 && stream->graph)) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+    pthread_mutex_lock(&lock);
+    log_kept.synchronisations++;
+    const CUresult result = run_stream();
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, int how) {
+    (void)how;
+    pthread_mutex_lock(&lock);
+    stream->graph = calloc(1, sizeof *stream->graph);
+    n_capturing++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    pthread_mutex_lock(&lock);
+    *graph = stream->graph;
+    stream->graph = NULL;
+    n_capturing--;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+/* The graph is what is launched. */
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *launched, CUgraph graph, unsigned long long flags) {
+    return (void)flags, *launched = (CUgraphExec)graph, 0;
+}
+CUresult cuGraphLaunch(CUgraphExec launched, CUstream stream) {
+    const struct CUgraph_st *const graph = (const struct CUgraph_st *)launched;
+    CUresult result = 0;
+    for (int i = 0; i < graph->count && !result; i++) result = enqueue(graph->nodes[i], stream);
+    return result;
+}
+CUresult cuGraphExecDestroy(CUgraphExec launched) {
+    return (void)launched, 0;
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+    return free(graph), 0;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
@@ -652,9 +926,8 @@ CUresult cuEventDestroy_v2(CUevent event) {
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
     TRY(cuEventRecord);
-    (void)stream;
     event->pending = 1;
-    return enqueue((struct operation){.kind = RECORD, .event = event});
+    return enqueue((struct operation){.kind = RECORD, .event = event}, stream);
 }
 CUresult cuEventQuery(CUevent event) {
     TRY(cuEventQuery);
@@ -675,7 +948,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     TRY(cuLaunchKernel);
     struct operation op = {
         .kind = LAUNCH, .function = function, .grid = {grid_x, grid_y, grid_z}, .threads = block_x * block_y * block_z};
-    (void)stream, (void)extra;
+    const CUcontext context = (uintptr_t)stream > 2 ? stream->context : current();
+    (void)extra;
+    if (!context) return 201;                     /* CUDA_ERROR_INVALID_CONTEXT */
+    if (context != function->context) return 400; /* CUDA_ERROR_INVALID_HANDLE */
     if (!grid_x || !grid_y || !grid_z || !block_x || block_x > 1024 || shared_bytes > (unsigned)function->shared_bytes)
         return 1; /* CUDA_ERROR_INVALID_VALUE */
     if (strstr(function->name, "flash_forward")) {
@@ -696,5 +972,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         op.parameters.words[0] = *(uint64_t *)parameters[0];
         op.parameters.words[1] = *(uint64_t *)parameters[1];
     }
-    return enqueue(op);
+    const CUresult result = enqueue(op, stream);
+    if (!result && strstr(function->name, "14attention_args")) {
+        pthread_mutex_lock(&lock);
+        log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] = (struct fake_launch){
+            function->name, stream, context->device, (uintptr_t)stream > 2 && stream->graph, op.general.tickets};
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
 }

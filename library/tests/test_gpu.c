@@ -1,0 +1,470 @@
+/* test_gpu.c - the library on the made-up driver of fake_cuda.c: contexts, streams, captures, workspaces, loading, and
+ * what it refuses. What a real GPU makes of the launches gpu_library.c sees.
+ *
+ * The driver lies beside the plain tests. Once it is loaded, dlopen() finds it under its name, libcuda.so.1.
+ */
+#include "harness/cuda_driver.h"
+#include "harness/tests/fake_cuda.h"
+#include "harness/tests/tap.h"
+#include "include/flashladder.h"
+#include "library/tests/on_gpu.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct cuda_driver cuda;
+static struct fake_log *(*fake_log)(void);
+static CUresult (*begin_capture)(CUstream stream, int how);
+static CUresult (*end_capture)(CUstream stream, void **graph);
+static CUresult (*instantiate)(void **launched, void *graph, unsigned long long flags);
+static CUresult (*launch_graph)(void *launched, CUstream stream);
+static CUcontext contexts[2]; /* the primary ones */
+
+static void look_up(void *library, const char *name, void *function) {
+    void *const address = dlsym(library, name);
+    if (!address) abort();
+    memcpy(function, &address, sizeof address);
+}
+
+/* The driver with two GPUs, and their contexts; none is current. */
+static void open_driver(void) {
+    struct failure failure;
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 40);
+    if (length < 0) abort();
+    path[length] = 0;
+    strcpy(strrchr(path, '/'), "/../tests/libcuda.so.1");
+    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("Bail out! %s\n", dlerror());
+        exit(1);
+    }
+    setenv("FAKE_CUDA", "devices=2", 1);
+    if (cuda_driver_open(&cuda, &failure)) abort();
+    look_up(library, "fake_log", &fake_log);
+    look_up(library, "cuStreamBeginCapture_v2", &begin_capture);
+    look_up(library, "cuStreamEndCapture", &end_capture);
+    look_up(library, "cuGraphInstantiateWithFlags", &instantiate);
+    look_up(library, "cuGraphLaunch", &launch_graph);
+    for (int i = 0; i < 2; i++)
+        if (cuda.cuDevicePrimaryCtxRetain(&contexts[i], i)) abort();
+}
+
+static const struct fake_launch *last_launch(void) {
+    const struct fake_log *const log = fake_log();
+    return &log->launches[(log->n_launches - 1) % FAKE_LAUNCHES];
+}
+
+static CUcontext current(void) {
+    CUcontext context;
+    cuda.cuCtxGetCurrent(&context);
+    return context;
+}
+
+/* ---- problems in device memory ---- */
+
+static CUstream stream_of(int device) {
+    CUcontext popped;
+    CUstream stream;
+    cuda.cuCtxPushCurrent_v2(contexts[device]);
+    if (cuda.cuStreamCreate(&stream, 0)) abort();
+    cuda.cuCtxPopCurrent_v2(&popped);
+    return stream;
+}
+
+static struct attention attention_on(int device, struct problem problem, const char *version) {
+    CUcontext popped;
+    struct attention attention;
+    cuda.cuCtxPushCurrent_v2(contexts[device]);
+    attention_on_gpu(&cuda, &attention, problem, version);
+    cuda.cuCtxPopCurrent_v2(&popped);
+    return attention;
+}
+
+static bool right_after(struct attention *attention, CUstream stream) {
+    return attention_right_after(&cuda, attention, stream);
+}
+
+static void free_on(struct attention *attention) {
+    attention_free_on_gpu(&cuda, attention);
+}
+
+static struct problem small_problem(void) {
+    struct problem problem = problem_square(1, 2, 5);
+    problem.KV_heads = 1;
+    problem.seq_k = 9;
+    problem.d_head = 64;
+    return problem;
+}
+
+/* ---- streams and contexts ---- */
+
+static void streams_and_contexts(fl_library *library) {
+    struct problem problem = small_problem();
+    problem.lse = problem.causal = true;
+    struct attention attention = attention_on(1, problem, NULL);
+    const CUstream stream = stream_of(1);
+    fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+    ok(!status && !current(), "a stream of GPU 1, no context is current: %s", fl_error());
+    ok(last_launch()->stream == stream && last_launch()->device == 1, "the launch is in that stream");
+    ok(right_after(&attention, stream), "O and log-sum-exp are right");
+    status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    ok(!status && last_launch()->device == 1 && !current(), "no stream, no context: the GPU of the tensors");
+    cuda.cuCtxSetCurrent(contexts[0]);
+    status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+    ok(!status && current() == contexts[0], "the current context, of GPU 0, stays current");
+    status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    ok(status == FL_INVALID && current() == contexts[0], "no stream: the current context, whose GPU is another");
+    says(fl_error(), "is memory of GPU 1: must be of GPU 0, Fake GPU, which the call is for", "the other GPU");
+    attention.asked.device = 1;
+    status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    ok(!status && last_launch()->device == 1 && current() == contexts[0], "unless the GPU is named");
+    status = fl_forward(library, &attention.asked, &attention.tensors, (CUstream)(uintptr_t)2);
+    ok(!status && last_launch()->stream == (CUstream)(uintptr_t)2, "the default stream of a thread has a number");
+    attention.asked.device = 0;
+    status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+    ok(status == FL_INVALID, "a GPU that is not that of the stream");
+    says(fl_error(), "device 0: the stream is of GPU 1", "the stream's GPU");
+    attention.asked.device = 2;
+    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_INVALID, "no such GPU");
+    says(fl_error(), "device 2: must be below 2, the number of GPUs", "no such GPU");
+    attention.asked.device = -1;
+    cuda.cuStreamDestroy_v2(stream);
+    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_INVALID, "a stream that is gone");
+    says(fl_error(), "the driver does not know it", "a stream that is gone");
+    free_on(&attention);
+    cuda.cuCtxSetCurrent(NULL);
+}
+
+static void layouts(fl_library *library) {
+    struct problem problem = small_problem();
+    const CUstream stream = stream_of(0);
+    for (problem.layout = LAYOUT_BHSD; problem.layout <= LAYOUT_PADDED; problem.layout++) {
+        struct attention attention = attention_on(0, problem, NULL);
+        const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+        ok(!status && right_after(&attention, stream), "layout %s: %s", layout_name(problem.layout), fl_error());
+        free_on(&attention);
+    }
+    struct attention attention = attention_on(0, small_problem(), NULL);
+    attention.asked.q = attention.asked.o = (fl_strides){0, 132, 64};
+    attention.asked.k = attention.asked.v = (fl_strides){0, 64, 0};
+    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_INVALID, "a stride of 264 bytes");
+    says(fl_error(), "q.seq 132: must be a positive multiple of 8 elements, which are 16 bytes", "a stride");
+    attention.asked.q = attention.asked.o = (fl_strides){0};
+    fl_tensors tensors = attention.tensors;
+    tensors.v = (const char *)tensors.v + 8;
+    ok(fl_forward(library, &attention.asked, &tensors, stream) == FL_INVALID, "an address between 16 bytes");
+    says(fl_error(), "must be a multiple of 16 bytes", "an address");
+    attention.asked.seq_k = 0;
+    attention.asked.k = attention.asked.v = (fl_strides){0};
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !cuda.cuStreamSynchronize(stream) &&
+           !*(const uint16_t *)attention.tensors.o,
+       "no key: O is 0");
+    attention.asked.o = (fl_strides){0, 256, 64};
+    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_UNSUPPORTED, "no key, gaps in O");
+    says(fl_error(), "written to a contiguous o alone", "no key");
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+/* ---- memory that is not the GPU's ---- */
+
+static void memory_of_others(fl_library *library) {
+    struct attention attention = attention_on(0, small_problem(), NULL);
+    const CUstream stream = stream_of(0);
+    fl_tensors tensors = attention.tensors;
+    void *pinned;
+    ok(!fl_forward(library, &attention.asked, &tensors, stream), "its own memory");
+    tensors.k = attention.memory[TENSOR_K];
+    ok(fl_forward(library, &attention.asked, &tensors, stream) == FL_INVALID, "host memory");
+    says(fl_error(), "must be device memory of GPU 0: the driver does not know it", "host memory");
+    if (cuda.cuMemHostAlloc(&pinned, 4096, 0)) abort();
+    tensors.k = pinned;
+    ok(fl_forward(library, &attention.asked, &tensors, stream) == FL_INVALID, "pinned host memory");
+    says(fl_error(), "it is host memory that the GPU can see", "pinned host memory");
+    tensors = attention.tensors;
+    tensors.workspace = attention.memory[TENSOR_Q];
+    ok(fl_forward(library, &attention.asked, &tensors, stream) == FL_INVALID, "a workspace on the host");
+    says(fl_error(), "workspace 0x", "a workspace on the host");
+    tensors = attention.tensors;
+    cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)tensors.v);
+    attention.tensors.v = NULL;
+    ok(fl_forward(library, &attention.asked, &tensors, stream) == FL_INVALID, "memory freed since the last call");
+    says(fl_error(), "or was freed", "freed memory");
+    cuda.cuMemFreeHost(pinned);
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+/* ---- workspaces and captures ---- */
+
+static const int32_t *tickets_of(fl_library *library, const struct attention *attention, CUstream stream) {
+    return fl_forward(library, &attention->asked, &attention->tensors, stream) ? NULL : last_launch()->tickets;
+}
+
+static void workspaces(fl_library *library) {
+    struct attention attention = attention_on(0, small_problem(), "v46");
+    const CUstream one = stream_of(0), other = stream_of(0);
+    fl_support support = {.size = sizeof support};
+    ok(!fl_query(library, &attention.asked, &support) && support.workspace_bytes == 8, "v46 wants 8 bytes");
+    const int32_t *const of_one = tickets_of(library, &attention, one), *const of_other =
+                                                                            tickets_of(library, &attention, other);
+    ok(of_one && of_other && of_one != of_other, "each stream has a workspace of its own");
+    ok(tickets_of(library, &attention, one) == of_one, "the same in each call");
+    ok(!of_one[0] && !of_one[1], "it is zero");
+    cuda.cuCtxSetCurrent(contexts[0]);
+    attention.tensors.workspace = (void *)(uintptr_t)on_gpu(&cuda, NULL, 16);
+    cuda.cuCtxSetCurrent(NULL);
+    ok(tickets_of(library, &attention, one) == attention.tensors.workspace, "one that is given is used");
+    cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)attention.tensors.workspace);
+    attention.tensors.workspace = NULL;
+    attention.asked.version = "v41";
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, one) && !last_launch()->tickets, "v41 needs none");
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(one);
+    cuda.cuStreamDestroy_v2(other);
+}
+
+/* A capture before anything was loaded: the fake driver refuses loading, allocating and waiting as part of it. */
+static void captures(void) {
+    fl_library *library;
+    struct attention attention = attention_on(0, small_problem(), "v46");
+    const CUstream stream = stream_of(0);
+    const int32_t *tickets[3];
+    void *graph, *launched;
+    if (fl_open(FL_GPU, &library)) abort();
+    begin_capture(stream, 0);
+    fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+    ok(!status && last_launch()->captured, "the first call of all is captured: %s", fl_error());
+    tickets[0] = last_launch()->tickets;
+    tickets[1] = tickets_of(library, &attention, stream);
+    end_capture(stream, &graph);
+    tickets[2] = tickets_of(library, &attention, stream);
+    ok(tickets[0] && tickets[1] && tickets[2] && tickets[0] != tickets[1] && tickets[1] != tickets[2] &&
+           tickets[0] != tickets[2],
+       "captured launches share no workspace, with each other or with the stream");
+    memset((void *)attention.tensors.o, POISON_BYTE, (size_t)problem_bytes(&attention.inputs.problem, TENSOR_O));
+    cuda.cuStreamSynchronize(stream);
+    memset((void *)attention.tensors.o, POISON_BYTE, (size_t)problem_bytes(&attention.inputs.problem, TENSOR_O));
+    instantiate(&launched, graph, 0);
+    launch_graph(launched, stream);
+    ok(right_after(&attention, stream), "the graph computes O");
+    fl_close(library);
+    free(graph);
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+/* More streams at once than there are workspaces. */
+static void workspaces_used_up(fl_library *library) {
+    enum { MOST = 4097 };
+    static CUstream streams[MOST];
+    struct problem problem = small_problem();
+    problem.seq_q = problem.seq_k = 1;
+    struct attention attention = attention_on(0, problem, "v46");
+    int good = 0;
+    for (int i = 0; i < MOST; i++) {
+        streams[i] = stream_of(0);
+        good += !fl_forward(library, &attention.asked, &attention.tensors, streams[i]);
+        if (i % 500 == 0) cuda.cuStreamSynchronize(streams[i]);
+    }
+    ok(good > 4080 && good < MOST, "workspaces for %d streams in all", good);
+    says(fl_error(), "the 4096 workspaces for streams are used up: pass one of your own", "used up");
+    for (int i = 0; i < MOST; i++) cuda.cuStreamDestroy_v2(streams[i]);
+    free_on(&attention);
+}
+
+/* ---- loading ---- */
+
+static void prepared(fl_library *library) {
+    struct problem problem = small_problem();
+    problem.d_head = 256;
+    struct attention attention = attention_on(1, problem, "v46");
+    const CUstream stream = stream_of(1);
+    attention.asked.device = 1;
+    ok(!fl_prepare(library, &attention.asked) && !current(), "prepared: %s", fl_error());
+    const struct fake_log before = *fake_log();
+    const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+    const struct fake_log *const after = fake_log();
+    ok(!status && after->modules == before.modules && after->allocations == before.allocations &&
+           after->synchronisations == before.synchronisations,
+       "then a call loads nothing, allocates nothing and waits for nothing");
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+struct worker {
+    fl_library *library;
+    struct attention attention;
+    CUstream stream;
+    fl_status status;
+    pthread_barrier_t *barrier;
+};
+
+static void *work(void *context) {
+    struct worker *const worker = context;
+    pthread_barrier_wait(worker->barrier);
+    for (int i = 0; i < 5 && !worker->status; i++)
+        worker->status =
+            fl_forward(worker->library, &worker->attention.asked, &worker->attention.tensors, worker->stream);
+    return NULL;
+}
+
+static void eight_threads(void) {
+    enum { THREADS = 8 };
+    static struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+    pthread_barrier_t barrier;
+    fl_library *library;
+    if (fl_open(FL_AUTO, &library)) abort();
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    const int modules = fake_log()->modules;
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.library = library,
+                                     .attention = attention_on(i % 2, small_problem(), "v46"),
+                                     .stream = stream_of(i % 2),
+                                     .barrier = &barrier};
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, work, &workers[i])) abort();
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        ok(!workers[i].status && right_after(&workers[i].attention, workers[i].stream), "thread %d: right", i);
+        free_on(&workers[i].attention);
+        cuda.cuStreamDestroy_v2(workers[i].stream);
+    }
+    ok(fake_log()->modules == modules + 2, "v46 was loaded once in each of two contexts: %d",
+       fake_log()->modules - modules);
+    fl_close(library);
+    pthread_barrier_destroy(&barrier);
+}
+
+/* ---- host memory ---- */
+
+static void host_memory(fl_library *library) {
+    struct problem problem = small_problem();
+    struct attention attention;
+    problem.lse = true;
+    for (problem.layout = LAYOUT_BSHD; problem.layout <= LAYOUT_PADDED; problem.layout++) {
+        attention_new(&attention, problem);
+        attention.asked.device = 1;
+        const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+        ok(!status && attention_right(&attention) && last_launch()->device == 1 && !current(),
+           "host memory, layout %s: right, on GPU 1: %s", layout_name(problem.layout), fl_error());
+        ok(fl_forward(library, &attention.asked, &attention.tensors, (void *)64) == FL_INVALID, "a stream");
+        says(fl_error(), "must be NULL with host memory", "a stream");
+        attention_free(&attention);
+    }
+}
+
+/* ---- other GPUs ---- */
+
+static void with_driver(const char *fake, fl_backend backend, fl_status expected, const char *word) {
+    fl_library *library = NULL;
+    fl_description description = {.size = sizeof description};
+    setenv("FAKE_CUDA", fake, 1);
+    const fl_status status = fl_open(backend, &library);
+    ok(status == expected && !library == (status != FL_OK), "%s: status %d", fake, status);
+    if (library) fl_describe(library, &description);
+    says(library ? description.why_no_gpu : fl_error(), word, fake);
+    ok(!library || description.backend == FL_EMULATOR, "%s: a library that opens is the emulator", fake);
+    fl_close(library);
+    setenv("FAKE_CUDA", "devices=2", 1);
+}
+
+static void other_gpus(void) {
+    fl_library *library;
+    fl_support support = {.size = sizeof support};
+    fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1, .d_head = 128};
+    problem.seq_q = problem.seq_k = 100;
+    with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
+    with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
+    with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5: must be at least 8.0");
+    with_driver("cc=100", FL_AUTO, FL_OK, "compute capability");
+    with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
+    setenv("FAKE_CUDA", "cc=86,smem=101376", 1);
+    if (fl_open(FL_GPU, &library)) abort();
+    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few");
+    says(fl_error(), "bytes of shared memory per CTA: Fake GPU has 101376", "shared memory");
+    problem.version = "v46";
+    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "v46 on another GPU");
+    says(fl_error(), "v46 is for sm_90a alone", "v46 on another GPU");
+    fl_close(library);
+    setenv("FAKE_CUDA", "cc=80", 1);
+    problem.version = NULL;
+    if (fl_open(FL_GPU, &library)) abort();
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v41") && !support.measured, "8.0: %s",
+       support.order);
+    says(support.order, "the order is that of the nearest one that was, on compute capability 9.0", "8.0");
+    fl_close(library);
+    setenv("FAKE_CUDA", "devices=2", 1);
+}
+
+static void ranked(fl_library *library) {
+    fl_support support = {.size = sizeof support};
+    fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1, .d_head = 128};
+    problem.seq_q = problem.seq_k = 100;
+    problem.causal = 1;
+    ok(!fl_query(library, &problem, &support) && support.measured, "9.0, causal: %s", support.order);
+    says(support.order, "the fastest that computes this, as measured on compute capability 9.0", "measured");
+    problem.d_head = 96;
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v41") && !support.measured, "d_head 96: %s",
+       support.order);
+}
+
+/* What fails once does no harm to the next call. */
+static void failures(void) {
+    static const char *const calls[] = {"cuModuleLoadData",    "cuModuleGetFunction", "cuFuncSetAttribute",
+                                        "cuFuncLoad",          "cuMemAlloc_v2",       "cuStreamCreate",
+                                        "cuMemsetD8Async",     "cuCtxGetId",          "cuCtxPushCurrent_v2",
+                                        "cuStreamIsCapturing", "cuLaunchKernel",      "cuTensorMapEncodeTiled"};
+    struct attention attention = attention_on(0, small_problem(), "v46");
+    const CUstream stream = stream_of(0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fl_library *library;
+        char fake[80];
+        snprintf(fake, sizeof fake, "devices=2,fails=%s:0", calls[i]);
+        if (fl_open(FL_GPU, &library)) abort();
+        setenv("FAKE_CUDA", fake, 1);
+        const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
+        ok(status == FL_ERROR && !current(), "%s fails: status %d", calls[i], status);
+        says(fl_error(), "CUDA_ERROR_UNKNOWN", calls[i]);
+        setenv("FAKE_CUDA", "devices=2", 1);
+        ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && right_after(&attention, stream),
+           "the next call is right: %s", fl_error());
+        fl_close(library);
+    }
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+int main(void) {
+    fl_library *library;
+    fl_description description = {.size = sizeof description};
+    fl_device_info info = {.size = sizeof info};
+    open_driver();
+    const struct fake_log before = *fake_log();
+    if (!ok(!fl_open(FL_AUTO, &library), "the GPUs open: %s", fl_error())) return tap_done();
+    ok(!fl_describe(library, &description) && description.backend == FL_GPU && description.devices == 2, "two GPUs");
+    ok(!fl_device(library, 1, &info) && info.major == 9 && info.sms == 4 && info.usable, "GPU 1: %s", info.name);
+    ok(fl_device(library, 2, &info) == FL_INVALID, "no GPU 2");
+    streams_and_contexts(library);
+    layouts(library);
+    memory_of_others(library);
+    workspaces(library);
+    captures();
+    workspaces_used_up(library);
+    prepared(library);
+    eight_threads();
+    host_memory(library);
+    ranked(library);
+    other_gpus();
+    failures();
+    fl_close(library);
+    const struct fake_log *const after = fake_log();
+    ok(after->held == before.held && after->held_bytes == before.held_bytes, "everything was given back: %d, %d bytes",
+       after->held - before.held, (int)(after->held_bytes - before.held_bytes));
+    return tap_done();
+}
