@@ -228,6 +228,8 @@ def test_torch_tensors_run_where_they_lie(package: Recorded, torch: Any) -> None
 
 
 def test_torch_views_keep_their_strides(package: Recorded, torch: Any) -> None:
+    """Also after a call with tensors that differ in nothing else."""
+    package.attention(*[Tensor(SHAPE)] * 3)
     q, k, v = (Tensor((2, 4, 5, 64)).transposed() for _ in range(3))
     package.attention(q, k, v)
     assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("o") == STRIDES
@@ -245,6 +247,11 @@ def test_a_stream_of_the_caller(package: Recorded, torch: Any) -> None:
         o = package.attention(*[Tensor(SHAPE)] * 3, stream=stream)
         assert package.last.stream == 0x900 and o.allocated_in == 0x900
     assert Stream.current == 0x5000
+
+
+def test_tensors_of_two_types(package: Recorded, torch: Any) -> None:
+    with pytest.raises(ValueError, match="v is bfloat16 and q float16: they must be of one type"):
+        package.attention(Tensor(SHAPE), Tensor(SHAPE), Tensor(SHAPE, "bfloat16"))
 
 
 def test_there_is_no_backward(package: Recorded, torch: Any) -> None:
@@ -297,8 +304,9 @@ def test_dlpack_hands_on_addresses_and_the_stream(
 
 
 def test_dlpack_strides(package: Recorded) -> None:
-    """Given, and left out for a compact array."""
-    _, _, v, out = producers(package)
+    """Given, and left out for a compact array; also after a call with arrays that differ in nothing else."""
+    q, k, v, out = producers(package)
+    package.attention(q, k, v, out=out)
     heads_first = Producer(package.dlpack, SHAPE, strides=(4 * 5 * 64, 64, 5 * 64, 1))
     compact = Producer(package.dlpack, SHAPE, strides=None)
     package.attention(heads_first, compact, v, out=out)
