@@ -363,6 +363,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     from analysis.publish import (
         drawing,
         energy,
+        frameworks,
         general,
         lessons,
         modules,
@@ -409,6 +410,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "tried": lambda: general.tried_table(folder).markdown(),
             "checked": lambda: general.checked_table(folder).markdown(),
         },
+        "docs/frameworks.md": {"figures": lambda: frameworks.figures_text(folder)},
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
             "gains": lambda: story.gains_table(folder, steps).markdown(),

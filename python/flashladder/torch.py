@@ -16,7 +16,7 @@ puts the kernels behind torch.nn.functional.scaled_dot_product_attention itself;
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -81,12 +81,13 @@ def _launch(
     )
 
 
+# Its annotations become the operator's schema, read by every Python.
 def _attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     causal: bool = False,
-    scale: float | None = None,
+    scale: Optional[float] = None,  # noqa: UP045
     return_lse: bool = False,
     version: str = "best",
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed: gpu_frameworks runs the examples on a GPU")
+pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.long
 
@@ -31,7 +31,7 @@ def test_two_threads_serve_requests() -> None:
 
 
 def test_a_model_of_transformers() -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed, and make check does without it")
     assert "the logits agree" in run("examples/transformers_model.py")
 
 

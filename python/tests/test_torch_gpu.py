@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: gpu_frameworks checks it on a GPU")
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 from flashladder import torch as fl  # noqa: E402
 
 pytestmark = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: gpu_frameworks checks it on a GPU")
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
 from flashladder.transformers import NAME  # noqa: E402
 
