@@ -135,11 +135,11 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
     """
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise NotImplementedError(NO_BACKWARD)
     if type(q) is torch.Tensor and not torch.compiler.is_compiling():
         # The same launch without the dispatcher, which costs more time than the rest of the call.
         return flashladder.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise NotImplementedError(NO_BACKWARD)
     out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version)
     return (out, lse) if return_lse else out
 

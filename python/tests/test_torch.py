@@ -93,6 +93,9 @@ def test_there_is_no_backward() -> None:
         fl.attention(q, k, v)
     with pytest.raises(NotImplementedError, match="no backward"):
         torch.ops.flashladder.attention(q, k, v)[0].sum().backward()
+    compiled = torch.compile(lambda q: fl.attention(q, k, v), backend="aot_eager")
+    with pytest.raises(NotImplementedError, match="no backward"):
+        compiled(q)
     with torch.no_grad():
         fl.attention(q, k, v)
 
