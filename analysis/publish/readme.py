@@ -369,6 +369,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         modules,
         pictures,
         plot,
+        ranking,
         space,
         story,
         trust,
@@ -382,6 +383,8 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
     for name, text in lessons.lessons(folder).items():
         made[folder / f"docs/learn/{name}.svg"] = text
+    if (folder / ranking.FILE).exists():
+        made[folder / ranking.FILE] = ranking.ranking_text(folder, {step.name: step.version for step in steps})
     if (folder / trust.PAGE).exists():
         made[folder / trust.PAGE] = trust.trust_page(folder)
     parts: dict[str, dict[str, Callable[[], str]]] = {
