@@ -116,7 +116,9 @@ def main() -> int:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
+        # Messages go before kernels that are ready at the same time: these fill the GPU until they end.
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        dist.init_process_group("nccl", device_id=device, pg_options=options)
     else:
         dist.init_process_group("gloo")
 
