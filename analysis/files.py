@@ -5,11 +5,13 @@ write_if_changed(root() / "regs" / "registers.csv", text)
 
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 
 
+@cache
 def root() -> Path:
     """The top folder of the checkout this package lies in."""
     return Path(__file__).resolve().parent.parent

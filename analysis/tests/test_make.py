@@ -48,9 +48,30 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text() + "\n// edited\n")
 
 
+# In the place of v01's: what make builds again does not depend on it, and it compiles in a third of the time.
+SHORT_BODY = """
+#include "common/abi.h"
+#include "common/config.h"
+#include "common/ptx_sm80.cuh"
+
+template <KernelConfig cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head == 128, "d_head must be 128");
+}
+template <KernelConfig cfg>
+__global__ void flash_forward(const __grid_constant__ forward_args args) {
+    check_config<cfg>();
+    for (int i = threadIdx.x; i < args.seq; i += cfg.d_head) {
+        ((float *)args.O)[i] = ((const float *)args.Q)[i];
+    }
+}
+#include "instances.cuh"
+"""
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources with v01 alone, built once on our host objects; a path with a space, as users have."""
+    """A copy of the sources with v01 alone and a short body, built on our host objects, in a path with a space."""
     target = tmp_path_factory.mktemp("flash ladder")
     listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     for name in listing.stdout.splitlines():
@@ -59,6 +80,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     (target / ".venv").symlink_to(ROOT / ".venv")
+    kernel = target / "kernels/v01_base.cu"
+    kernel.write_text(kernel.read_text().partition("*/\n")[0] + "*/\n" + SHORT_BODY)
     lend_objects(target)
     make(target, "-j2", "v01")
     return target
