@@ -265,6 +265,7 @@ def unified_diff(names: tuple[str, str], texts: tuple[list[str], list[str]], fir
     return lines if len(lines) > 2 else []
 
 
+@lru_cache(maxsize=256)
 def changed_lines(a: Version, b: Version) -> int:
     """Lines added plus lines removed between two sources, header blocks not counted."""
     return sum(line[0] in "+-" for line in source_diff(a, b)[2:])

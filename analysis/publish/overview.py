@@ -113,11 +113,9 @@ def read_steps(folder: Path) -> list[Step]:
     """Every version in order."""
     versions = load_all(folder)
     traffic, registers = read_traffic(folder), read_registers(folder)
-    benches = {path.stem: records_in(path) for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
-    lengths = {
-        gpu: {seq: speeds_at(records, problem_at(seq), versions) for seq in LENGTHS} for gpu, records in benches.items()
-    }
-    gains = {gpu: gains_in(records, versions) for gpu, records in benches.items()}
+    measured = {path.stem: _measured(path, versions) for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
+    lengths = {gpu: by_seq for gpu, (by_seq, _) in measured.items()}
+    gains = {gpu: by_name for gpu, (_, by_name) in measured.items()}
     steps = []
     for name, version in versions.items():
         mine = {
@@ -172,6 +170,21 @@ def _records_of(path: Path, _changed: int, _size: int) -> tuple[Record, ...]:
     return read(path).records
 
 
+Figures = tuple[dict[int, dict[str, Speed]], dict[str, dict[int, float]]]
+
+
+def _measured(path: Path, versions: Mapping[str, Version]) -> Figures:
+    """Speeds by length and gains in the records of a GPU, kept while the file and the versions stay the same."""
+    state = path.stat()
+    return _measured_in(path, state.st_mtime_ns, state.st_size, tuple(versions.values()))
+
+
+@lru_cache(8)
+def _measured_in(path: Path, changed: int, size: int, versions: tuple[Version, ...]) -> Figures:
+    records, by_name = _records_of(path, changed, size), {version.version: version for version in versions}
+    return {seq: speeds_at(records, problem_at(seq), by_name) for seq in LENGTHS}, gains_in(records, by_name)
+
+
 @cache
 def _parts_of_text(text: str, name: str) -> Parts:
     """Kept: most of the time of read_steps() goes into listings, which several readers ask for."""
@@ -208,7 +221,9 @@ def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[s
     return [
         record
         for record in records
-        if record.problem == problem and (record.is_peer or configs.get(record.subject) == record.config)
+        if record.problem.seq == problem.seq  # most differ in that
+        and record.problem == problem
+        and (record.is_peer or configs.get(record.subject) == record.config)
     ]
 
 

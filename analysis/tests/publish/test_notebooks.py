@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis import files
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
@@ -34,10 +35,10 @@ def test_they_are_numbered_without_a_gap() -> None:
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nothing in it that is built."""
+    """A folder with nothing in it that is built, but for the byte code of Python."""
     folder = tmp_path_factory.mktemp("committed")
     for name in COMMITTED:
-        shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+        shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("tests"))
     for name in ("bench", "autotune", "general", "profile"):
         if (root() / "logs" / name).is_dir():
             shutil.copytree(root() / "logs" / name, folder / "logs" / name)
@@ -99,20 +100,36 @@ def test_conclusions_are_asserted_just_before_they_are_drawn(path: Path) -> None
     assert checked["cell_type"] == "code" and text(checked).count("assert ") >= 2
 
 
-def test_a_notebook_fails_when_the_records_contradict_it(committed: Path, tmp_path: Path) -> None:
-    """v02 is said to be four times as fast as v01: not with a record in which v02 took ten times as long."""
-    folder = tmp_path / "contradicted"
-    shutil.copytree(committed, folder)
-    log = folder / "logs/bench/h200.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for raw in lines:
-        if raw.get("version") == "v02":
-            raw["timing"]["samples_ns"] = [10 * ns for ns in raw["timing"]["samples_ns"]]
-    log.write_text("".join(json.dumps(raw) + "\n" for raw in lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(notebooks, "root", lambda: folder)
-        with pytest.raises(AnalysisError, match="AssertionError"):
-            notebooks.execute(folder / "notebooks/02_bank_conflicts.ipynb")
+def test_a_notebook_fails_when_the_records_contradict_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """v02 is said to be four times as fast as v01: not with a record in which v02 took ten times as long.
+
+    The cells run here, in one interpreter with the other tests, and show nothing.
+    """
+    sides = [file for name in ("v01", "v02") for file in root().glob(f"[ks]*s/{name}[._]*")]
+    for file in [root() / "regs", *sides]:
+        link = tmp_path / file.relative_to(root())
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(file)
+    lines = (root() / "logs/bench/h200.jsonl").read_text().splitlines()
+    records = [raw for raw in map(json.loads, lines) if raw.get("version", raw.get("peer")) in ("v01", "v02", "fa2")]
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    for name in ("show", "show_diff", "show_table"):
+        monkeypatch.setattr(notebooks, name, lambda *shown: None)
+
+    def run(slower: int) -> None:
+        for raw in records:
+            if raw.get("version") == "v02":
+                raw["timing"]["samples_ns"] = [slower * ns for ns in raw["timing"]["samples_ns"]]
+        log = tmp_path / "logs/bench/h200.jsonl"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("".join(json.dumps(raw) + "\n" for raw in records))
+        names: dict[str, Any] = {}
+        for cell in read_code(next(path for path in ALL if path.name.startswith("02_"))):
+            exec(text(cell), names)
+
+    run(1)
+    with pytest.raises(AssertionError):
+        run(10)
 
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
