@@ -28,7 +28,8 @@ $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folde
 		$(ALL_LDLIBS)
 $(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h) $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fvisibility=default -Wl,-soname,$(@F) -o $@ $< $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fvisibility=default -Wl,-soname,$(@F) -o $@ $< \
+		$(ALL_LDLIBS)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
