@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -18,6 +19,7 @@ from analysis.machine_code.opcodes import family
 from analysis.table import read_columns
 
 FOLDER = Path(__file__).parents[1] / "data"
+PEAK_FACTORS = ("sms", "multiply_adds", "boost_mhz")
 PREDICATED = "predicated"  # a row that counts instructions of other rows again
 
 
@@ -96,9 +98,18 @@ def percent_on_h200() -> dict[int, float]:
 
 @cache
 def peaks() -> dict[str, float]:
-    """Dense fp16 TFLOP/s of the data sheets, by the name of the GPU's records."""
-    rows = _rows("peaks.csv", ["gpu", "dense_fp16_tflops", "source"])
-    return {row["gpu"]: float(row["dense_fp16_tflops"]) for _, row in rows}
+    """Dense fp16 TFLOP/s of the data sheets, by the name of the GPU's records.
+
+    A figure must follow from the multiprocessors, their multiply-adds per cycle and the boost clock.
+    """
+    found = {}
+    for where, row in _rows("peaks.csv", ["gpu", "dense_fp16_tflops", *PEAK_FACTORS, "source"]):
+        said = _number(where, row["dense_fp16_tflops"])
+        computed = 2e-6 * prod(_number(where, row[name]) for name in PEAK_FACTORS)
+        if said != round(computed):
+            raise AnalysisError(f"{where}: dense_fp16_tflops is {said}; {' · '.join(PEAK_FACTORS)} give {computed:.1f}")
+        found[row["gpu"]] = float(said)
+    return found
 
 
 def nearest_listing(config: KernelConfig, version: str) -> PublishedListing | None:

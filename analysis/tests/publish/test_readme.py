@@ -18,7 +18,7 @@ from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code.regs import Row, registers_path, registers_text
 from analysis.measure.records import Problem, Record, parse
 from analysis.measure.stats import Interval
-from analysis.publish import energy, pictures, readme
+from analysis.publish import energy, pictures, published, readme
 from analysis.publish.libraries import lead_table, libraries_at, libraries_table, records_of, standing
 from analysis.publish.overview import (
     HEADLINE,
@@ -314,6 +314,19 @@ def test_no_interval_of_the_repository_is_a_coincidence() -> None:
     steps = read_steps(root())
     halves = [(s.ratio.high - s.ratio.low) / s.ratio.mid / 2 for step in steps for s in step.speeds.values() if s.ratio]
     assert min(halves) > 0.3 * statistics.median(halves)
+
+
+def test_a_peak_that_does_not_follow_from_its_factors_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sparse figure of a data sheet, which is twice the dense one, is the likely mistake."""
+    text = (published.FOLDER / "peaks.csv").read_text()
+    monkeypatch.setattr(published, "FOLDER", tmp_path)
+    (tmp_path / "peaks.csv").write_text(text)
+    assert published.peaks.__wrapped__()["h200"] == 989
+    (tmp_path / "peaks.csv").write_text(text.replace("h200,989,", "h200,1979,"))
+    with pytest.raises(AnalysisError, match=r"dense_fp16_tflops is 1979; .* give 989\.4"):
+        published.peaks.__wrapped__()
 
 
 def test_published_counts_add_up() -> None:
