@@ -64,6 +64,8 @@ static enum status own_config(int64_t d_head, KernelConfig *config, struct failu
         if ((status = config_parse(text, config, failure)) || config->d_head == d_head) return status;
         if (used < sizeof sizes) used += (size_t)snprintf(sizes + used, sizeof sizes - used, ", %d", config->d_head);
     }
+    if (*about_others())
+        return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s", d_head, about_version(), sizes);
     return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; %s is the first version for several sizes",
                 d_head, about_version(), sizes, FIRST_WITH_SIZES);
 }

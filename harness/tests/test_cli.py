@@ -95,6 +95,13 @@ def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -
     assert not done.stdout
 
 
+@pytest.mark.skipif(not (ROOT / "bin/v41").exists(), reason="bin/v41 is not built: make v41")
+def test_a_version_for_several_sizes_names_them_and_no_first_version() -> None:
+    done = subprocess.run([ROOT / "bin/v41", "--d-head", "72"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("v41: --d-head 72: v41 is for 128, 64, 96, 192, 256\n")
+
+
 def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> None:
     """Here the second one: what the first one had is given back once."""
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 1 << 40:
