@@ -3,7 +3,9 @@
 ##@ Measuring
 .PHONY: bench profile gpu-check peak peers compare autotune race sanitize debug bench-emu corpus
 measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
-bench profile gpu-check: $(CHOSEN)  ## on a GPU, by version: VER= [SEQS=] [BUDGET=] [ARGS=]
+bench profile: $(CHOSEN)  ## on a GPU: times versions, or measures them with ncu: VER= [SEQS=] [BUDGET=] [ARGS=]
+	@$(measured) --versions "$(CHOSEN)"
+gpu-check: $(CHOSEN)  ## the tests that need a GPU; builds every version first: VER= [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured) --versions "$(CHOSEN)"
 peak: bin/peak  ## how fast wgmma runs, on a GPU of 90: logs/bench/wgmma.GPU.json
 	@$(PYTHON) -m analysis $@

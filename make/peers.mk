@@ -23,7 +23,6 @@ FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"
 	awk '/^\#define CUTLASS_(MAJOR|MINOR|PATCH)/ { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
 		$(CUTLASS)/include/cutlass/version.h 2>/dev/null))
 
-##@ Measuring
 .PHONY: peer-fa3
 ifneq ($(filter peer-fa3,$(MAKECMDGOALS)),)
 $(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
