@@ -1,4 +1,4 @@
-# flashladder: FlashAttention-2 forward kernels from plain to fast, one executable each. `make help` lists the goals.
+# flashladder: FlashAttention forward kernels from plain to fast, one executable each. `make help` lists the goals.
 #
 #     make/arguments.mk refuses what a command line should not say
 #     make/toolkit.mk   the pinned CUDA toolkit and Python packages

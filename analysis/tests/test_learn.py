@@ -177,6 +177,10 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
         assert bytes_ == f"{most:,}"
         where = sorted((arch for arch, limit in limits.items() if most <= limit), key=float)
         assert fit == ("everywhere" if len(where) == len(limits) else ", ".join(where))
+    front = (root() / "README.md").read_text(encoding="utf-8")
+    large = [taken[number] // 1024 for number in taken if number > 18]
+    assert f"[{taken[18] // 1024} KB of shared memory]" in front
+    assert f"{min(large)} to {max(large)} KB of shared memory" in front
 
 
 def edited(*changes: tuple[str, str]) -> str:
