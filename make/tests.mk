@@ -63,7 +63,8 @@ check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## does a test fail f
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
 check-site: site report  ## the pages in Chromium, at two widths, light and dark: build/screens/
-	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) $(PY) -m pytest -rs -n 2 -m site analysis/tests/site
+	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
+		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site
 mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## changes lines one at a time, in FILES= or all: does a test fail?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
