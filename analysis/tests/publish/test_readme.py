@@ -33,6 +33,7 @@ from analysis.publish.overview import (
 )
 from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
 from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
+from analysis.tests.support.kinds import one_of_each_kind
 
 V01 = load(root(), "v01")
 
@@ -391,12 +392,7 @@ def test_a_damaged_traffic_file_is_refused(checkout: Path) -> None:
         read_traffic(checkout)
 
 
-SLOW = "v00"  # executes about a hundred times as many instructions as the others
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == SLOW)) for name in load_all(root())]
-)
+@pytest.mark.parametrize("name", one_of_each_kind(load_all(root())))
 def test_the_committed_traffic_is_not_stale(name: str) -> None:
     if not (root() / "bin" / name).exists():
         pytest.skip(f"bin/{name} is not built")
