@@ -42,8 +42,9 @@ extern "C" {
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
 
+/* What every call that can fail returns. */
 typedef enum fl_status {
-    FL_OK = 0,
+    FL_OK = 0,          /* done, or the launch is in the stream */
     FL_ERROR = 1,       /* the driver or the emulator failed, or memory is used up */
     FL_INVALID = 2,     /* an argument is wrong: fl_error() names it, its value and what would be right */
     FL_UNSUPPORTED = 3, /* no embedded version, or not the one asked for, computes this problem */
@@ -67,13 +68,14 @@ typedef enum fl_feature {
     FL_GROUPED = 4     /* heads that share KV heads */
 } fl_feature;
 
+/* What fl_open() makes. Any thread may use it. */
 typedef struct fl_library fl_library;
 
 /* Steps of a tensor from one sequence, position or head to the next, in elements. The elements of a row lie side by
  * side. Device memory: multiples of 8 (16 bytes), positive. Host memory: any number. The step of a dimension of size 1
  * is not read. */
 typedef struct fl_strides {
-    int64_t batch, seq, head;
+    int64_t batch, seq, head; /* from one sequence, position or head to the next */
 } fl_strides;
 
 /* One attention problem. Zeros mean what is usual, so that a field that is not set does no harm. */
@@ -102,11 +104,11 @@ typedef struct fl_problem {
  * overlap another tensor. Device memory: multiples of 16 bytes, on the GPU of the call. Managed memory counts as device
  * memory; host memory that the GPU can see does not. */
 typedef struct fl_tensors {
-    size_t size; /* sizeof(fl_tensors) */
-    const void *q, *k, *v;
-    void *o;
-    float *lse;      /* [batch, heads, seq_q], contiguous: the natural logarithm of the sum of exp(scale * score);
-                        NULL: not wanted */
+    size_t size;           /* sizeof(fl_tensors) */
+    const void *q, *k, *v; /* element 0 of each; k and v may be NULL where seq_k is 0 */
+    void *o;               /* the result; NULL, as q, where there is nothing to do */
+    float *lse;            /* [batch, heads, seq_q], contiguous: the natural logarithm of the sum of exp(scale * score);
+                              NULL: not wanted */
     void *workspace; /* device memory of fl_support.workspace_bytes bytes, a multiple of 16 bytes, zero before its first
                         use, which no other launch in flight uses: the kernel leaves it zero. NULL: the library has some
                         for each stream, and for each captured launch. Not read for host memory */
@@ -119,8 +121,8 @@ typedef struct fl_support {
     char config[FL_MAX_CONFIG]; /* short form */
     int64_t workspace_bytes;    /* of fl_tensors.workspace; 0: none is needed */
     int32_t measured;           /* 1: "best" follows times measured on this compute capability and kind of problem */
-    int32_t unused;
-    char order[FL_MAX_TEXT]; /* why this version, in a sentence */
+    int32_t unused;             /* 0 */
+    char order[FL_MAX_TEXT];    /* why this version, in a sentence */
 } fl_support;
 
 /* One embedded kernel: an instance of a version. */
@@ -131,27 +133,29 @@ typedef struct fl_kernel_info {
     char config[FL_MAX_CONFIG]; /* short form */
     char archs[64];             /* machine code that is embedded: "sm_80 sm_90", "sm_90a" */
     int32_t dtype;              /* fl_dtype */
-    int32_t d_head;
-    uint32_t features; /* bits of fl_feature */
-    int32_t own;       /* 1: the version's own config for this dtype and d_head */
+    int32_t d_head;             /* elements of a row */
+    uint32_t features;          /* bits of fl_feature */
+    int32_t own;                /* 1: the version's own config for this dtype and d_head */
 } fl_kernel_info;
 
+/* What a library uses. */
 typedef struct fl_description {
-    size_t size;     /* sizeof(fl_description), set by the caller */
-    int32_t backend; /* FL_GPU or FL_EMULATOR */
-    int32_t devices; /* GPUs that the process may use; 0 on the emulator */
-    int32_t kernels; /* embedded instances: fl_kernel() takes 0 to kernels - 1 */
-    int32_t unused;
+    size_t size;                  /* sizeof(fl_description), set by the caller */
+    int32_t backend;              /* FL_GPU or FL_EMULATOR */
+    int32_t devices;              /* GPUs that the process may use; 0 on the emulator */
+    int32_t kernels;              /* embedded instances: fl_kernel() takes 0 to kernels - 1 */
+    int32_t unused;               /* 0 */
     char why_no_gpu[FL_MAX_TEXT]; /* on the emulator that FL_AUTO chose: why; else "" */
 } fl_description;
 
+/* One GPU. */
 typedef struct fl_device_info {
-    size_t size; /* sizeof(fl_device_info), set by the caller */
-    char name[128];
+    size_t size;          /* sizeof(fl_device_info), set by the caller */
+    char name[128];       /* "NVIDIA H200" */
     int32_t major, minor; /* compute capability */
     int32_t sms;          /* multiprocessors */
     int32_t usable;       /* 1: the library has machine code for it */
-    int64_t memory_bytes;
+    int64_t memory_bytes; /* in all */
 } fl_device_info;
 
 /* The ABI of the library. A program whose FL_ABI is larger must not use what came later. */
@@ -170,6 +174,7 @@ fl_status fl_open(fl_backend backend, fl_library **library);
  * launches must not run any more, and the contexts of its calls must still exist. NULL is allowed. */
 void fl_close(fl_library *library);
 
+/* The back end in use, how many GPUs there are and how many kernels. */
 fl_status fl_describe(fl_library *library, fl_description *description);
 
 /* GPU number `device`, from 0. FL_INVALID behind the last. */

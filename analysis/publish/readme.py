@@ -361,6 +361,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     from analysis.measure import profile, schema
     from analysis.mutation import results
     from analysis.publish import (
+        abi,
         drawing,
         energy,
         frameworks,
@@ -414,6 +415,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "checked": lambda: general.checked_table(folder).markdown(),
         },
         "docs/frameworks.md": {"figures": lambda: frameworks.figures_text(folder)},
+        "docs/library.md": {"abi": lambda: abi.abi_text(folder)},
         "docs/performance.md": {
             "ladder": lambda: story.story_table(folder, steps).markdown(),
             "gains": lambda: story.gains_table(folder, steps).markdown(),

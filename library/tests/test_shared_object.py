@@ -1,0 +1,115 @@
+"""lib/libflashladder.so as a file, its header, and the example and the page that show how it is used."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.files import read_text, root
+from analysis.publish.abi import abi_text, functions, types
+
+ROOT = root()
+LIBRARY = ROOT / "lib/libflashladder.so"
+HEADER = ROOT / "include/flashladder.h"
+NAMES = {
+    *("fl_abi", "fl_release", "fl_error", "fl_open", "fl_close", "fl_describe", "fl_device", "fl_kernel", "fl_query"),
+    *("fl_prepare", "fl_forward"),
+}
+# Of x86-64. A struct grows at its end alone, with FL_ABI; nothing here ever changes.
+SIZES = {
+    "fl_strides": 24,
+    "fl_problem": 168,
+    "fl_tensors": 56,
+    "fl_support": 1568,
+    "fl_kernel_info": 1152,
+    "fl_description": 536,
+    "fl_device_info": 160,
+}
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
+
+
+def run(*command: str | Path, text: str | None = None, status: int = 0) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nothing_but_the_interface_is_visible() -> None:
+    lines = run("nm", "-D", "--defined-only", LIBRARY).splitlines()
+    exported = {line.split()[-1] for line in lines}
+    assert {name for name in exported if not name.startswith("fl_xla_ffi_")} == NAMES
+    assert {each.name for each in functions(read_text(HEADER))} == NAMES
+
+
+def test_libc_is_all_that_it_needs() -> None:
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", LIBRARY))
+    assert {name.split(".")[0] for name in needed} <= {"libc", "libm", "ld-linux-x86-64"}
+
+
+def test_it_has_the_size_that_the_page_says() -> None:
+    (megabytes,) = re.findall(r"libc alone and has about (\d+) MB", read_text(ROOT / "docs/library.md"))
+    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 40
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_the_header_stands_alone(language: str) -> None:
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Iinclude", "-fsyntax-only"]
+    standard = "-std=c11" if language == "c" else "-std=c++11"
+    run("cc", "-x", language, standard, *flags, "-", text="#include <flashladder.h>\n")
+
+
+def test_the_structs_have_the_sizes_that_programs_were_built_with(tmp_path: Path) -> None:
+    text = read_text(HEADER)
+    assert {each.name for each in types(text, "struct")} == set(SIZES)
+    asserts = "".join(f'_Static_assert(sizeof({name}) == {size}, "{name}");\n' for name, size in SIZES.items())
+    run("cc", "-std=c11", "-Iinclude", "-fsyntax-only", "-x", "c", "-", text=f"#include <flashladder.h>\n{asserts}")
+
+
+def test_the_example_of_the_header_compiles() -> None:
+    example = "\n".join(re.findall(r"^ \*     (.*)$", read_text(HEADER).partition("*/")[0], re.MULTILINE))
+    text = "#include <flashladder.h>\n#include <stdio.h>\nint example(void *q, void *k, void *v, void *o);\n"
+    text += f"int example(void *q, void *k, void *v, void *o) {{\n{example}\nreturn 0;\n}}\n"
+    assert "fl_forward" in example
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-fsyntax-only", "-x", "c", "-", text=text)
+
+
+@pytest.fixture(scope="module")
+def minimal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, built as the page says."""
+    (command,) = re.findall(r"^    (cc .*examples/minimal\.c.*)$", read_text(ROOT / "docs/library.md"), re.MULTILINE)
+    program = tmp_path_factory.mktemp("minimal") / "minimal"
+    words = shlex.split(command.replace("$PWD", str(ROOT)))
+    assert words[-2:] == ["-o", "minimal"]
+    run(*words[:-1], program)
+    return program
+
+
+def test_the_example_runs(minimal: Path) -> None:
+    assert len(read_text(ROOT / "examples/minimal.c").splitlines()) <= 30
+    first, second = run(minimal).splitlines()
+    assert re.match(r"v\d\d: ", first)
+    assert second == "O[0] 0x3c00, log-sum-exp of the last row 2.3026"  # ones, and ln 10
+
+
+@pytest.mark.long
+def test_the_example_leaks_nothing_and_reads_nothing_that_is_not_its_own(minimal: Path) -> None:
+    run("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all", minimal)
+
+
+def test_the_tables_of_the_page_name_everything_that_the_header_declares() -> None:
+    declared = set(re.findall(r"\b(?:fl_\w+|FL_[A-Z0-9_]+)\b", read_text(HEADER).partition("visibility push")[2]))
+    declared -= {"FL_ABI", "FL_RELEASE"}
+    assert declared - set(re.findall(r"\b(?:fl_\w+|FL_[A-Z0-9_]+)\b", abi_text(ROOT))) == set()
+
+
+def test_a_declaration_becomes_a_row() -> None:
+    fields = "    int32_t a, b; /* two of\n                     them */\n    char c;\n"
+    (pair,) = types(f"/* Of it. */\ntypedef struct fl_pair {{\n{fields}}} fl_pair;\n", "struct")
+    assert (pair.comment, pair.members) == ("Of it.", (("int32_t a, b", "two of them"), ("char c", "")))
+    (twice,) = functions("/* Twice. */\nfl_status fl_twice(int a,\n                   int b);\n")
+    assert (twice.name, twice.code, twice.comment) == ("fl_twice", "fl_status fl_twice(int a, int b)", "Twice.")
