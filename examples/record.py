@@ -15,7 +15,7 @@ import flashladder
 
 
 def _versions() -> dict[str, str]:
-    found = {"flashladder": flashladder.__version__, "python": sys.version.split()[0], "torch": torch.__version__}
+    found = {"flashladder": flashladder.backend().release, "python": sys.version.split()[0], "torch": torch.__version__}
     with contextlib.suppress(PackageNotFoundError):
         found["transformers"] = version("transformers")
     return found

@@ -1,4 +1,4 @@
-"""docs/frameworks.md: its figures are computed from the lines that examples record."""
+"""docs/library.md and docs/frameworks.md: their figures are computed from the lines of logs/library/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.publish.frameworks import FOLDER, PARTS, figures, figures_text
+from analysis.publish.library_figures import CHECKED, FOLDER, NOTHING, PARTS, figures, frameworks_text, library_text
 
 PREFILL: dict[str, Any] = {
     "figure": "prefill",
@@ -20,6 +20,7 @@ PREFILL: dict[str, Any] = {
     "median_ms": {"flashladder": 10.0, "sdpa": 12.5},
     "ms": {"flashladder": [9.0, 10.0, 11.0], "sdpa": [12.5] * 3},
     "sdpa_kernel": "FLASH_ATTENTION",
+    "versions": {},
     "command": "examples/transformers_model.py --bench",
 }
 RING: dict[str, Any] = {
@@ -29,6 +30,7 @@ RING: dict[str, Any] = {
     "problem": {"seq": 4096, "heads": 8, "kv_heads": 2, "d_head": 64, "dtype": "fp16"},
     "ms_one_gpu": 40.0,
     "ms_ring": 12.5,
+    "versions": {},
     "command": "examples/context_parallel.py",
 }
 CHECK: dict[str, Any] = {
@@ -37,6 +39,7 @@ CHECK: dict[str, Any] = {
     "stage": "torch",
     "passed": False,
     "last_line": "==== 1 failed in 2 s ====",
+    "versions": {},
     "command": "python3 -m pytest",
 }
 
@@ -48,7 +51,7 @@ def write(folder: Path, *lines: str) -> None:
 
 def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
     write(tmp_path, *(json.dumps(figure) for figure in (RING, PREFILL, CHECK)))
-    text = figures_text(tmp_path)
+    text = frameworks_text(tmp_path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert ["NVIDIA H200", "2 layers", "512", "10.00", "12.50 (flash attention)", "1.250", "3"] in rows
     assert ["NVIDIA H200", "4", "4096", "8 on 2, d_head 64, fp16", "40.00", "12.50", "0.800"] in rows
@@ -57,7 +60,29 @@ def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
 
 
 def test_without_records_the_page_says_so(tmp_path: Path) -> None:
-    assert figures_text(tmp_path) == "Nothing is recorded yet.\n"
+    assert frameworks_text(tmp_path) == library_text(tmp_path) == NOTHING
+
+
+def test_host_times_stand_beside_their_limits(tmp_path: Path) -> None:
+    common = {"gpu": "NVIDIA H200", "passed": True, "versions": {}, "command": "build/tests/gpu_library"}
+    first = {
+        "d_head 64": {"import_ms": 15.0, "first_call_ms": 9.0},
+        "d_head 128": {"import_ms": 19.25, "first_call_ms": 8},
+    }
+    over = {"torch": 11.62, "torch_out": 7.3, "torch_lse": 15.6, "torch_stream": 18.8, "cupy": 7.7, "sdpa": 11.8}
+    lines: list[dict[str, Any]] = [
+        {"figure": "c_library", "what": "overhead", "overhead_us": 0.844, **common},
+        {"figure": "c_library", "what": "three threads", **common},
+        {"figure": "python_package", "what": "overhead", "over_bare_us": over, **common},
+        {"figure": "python_package", "what": "first_call", **first, **common},
+    ]
+    write(tmp_path, *map(json.dumps, lines))
+    text = library_text(tmp_path)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert ["NVIDIA H200", "`fl_forward`, beyond a bare launch", "2 µs", "0.8 µs"] in rows
+    assert ["NVIDIA H200", "`import flashladder`", "50 ms", "19.2 ms"] in rows
+    assert ["NVIDIA H200", "the first call from Python", "150 ms", "9.0 ms"] in rows
+    assert "from C on an NVIDIA H200, all passed: overhead, three threads." in text
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"figure": "prefill", "gpu": "x"}'])
@@ -69,5 +94,5 @@ def test_a_line_that_is_no_figure_is_named(tmp_path: Path, line: str) -> None:
 
 def test_what_is_recorded_is_known_and_passed() -> None:
     recorded = figures(root())
-    assert {figure["figure"] for figure in recorded} <= PARTS.keys()
+    assert {figure["figure"] for figure in recorded} <= PARTS.keys() | CHECKED.keys()
     assert all(figure.get("passed", True) for figure in recorded)

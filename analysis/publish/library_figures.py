@@ -1,0 +1,140 @@
+"""Figures of docs/library.md and docs/frameworks.md, from logs/library/: overheads, prefills, several GPUs, checks.
+
+text = library_text(root()), frameworks_text(root())
+
+A line of logs/library/GPU.jsonl is one figure. Examples write such lines with --record. Those of the checks from C and
+Python are what build/tests/gpu_library and python/tests/gpu_arrays.py print, with "figure" for who printed it and
+"what" for its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import AnalysisError
+from analysis.files import read_text
+from analysis.table import Cell, Table
+
+FOLDER = "logs/library"
+NOTHING = "Nothing is recorded yet.\n"
+Figure = Mapping[str, Any]
+
+
+def figures(folder: Path) -> list[Figure]:
+    """Every figure of every GPU, in the order of the files. A line that is no figure is an error naming it."""
+    found: list[Figure] = []
+    for path in sorted((folder / FOLDER).glob("*.jsonl")):
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            try:
+                figure = json.loads(line)
+            except ValueError as error:
+                raise AnalysisError(f"{path}:{number}: not a line of JSON: {error}") from error
+            if not (isinstance(figure, dict) and {"figure", "gpu", "versions", "command"} <= figure.keys()):
+                raise AnalysisError(
+                    f"{path}:{number}: expected an object with 'figure', 'gpu', 'versions' and 'command'"
+                )
+            found.append(figure)
+    return found
+
+
+# ---- docs/library.md -------------------------------------------------------------------------------------------------
+
+
+C, PYTHON = "c_library", "python_package"
+# Who printed it, its name, the keys of the value (`*`: the largest of all sizes of heads), what it is, target and unit.
+TIMES: Sequence[tuple[str, str, str, str, int | None, str]] = (
+    (C, "overhead", "overhead_us", "`fl_forward`, beyond a bare launch", 2, "µs"),
+    (C, "first call", "total_ms", "`fl_open`, `fl_prepare` and the first `fl_forward`", 150, "ms"),
+    (PYTHON, "overhead", "over_bare_us/torch", "`attention` of PyTorch tensors, beyond a bare launch", 15, "µs"),
+    (PYTHON, "overhead", "over_bare_us/torch_out", "the same with `out=`", 15, "µs"),
+    (PYTHON, "overhead", "over_bare_us/torch_lse", "the same with `return_lse=True`", 15, "µs"),
+    (PYTHON, "overhead", "over_bare_us/torch_stream", "the same with `stream=`", 15, "µs"),
+    (PYTHON, "overhead", "over_bare_us/cupy", "`attention` of CuPy arrays with `out=`", 15, "µs"),
+    (PYTHON, "overhead", "over_bare_us/sdpa", "PyTorch's `scaled_dot_product_attention`", None, "µs"),
+    (PYTHON, "first_call", "*/import_ms", "`import flashladder`", 50, "ms"),
+    (PYTHON, "first_call", "*/first_call_ms", "the first call from Python", 150, "ms"),
+)
+CHECKED = {C: "from C", PYTHON: "from Python"}
+
+
+def _value(figure: Figure, keys: str) -> float:
+    outer, _, inner = keys.partition("/")
+    if outer == "*":
+        return max(float(value[inner]) for key, value in figure.items() if key.startswith("d_head"))
+    return float(figure[outer][inner] if inner else figure[outer])
+
+
+def library_text(folder: Path) -> str:
+    """Host times beside what they may be, and the names of what was checked."""
+    recorded = figures(folder)
+    rows: list[Sequence[Cell]] = []
+    for who, name, keys, what, target, unit in TIMES:
+        for figure in recorded:
+            if (figure["figure"], figure.get("what")) == (who, name):
+                limit = "–" if target is None else f"{target} {unit}"
+                rows.append((figure["gpu"], what, limit, f"{_value(figure, keys):.1f} {unit}"))
+    if not rows:
+        return NOTHING
+    lines = [Table(("GPU", "host time", "target", "measured"), rows).markdown()]
+    for who, where in CHECKED.items():
+        for gpu in sorted({figure["gpu"] for figure in recorded}):
+            mine = [figure for figure in recorded if (figure["figure"], figure["gpu"]) == (who, gpu)]
+            names = ", ".join(figure["what"].replace("_", " ") for figure in mine)
+            lines.append(f"Checked {where} on an {gpu}, all passed: {names}.\n")
+    return "\n".join(lines)
+
+
+# ---- docs/frameworks.md ----------------------------------------------------------------------------------------------
+
+
+def prefill_row(figure: Figure) -> Sequence[Cell]:
+    ours, theirs = figure["median_ms"]["flashladder"], figure["median_ms"]["sdpa"]
+    kernel = figure["sdpa_kernel"].lower().replace("_", " ")
+    return (
+        figure["gpu"],
+        figure["model"],
+        figure["seq"],
+        f"{ours:.2f}",
+        f"{theirs:.2f} ({kernel})",
+        f"{theirs / ours:.3f}",
+        len(figure["ms"]["flashladder"]),
+    )
+
+
+def ring_row(figure: Figure) -> Sequence[Cell]:
+    problem, one, ring = figure["problem"], figure["ms_one_gpu"], figure["ms_ring"]
+    heads = f"{problem['heads']} on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
+    efficiency = one / (figure["ranks"] * ring)
+    return figure["gpu"], figure["ranks"], problem["seq"], heads, f"{one:.2f}", f"{ring:.2f}", f"{efficiency:.3f}"
+
+
+def check_row(figure: Figure) -> Sequence[Cell]:
+    return figure["gpu"], figure["stage"], "passed" if figure["passed"] else "FAILED", figure["last_line"].strip("= ")
+
+
+PARTS: Mapping[str, tuple[str, Sequence[str], Callable[[Figure], Sequence[Cell]]]] = {
+    "prefill": (
+        "Time of a whole prefill, batch 1, bf16, median of the rounds, both implementations in turns:",
+        ("GPU", "model", "tokens", "flashladder, ms", "sdpa, ms", "sdpa / flashladder", "rounds"),
+        prefill_row,
+    ),
+    "context_parallel": (
+        "One causal sequence on several GPUs; efficiency is the time on one GPU / (GPUs · the ring's time):",
+        ("GPU", "GPUs", "seq", "heads", "one GPU, ms", "ring, ms", "efficiency"),
+        ring_row,
+    ),
+    "check": ("Checked on a GPU:", ("GPU", "what", "", "its last line"), check_row),
+}
+
+
+def frameworks_text(folder: Path) -> str:
+    """A table for each kind of figure that is recorded."""
+    recorded = figures(folder)
+    tables = []
+    for kind, (title, columns, row) in PARTS.items():
+        if rows := [row(figure) for figure in recorded if figure["figure"] == kind]:
+            tables.append(f"{title}\n\n{Table(columns, rows).markdown()}")
+    return "\n".join(tables) or NOTHING
