@@ -192,8 +192,9 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
 fl_status fl_prepare(fl_library *library, const fl_problem *problem);
 
 /* Compute O, and log-sum-exp where it is wanted. Device memory: the launch goes to `stream`, a CUstream (cudaStream_t)
- * or NULL for the default stream, and the call does not wait for the GPU. It may be captured into a CUDA graph. The
- * thread's current context is the same after the call. Host memory: `stream` must be NULL; the call waits for O. */
+ * or NULL for the default stream, and the call does not wait for the GPU. The stream must exist: with the handle of a
+ * destroyed one the driver may stop the process. The call may be captured into a CUDA graph. The thread's current
+ * context is the same after the call. Host memory: `stream` must be NULL; the call waits for O. */
 fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream);
 
 #pragma GCC visibility pop

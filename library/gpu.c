@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,7 +273,7 @@ void gpus_close(struct fl_library *library) {
 
 /* The handles of the default streams, of all threads and of one, have no context of their own. */
 static bool is_default_stream(const void *stream) {
-    return (uintptr_t)stream <= 2;
+    return (uintptr_t)stream <= CU_STREAM_PER_THREAD;
 }
 
 static fl_status check_host_stream(const void *stream, struct failure *failure) {
@@ -478,6 +479,17 @@ static fl_status read_call(const fl_problem *problem, const fl_tensors *tensors,
     return call_read_tensors(tensors, &last.call, failure);
 }
 
+/* An id of a stream that no other one has: its own, but for the default stream of this thread the thread's, since one
+ * handle stands for those of all threads. */
+static CUresult stream_id(const struct cuda_driver *cuda, CUstream stream, uint64_t *id) {
+    static _Atomic uint64_t threads;
+    static _Thread_local uint64_t thread; /* 0: not numbered yet */
+    if ((uintptr_t)stream != CU_STREAM_PER_THREAD) return cuda->cuStreamGetId(stream, id);
+    if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
+    *id = thread | UINT64_C(1) << 62;
+    return CUDA_SUCCESS;
+}
+
 /* The counters that CTAs draw from: the caller's, else those of the stream, else of the captured launch. */
 static fl_status find_tickets(struct fl_library *library, struct context *context, const struct call *call,
                               CUstream stream, int32_t **tickets, struct failure *failure) {
@@ -487,7 +499,7 @@ static fl_status find_tickets(struct fl_library *library, struct context *contex
     *tickets = call->tensors.workspace;
     if (*tickets) return FL_OK;
     TRY(cuda->cuStreamIsCapturing(stream, &capturing), "cuStreamIsCapturing");
-    if (!capturing) TRY(cuda->cuStreamGetId(stream, &id), "cuStreamGetId");
+    if (!capturing) TRY(stream_id(cuda, stream, &id), "cuStreamGetId");
     const bool found = capturing ? workspaces_of_graph(&context->workspaces, &offset)
                                  : workspaces_of_stream(&context->workspaces, id, &offset);
     if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;

@@ -1,7 +1,6 @@
 /* gpu_library.c - the library on a real GPU: times of the first call and of every call, and bits.
  *
  *     make build/tests/gpu_library && build/tests/gpu_library
- *     build/tests/gpu_library gone-stream     alone, as a driver may stop the process
  *
  * Prints one JSON object a line and ends with status 1 where one of them is not as it should be. The kernel to compare
  * with is v46 through the harness: the same machine code is linked in.
@@ -98,8 +97,8 @@ static fl_library *first_call(void) {
         "\"most_ms\": 150",
         (opened - start) / 1e3, (prepared - opened) / 1e3, (queued - prepared) / 1e3, (ended - queued) / 1e3,
         (ended - start) / 1e3);
-    say("first result", attention_right_after(&cuda, &attention, stream), "\"max_error_over_bound\": %.3f",
-        attention.verdict.max_over_bound);
+    const bool right = attention_right_after(&cuda, &attention, stream);
+    say("first result", right, "\"max_error_over_bound\": %.3f", attention.verdict.max_over_bound);
     attention_free_on_gpu(&cuda, &attention);
     return library;
 }
@@ -369,20 +368,12 @@ static void refusals(fl_library *library) {
     tensors.k = (const void *)(uintptr_t)freed;
     refused(library, "freed memory", &attention, &tensors, stream, "was freed");
     MUST(fl_forward(library, &attention.asked, &attention.tensors, stream));
-    say("after refusals", attention_right_after(&cuda, &attention, stream), "\"max_error_over_bound\": %.3f",
-        attention.verdict.max_over_bound);
+    const bool right = attention_right_after(&cuda, &attention, stream);
+    say("after refusals", right, "\"max_error_over_bound\": %.3f", attention.verdict.max_over_bound);
     attention_free_on_gpu(&cuda, &attention);
 }
 
-static void gone_stream(fl_library *library) {
-    struct attention attention;
-    const CUstream stream = new_stream();
-    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), NULL);
-    cuda.cuStreamDestroy_v2(stream);
-    refused(library, "a stream that is gone", &attention, &attention.tensors, stream, "the driver does not know it");
-}
-
-int main(int argc, char **argv) {
+int main(void) {
     struct failure failure;
     CUdevice device;
     CUcontext context;
@@ -402,16 +393,12 @@ int main(int argc, char **argv) {
     look_up("cuGraphInstantiateWithFlags", &instantiate);
     look_up("cuGraphLaunch", &launch_graph);
     library = first_call();
-    if (argc > 1 && !strcmp(argv[1], "gone-stream")) {
-        gone_stream(library);
-    } else {
-        driver_calls();
-        overhead(library, sms);
-        refusals(library);
-        beside_each_other(library, "three threads, three streams", false);
-        beside_each_other(library, "a graph beside its stream", true);
-        bits_of_the_harness(library);
-    }
+    driver_calls();
+    overhead(library, sms);
+    refusals(library);
+    beside_each_other(library, "three threads, three streams", false);
+    beside_each_other(library, "a graph beside its stream", true);
+    bits_of_the_harness(library);
     fl_close(library);
     return all_good ? 0 : 1;
 }

@@ -205,6 +205,34 @@ static const int32_t *tickets_of(fl_library *library, const struct attention *at
     return fl_forward(library, &attention->asked, &attention->tensors, stream) ? NULL : last_launch()->tickets;
 }
 
+struct own_stream {
+    fl_library *library;
+    const struct attention *attention;
+    const int32_t *tickets;
+};
+
+static void *use_own_stream(void *context) {
+    struct own_stream *const own = context;
+    cuda.cuCtxSetCurrent(contexts[0]);
+    own->tickets = tickets_of(own->library, own->attention, (CUstream)(uintptr_t)CU_STREAM_PER_THREAD);
+    return NULL;
+}
+
+/* One handle stands for the default streams of all threads. */
+static void streams_of_threads(fl_library *library) {
+    struct attention attention = attention_on(0, small_problem(), "v46");
+    struct own_stream owns[2];
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        owns[i] = (struct own_stream){library, &attention, NULL};
+        if (pthread_create(&thread, NULL, use_own_stream, &owns[i])) abort();
+        pthread_join(thread, NULL);
+    }
+    ok(owns[0].tickets && owns[1].tickets && owns[0].tickets != owns[1].tickets,
+       "the default stream of each thread has a workspace of its own");
+    free_on(&attention);
+}
+
 static void workspaces(fl_library *library) {
     struct attention attention = attention_on(0, small_problem(), "v46");
     const CUstream one = stream_of(0), other = stream_of(0);
@@ -453,6 +481,7 @@ int main(void) {
     layouts(library);
     memory_of_others(library);
     workspaces(library);
+    streams_of_threads(library);
     captures();
     workspaces_used_up(library);
     prepared(library);
