@@ -168,7 +168,7 @@ def run_exercise(args: argparse.Namespace) -> int:
     if verdict.solved:
         write_atomically(_mark(exercise), _fingerprint(read_text(path)) + "\n")
         following = next((each for each in EXERCISES if each.number > exercise.number and not state_of(each)), None)
-        print(f"Solved. What others wrote: exercises/solutions/{exercise.slug}.md")
+        print(f"Solved. A solution with its reasons: exercises/solutions/{exercise.slug}.md")
         print(f"Next: make exercise N={following.number}" if following else "That was the last one.")
         return DONE
     print(f"Not solved yet. Change {mine} and run this again; the task and a hint: {task}")
