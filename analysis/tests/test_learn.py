@@ -111,6 +111,16 @@ def test_a_change_does_what_the_page_says(page: Path, block: list[Command], tmp_
     assert [path for path, text in before.items() if path.read_text() != text], "no line of a kernel changed"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_chapter_runs_is_built_before(page: Path) -> None:
+    """By its own first make, or by one in front of the command. A reader has built v01 alone."""
+    built_by = re.compile(r"make ([^#\n]*)")
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^\$ .*(?:\./bin/|analysis pipeline )(v\d\d)", text, re.MULTILINE):
+        made = " ".join(built_by.findall(text[: found.end()]))
+        assert found[1] in made.split(), f"{page.name}: nothing builds {found[1]} before {found[0]}"
+
+
 def test_blocks_are_found() -> None:
     assert len(QUICK) > 4 and len(SLOW) > 8 and len(EDITS) > 5
 
