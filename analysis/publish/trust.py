@@ -102,6 +102,11 @@ PROMISES = (
         ("harness/tests/test_cli.py", "analysis/tests/measure/test_bench.py"),
     ),
     Promise(
+        "A call of the library is right, is made in the caller's stream and context, and is refused by name where it "
+        "cannot be.",
+        ("library/tests/test_emulator.c", "library/tests/test_gpu.c", "library/tests/test_shared_object.py"),
+    ),
+    Promise(
         "The documents agree with the records, and their commands exist.",
         ("analysis/tests/test_docs.py", "analysis/tests/publish/test_readme.py"),
     ),
