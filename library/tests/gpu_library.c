@@ -373,15 +373,48 @@ static void refusals(fl_library *library) {
     attention_free_on_gpu(&cuda, &attention);
 }
 
+/* ---- another GPU, where there is one ---- */
+
+static void two_gpus(fl_library *library, CUcontext first) {
+    CUcontext context, current;
+    CUdevice device;
+    struct attention attention;
+    MUST(cuda.cuDeviceGet(&device, 1));
+    MUST(cuda.cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuda.cuCtxSetCurrent(context));
+    attention_on_gpu(&cuda, &attention, problem_of(700, 4, true), "v46");
+    const CUstream stream = new_stream();
+    MUST(cuda.cuCtxSetCurrent(first));
+    MUST(fl_forward(library, &attention.asked, &attention.tensors, stream));
+    MUST(cuda.cuCtxGetCurrent(&current));
+    bool right = attention_right_after(&cuda, &attention, stream);
+    say("a stream of another GPU", right && current == first, "\"max_error_over_bound\": %.3f, \"context\": \"%s\"",
+        attention.verdict.max_over_bound, current == first ? "as before" : "changed");
+    refused(library, "no stream, memory of another GPU", &attention, &attention.tensors, NULL, "is memory of GPU 1");
+    attention.asked.device = 1;
+    MUST(cuda.cuMemsetD8Async((CUdeviceptr)(uintptr_t)attention.tensors.o, POISON_BYTE,
+                              (size_t)problem_bytes(&attention.inputs.problem, TENSOR_O), stream));
+    MUST(cuda.cuStreamSynchronize(stream));
+    MUST(fl_forward(library, &attention.asked, &attention.tensors, NULL));
+    MUST(cuda.cuCtxGetCurrent(&current));
+    MUST(cuda.cuCtxSetCurrent(context));
+    right = attention_right_after(&cuda, &attention, NULL);
+    MUST(cuda.cuCtxSetCurrent(first));
+    say("no stream, another GPU by its number", right && current == first, "\"max_error_over_bound\": %.3f",
+        attention.verdict.max_over_bound);
+    attention_free_on_gpu(&cuda, &attention);
+}
+
 int main(void) {
     struct failure failure;
     CUdevice device;
     CUcontext context;
     fl_library *library;
-    int sms;
+    int sms, gpus;
     const double start = now_us();
     MUST(cuda_driver_open(&cuda, &failure));
     MUST(cuda.cuInit(0));
+    MUST(cuda.cuDeviceGetCount(&gpus));
     MUST(cuda.cuDeviceGet(&device, 0));
     MUST(cuda.cuDeviceGetName(gpu_name, sizeof gpu_name, device));
     MUST(cuda.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
@@ -399,6 +432,7 @@ int main(void) {
     beside_each_other(library, "three threads, three streams", false);
     beside_each_other(library, "a graph beside its stream", true);
     bits_of_the_harness(library);
+    if (gpus > 1) two_gpus(library, context);
     fl_close(library);
     return all_good ? 0 : 1;
 }
