@@ -89,8 +89,8 @@ lint: $(READY) $(TIDY)  ## clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
 	@mkdir -p $(@D)
-	$(call say,TIDY,$<)$(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Iinclude -Ibuild -Ibuild/v01 \
-		>$@.log 2>&1 || { cat $@.log >&2; exit 1; }
+	$(call say,TIDY,$<)$(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Iinclude -Ibuild \
+		-Ibuild/v01 >$@.log 2>&1 || { cat $@.log >&2; exit 1; }
 	@touch $@
 format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
