@@ -170,7 +170,7 @@ def test_other_device_code_includes_no_other_headers(tmp_path: Path) -> None:
     """Read as one file, as most of the time goes into the headers of the toolkit."""
     whole = tmp_path / "whole.cu"
     whole.write_text("".join(f'#include "{path}"\n' for path in OTHER_DEVICE_CODE))
-    command = [NVCC, "-std=c++20", "-arch=compute_80", f"-I{root()}", "-M", whole]
+    command: list[str | Path] = [NVCC, "-std=c++20", "-arch=compute_80", f"-I{root()}", "-M", whole]
     found = headers_of(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found >= {str(path) for path in OTHER_DEVICE_CODE}
     assert outside(found - {str(whole)}, allowed_folders()) == set()

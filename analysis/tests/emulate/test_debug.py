@@ -50,7 +50,7 @@ def seeded(
     original = (copy / KERNEL).read_text()
     monkeypatch.setenv("BIN", str(copy / "bin"))
 
-    def find(old: str, new: str) -> dict[str, object]:
+    def find(old: str, new: str, in_words: bool = False) -> dict[str, object]:
         assert original.count(old) == 1, f"the kernel no longer reads {old!r}"
         (copy / KERNEL).write_text(original.replace(old, new))
         make(copy, "DUMP=1", "ARCHS=80", "v04")
@@ -58,8 +58,9 @@ def seeded(
         status = main([*command, "--json"])
         record = json.loads(capsys.readouterr().out)
         assert status == (1 if record["first"] else 0)
-        assert main(command) == status
-        (copy / "said").write_text(capsys.readouterr().out)
+        if in_words:
+            assert main(command) == status
+            (copy / "said").write_text(capsys.readouterr().out)
         return dict(record)
 
     yield find
@@ -67,7 +68,7 @@ def seeded(
 
 
 def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
-    assert seeded("/* O /= l,", "/*  O /= l,")["first"] is None
+    assert seeded("/* O /= l,", "/*  O /= l,", in_words=True)["first"] is None
     kept = np.load(copy / "kept/v04.kernel.npz")
     assert kept["O"].shape == (1, 1, 4, 4, 64, 128)
     assert kept["m"].shape == (1, 1, 4, 4, 64)
@@ -112,7 +113,7 @@ def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path
         "mma<cfg>(S[i][2 * n], Q[i], K[n][swap ? 1 : 0], K[n][swap ? 3 : 2]);\n"
         "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][swap ? 0 : 1], K[n][swap ? 2 : 3]);"
     )
-    first = seeded(f"{before}\n            {old}", swapped)["first"]
+    first = seeded(f"{before}\n            {old}", swapped, in_words=True)["first"]
     assert isinstance(first, dict)
     assert (first["quantity"], first["KV_block"], first["warps"]) == ("S", 0, [2])
     assert first["columns"] == list(range(32, 48))
