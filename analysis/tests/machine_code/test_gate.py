@@ -23,7 +23,7 @@ from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load, load_all
 from analysis.ladder.instances import about_text, instances_text
 from analysis.machine_code import gate, loops
-from analysis.machine_code.cubin import Cubin
+from analysis.machine_code.cubin import OPCODE_MASK, Cubin
 from analysis.machine_code.gate import Accepted
 from analysis.machine_code.loops import figures_of, parts_of, read_loops
 from analysis.machine_code.regs import FIGURES, Row, merge_registers, read_registers, registers_path
@@ -485,11 +485,20 @@ def own_archs() -> list[str]:
     return [f"sm_{arch}" for arch in (os.environ.get("ARCHS") or gate.DEFAULT_ARCHS).split()]
 
 
+BRA = 0x947
+
+
 def committed_listing(path: Path, choice: KernelConfig) -> Listing:
     """The listing of a kernel as it is committed, with the control codes of the cubin that is built."""
     file = root() / f"sass/{path.parent.name}.{path.stem}.sass"
     (listing,) = parse_listing(file.read_text(), str(file))
-    return with_control(listing, select(Cubin.read(path).entries, choice, str(path)))
+    kernel = select(Cubin.read(path).entries, choice, str(path))
+    listed = {at.address: at for at in listing.instructions}
+    for address in range(0, 16 * len(kernel.words), 16):
+        # A listing leaves out the branch to itself that closes the code.
+        if address not in listed and kernel.words[address // 16] & OPCODE_MASK == BRA:
+            listed[address] = Instruction(address, "", "BRA", f"{address:#x}")
+    return with_control(replace(listing, instructions=tuple(listed[at] for at in sorted(listed))), kernel)
 
 
 @pytest.mark.parametrize("name", list(load_all(root())))

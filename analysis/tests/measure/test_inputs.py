@@ -22,7 +22,8 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     about = library.with_name("about.c")  # of a version: what refuses a problem names it
     about.write_text('#include "harness/about.h"\nconst char *about_version(void) { return "v00"; }\n')
     sources = [
-        str(ROOT / "harness" / f"{name}.c") for name in ("inputs", "problem", "config", "json", "parallel", "status")
+        str(ROOT / "harness" / f"{name}.c")
+        for name in ("abilities", "inputs", "problem", "config", "json", "parallel", "status")
     ]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}"]
     subprocess.run([compiler, *flags, "-o", str(library), str(about), *sources, "-lm"], check=True)
