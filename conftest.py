@@ -21,6 +21,11 @@ settings.load_profile("fixed")
 TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest starts first, or one core would wait for it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+
+
 class TapLine(pytest.Item):
     """One `ok` or `not ok` line, or the verdict on the whole program (its plan and its exit status)."""
 

@@ -7,6 +7,7 @@ are stale.
 """
 
 import argparse
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -466,6 +467,8 @@ def add_ladder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_ladder(args: argparse.Namespace) -> int:
+    if args.write or args.exit_code:
+        importlib.import_module("matplotlib")  # or say that it is missing before all the work
     steps = read_steps(root())
     if args.json:
         emit(json.dumps(ladder_record(steps), indent=1) + "\n", args.output)

@@ -102,6 +102,7 @@ def walk(folder: Path, parent: str) -> None:
     shutil.rmtree(folder)
 
 
+@pytest.mark.first
 def test_a_newcomer_adds_a_small_version(tmp_path: Path) -> None:
     walk(tmp_path / "copy", "v02")
 
