@@ -183,7 +183,8 @@ fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info);
 /* Embedded instance number `kernel`, from 0. FL_INVALID behind the last. */
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
 
-/* What would run the problem on GPU problem.device (-1: of the current context, else the first that can be used).
+/* What would run the problem, without log-sum-exp, on GPU problem.device (-1: of the current context, else the first
+ * that can be used). All versions of the default library give log-sum-exp, those before v38 do not.
  * FL_UNSUPPORTED or FL_UNAVAILABLE where nothing does, with the reason. */
 fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support);
 

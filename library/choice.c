@@ -91,17 +91,32 @@ static fl_status check_target(const struct embedded *version, const KernelConfig
                   target->shared_bytes);
 }
 
-static fl_status try_version(struct embedded *version, const struct call *call, const struct gpu_target *target,
-                             struct choice *choice, struct failure *failure) {
-    const struct instance *instance;
-    fl_status status = call->problem.config ? find_config(version, call, &instance, failure)
-                                            : find_own(version, call, &instance, failure);
+static fl_status try_instance(struct embedded *version, const struct instance *instance, const struct call *call,
+                              const struct gpu_target *target, struct choice *choice, struct failure *failure) {
+    fl_status status = check_abilities(version->about->version, &instance->config, call, failure);
+    if (!status && target) status = check_target(version, &instance->config, target, failure);
     if (status) return status;
-    if ((status = check_abilities(version->about->version, &instance->config, call, failure))) return status;
-    if (target && (status = check_target(version, &instance->config, target, failure))) return status;
     choice->version = version;
     choice->instance = instance;
     return FL_OK;
+}
+
+/* The version's own config, else another embedded one of the type and the head size that the GPU can hold. */
+static fl_status try_version(struct embedded *version, const struct call *call, const struct gpu_target *target,
+                             struct choice *choice, struct failure *failure) {
+    const struct instance *instance;
+    struct failure other;
+    fl_status status = call->problem.config ? find_config(version, call, &instance, failure)
+                                            : find_own(version, call, &instance, failure);
+    if (status || !(status = try_instance(version, instance, call, target, choice, failure))) return status;
+    if (status != FL_UNAVAILABLE || call->problem.config) return status;
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct instance *const one = &version->table.instances[i];
+        if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
+            !try_instance(version, one, call, target, choice, &other))
+            return FL_OK;
+    }
+    return status;
 }
 
 /* ---- by name ---- */

@@ -1,7 +1,7 @@
 # The library: the interface of include/flashladder.h over embedded versions, for programs in C and for Python.
 #
-#     build/vNN/vNN.ptx + cubins ─ embed ─► build/library/vNN.code.o
-#     build/vNN/about.h + library/version.c ─ cc ─► build/library/vNN.o
+#     build/vNN/vNN.ptx + cubins ─ embed ─► build/vNN/library.code.o
+#     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/harness/… ─ cc ─► lib/libflashladder.so
 
 # Those for general attention, unless VER names others.
@@ -12,21 +12,23 @@ LIBRARY_HARNESS := $(addprefix $(BUILD)/harness/,abilities.o config.o cuda_drive
 	parameters.o sha256.o status.o tensor_maps.o)
 
 define embedded  # $(1) version, $(2) folder of its PTX and cubins
-$(call embed,$(BUILD)/library/$(1).code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
-$(BUILD)/library/$(1).o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
+$(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
+$(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) -DIMAGES=fl_$(1)_images -DIMAGE_COUNT=fl_$(1)_image_count \
 		-DENTRY=fl_$(1)_entry -I$(2) -I$(BUILD) -c -o $$@ $$<
+-include $(2)/library.d
 endef
 $(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v))))
 
-$(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED)))
+EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED),$(call folder,$v))
+$(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED_FOLDERS)))
 $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	@mkdir -p $(@D)
 	@{ echo '#include "library/version.h"'; printf 'extern const struct version fl_%s_entry;\n' $(EMBEDDED); \
 	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(EMBEDDED); \
 	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$@
-LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED:%=$(BUILD)/library/%.o) $(EMBEDDED:%=$(BUILD)/library/%.code.o)
+LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUILD)/flags/cc

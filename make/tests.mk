@@ -17,7 +17,9 @@ $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/cod
 		$(BUILD)/device/code.o
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 # Tests of the library call the shared object; under the sanitizers they link what it is made of.
-LIBRARY_TESTS := $(notdir $(basename $(wildcard library/tests/test_*.c)))
+LIBRARY_TESTS := $(filter-out test_choice,$(notdir $(basename $(wildcard library/tests/test_*.c))))
+$(BUILD)/tests/test_choice: $(LIBRARY) $(LIBRARY_CODE)# it calls what the shared object hides
+$(BUILD)/tests-san/test_choice: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,$(CURDIR)/lib \
 		$(ALL_LDLIBS)

@@ -56,6 +56,12 @@ def test_it_has_the_size_that_the_page_says() -> None:
     assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 40
 
 
+def test_another_set_of_instances_has_objects_of_its_own() -> None:
+    commands = run("make", "-n", "lib", "VER=v46", "KERNELS=(FP16, 64, 64, 64, 8): async")
+    assert re.search(r" build/v46\.\d+/library\.code\.o ", commands)
+    assert " build/v46/library.code.o " not in commands
+
+
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_the_header_stands_alone(language: str) -> None:
     flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Iinclude", "-fsyntax-only"]
