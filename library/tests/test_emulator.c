@@ -250,7 +250,9 @@ static void description(fl_library *library) {
 static void query(fl_library *library, const struct attention *attention) {
     fl_support support = {.size = sizeof support};
     fl_problem problem = attention->asked;
-    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v41") && !support.measured,
+    char version[8];
+    attention_version(library, problem.d_head, false, version);
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, version) && !support.measured,
        "best on the emulator: %s", support.order);
     says(support.order, "versions for sm_80 come first", "why");
     problem.d_head = 192;
