@@ -231,8 +231,8 @@ TARGETS = (
     Quotient("d_head 256: v46 / FlashAttention-3", "v46", Case(256), by_length(1.03), "fa3"),
     Quotient("d_head 256, causal: v46 / FlashAttention-3", "v46", Case(256, True), by_length(1.03), "fa3"),
     Quotient("d_head 128: v38 / v25", "v38", Case(), by_length(0.98), "v25"),
-    Quotient("d_head 128, causal: v41 / FlashAttention-2", "v41", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2"),
-    Quotient("d_head 64: v41 / FlashAttention-2", "v41", Case(64), by_length(1.15), "fa2"),
+    Quotient("d_head 128, causal: v47 / FlashAttention-2", "v47", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2"),
+    Quotient("d_head 64: v47 / FlashAttention-2", "v47", Case(64), by_length(1.15), "fa2"),
     Quotient("d_head 64, causal: v41 / FlashAttention-2", "v41", Case(64, True), by_length(1.15), "fa2"),
 )
 ODD_LENGTHS = tuple(
@@ -248,6 +248,8 @@ PREDICTED = (
     Quotient("v41 / v38", "v41", Case(), {512: 1.0, 4096: 1.0}, "v38"),
     Quotient("v41, d_head 64 / 128", "v41", Case(64), {4096: 0.85}, "v41", Case()),
     Quotient("v41, d_head 256 / 128", "v41", Case(256), {4096: 0.6}, "v41", Case()),
+    Quotient("v47 / v38", "v47", Case(), {512: 0.98}, "v38"),
+    Quotient("v47 / v41", "v47", Case(), {16384: 1.01}, "v41"),
     Quotient("v42 / v37", "v42", Case(), by_length(0.99, 1.0), "v37"),
     Quotient("v43 / v42", "v43", Case(), {512: 1.0, 4096: 1.0}, "v42"),
     Quotient("v43, causal / v42, non-causal", "v43", CAUSAL, {512: 0.45, 4096: 0.85}, "v42", Case()),

@@ -14,6 +14,7 @@ from analysis.measure.records import Record, load_line
 from analysis.measure.records import parse as parse_record
 from analysis.measure.stats import median
 from analysis.publish.general import (
+    CAUSAL,
     DTYPES,
     FOLDER,
     ODD_LENGTHS,
@@ -23,6 +24,7 @@ from analysis.publish.general import (
     TRIED,
     Quotient,
     Speeds,
+    by_length,
     checked_table,
     code_hashes,
     code_notes,
@@ -109,7 +111,8 @@ def test_every_run_has_a_title_of_its_own_case() -> None:
     assert len(set(titles)) == len(titles)
     causal = next(title(run, hashes) for run in runs(root()) if run[0].problem.causal)
     assert "causal" in causal and "non-causal" not in causal
-    assert general_text(root()).count("in brackets") == len(titles)
+    libraries = [text for _, text, _ in titles if "in brackets" in text]
+    assert general_text(root()).count("in brackets") == len(libraries) > len(titles) / 2
 
 
 def test_a_run_that_a_newer_one_holds_is_not_shown(checkout: Path) -> None:
@@ -332,7 +335,8 @@ def test_the_prose_on_variants_holds() -> None:
 
 
 def test_the_prose_on_what_falls_short_holds() -> None:
-    """v44 is slower than v43 without a mask; mma.sync misses more, the shorter the sequence; 4097 rows miss more."""
+    """v44 is slower than v43 without a mask; heads of 64 on mma.sync miss more, the shorter the sequence, and v47 is
+    nearer to v38 there than v41; with the mask v39 reaches what v47 misses; 4097 rows miss more."""
     speeds = Speeds(records_of(root()))
     table, targets = predictions_table(speeds), targets_table(speeds)
     for dtype in DTYPES:
@@ -342,7 +346,10 @@ def test_the_prose_on_what_falls_short_holds() -> None:
         assert max(last) < 0.98
         general = [float(str(row_of(table, "v41 / v38", dtype)[str(length)])) for length in LENGTHS]
         assert min(general) == general[0]
-        for one in TARGETS[-3:]:
+        v39 = Quotient("", "v39", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2")
+        reached = row_of(targets_table(speeds, [v39]), "", dtype)
+        assert not any(str(reached[str(length)]).startswith("**") for length in LENGTHS)
+        for one in TARGETS[-2:]:
             cells = [str(row_of(targets, one.text, dtype)[str(length)]) for length in LENGTHS]
             assert cells[0].startswith("**") and not cells[-1].startswith("**"), (one.text, dtype)
             ratios = [float(cell.strip("*")) for cell in cells]
@@ -367,7 +374,7 @@ def test_what_was_checked_is_on_the_page(tmp_path: Path) -> None:
 
 def test_the_prose_names_all_that_was_reported() -> None:
     rows = [dict(zip(checked_table(root()).columns, row, strict=True)) for row in checked_table(root()).rows]
-    assert {row["version"] for row in rows} == {f"v{number}" for number in range(38, 47)}
+    assert {row["version"] for row in rows} == {f"v{number}" for number in range(38, 48)}
     reported = [(row["GPU"], row["version"], row["what"]) for row in rows if row["wrong or reported"]]
-    assert reported == [("H200", "v38", "compute-sanitizer, racecheck")]
-    assert "racecheck reports a race between two copies of v38" in PAGE.read_text()
+    assert reported == [("H200", version, "compute-sanitizer, racecheck") for version in ("v38", "v47")]
+    assert "racecheck reports a race in v38 and v47" in PAGE.read_text()
