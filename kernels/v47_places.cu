@@ -532,7 +532,7 @@ __device__ __forceinline__ int keys_of(const attention_args &args, int query) {
 }
 
 /* Find the place of a Q block or slice, as the next one, and the queries of the warp's rows; a row beyond the last is
- * the last one. Integer divisions take tens of instructions each: they are here and at the kernel's start, no more.
+ * the last one. Integer divisions take tens of instructions each: they are here and at the start of the kernel.
  *
  * Q blocks are numbered along seq, then heads, then batch; causal ones along heads and batch, then from the end of seq
  * to its beginning: those with the most keys come first. `part` is the number of the slice within its Q block. */

@@ -156,8 +156,8 @@ def test_every_parent_is_an_earlier_version() -> None:
 
 # Changed lines, 120 for every other version; v26 begins again with wgmma, v38 takes another argument. v43 to v45 each
 # add a part that is of no use in halves: the masked blocks, the scheduler with its sections, four consumers that see
-# different blocks.
-BUDGET = {"v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160}
+# different blocks. v47 moves all that finds a Q block's place.
+BUDGET = {"v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160, "v47": 230}
 
 
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
