@@ -7,7 +7,8 @@
 # Those for general attention, unless VER names others; v47 computes what v41 does, in less time and from as much code.
 SUPERSEDED := v41
 WITH_ARGS := $(if $(SOURCES),$(shell grep -lE '^ \* .*[+ ]any_length' $(SOURCES)))
-EMBEDDED := $(or $(VER),$(filter-out $(LEFT_OUT) $(SUPERSEDED),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s))))))
+OF_USE := $(filter-out $(LEFT_OUT) $(SUPERSEDED),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s)))))
+EMBEDDED := $(or $(VER),$(OF_USE))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 LIBRARY_HARNESS := $(addprefix $(BUILD)/harness/,abilities.o config.o cuda_driver.o gpu_kernel.o image.o json.o \
 	parameters.o sha256.o status.o tensor_maps.o)
