@@ -21,6 +21,12 @@
  *           (FP16, 256, 128, 32, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal+grouped+packed
+ * smaller   (FP16, 128, 128, 32, 4):
+ *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_2+padded+split_tail+persistent+
+ *           any_length+causal+grouped+packed;
+ *           (FP16, 64, 128, 64, 4):
+ *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_2+padded+split_tail+persistent+
+ *           any_length+causal+grouped+packed
  * arch      sm_80
  */
 #include "common/abi.h"

@@ -23,7 +23,7 @@ def fields_table() -> Table:
 
 def set_table(set_text: str, versions: list[Version]) -> Table:
     """One row a configuration: short form, threads, shared memory and, for each version, why it refuses it."""
-    sets = [config_set(set_text, version.header.config, version.header.others) for version in versions]
+    sets = [config_set(set_text, version.header.config, version.header.beside) for version in versions]
     members = dict.fromkeys(config for members in sets or [config_set(set_text)] for config in members)
     rows: list[list[Cell]] = [
         [config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions)]

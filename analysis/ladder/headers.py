@@ -21,7 +21,7 @@ from analysis.ladder.config import SMEM_MOST, ConfigError, KernelConfig, parse_s
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("predict", "claims", "others")
+OPTIONAL_KEYS = ("predict", "claims", "others", "smaller")
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
 
@@ -40,6 +40,12 @@ class Header:
     lines: int  # lines of the file that the block takes
     to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
     others: tuple[KernelConfig, ...] = ()  # configs for other sizes of heads, one of each
+    smaller: tuple[KernelConfig, ...] = ()  # configs for GPUs with less shared memory, of sizes that are there already
+
+    @property
+    def beside(self) -> tuple[KernelConfig, ...]:
+        """What is built by default beside `config`."""
+        return (*self.others, *self.smaller)
 
 
 @dataclass(frozen=True)
@@ -126,13 +132,24 @@ def _checked_header(
     if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
         raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
     config = _config_of(values["config"], keys["config"], name)
-    others = [_config_of(form, keys["others"], name) for form in values.get("others", "").split(";") if form.strip()]
+    others, smaller = (
+        [_config_of(form, keys[key], name) for form in values.get(key, "").split(";") if form.strip()]
+        for key in ("others", "smaller")
+    )
     sizes = [each.d_head for each in (config, *others)]
     if len(set(sizes)) < len(sizes):
         raise AnalysisError(
             f"{name}:{keys['others']}: config and others must have a d_head of their own each, found "
             + ", ".join(map(str, sizes))
         )
+    for each in smaller:
+        own = next((one for one in (config, *others) if one.d_head == each.d_head), None)
+        if own is None or each.smem_bytes() >= own.smem_bytes():
+            most = "no config" if own is None else f"{own.smem_bytes()} bytes of the config"
+            raise AnalysisError(
+                f"{name}:{keys['smaller']}: must take less shared memory than the config for d_head {each.d_head}, "
+                f"found {each.smem_bytes()} bytes beside {most}"
+            )
     to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
         claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
@@ -150,6 +167,7 @@ def _checked_header(
         end,
         to_fill_in,
         tuple(others),
+        tuple(smaller),
     )
 
 

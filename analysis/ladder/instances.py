@@ -20,12 +20,12 @@ from analysis.ladder.headers import Version, read_ladder_version, refusals
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
     """The configurations to build and those cut with the reasons. The version's own come first, always."""
-    own = default_set(version.header.config, version.header.others)
+    own = default_set(version.header.config, version.header.beside)
     for config in own:
         reasons = refusals(version, config)
         if reasons:
             raise AnalysisError(f"{version.path}: it refuses {config}, its own configuration: {'; '.join(reasons)}")
-    asked = config_set(set_text, version.header.config, version.header.others)
+    asked = config_set(set_text, version.header.config, version.header.beside)
     judged = [(config, refusals(version, config)) for config in asked]
     cut = [(config, reasons) for config, reasons in judged if reasons]
     if len(cut) == len(asked) and not is_named_set(set_text):

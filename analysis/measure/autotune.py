@@ -411,7 +411,7 @@ def groups_of(version: str, capability: str | None, members: str) -> list[Group]
     """The groups of a version's executable that belong to the set."""
     path = executables.find(version)
     header = load(root(), version).header
-    wanted = config_set(members, header.config, header.others) if members else None
+    wanted = config_set(members, header.config, header.beside) if members else None
     chosen = groups(cubin_for(path, capability).kernels, wanted)
     if not chosen:
         raise AnalysisError(f"{path} holds no configuration of {members!r}: make {version} KERNELS='{members}'")

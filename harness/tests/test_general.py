@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_gpu import ROOT, made_up, records, run
 
-from analysis.ladder.config import KernelConfig
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import Version, load_all
 
 GENERAL = [version for version in load_all(ROOT).values() if version.header.config.any_length]
@@ -39,21 +39,24 @@ def lengths(block: int) -> st.SearchStrategy[int]:
 def cases(draw: st.DrawFn, version: Version) -> list[str]:
     """Arguments of a small problem that the version takes."""
     header = version.header
-    config: KernelConfig = draw(st.sampled_from((header.config, *header.others)))
+    config: KernelConfig = draw(st.sampled_from((header.config, *header.beside)))
     KV_heads = draw(st.integers(1, 2))
     heads = KV_heads * (draw(st.sampled_from((1, 2, 3, 8))) if config.grouped_heads else 1)
-    sizes = {
+    sizes: dict[str, object] = {
         "seq-q": draw(lengths(config.B_r)),
         "seq-k": draw(lengths(config.B_c)),
         "batch": draw(st.integers(1, 2)),
         "heads": heads,
         "kv-heads": KV_heads,
-        "d-head": config.d_head,
-        "dtype": draw(st.sampled_from(("fp16", "bf16"))),
         "dist": draw(st.sampled_from(("normal", "normal", "uniform", "large"))),
         "layout": draw(st.sampled_from(("bshd", "bhsd", "padded"))),
         "seed": draw(SEEDS),
     }
+    dtype = draw(st.sampled_from(("fp16", "bf16")))
+    if config in header.smaller:  # only its name chooses it
+        sizes["config"] = config.replace(dtype=Dtype[dtype.upper()]).short_form()
+    else:
+        sizes |= {"d-head": config.d_head, "dtype": dtype}
     flags = ["--lse"] * draw(st.booleans()) + ["--causal"] * (config.causal and draw(st.booleans()))
     if scale := draw(st.sampled_from((0, 0, 0.01, 0.3))):
         sizes["scale"] = scale
@@ -114,6 +117,8 @@ def test_edges(version: Version, edge: str) -> None:
         pytest.skip(f"{version.version} does not take it")
     for each in (config, *version.header.others):
         assert_right(version, ["--heads", "1", *edge.split(), "--d-head", str(each.d_head)])
+    for each in version.header.smaller:
+        assert_right(version, ["--heads", "1", *edge.split(), "--config", each.short_form()])
 
 
 # ---- what the harness does with them ---------------------------------------------------------------------------------

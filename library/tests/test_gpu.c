@@ -416,9 +416,12 @@ static void other_gpus(void) {
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     setenv("FAKE_CUDA", "cc=86,smem=101376", 1);
     if (fl_open(FL_GPU, &library)) abort();
-    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few");
+    ok(!fl_query(library, &problem, &support) && strstr(support.config, "stages_2"), "99 KB of shared memory: %s %s",
+       support.version, support.config);
+    problem.d_head = 256;
+    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few for heads of 256");
     says(fl_error(), "bytes of shared memory per CTA: Fake GPU has 101376", "shared memory");
-    problem.version = "v46";
+    problem.version = "v46", problem.d_head = 128;
     ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "v46 on another GPU");
     says(fl_error(), "v46 is for sm_90a alone", "v46 on another GPU");
     fl_close(library);

@@ -160,6 +160,18 @@ def test_every_parent_is_an_earlier_version() -> None:
 BUDGET = {"v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160, "v47": 230}
 
 
+def test_smaller_configs_take_less_shared_memory() -> None:
+    own, small = "(FP16, 128, 64, 64, 4): load_0_0_0_tiles", "(FP16, 128, 64, 32, 4): load_0_0_0_tiles"
+    lines = GOOD.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(" * arch"))
+    header = GOOD[: GOOD.index(" * config")] + f" * config    {own}\n * smaller   {{}}\n" + "\n".join(lines[at:])
+    read = parse_header(header.format(small), "k.cu")
+    assert [config.B_c for config in read.smaller] == [32] and read.beside == read.smaller and not read.others
+    for wrong in (own, small.replace("128", "64", 1)):
+        with pytest.raises(AnalysisError, match="must take less shared memory than the config for d_head"):
+            parse_header(header.format(wrong), "k.cu")
+
+
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
     """At most the budget of each version, and 60 lines in the median of v01 to v37; a case of attention takes more."""
     versions = load_all(root())

@@ -20,7 +20,7 @@ from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
 from analysis.emulate.online_softmax import output_bound
-from analysis.ladder.config import KernelConfig, parse_symbol
+from analysis.ladder.config import Dtype, KernelConfig, parse_symbol
 from analysis.ladder.headers import load_all
 from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
@@ -46,7 +46,8 @@ class Version:
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
-        found = [name for name in names if parse_symbol(name).d_head == D_HEAD]
+        smaller = {config.replace(dtype=Dtype[dtype.upper()]) for config in load_all(ROOT)[self.name].header.smaller}
+        found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in smaller]
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
 
