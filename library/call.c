@@ -175,6 +175,10 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
                           host ? "another number than 0: rows of O must not overlap"
                                : "a positive multiple of 8 elements, which are 16 bytes");
     }
+    if (!host && strides->seq > INT32_MAX)
+        return refuse(failure, FL_INVALID,
+                      "%s.seq %" PRId64 ": must be at most %d elements, which kernels read as 32 bits", NAMES[tensor],
+                      strides->seq, INT32_MAX);
     return check_extent(call, tensor, failure);
 }
 

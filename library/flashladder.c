@@ -146,11 +146,9 @@ fl_status fl_describe(fl_library *library, fl_description *description) {
 fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info) {
     struct failure failure;
     fl_status status = check_result(library, info, sizeof *info, "device_info", &failure);
-    if (!status && (device < 0 || device >= gpus_count(library))) {
-        return refuse(&failure, FL_INVALID, "device %d: must be from 0 on and below %d, the number of GPUs", device,
-                      gpus_count(library));
-        status = FL_INVALID;
-    }
+    if (!status && (device < 0 || device >= gpus_count(library)))
+        status = refuse(&failure, FL_INVALID, "device %d: must be from 0 on and below %d, the number of GPUs", device,
+                        gpus_count(library));
     if (status) return ended(status, &failure);
     fl_device_info made;
     gpus_describe(library, device, &made);
@@ -168,10 +166,9 @@ static const struct embedded *version_of_kernel(const fl_library *library, size_
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
     struct failure failure;
     fl_status status = check_result(library, info, sizeof *info, "kernel_info", &failure);
-    if (!status && (kernel < 0 || (size_t)kernel >= library->n_kernels)) {
+    if (!status && (kernel < 0 || (size_t)kernel >= library->n_kernels))
         status = refuse(&failure, FL_INVALID, "kernel %d: must be from 0 on and below %zu, the number of kernels",
                         kernel, library->n_kernels);
-    }
     if (status) return ended(status, &failure);
     size_t place = (size_t)kernel;
     const struct embedded *const version = version_of_kernel(library, &place);

@@ -244,6 +244,7 @@ static void description(fl_library *library) {
     ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "behind the last");
     says(fl_error(), "the number of kernels", "behind the last");
     ok(fl_device(library, 0, &device) == FL_INVALID, "no GPU to describe");
+    says(fl_error(), "device 0: must be from 0 on and below 0, the number of GPUs", "no GPU to describe");
     ok(fl_abi() == FL_ABI && strstr(fl_release(), FL_RELEASE), "%s", fl_release());
 }
 

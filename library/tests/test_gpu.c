@@ -153,6 +153,9 @@ static void layouts(fl_library *library) {
     attention.asked.k = attention.asked.v = (fl_strides){0, 64, 0};
     ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_INVALID, "a stride of 264 bytes");
     says(fl_error(), "q.seq 132: must be a positive multiple of 8 elements, which are 16 bytes", "a stride");
+    attention.asked.q = attention.asked.o = (fl_strides){0, INT64_C(1) << 31, 64};
+    ok(fl_forward(library, &attention.asked, &attention.tensors, NULL) == FL_INVALID, "a stride beyond 32 bits");
+    says(fl_error(), "q.seq 2147483648: must be at most 2147483647 elements", "a stride beyond 32 bits");
     attention.asked.q = attention.asked.o = (fl_strides){0};
     fl_tensors tensors = attention.tensors;
     tensors.v = (const char *)tensors.v + 8;
@@ -484,6 +487,7 @@ int main(void) {
     ok(!fl_describe(library, &description) && description.backend == FL_GPU && description.devices == 2, "two GPUs");
     ok(!fl_device(library, 1, &info) && info.major == 9 && info.sms == 4 && info.usable, "GPU 1: %s", info.name);
     ok(fl_device(library, 2, &info) == FL_INVALID, "no GPU 2");
+    says(fl_error(), "device 2: must be from 0 on and below 2", "no GPU 2");
     streams_and_contexts(library);
     layouts(library);
     memory_of_others(library);
