@@ -2,7 +2,7 @@
  *
  * parent    v41
  * idea      a warp finds the place of its next Q block once and keeps it in shared memory; v41 finds it again wherever
- *           it needs it: 146 divisions in 9600 instructions, most of them between two Q blocks
+ *           it needs it: 141 divisions in 9256 instructions for sm_90, most of them between two Q blocks
  * predict   at 512, where a Q block has eight KV blocks, 0.98 of v38's speed, where v41 has 0.86; at 16384 1.01 of
  *           v41's. No spills on sm_90, the loop over KV blocks as before
  * claims    loop_change@sm_80=0±40 speedup@4096=1.03±0.02

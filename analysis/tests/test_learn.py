@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
+from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load_all
 from analysis.machine_code.regs import read_registers
 from analysis.publish import readme
@@ -191,6 +192,24 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
     large = [taken[number] // 1024 for number in taken if number > 18]
     assert f"[{taken[18] // 1024} KB of shared memory]" in front
     assert f"{min(large)} to {max(large)} KB of shared memory" in front
+
+
+def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
+    page = " ".join((root() / "docs/library.md").read_text(encoding="utf-8").split())
+    static, versions = read_registers(root()), load_all(root())
+
+    def kilobytes(name: str, config: KernelConfig) -> int:
+        (row, *_) = (row for row in static[name] if row.config == config.short_form())
+        return round((config.smem_bytes() + row.static_smem) / 1024)
+
+    own = [
+        kilobytes(name, config)
+        for name in ("v38", "v39", "v47")
+        for config in (versions[name].header.config, *versions[name].header.others)
+    ]
+    assert f"take {min(own)} to {max(own)} KB of shared memory per CTA" in page
+    small = [f"{kilobytes('v47', config)} KB for {config.d_head}" for config in versions["v47"].header.smaller]
+    assert f"for the head size: {', '.join(small)}." in page
 
 
 def edited(*changes: tuple[str, str]) -> str:
