@@ -16,7 +16,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import record
@@ -107,9 +106,11 @@ def main() -> int:
     parser.add_argument("--d-head", type=int, default=128)
     parser.add_argument("--dtype", choices=["fp16", "bf16"], default="bf16")
     parser.add_argument("--repeat", type=int, default=5, help="timed calls; 0: only check")
-    parser.add_argument("--record", type=Path, help="append one line of JSON to this file")
+    parser.add_argument("--record", type=record.file, help="append one line of JSON to this file")
     arguments = parser.parse_args()
     cuda = torch.cuda.is_available()
+    if "RANK" not in os.environ:
+        parser.error("RANK is not set: start it by torchrun --nproc-per-node GPUS examples/context_parallel.py")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if arguments.seq % (2 * ranks):
         parser.error(f"--seq {arguments.seq} is no multiple of 2 x {ranks} ranks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -21,9 +22,23 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def file(text: str) -> Path:
+    """The file of --record, for argparse: one that can be appended to, as is known before anything is measured."""
+    path = Path(text)
+    try:
+        with path.open("a"):
+            return path
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}: name a file that can be written") from error
+
+
 def append(path: Path, figure: str, **values: Any) -> None:
-    """Adds one figure to a file: logs/library/GPU.jsonl holds what is published."""
+    """Adds one figure to a file: logs/library/GPU.jsonl holds what is published. Where that fails it ends the program,
+    with the figure in its message."""
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: on the emulator"
     record = {"figure": figure, "gpu": where, **values, "versions": _versions(), "command": " ".join(sys.argv)}
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    try:
+        with path.open("a") as stream:
+            stream.write(json.dumps(record) + "\n")
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}; what it was to hold:\n{json.dumps(record)}")

@@ -15,7 +15,6 @@ import copy
 import statistics
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import record
@@ -121,7 +120,7 @@ def main() -> int:
     parser.add_argument("--bench", action="store_true", help="then time prefills; needs a GPU")
     parser.add_argument("--bench-seq", type=int, default=8192)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--record", type=Path, help="append what --bench measures to this file, as a line of JSON")
+    parser.add_argument("--record", type=record.file, help="append what --bench measures to a file, as a line of JSON")
     arguments = parser.parse_args()
     if arguments.bench and not cuda:
         parser.error("--bench needs a GPU: on the emulator times mean nothing")

@@ -15,9 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.long
 
 
-def run(*words: str) -> str:
+def start(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def run(*words: str) -> str:
+    done = start(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -43,3 +47,22 @@ def test_the_ring_between_processes(tmp_path: Path) -> None:
     assert "3 ranks, 192 rows" in out and "right" in out
     record = json.loads(records.read_text())
     assert record["ranks"] == 3 and record["efficiency"] > 0 and record["gpu"].startswith("none")
+
+
+def test_the_ring_says_how_it_is_started() -> None:
+    done = start("examples/context_parallel.py", "--seq", "192")
+    assert done.returncode == 2 and "RANK is not set: start it by torchrun" in done.stderr
+
+
+@pytest.mark.parametrize("example", ["context_parallel", "transformers_model"])
+def test_a_record_that_cannot_be_written_is_told_first(example: str) -> None:
+    if example == "transformers_model":
+        pytest.importorskip("transformers", reason="transformers is not installed, and make check does without it")
+    done = start(f"examples/{example}.py", "--record", "/nowhere/figures.jsonl")
+    assert done.returncode == 2 and "/nowhere/figures.jsonl: No such file or directory: name a file" in done.stderr
+
+
+def test_a_figure_is_not_lost_on_a_full_disk() -> None:
+    code = "import pathlib, record; record.append(pathlib.Path('/dev/full'), 'prefill', ms=3)"
+    done = start("-c", f"import sys; sys.path.insert(0, 'examples'); {code}")
+    assert done.returncode == 1 and "No space left on device" in done.stderr and '"ms": 3' in done.stderr
