@@ -15,7 +15,7 @@ static const struct {
     ENTRY(cuDeviceGetCount), ENTRY(cuDeviceGet), ENTRY(cuDeviceGetName), ENTRY(cuDeviceGetAttribute),
     ENTRY(cuDeviceGetPCIBusId), ENTRY(cuDeviceTotalMem_v2), ENTRY(cuDevicePrimaryCtxRetain),
     ENTRY(cuDevicePrimaryCtxRelease_v2), ENTRY(cuCtxSetCurrent), ENTRY(cuModuleLoadData), ENTRY(cuModuleUnload),
-    ENTRY(cuModuleGetFunction), ENTRY(cuFuncGetAttribute), ENTRY(cuFuncSetAttribute), ENTRY(cuMemGetInfo_v2),
+    ENTRY(cuModuleGetFunction), ENTRY(cuFuncSetAttribute), ENTRY(cuMemGetInfo_v2),
     ENTRY(cuMemAlloc_v2), ENTRY(cuMemFree_v2), ENTRY(cuMemHostAlloc), ENTRY(cuMemFreeHost),
     ENTRY(cuMemHostGetDevicePointer_v2), ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemsetD8Async),
     ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuEventCreate),

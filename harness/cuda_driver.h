@@ -38,8 +38,6 @@ enum {
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
     CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
 
-    CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1, /* static */
-    CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
@@ -89,7 +87,6 @@ struct cuda_driver {
     CUresult (*cuModuleLoadData)(CUmodule *module, const void *image);
     CUresult (*cuModuleUnload)(CUmodule module);
     CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);
-    CUresult (*cuFuncGetAttribute)(int *value, int attribute, CUfunction function);
     CUresult (*cuFuncSetAttribute)(CUfunction function, int attribute, int value);
     CUresult (*cuFuncLoad)(CUfunction function); /* NULL before CUDA 12.4: the first launch loads */
     CUresult (*cuPointerGetAttributes)(unsigned count, int *attributes, void **values, CUdeviceptr address);

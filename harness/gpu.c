@@ -344,7 +344,7 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     const struct code_image *image = gpu_code_find(&embedded, &target, failure);
     if (!image) return STATUS_CANNOT_RUN;
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
-    if (status) return status;
+    if (status || (status = gpu_smem_check(&embedded, image, &target, instance, failure))) return status;
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
     gpu->draws = instance->config.tickets;
     if (gpu->draws && !gpu->tickets && (status = set_tickets(gpu, failure))) return status;
@@ -352,7 +352,7 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     gpu->shape = config_launch_shape(&instance->config, &args, sms);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
-    if ((status = gpu_kernel_find(cuda, &target, gpu->module, instance, &gpu->kernel, failure))) return status;
+    if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;
     if (!instance->config.tensor_copies) return STATUS_OK;
     struct tensor_layout layouts[N_TENSORS];
     tensor_layouts(&args, &instance->config, layouts);

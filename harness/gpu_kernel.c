@@ -32,6 +32,21 @@ const struct code_image *gpu_code_find(const struct gpu_code *code, const struct
     return NULL;
 }
 
+enum status gpu_smem_check(const struct gpu_code *code, const struct code_image *image, const struct gpu_target *target,
+                           const struct instance *instance, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    int static_bytes;
+    const enum status status = image_static_smem(image, instance->symbol, &static_bytes, failure);
+    if (status) return status;
+    const int bytes = config_smem_bytes(&instance->config) + static_bytes;
+    if (bytes <= target->shared_bytes) return STATUS_OK;
+    return fail(failure, STATUS_CANNOT_RUN,
+                "%s %s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; take a smaller B_r or "
+                "B_c",
+                code->version, config_format(&instance->config, text), bytes, static_bytes, target->name,
+                target->shared_bytes);
+}
+
 enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code *code, const struct gpu_target *target,
                           const struct code_image *image, CUmodule *module, struct failure *failure) {
     CHECK(cuda->cuModuleLoadData(module, image->bytes),
@@ -40,22 +55,13 @@ enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code 
     return STATUS_OK;
 }
 
-enum status gpu_kernel_find(const struct cuda_driver *cuda, const struct gpu_target *target, CUmodule module,
-                            const struct instance *instance, struct gpu_kernel *kernel, struct failure *failure) {
+enum status gpu_kernel_find(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
+                            struct gpu_kernel *kernel, struct failure *failure) {
     const int dynamic_bytes = config_smem_bytes(&instance->config);
-    int static_bytes;
     char text[CONFIG_TEXT_SIZE];
     *kernel = (struct gpu_kernel){.symbol = instance->symbol};
     CHECK(cuda->cuModuleGetFunction(&kernel->function, module, instance->symbol), "cuModuleGetFunction of %s",
           instance->symbol);
-    CHECK(cuda->cuFuncGetAttribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function),
-          "cuFuncGetAttribute of the static shared memory of %s", instance->symbol);
-    if (dynamic_bytes + static_bytes > target->shared_bytes)
-        return fail(failure, STATUS_CANNOT_RUN,
-                    "%s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; take a smaller B_r or "
-                    "B_c",
-                    config_format(&instance->config, text), dynamic_bytes + static_bytes, static_bytes, target->name,
-                    target->shared_bytes);
     CHECK(cuda->cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_bytes),
           "cuFuncSetAttribute of %d bytes of dynamic shared memory for %s", dynamic_bytes,
           config_format(&instance->config, text));

@@ -1,8 +1,9 @@
 /* gpu_kernel.h - machine code of a version on a GPU: found, loaded, looked up and launched, for harness and library.
  *
  *     const struct code_image *image = gpu_code_find(&code, &target, &failure);
+ *     gpu_smem_check(&code, image, &target, instance, &failure);
  *     gpu_code_load(&cuda, &code, &target, image, &module, &failure);
- *     gpu_kernel_find(&cuda, &target, module, instance, &kernel, &failure);
+ *     gpu_kernel_find(&cuda, module, instance, &kernel, &failure);
  *     gpu_kernel_launch(&cuda, &kernel, &shape, &args, &maps, stream, &failure);
  */
 #ifndef FL_GPU_KERNEL_H
@@ -46,14 +47,18 @@ struct gpu_kernel {
 const struct code_image *gpu_code_find(const struct gpu_code *code, const struct gpu_target *target,
                                        struct failure *failure);
 
+/* STATUS_CANNOT_RUN where the dynamic and the static shared memory of an instance together are more than a CTA of the
+ * GPU may have. */
+enum status gpu_smem_check(const struct gpu_code *code, const struct code_image *image, const struct gpu_target *target,
+                           const struct instance *instance, struct failure *failure);
+
 /* Load a cubin into the current context. */
 enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code *code, const struct gpu_target *target,
                           const struct code_image *image, CUmodule *module, struct failure *failure);
 
-/* Look an instance up and allow it the shared memory that it wants. STATUS_CANNOT_RUN where its dynamic and its static
- * shared memory together are more than a CTA of the GPU may have. */
-enum status gpu_kernel_find(const struct cuda_driver *cuda, const struct gpu_target *target, CUmodule module,
-                            const struct instance *instance, struct gpu_kernel *kernel, struct failure *failure);
+/* Look an instance up and allow it the shared memory that it wants. */
+enum status gpu_kernel_find(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
+                            struct gpu_kernel *kernel, struct failure *failure);
 
 /* Put a launch into the stream. `maps` are those of a kernel with tensor copies, else not read. */
 enum status gpu_kernel_launch(const struct cuda_driver *cuda, const struct gpu_kernel *kernel,

@@ -5,6 +5,7 @@
 
 #include <elf.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +192,17 @@ static int info_registers(const struct cubin *cubin, int64_t symbol) {
     return 0;
 }
 
+/* Static shared memory of a kernel: the size of its section. From compute capability 9.0 on the driver's own bytes are
+ * the first of it. They do not count against what a CTA may have, and a section of their own says that they are there.
+ */
+static int static_smem(const struct cubin *cubin, const char *symbol) {
+    enum { RESERVED_BYTES = 1024 };
+    const Elf64_Shdr *const section = section_find(cubin, ".nv.shared.", symbol);
+    const int reserved = section_find(cubin, ".nv.shared.reserved.", "0") ? RESERVED_BYTES : 0;
+    const int bytes = section && section->sh_size <= INT_MAX ? (int)section->sh_size : 0;
+    return bytes > reserved ? bytes - reserved : 0;
+}
+
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -214,13 +226,25 @@ static void hash_constants(const struct cubin *cubin, const char *symbol, struct
     }
 }
 
+static enum status open_image(const struct code_image *image, struct cubin *cubin, struct failure *failure) {
+    if (cubin_open(image, cubin)) return STATUS_OK;
+    return fail(failure, STATUS_ERROR,
+                "the embedded %s code (%" PRIu64 " bytes) is not a whole cubin: build again with make", image->kind,
+                image->size);
+}
+
+enum status image_static_smem(const struct code_image *image, const char *symbol, int *bytes, struct failure *failure) {
+    struct cubin cubin;
+    const enum status status = open_image(image, &cubin, failure);
+    if (!status) *bytes = static_smem(&cubin, symbol);
+    return status;
+}
+
 enum status image_kernel_code(const struct code_image *image, const char *symbol, struct kernel_code *code,
                               struct failure *failure) {
     struct cubin cubin;
-    if (!cubin_open(image, &cubin))
-        return fail(failure, STATUS_ERROR,
-                    "the embedded %s code (%" PRIu64 " bytes) is not a whole cubin: build again with make", image->kind,
-                    image->size);
+    const enum status status = open_image(image, &cubin, failure);
+    if (status) return status;
     const Elf64_Shdr *text = section_find(&cubin, ".text.", symbol);
     const int64_t index = symbol_index(&cubin, symbol);
     if (!text || index < 0 || text->sh_type == SHT_NOBITS)
@@ -229,6 +253,7 @@ enum status image_kernel_code(const struct code_image *image, const char *symbol
     code->registers = info_registers(&cubin, index);
     if (!code->registers) code->registers = (int)(text->sh_info >> 24); /* where older toolkits keep the number */
     code->code_bytes = (int64_t)text->sh_size;
+    code->static_smem = static_smem(&cubin, symbol);
     struct sha256 hash;
     unsigned char digest[32];
     sha256_begin(&hash);

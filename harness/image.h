@@ -42,6 +42,7 @@ struct instance_table {
 struct kernel_code {
     int registers;      /* of one thread */
     int64_t code_bytes; /* instructions are 16 bytes */
+    int static_smem;    /* bytes of shared memory of a CTA beside what the launch asks for */
     char hash[17];      /* first 16 hexadecimal digits of the SHA-256 of code and constants, parameters not included */
 };
 
@@ -67,5 +68,8 @@ const struct instance *instance_find(const struct instance_table *table, const K
  * bytes are no cubin or hold no such kernel. */
 enum status image_kernel_code(const struct code_image *cubin, const char *symbol, struct kernel_code *code,
                               struct failure *failure);
+
+/* The same for static shared memory alone, without the time that the hash takes. */
+enum status image_static_smem(const struct code_image *cubin, const char *symbol, int *bytes, struct failure *failure);
 
 #endif

@@ -513,6 +513,7 @@ static void add_instance(struct json *json, const struct instance *instance) {
         json_string(json, "arch", fl_images[i].kind);
         json_int(json, "registers", code.registers);
         json_int(json, "code_bytes", code.code_bytes);
+        json_int(json, "static_smem_bytes", code.static_smem);
         json_string(json, "code_hash", code.hash);
         json_close(json, '}');
     }

@@ -26,6 +26,9 @@ struct call {
 fl_status refuse(struct failure *failure, fl_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What the library calls a status of the harness. */
+fl_status status_of(enum status status);
+
 /* FL_ERROR: the host has no memory. */
 fl_status refuse_memory(struct failure *failure, uint64_t bytes, const char *what);
 

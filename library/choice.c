@@ -80,21 +80,17 @@ static fl_status check_abilities(const char *version, const KernelConfig *config
     return check_blocks(config, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
-/* Whether the GPU has machine code, and shared memory enough as far as that is known before the code is loaded. */
-static fl_status check_target(const struct embedded *version, const KernelConfig *config,
+/* Whether the GPU has machine code, and shared memory enough. */
+static fl_status check_target(const struct embedded *version, const struct instance *instance,
                               const struct gpu_target *target, struct failure *failure) {
-    char text[CONFIG_TEXT_SIZE];
-    if (!gpu_code_find(&version->code, target, failure)) return FL_UNAVAILABLE;
-    if (config_smem_bytes(config) <= target->shared_bytes) return FL_OK;
-    return refuse(failure, FL_UNAVAILABLE, "%s %s needs %d bytes of shared memory per CTA: %s has %d",
-                  version->about->version, config_format(config, text), config_smem_bytes(config), target->name,
-                  target->shared_bytes);
+    const struct code_image *const image = gpu_code_find(&version->code, target, failure);
+    return image ? status_of(gpu_smem_check(&version->code, image, target, instance, failure)) : FL_UNAVAILABLE;
 }
 
 static fl_status try_instance(struct embedded *version, const struct instance *instance, const struct call *call,
                               const struct gpu_target *target, struct choice *choice, struct failure *failure) {
     fl_status status = check_abilities(version->about->version, &instance->config, call, failure);
-    if (!status && target) status = check_target(version, &instance->config, target, failure);
+    if (!status && target) status = check_target(version, instance, target, failure);
     if (status) return status;
     choice->version = version;
     choice->instance = instance;

@@ -82,10 +82,6 @@ static fl_status driver_error(const struct cuda_driver *cuda, CUresult result, s
         if (try_status) return try_status;                                                                             \
     } while (0)
 
-static fl_status status_of(enum status status) {
-    return status == STATUS_OK ? FL_OK : status == STATUS_CANNOT_RUN ? FL_UNAVAILABLE : FL_ERROR;
-}
-
 /* ---- the GPUs ---- */
 
 static fl_status read_device(struct gpus *gpus, int ordinal, struct failure *failure) {
@@ -393,7 +389,7 @@ static fl_status load(struct fl_library *library, struct context *context, const
     }
     if (!known->function) {
         struct gpu_kernel found;
-        status = status_of(gpu_kernel_find(cuda, target, loaded->module, choice->instance, &found, failure));
+        status = status_of(gpu_kernel_find(cuda, loaded->module, choice->instance, &found, failure));
         if (status) return status;
         if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found.function), "cuFuncLoad");
         *known = found;

@@ -14,7 +14,6 @@
  *     hidden         there are GPUs, but none that the process may use
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
- *     fixed=N        static shared memory of each kernel
  *     devices=N      GPUs (default 1, at most 8)
  *     sms=N          multiprocessors (default 4)         l2=N       bytes of the L2 (default 1 MiB)
  *     memory=N       bytes of GPU memory                 host_kb=N  kilobytes that the host has, 0: it does not tell
@@ -403,11 +402,6 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuFuncLoad(CUfunction function) {
     TRY(cuFuncLoad);
     return (void)function, 0;
-}
-CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
-    TRY(cuFuncGetAttribute);
-    (void)function;
-    return *value = attribute == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? (int)setting("fixed=", 0) : 200, 0;
 }
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     TRY(cuFuncSetAttribute);

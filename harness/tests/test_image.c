@@ -137,26 +137,42 @@ static void constants(void) {
 
 /* ---- cubins made here, section by section ---- */
 
-enum { SHSTRTAB, STRTAB, SYMTAB, INFO, TEXT, BANK_3, BANK_2, OTHER_BANK, BANK_0, SECTIONS };
+enum {
+    SHSTRTAB,
+    STRTAB,
+    SYMTAB,
+    INFO,
+    TEXT,
+    BANK_3,
+    BANK_2,
+    OTHER_BANK,
+    BANK_0,
+    SHARED,
+    OTHER_SHARED,
+    RESERVED,
+    SECTIONS
+};
 
 struct made {
     Elf64_Ehdr header;
     Elf64_Shdr sections[SECTIONS];
-    char names[200], strings[16];
+    char names[300], strings[16];
     Elf64_Sym symbols[3];
     unsigned char info[24], text[128], bank_3[8], bank_2[8], other_bank[8], bank_0[8];
 };
 
-/* A cubin of one kernel, "k", with 40 registers; what a test wants else it changes. */
+/* A cubin of one kernel, "k", with 40 registers and 2000 bytes of shared memory beside the driver's own 1024; what a
+ * test wants else it changes. */
 static struct made make_cubin(void) {
     static const char *const names[SECTIONS] = {".shstrtab",       ".strtab",          ".symtab",
                                                 ".nv.info",        ".text.k",          ".nv.constant3.k",
-                                                ".nv.constant2.k", ".nv.constant2.kk", ".nv.constant0.k"};
+                                                ".nv.constant2.k", ".nv.constant2.kk", ".nv.constant0.k",
+                                                ".nv.shared.k",    ".nv.shared.kk",    ".nv.shared.reserved.0"};
     static const size_t offsets[SECTIONS] = {
         offsetof(struct made, names),  offsetof(struct made, strings),    offsetof(struct made, symbols),
         offsetof(struct made, info),   offsetof(struct made, text),       offsetof(struct made, bank_3),
         offsetof(struct made, bank_2), offsetof(struct made, other_bank), offsetof(struct made, bank_0)};
-    static const size_t sizes[SECTIONS] = {200, 16, 3 * sizeof(Elf64_Sym), 24, 128, 8, 8, 8, 8};
+    static const size_t sizes[SECTIONS] = {300, 16, 3 * sizeof(Elf64_Sym), 24, 128, 8, 8, 8, 8, 3024, 5000, 0};
     struct made made = {.header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
                                    .e_machine = 190,
                                    .e_shoff = offsetof(struct made, sections),
@@ -170,6 +186,7 @@ static struct made make_cubin(void) {
             .sh_name = (Elf64_Word)at, .sh_type = SHT_PROGBITS, .sh_offset = offsets[i], .sh_size = sizes[i]};
         at += 1 + snprintf(made.names + at, sizeof made.names - (size_t)at, "%s", names[i]);
     }
+    for (int i = SHARED; i <= RESERVED; i++) made.sections[i].sh_type = SHT_NOBITS;
     made.symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT)};
     made.symbols[2] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC)};
     memset(made.text, 1, sizeof made.text);
@@ -185,7 +202,12 @@ static struct kernel_code read_made(const struct made *made, size_t size, struct
     unsigned char *copy = malloc(size); /* of just that size: the sanitizers see a read behind it */
     memcpy(copy, made, size);
     const struct code_image image = {"sm_80", copy, size};
-    if (image_kernel_code(&image, "k", &code, failure)) code = (struct kernel_code){0};
+    int bytes = 0;
+    const enum status status = image_static_smem(&image, "k", &bytes, failure);
+    if (image_kernel_code(&image, "k", &code, failure))
+        code = (struct kernel_code){0};
+    else
+        ok(!status && bytes == code.static_smem, "alone: %d bytes of static shared memory", bytes);
     free(copy);
     return code;
 }
@@ -229,6 +251,15 @@ static void made_cubins(void) {
     ok(code.code_bytes == 128, "a cubin made here is read");
     ok(!strcmp(code.hash, hex), "the hash is that of the code and of its constant banks but 0, in rising order");
     ok(code.registers == 40, "the registers are those of the symbol that is the function: %d", code.registers);
+
+    ok(code.static_smem == 2000, "static shared memory without the driver's own: %d", code.static_smem);
+    made.sections[RESERVED].sh_name = 0;
+    ok(read_made(&made, sizeof made, &failure).static_smem == 3024, "all of it where the driver's has no section");
+    made.sections[SHARED].sh_name = 0;
+    ok(read_made(&made, sizeof made, &failure).static_smem == 0, "none of another kernel");
+    made = good;
+    made.sections[SHARED].sh_size = 1000;
+    ok(read_made(&made, sizeof made, &failure).static_smem == 0, "and never less than none");
 
     made.sections[TEXT].sh_info = 50u << 24 | 2;
     ok(read_made(&made, sizeof made, &failure).registers == 40, "the attribute goes before the section header");

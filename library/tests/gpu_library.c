@@ -119,7 +119,6 @@ struct bare {
 static void make_bare(struct bare *bare, const struct attention *attention, CUdeviceptr tickets, int sms) {
     const struct problem *const problem = &attention->inputs.problem;
     const struct code_image *const image = image_find(fl_images, fl_image_count, "sm_90a");
-    const struct gpu_target target = {gpu_name, "", 9, 0, 232448};
     struct instance_table table;
     struct failure failure;
     struct tensor_layout layouts[N_TENSORS];
@@ -130,7 +129,7 @@ static void make_bare(struct bare *bare, const struct attention *attention, CUde
     own.dtype = problem->dtype;
     if (!(instance = instance_find(&table, &own)) || !image) exit(3);
     MUST(cuda.cuModuleLoadData(&bare->module, image->bytes));
-    MUST(gpu_kernel_find(&cuda, &target, bare->module, instance, &bare->kernel, &failure));
+    MUST(gpu_kernel_find(&cuda, bare->module, instance, &bare->kernel, &failure));
     bare->args = problem_args(problem);
     bare->args.Q = attention->tensors.q;
     bare->args.K = attention->tensors.k;

@@ -3,9 +3,10 @@
 #include "harness/tests/tap.h"
 #include "library/choice.h"
 
+#include <elf.h>
 #include <stdlib.h>
 
-enum { VERSIONS = 3, KB = 1024 };
+enum { VERSIONS = 3, KB = 1024, STATIC_BYTES = 16 * KB };
 
 /* v37 for contiguous tensors of one shape, v41 with a large and a small config, v46 for sm_90a alone. */
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
@@ -13,10 +14,16 @@ static const char LARGE[] = "(FP16, 128, 256, 64, 8): async+load_2_2_2_tiles+sta
 static const char SMALL[] = "(FP16, 128, 128, 32, 4): async+load_2_2_2_tiles+stages_2+padded+any_length+causal+grouped";
 static const char HOPPER[] = "(FP16, 128, 128, 128, 8): load_0_0_0_tiles+stages_2+tensor+any_length+causal+grouped";
 
-static const unsigned char CODE[] = "";
-static const struct code_image SM_80[] = {{"sm_80", CODE, 1}, {"sm_90", CODE, 1}}, SM_90A[] = {{"sm_90a", CODE, 1}};
+/* A cubin that says of one kernel how much static shared memory it has. */
+struct cubin {
+    Elf64_Ehdr header;
+    Elf64_Shdr sections[2];
+    char names[300];
+};
 
 struct made_up {
+    struct cubin cubin; /* of LARGE */
+    struct code_image sm_80[2], sm_90a[1];
     struct fl_library library;
     struct embedded versions[VERSIONS];
     struct version abouts[VERSIONS];
@@ -42,7 +49,7 @@ static void add(struct made_up *made, const char *version, const char *own, cons
     *embedded = (struct embedded){.about = &made->abouts[place],
                                   .table = {made->instances[place], other ? 2 : 1},
                                   .n_own = 1,
-                                  .code = {.images = exact ? SM_90A : SM_80,
+                                  .code = {.images = exact ? made->sm_90a : made->sm_80,
                                            .count = exact ? 1 : 2,
                                            .version = version,
                                            .exact = exact,
@@ -53,7 +60,22 @@ static void add(struct made_up *made, const char *version, const char *own, cons
 }
 
 static void make(struct made_up *made) {
-    *made = (struct made_up){0};
+    struct cubin *const cubin = &made->cubin;
+    const struct code_image image = {"sm_80", (const void *)cubin, sizeof *cubin};
+    *made = (struct made_up){.sm_80 = {image, image}, .sm_90a = {image}};
+    made->sm_80[1].kind = "sm_90";
+    made->sm_90a[0].kind = "sm_90a";
+    const Elf64_Shdr names = {.sh_name = sizeof cubin->names - 1, /* "" */
+                              .sh_type = SHT_STRTAB,
+                              .sh_offset = offsetof(struct cubin, names),
+                              .sh_size = sizeof cubin->names},
+                     shared = {.sh_type = SHT_NOBITS, .sh_size = STATIC_BYTES};
+    *cubin = (struct cubin){.header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                                       .e_machine = 190,
+                                       .e_shoff = offsetof(struct cubin, sections),
+                                       .e_shnum = 2},
+                            .sections = {names, shared}};
+    snprintf(cubin->names, sizeof cubin->names, ".nv.shared.%s", LARGE);
     made->library.versions = made->versions;
     add(made, "v37", WHOLE_BLOCKS, NULL, NULL);
     add(made, "v41", LARGE, SMALL, NULL);
@@ -118,10 +140,24 @@ static void best(const struct made_up *made) {
     chosen(made, &call, &H200, "v37", WHOLE_BLOCKS, "strides in host memory: it is packed");
 }
 
+/* Shared memory counts with its static part. */
+static void shared_memory(const struct made_up *made) {
+    const KernelConfig large = parse(LARGE);
+    const int most = config_smem_bytes(&large) + STATIC_BYTES;
+    const struct gpu_target just = {"just", "", 8, 0, most}, less = {"less", "", 8, 0, most - 1};
+    struct call call = call_of("v41");
+    chosen(made, &call, &just, "v41", LARGE, "as much shared memory as it needs");
+    chosen(made, &call, &less, "v41", SMALL, "a byte less");
+    call.problem.config = LARGE;
+    refused(made, &call, &less, FL_UNAVAILABLE,
+            "padded+any_length+causal+grouped needs 225344 bytes of shared memory per CTA, 16384 of them static: less "
+            "has 225343; take a smaller B_r or B_c");
+}
+
 static void reasons(const struct made_up *made) {
     struct call call = call_of(NULL);
     call.problem.causal = 1;
-    refused(made, &call, &SMALLEST, FL_UNAVAILABLE, "bytes of shared memory per CTA: small has 49152");
+    refused(made, &call, &SMALLEST, FL_UNAVAILABLE, "of them static: small has 49152");
     refused(made, &call, &NEWER, FL_UNAVAILABLE, "no machine code for newer, compute capability 10.0; this library");
     call.problem.d_head = 80;
     refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the versions of this library are for 128");
@@ -138,7 +174,7 @@ static void reasons(const struct made_up *made) {
     refused(made, &call, &A100, FL_UNAVAILABLE, "v46 is for sm_90a alone");
     call = call_of("v41");
     call.problem.config = LARGE;
-    refused(made, &call, &A100, FL_UNAVAILABLE, "bytes of shared memory per CTA: A100 has");
+    refused(made, &call, &A100, FL_UNAVAILABLE, "16384 of them static: A100 has");
     call.problem.config = SMALL;
     chosen(made, &call, &A100, "v41", SMALL, "by its short form");
 }
@@ -147,6 +183,7 @@ int main(void) {
     struct made_up made;
     make(&made);
     best(&made);
+    shared_memory(&made);
     reasons(&made);
     return tap_done();
 }

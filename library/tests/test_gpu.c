@@ -407,6 +407,33 @@ static void with_driver(const char *fake, fl_backend backend, fl_status expected
     setenv("FAKE_CUDA", "devices=2", 1);
 }
 
+/* On a GPU like the A100 the own configurations of v47 for 96 and 192 fit but for their static shared memory. */
+static void static_shared_memory(void) {
+    static const struct {
+        int d_head;
+        const char *said; /* of the config, or of why there is none */
+    } cases[] = {{64, "(FP16, 64, 128, 64, 4)"},
+                 {96, "needs 179264 bytes of shared memory per CTA, 19456 of them static: Fake GPU has 166912"},
+                 {128, "(FP16, 128, 128, 32, 4)"},
+                 {192, "needs 168000 bytes of shared memory per CTA, 14336 of them static: Fake GPU has 166912"}};
+    fl_library *library;
+    setenv("FAKE_CUDA", "cc=80,smem=166912", 1);
+    if (fl_open(FL_GPU, &library)) abort();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_support support = {.size = sizeof support};
+        fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1};
+        problem.d_head = cases[i].d_head;
+        problem.seq_q = problem.seq_k = 100;
+        const fl_status queried = fl_query(library, &problem, &support);
+        ok(queried == (cases[i].said[0] == '(' ? FL_OK : FL_UNAVAILABLE), "d_head %d: status %d", cases[i].d_head,
+           queried);
+        says(queried ? fl_error() : support.config, cases[i].said, "the query");
+        ok(fl_prepare(library, &problem) == queried, "what is queried is what can be loaded");
+    }
+    fl_close(library);
+    setenv("FAKE_CUDA", "devices=2", 1);
+}
+
 static void other_gpus(void) {
     fl_library *library;
     fl_support support = {.size = sizeof support};
@@ -423,7 +450,7 @@ static void other_gpus(void) {
        support.version, support.config);
     problem.d_head = 256;
     ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few for heads of 256");
-    says(fl_error(), "bytes of shared memory per CTA: Fake GPU has 101376", "shared memory");
+    says(fl_error(), "14336 of them static: Fake GPU has 101376", "shared memory");
     problem.version = "v46", problem.d_head = 128;
     ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "v46 on another GPU");
     says(fl_error(), "v46 is for sm_90a alone", "v46 on another GPU");
@@ -500,6 +527,7 @@ int main(void) {
     host_memory(library);
     ranked(library);
     other_gpus();
+    static_shared_memory();
     failures();
     fl_close(library);
     const struct fake_log *const after = fake_log();
