@@ -32,6 +32,8 @@ REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
 # Of one kernel: the places of its indirect branches, each with its targets.
 INDIRECT_BRANCH_TARGETS = 0x34
 JUMP_TABLES = ".nv.constant2"
+# From 9.0 on a kernel's section of shared memory begins with the driver's bytes, and this section says so.
+RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 # Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
 LDL, STL, NOP = 0x983, 0x387, 0x918
 OPCODE_MASK = 0xFFF
@@ -78,7 +80,7 @@ class Kernel:
     constants: bytes  # constant banks of this function without its parameters
     registers: int | None
     stack: int | None  # bytes of frame per thread
-    static_smem: int
+    static_smem: int  # bytes, without those of the driver
     barriers: int | None
     branches: tuple[IndirectBranch, ...] = ()
     jump_tables: bytes = b""  # constant bank 2: addresses in the code, where the compiler put any
@@ -265,6 +267,7 @@ class Cubin:
     def kernels(self) -> list[Kernel]:
         """Functions in the order of their code, kernels and device functions."""
         found = []
+        reserved = RESERVED_BYTES if self.section(RESERVED_SHARED) else 0
         banks: dict[str, list[tuple[str, bytes]]] = {}  # constant banks of each function, by what follows .text
         for each in self.sections:
             bank = re.fullmatch(r"(\.nv\.constant[1-9]\d*)(\..*)?", each.name, re.DOTALL)
@@ -297,7 +300,7 @@ class Cubin:
                     constants=b"".join(data for _, data in sorted(banks.get(suffix, []))),
                     registers=registers if registers is not None else section.info >> 24 or None,
                     stack=self._attributes.get((FRAME_SIZE, symbol.index)),
-                    static_smem=shared.size if shared else 0,
+                    static_smem=max(0, shared.size - reserved) if shared else 0,
                     barriers=barriers & 0xFF if barriers is not None else section.flags >> 20 & 0x7F,
                     branches=self._read_branches(".nv.info" + suffix) if entry else (),
                     jump_tables=b"".join(data for name, data in banks.get(suffix, []) if name.startswith(JUMP_TABLES)),

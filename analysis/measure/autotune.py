@@ -47,11 +47,17 @@ class Group:
     registers: int | None
     stack: int | None
     ldl: int
+    static_smem: int
 
     @property
     def config(self) -> KernelConfig:
         """The one that is measured: the first with the fewest features."""
         return min(self.members, key=lambda config: (len(config.short_form()), config))
+
+    @property
+    def smem_bytes(self) -> int:
+        """Shared memory of one CTA, dynamic and static."""
+        return self.config.smem_bytes() + self.static_smem
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ def groups(kernels: Iterable[Kernel], wanted: Sequence[KernelConfig] | None = No
             members[0][1].registers,
             members[0][1].stack,
             members[0][1].ldl,
+            members[0][1].static_smem,
         )
         for key, members in table.items()
     ]
@@ -103,8 +110,8 @@ def cubin_for(path: Path, capability: str | None) -> Cubin:
 def left_out(group: Group, capability: str | None) -> str:
     """Why a group is not measured; "" when it is."""
     most = SMEM_MOST.get(capability or "", 227 << 10)
-    if group.config.smem_bytes() > most:
-        return f"needs {group.config.smem_bytes()} bytes of shared memory, the GPU has {most}"
+    if group.smem_bytes > most:
+        return f"needs {group.smem_bytes} bytes of shared memory, the GPU has {most}"
     if (group.stack or 0) > STACK_MOST:
         return f"spills: a stack of {group.stack} bytes per thread"
     return ""
@@ -303,7 +310,7 @@ def table(version: str, problem: Problem, ranked: Sequence[Ranked]) -> Table:
                 group.registers,
                 group.stack,
                 group.ldl,
-                group.config.smem_bytes(),
+                group.smem_bytes,
                 one.samples,
                 one.stage or None,
                 one.remark,

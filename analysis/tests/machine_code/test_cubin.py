@@ -29,6 +29,8 @@ def test_figures_are_those_of_ptxas(source: str, arch: str) -> None:
     ):
         said[name] = (int(registers), int(stack))
     assert said == {kernel.symbol: (kernel.registers, kernel.stack) for kernel in read.entries}
+    static = [int(n or 0) for n in re.findall(r"Used \d+ registers(?:.*?, (\d+) bytes smem)?", log)]
+    assert sorted(static) == sorted(kernel.static_smem for kernel in read.entries)
     barriers = [int(n) for n in re.findall(r"used (\d+) barriers", log)]
     assert sorted(barriers) == sorted(kernel.barriers or 0 for kernel in read.entries)
 

@@ -4,6 +4,7 @@ import csv
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,13 @@ def test_what_cannot_win_is_left_out_with_the_reason_unless_exhaustive(
 
 def test_shared_memory_is_that_of_the_gpu() -> None:
     config = KernelConfig(parse_short_form(SHAPES[0]).dtype, 128, 128, 128, 4)
-    group = autotune.Group("x", (config,), 255, 0, 0)
+    group = autotune.Group("x", (config,), 255, 0, 0, 0)
     assert autotune.left_out(group, "9.0") == ""
     assert autotune.left_out(group, "8.0") == ""
-    big = autotune.Group("x", (KernelConfig(config.dtype, 128, 128, 256, 4),), 255, 0, 0)
-    assert "163840 bytes of shared memory" in autotune.left_out(big, "8.6")
+    big = autotune.Group("x", (KernelConfig(config.dtype, 128, 128, 256, 4),), 255, 0, 0, 3072)
+    assert autotune.left_out(big, "8.0") == ""
+    assert "166912 bytes of shared memory" in autotune.left_out(big, "8.6")
+    assert "needs 166913 bytes of shared memory" in autotune.left_out(replace(big, static_smem=3073), "8.0")
 
 
 def test_a_wrong_result_never_wins(
