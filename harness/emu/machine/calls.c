@@ -260,12 +260,16 @@ static uint64_t argument(const call_site *site, const uint8_t *frame, int index)
 }
 
 static void print(machine *m, const warp *w, const call_site *site, int lane) {
-    const uint8_t *own = m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes,
-                  *frame = frame_of(m, w, lane);
-    const uint64_t offset = argument(site, frame, 1) - LOCAL_WINDOW;
+    const uint8_t *own = m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes;
+    uint8_t *frame = frame_of(m, w, lane);
+    const uint64_t format = argument(site, frame, 0), offset = argument(site, frame, 1) - LOCAL_WINDOW;
     const bool own_memory = offset < m->code->local_bytes;
-    emu_device_printf(m, emu_device_string(m, argument(site, frame, 0)), own_memory ? own + offset : NULL,
-                      own_memory ? m->code->local_bytes - (size_t)offset : 0);
+    int32_t printed = -1; /* without a format */
+    if (format)
+        printed = emu_device_printf(m, emu_device_string(m, format), own_memory ? own + offset : NULL,
+                                    own_memory ? m->code->local_bytes - (size_t)offset : 0);
+    if (site->results && site->actuals[0].bytes >= sizeof printed)
+        memcpy(frame + site->actuals[0].offset, &printed, sizeof printed);
 }
 
 static void fail_assertion(machine *m, const warp *w, const call_site *site, int lane) {

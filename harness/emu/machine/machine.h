@@ -539,8 +539,8 @@ void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32
  * waits for. */
 void emu_try_again(machine *m, warp *w, const op *o, uint32_t mask);
 
-/* printf.c */
-void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
+/* printf.c: how many arguments the format took, which is what the device's printf() returns. */
+int emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
 
 /* trace.c */
 bool emu_trace_wants(const machine *m, const warp *w, const op *o);

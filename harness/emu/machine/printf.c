@@ -1,7 +1,8 @@
-/* printf.c - the output of device printf. */
+/* printf.c - the output of device printf: the host's snprintf() makes it, conversion by conversion, as on a GPU. */
 #include "machine.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 static void append_output(machine *m, const char *text, size_t length) {
@@ -13,9 +14,26 @@ static void append_output(machine *m, const char *text, size_t length) {
     m->output_length += length;
 }
 
+/* The same for what snprintf() makes of a conversion; it may be as long as its width says. */
+static void append_converted(machine *m, const char *conversion, ...) {
+    va_list arguments;
+    va_start(arguments, conversion);
+    const int length = vsnprintf(NULL, 0, conversion, arguments);
+    va_end(arguments);
+    if (!m->launch->output || length <= 0) return;
+    char *output = machine_reserve(m, m->output, m->output_length + (size_t)length + 1, &m->output_capacity, 1);
+    if (!output) return;
+    m->output = output;
+    va_start(arguments, conversion);
+    vsnprintf(m->output + m->output_length, (size_t)length + 1, conversion, arguments);
+    va_end(arguments);
+    m->output_length += (size_t)length;
+}
+
 typedef struct argument_reader {
     const uint8_t *bytes;
     size_t left, used;
+    int count; /* of arguments that were read */
 } argument_reader;
 
 static uint64_t next_argument(argument_reader *reader, size_t size) {
@@ -23,53 +41,83 @@ static uint64_t next_argument(argument_reader *reader, size_t size) {
     size_t at = (reader->used + size - 1) / size * size;
     if (reader->bytes && at + size <= reader->left) memcpy(&value, reader->bytes + at, size);
     reader->used = at + size;
+    reader->count++;
     return value;
 }
 
-/* One conversion of the format, from the '%' on; the number of format characters it took. */
+/* A width or a precision: digits, or an argument where there is a '*'; 0 where there is neither. */
+static int read_extent(const char **at, argument_reader *reader) {
+    enum { MOST = 1 << 20 };
+    int value = 0;
+    if (**at == '*') {
+        ++*at;
+        value = (int32_t)next_argument(reader, 4);
+    }
+    for (; **at >= '0' && **at <= '9'; ++*at) value = value < MOST ? 10 * value + (**at - '0') : MOST;
+    return value > MOST ? MOST : value < -MOST ? -MOST : value;
+}
+
+/* An integer of the width that its modifiers say. */
+static uint64_t next_integer(argument_reader *reader, const char *modifiers, size_t length, bool is_signed) {
+    if (length && strchr("lLzjt", *modifiers)) return next_argument(reader, 8);
+    const uint64_t value = next_argument(reader, 4);
+    if (!length) return is_signed ? (uint64_t)(int32_t)value : value;
+    if (length == 1) return is_signed ? (uint64_t)(int16_t)value : (uint16_t)value; /* %hd */
+    return is_signed ? (uint64_t)(int8_t)value : (uint8_t)value;                    /* %hhd */
+}
+
+/* One conversion of the format, from the '%' on; the number of format characters it took. What is none stays as it is.
+ */
 static size_t print_conversion(machine *m, const char *format, argument_reader *reader) {
-    char piece[32], text[512];
-    size_t length = 1 + strspn(format + 1, "-+ #0123456789.");
-    size_t modifiers = strspn(format + length, "hlLzjt");
-    bool wide = memchr(format + length, 'l', modifiers) || memchr(format + length, 'z', modifiers) ||
-                memchr(format + length, 'j', modifiers) || memchr(format + length, 't', modifiers);
-    char kind = format[length + modifiers];
-    if (!kind || length > 16) {
+    char flags[8], piece[24];
+    const size_t flag_count = strspn(format + 1, "-+ #0");
+    const char *at = format + 1 + flag_count;
+    argument_reader ahead = *reader;
+    const int width = read_extent(&at, &ahead);
+    int precision = -1;
+    if (*at == '.') {
+        at++;
+        precision = read_extent(&at, &ahead);
+    }
+    const size_t modifiers = strspn(at, "hlLzjt");
+    const char kind = at[modifiers];
+    if (!kind || !strchr("%diouxXfFeEgGaAcsp", kind) || flag_count >= sizeof flags) {
         append_output(m, format, 1);
         return 1;
     }
     if (kind == '%') {
         append_output(m, "%", 1);
-    } else if (strchr("diouxX", kind)) {
-        uint64_t value = next_argument(reader, wide ? 8 : 4);
-        if (!wide && (kind == 'd' || kind == 'i')) value = (uint64_t)(int64_t)(int32_t)value;
-        snprintf(piece, sizeof piece, "%.*sj%c", (int)length, format, kind);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, (uintmax_t)value) % sizeof text);
-    } else if (strchr("fFeEgGaA", kind)) {
-        uint64_t bits = next_argument(reader, 8);
+        return (size_t)(at - format) + modifiers + 1;
+    }
+    *reader = ahead;
+    snprintf(flags, sizeof flags, "%.*s", (int)flag_count, format + 1);
+    const bool integer = strchr("diouxX", kind) != NULL;
+    snprintf(piece, sizeof piece, "%%%s*%s%s%c", flags, strchr("cp", kind) ? "" : ".*", integer ? "j" : "", kind);
+    if (integer) {
+        append_converted(m, piece, width, precision,
+                         (uintmax_t)next_integer(reader, at, modifiers, kind == 'd' || kind == 'i'));
+    } else if (kind == 'c') {
+        append_converted(m, piece, width, (int)next_argument(reader, 4));
+    } else if (kind == 's') {
+        append_converted(m, piece, width, precision, emu_device_string(m, next_argument(reader, 8)));
+    } else if (kind == 'p') {
+        append_converted(m, piece, width, (void *)(uintptr_t)next_argument(reader, 8));
+    } else {
+        const uint64_t bits = next_argument(reader, 8);
         double value;
         memcpy(&value, &bits, sizeof value);
-        snprintf(piece, sizeof piece, "%.*s%c", (int)length, format, kind);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, piece, value) % sizeof text);
-    } else if (kind == 'c') {
-        char c = (char)next_argument(reader, 4);
-        append_output(m, &c, 1);
-    } else if (kind == 's') {
-        const char *string = emu_device_string(m, next_argument(reader, 8));
-        append_output(m, string, strlen(string));
-    } else {
-        uint64_t value = next_argument(reader, 8);
-        append_output(m, text, (size_t)snprintf(text, sizeof text, "0x%" PRIx64, value));
+        append_converted(m, piece, width, precision, value);
     }
-    return length + modifiers + 1;
+    return (size_t)(at - format) + modifiers + 1;
 }
 
-void emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
-    argument_reader reader = {arguments, argument_bytes, 0};
+int emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
+    argument_reader reader = {arguments, argument_bytes, 0, 0};
     while (*format) {
         size_t plain = strcspn(format, "%");
         append_output(m, format, plain);
         format += plain;
         if (*format) format += print_conversion(m, format, &reader);
     }
+    return reader.count;
 }

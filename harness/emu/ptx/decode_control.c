@@ -91,7 +91,7 @@ static const struct built_in {
     int results, parameters;
     enum call_target target;
 } built_ins[] = {
-    {"vprintf", 1, 2, CALL_PRINTF}, /* its result is never asked for: it may be left out */
+    {"vprintf", 1, 2, CALL_PRINTF}, /* its result may be left out */
     {"__assertfail", 0, 5, CALL_ASSERT},
     {"malloc", 1, 1, CALL_MALLOC},
     {"free", 0, 1, CALL_FREE},
