@@ -1,7 +1,10 @@
 /* abilities.h - what a configuration computes beyond attention as v00 has it, and the sentence where it does not.
  *
  *     if (causal && !config_able(&config, ABILITY_CAUSAL))
- *         return fail_ability(&failure, ABILITY_CAUSAL, "v07", "--causal");
+ *         return fail_ability(&failure, ABILITY_CAUSAL, "v07", NULL, "--causal");
+ *
+ * Versions for one architecture alone, "sm_90a", are a line of their own with first versions of their own: functions
+ * that name one take that architecture, or NULL for a version of the other line.
  */
 #ifndef FL_ABILITIES_H
 #define FL_ABILITIES_H
@@ -25,10 +28,12 @@ enum ability {
 bool config_able(const KernelConfig *config, enum ability ability);
 
 /* "ASKED: v07 has no causal mask; v39 is the first version that has one", STATUS_USAGE. */
-enum status fail_ability(struct failure *failure, enum ability ability, const char *version, const char *asked);
+enum status fail_ability(struct failure *failure, enum ability ability, const char *version, const char *exact,
+                         const char *asked);
 
 /* Whether a length is one that the kernel takes: any, or a multiple of B_r and of B_c. STATUS_USAGE names the nearest;
  * `name` is what the length is called. */
-enum status check_blocks(const KernelConfig *config, const char *name, int64_t length, struct failure *failure);
+enum status check_blocks(const KernelConfig *config, const char *exact, const char *name, int64_t length,
+                         struct failure *failure);
 
 #endif

@@ -29,8 +29,8 @@ const char *about_others(void) {
 const char *about_arch(void) {
     return FL_ARCH;
 }
-bool about_exact(void) {
-    return FL_ARCH[sizeof FL_ARCH - 2] == 'a';
+const char *about_exact(void) {
+    return FL_ARCH[sizeof FL_ARCH - 2] == 'a' ? FL_ARCH : NULL;
 }
 const char *about_revision(void) {
     return FL_REVISION;

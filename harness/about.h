@@ -19,7 +19,7 @@ const char *about_idea(void);
 const char *about_config(void);   /* short form of the header's config */
 const char *about_others(void);   /* those of the header's other configs, for other sizes of heads, each ended by ';' */
 const char *about_arch(void);     /* "sm_80", the least architecture; "sm_90a", the only one */
-bool about_exact(void);           /* that architecture is the only one */
+const char *about_exact(void);    /* "sm_90a", where that architecture is the only one; else NULL */
 const char *about_revision(void); /* of git, "unknown" outside a repository */
 bool about_dirty(void);           /* built with changes that were not committed */
 const char *about_toolkit(void);  /* "13.5.37" */

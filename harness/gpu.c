@@ -157,7 +157,7 @@ static struct gpu_code code_of(const struct code_image *images, uint64_t count) 
     return (struct gpu_code){.images = images,
                              .count = count,
                              .version = about_version(),
-                             .exact = images == fl_images && about_exact() ? about_arch() : NULL,
+                             .exact = images == fl_images ? about_exact() : NULL,
                              .toolkit = about_toolkit(),
                              .holder = "this executable",
                              .goal = about_version(),

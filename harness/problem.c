@@ -187,7 +187,7 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
                  {ABILITY_STRIDES, problem->layout != LAYOUT_BSHD, layout}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !config_able(config, rules[i].ability))
-            return fail_ability(failure, rules[i].ability, about_version(), rules[i].option);
+            return fail_ability(failure, rules[i].ability, about_version(), about_exact(), rules[i].option);
     return STATUS_OK;
 }
 
@@ -197,7 +197,7 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
                     config->d_head);
     if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure))) return status;
-    return check_blocks(config, "--seq", problem->seq_q, failure);
+    return check_blocks(config, about_exact(), "--seq", problem->seq_q, failure);
 }
 
 /* ---- lists and ranges ---- */

@@ -49,8 +49,25 @@ static enum status choose_all(const struct options *options, const struct instan
     return STATUS_OK;
 }
 
-/* The first version whose header names configs for several sizes of heads. */
-static const char FIRST_WITH_SIZES[] = "v41";
+/* The first version for each size of heads, and the first of those for sm_90a alone. */
+static const struct {
+    int d_head;
+    const char *since, *since_90a;
+} SIZES[] = {{64, "v41", "v45"}, {96, "v41", NULL}, {128, "v00", "v26"}, {192, "v41", NULL}, {256, "v41", "v46"}};
+
+/* The size is none of those that the version is for, which are listed. */
+static enum status fail_size(int64_t d_head, const char *sizes, struct failure *failure) {
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+        if (SIZES[i].d_head != d_head) continue;
+        const char *const exact = SIZES[i].since_90a ? about_exact() : NULL;
+        return fail(failure, STATUS_USAGE,
+                    "--d-head %" PRId64 ": %s is for %s; %s is the first version%s%s that is for %" PRId64, d_head,
+                    about_version(), sizes, exact ? SIZES[i].since_90a : SIZES[i].since, exact ? " for " : "",
+                    exact ? exact : "", d_head);
+    }
+    return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; no version is for %" PRId64, d_head,
+                about_version(), sizes, d_head);
+}
 
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
 static enum status own_config(int64_t d_head, KernelConfig *config, struct failure *failure) {
@@ -64,10 +81,7 @@ static enum status own_config(int64_t d_head, KernelConfig *config, struct failu
         if ((status = config_parse(text, config, failure)) || config->d_head == d_head) return status;
         if (used < sizeof sizes) used += (size_t)snprintf(sizes + used, sizeof sizes - used, ", %d", config->d_head);
     }
-    if (*about_others())
-        return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s", d_head, about_version(), sizes);
-    return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; %s is the first version for several sizes",
-                d_head, about_version(), sizes, FIRST_WITH_SIZES);
+    return fail_size(d_head, sizes, failure);
 }
 
 enum status select_instances(const struct options *options, const struct instance_table *table,

@@ -57,7 +57,7 @@ static fl_status find_config(const struct embedded *version, const struct call *
 }
 
 /* What the kernel lacks of the problem, in the harness's sentences. */
-static fl_status check_abilities(const char *version, const KernelConfig *config, const struct call *call,
+static fl_status check_abilities(const struct gpu_code *code, const KernelConfig *config, const struct call *call,
                                  struct failure *failure) {
     const fl_problem *const problem = &call->problem;
     char KV_heads[60], lengths[60], scale[40];
@@ -76,8 +76,8 @@ static fl_status check_abilities(const char *version, const KernelConfig *config
                  {ABILITY_STRIDES, call->strided && problem->memory == FL_DEVICE_MEMORY, "strides"}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !config_able(config, rules[i].ability))
-            return fail_ability(failure, rules[i].ability, version, rules[i].what), FL_UNSUPPORTED;
-    return check_blocks(config, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
+            return fail_ability(failure, rules[i].ability, code->version, code->exact, rules[i].what), FL_UNSUPPORTED;
+    return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
 /* Whether the GPU has machine code, and shared memory enough. */
@@ -89,7 +89,7 @@ static fl_status check_target(const struct embedded *version, const struct insta
 
 static fl_status try_instance(struct embedded *version, const struct instance *instance, const struct call *call,
                               const struct gpu_target *target, struct choice *choice, struct failure *failure) {
-    fl_status status = check_abilities(version->about->version, &instance->config, call, failure);
+    fl_status status = check_abilities(&version->code, &instance->config, call, failure);
     if (!status && target) status = check_target(version, instance, target, failure);
     if (status) return status;
     choice->version = version;

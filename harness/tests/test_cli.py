@@ -78,7 +78,7 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--scale", "nan"], ["--scale 'nan': must be a number"]),
         (["--layout", "padded"], ["--layout padded: v01 takes contiguous tensors (bshd); v38"]),
         (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
-        (["--d-head", "64"], ["--d-head 64: v01 is for 128; v41 is the first version for several sizes"]),
+        (["--d-head", "64"], ["--d-head 64: v01 is for 128; v41 is the first version that is for 64"]),
         (["--d-head", "64", "--config", OWN], ["has d_head 128, but --d-head is 64"]),
         (["--d-head", "64", "--config", "all"], ["--d-head 64: no such config is built"]),
         (["--seq", "65"], ["v38 is the first version that takes any length"]),
@@ -95,11 +95,23 @@ def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -
     assert not done.stdout
 
 
-@pytest.mark.skipif(not (ROOT / "bin/v41").exists(), reason="bin/v41 is not built: make v41")
-def test_a_version_for_several_sizes_names_them_and_no_first_version() -> None:
-    done = subprocess.run([ROOT / "bin/v41", "--d-head", "72"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.endswith("v41: --d-head 72: v41 is for 128, 64, 96, 192, 256\n")
+@pytest.mark.parametrize(
+    ("version", "arguments", "sentence"),
+    [
+        ("v41", "--d-head 72", "v41 is for 128, 64, 96, 192, 256; no version is for 72"),
+        ("v30", "--lse", "v30 gives no log-sum-exp; v42 is the first version for sm_90a that gives it"),
+        ("v30", "--seq-q 65 --seq-k 65", "v42 is the first version for sm_90a that takes any length"),
+        ("v42", "--causal", "v42 has no causal mask; v43 is the first version for sm_90a that has one"),
+        ("v42", "--d-head 64", "v42 is for 128; v45 is the first version for sm_90a that is for 64"),
+        ("v42", "--d-head 96", "v42 is for 128; v41 is the first version that is for 96"),
+    ],
+)
+def test_the_first_version_is_one_for_the_same_gpus(version: str, arguments: str, sentence: str) -> None:
+    program = ROOT / "bin" / version
+    if not program.exists():
+        pytest.skip(f"bin/{version} is not built: make {version}")
+    done = run(*arguments.split(), program=program)
+    assert done.returncode == 2 and done.stderr.endswith(f"{sentence}\n")
 
 
 def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> None:

@@ -217,6 +217,10 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = "v38";
     problem.causal = 1;
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "causal: v38 has no causal mask; v39 is the first");
+    problem.version = "v42";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
+            "causal: v42 has no causal mask; v43 is the first version for sm_90a that has one");
+    problem.version = "v38";
     problem.causal = 0;
     problem.kv_heads = 1;
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.fields import FIELDS
 from analysis.ladder.headers import (
+    Header,
     changed_lines,
     kernel_files,
     load,
@@ -80,10 +83,30 @@ def test_configs_for_other_sizes_of_heads() -> None:
         parse_header(source.replace("load_0_0_0_tiles;", "turbo;"), "k.cu")
 
 
-def test_the_first_version_for_several_sizes_is_the_one_that_the_harness_names() -> None:
-    (named,) = re.findall(r'FIRST_WITH_SIZES\[\] = "(v[0-9]{2})"', (root() / "harness/select.c").read_text())
-    several = [version.version for version in load_all(root()).values() if version.header.others]
-    assert several[:1] in ([], [named])
+def first_version(one_arch: bool, has: Callable[[Header], object]) -> str | None:
+    """The first version whose header has something, of those for sm_90a alone or of the others."""
+    versions = (each for each in load_all(root()).values() if each.one_arch is one_arch and has(each.header))
+    return next((version.version for version in versions), None)
+
+
+SIZES = sorted({c.d_head for each in load_all(root()).values() for c in (each.header.config, *each.header.others)})
+
+
+@pytest.mark.parametrize("d_head", SIZES)
+def test_the_harness_names_the_first_versions_for_a_size_of_heads(d_head: int) -> None:
+    rows = re.findall(r'\{(\d+), "(v\d\d)", (?:"(v\d\d)"|NULL)\}', (root() / "harness/select.c").read_text())
+    first, first_90a = (
+        first_version(one_arch, lambda header: d_head in [c.d_head for c in (header.config, *header.others)])
+        for one_arch in (False, True)
+    )
+    assert [row for row in rows if row[0] == str(d_head)] == [(str(d_head), first, first_90a or "")]
+
+
+@pytest.mark.parametrize("field", ["any_length", "causal", "grouped_heads"])
+def test_the_harness_names_the_first_versions_with_an_ability(field: str) -> None:
+    named = re.findall(rf'= \{{"{field}", "(v\d\d)", "', (root() / "harness/abilities.c").read_text())
+    assert {*named} == {first_version(True, lambda header: getattr(header.config, field))}
+    assert FIELDS[field].since == first_version(False, lambda header: getattr(header.config, field))
 
 
 @given(st.text(max_size=200))
