@@ -245,11 +245,11 @@ static const struct backend_ops EMU_OPS = {
 };
 
 /* What --trace does not name is not restricted, but the lane: 0. */
-static enum status set_trace(emu_trace *trace, const char *text, struct failure *failure) {
+static enum status set_trace(emu_trace *trace, const struct options *options, struct failure *failure) {
     emu_error error;
-    *trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = 0};
-    if (emu_parse_trace(text, trace, &error)) return STATUS_OK;
-    return fail(failure, STATUS_USAGE, "--trace '%s': %s", text, error.text);
+    *trace = (emu_trace){.file = options_print_records(options) ? stderr : stdout, .cta = -1, .warp = -1, .lane = 0};
+    if (emu_parse_trace(options->trace, trace, &error)) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--trace '%s': %s", options->trace, error.text);
 }
 
 enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure) {
@@ -261,7 +261,7 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     *emu = (struct emu){
         .backend = {.ops = &EMU_OPS, .device = {.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"}},
         .options = options};
-    enum status status = options->trace ? set_trace(&emu->trace, options->trace, failure) : STATUS_OK;
+    enum status status = options->trace ? set_trace(&emu->trace, options, failure) : STATUS_OK;
     if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
         status = fail_load(&error, failure);
     if (status)

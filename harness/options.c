@@ -318,6 +318,10 @@ enum status options_check(const struct options *options, struct failure *failure
     return STATUS_OK;
 }
 
+bool options_print_records(const struct options *options) {
+    return options->csv || (options->json && !strcmp(options->json, "-"));
+}
+
 void options_help(FILE *file, const char *program) {
     fprintf(file,
             "usage: %s [options]\n\nChecks and times this version of flash_forward, or runs it on the emulator.\n\n",

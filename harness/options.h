@@ -116,6 +116,9 @@ int options_only_for(const struct options *options, enum backend_choice backend,
 /* STATUS_USAGE where two options are given of which one would have no effect, or both would write to one place. */
 enum status options_check(const struct options *options, struct failure *failure);
 
+/* Whether records go to standard output, where other programs read them: what is for people goes to standard error. */
+bool options_print_records(const struct options *options);
+
 /* Print usage and every option. */
 void options_help(FILE *file, const char *program);
 

@@ -22,7 +22,7 @@ static bool to_stdout(const struct options *options) {
 }
 
 bool report_is_text(const struct options *options) {
-    return !options->csv && !options->quiet && !to_stdout(options);
+    return !options->quiet && !options_print_records(options);
 }
 
 enum status report_open(struct report *report, const struct options *options, int argc, char **argv,

@@ -400,6 +400,16 @@ def test_counters_and_trace() -> None:
     assert "cta 0" not in traced.stdout and "warp 1" not in traced.stdout
 
 
+def test_a_trace_stays_out_of_the_records() -> None:
+    """What other programs read from standard output is records alone; the trace goes where the findings go."""
+    traced = ("--backend", "emu", *SMALL, "--no-check", "--trace", "cta=0,warp=0,lines=200-220")
+    in_json = run(*traced, "--json", "-")
+    assert in_json.returncode == 0 and "cta 0 warp 0" in in_json.stderr and len(records(in_json)) == 1
+    table = run(*traced, "--csv")
+    assert table.returncode == 0 and "cta 0 warp 0" in table.stderr
+    assert [row["version"] for row in csv.DictReader(io.StringIO(table.stdout))] == ["v01"]
+
+
 def test_the_tables_of_counters_add_up_to_the_totals() -> None:
     (record,) = records(run("--backend", "emu", *SMALL, "--counters", "--no-check", "--quiet", "--json", "-"))
     counters, source = record["counters"], (ROOT / "kernels/v01_base.cu").read_text().splitlines()
