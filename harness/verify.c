@@ -29,7 +29,7 @@ int64_t choose_rows(const struct problem *problem, int64_t wanted, int64_t **cho
     const int64_t count = wanted == CHECK_ALL || wanted > total ? total : wanted;
     int64_t *rows = malloc((size_t)count * sizeof *rows);
     *chosen = rows;
-    if (!rows) return 0;
+    if (!rows) return count;
     /* Cut the list of all rows, head after head, into `count` even pieces and take one row of each. */
     for (int64_t i = 0; i < count; i++) {
         const int64_t first = piece_start(total, count, i), end = piece_start(total, count, i + 1);
@@ -192,7 +192,7 @@ enum status verify_output(const struct inputs *inputs, const struct output *outp
     *verdict = (struct verdict){.has_lse = output->lse != NULL, .strays = output->strays};
     check.n_rows = choose_rows(problem, wanted, &rows);
     check.rows = rows;
-    if (!check.n_rows) return fail_memory(failure, (uint64_t)wanted * sizeof *rows, "the rows to check");
+    if (!rows) return fail_memory(failure, (uint64_t)check.n_rows * sizeof *rows, "the rows to check");
     parallel_for((check.n_rows + MAX_REFERENCE_ROWS - 1) / MAX_REFERENCE_ROWS, check_rows, &check);
     parallel_for(chunks(problem_elements(problem, TENSOR_O)), count_specials, &check);
     if (output->lse)

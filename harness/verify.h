@@ -57,7 +57,7 @@ double lse_bound(const struct problem *problem, int64_t row, const struct refere
 
 /* Rows to compare: `wanted` of them (or all: CHECK_ALL of options.h, or a number not below their total) spread over all
  * heads and over the length, chosen by the seed. Returns how many; chosen[i] is (batch * heads + head) * seq_q + row in
- * rising order, owned by the caller. 0 when out of memory. */
+ * rising order, owned by the caller; NULL when out of memory. */
 int64_t choose_rows(const struct problem *problem, int64_t wanted, int64_t **chosen);
 
 /* Compare `wanted` rows, on all cores. STATUS_ERROR when out of memory; a wrong output is no failure. */

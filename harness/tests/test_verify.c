@@ -233,6 +233,20 @@ static void sampling(void) {
     free(other);
 }
 
+/* The message says how many bytes were asked for, also where all rows are. */
+static void too_many_rows(void) {
+#if !defined(__SANITIZE_ADDRESS__) /* whose malloc() stops the program instead */
+    const int64_t million = 1 << 20;
+    struct inputs inputs = {.problem = square(million, million, million >> 2, FP16, DIST_NORMAL, 0)};
+    struct output output = {0};
+    struct verdict verdict;
+    struct failure failure;
+    ok(verify_output(&inputs, &output, CHECK_ALL, &verdict, &failure) == STATUS_ERROR &&
+           !strcmp(failure.text, "out of memory: 2305843009213693952 bytes on the host for the rows to check"),
+       "2^58 rows: %s", failure.text);
+#endif
+}
+
 /* Change one value of log-sum-exp, verify that many rows, change it back. */
 static struct verdict with_lse(struct fixture *fixture, int64_t at, double value, int64_t rows) {
     const float right = fixture->lse[at];
@@ -311,6 +325,7 @@ int main(void) {
     tolerance(BF16);
     sampling();
     every_row_is_sampled();
+    too_many_rows();
     log_sum_exp();
     scaled();
     return tap_done();
