@@ -96,7 +96,7 @@ typedef struct emu_trace {
 typedef struct emu_launch {
     int entry;               /* index, 0 <= entry < emu_entry_count() */
     uint32_t grid[3];        /* CTAs */
-    uint32_t block[3];       /* threads; their product is at most 1024 */
+    uint32_t block[3];       /* threads; at most 1024 in all, and 64 in z */
     uint32_t cluster[3];     /* CTAs, at most 8 in all, which divide the grid; all 0: as the entry says, or none */
     uint32_t dynamic_shared; /* bytes */
     const void *params;      /* the parameter block, borrowed; NULL where the entry has no parameters */

@@ -520,21 +520,26 @@ static bool find_clusters(const entry *code, const emu_launch *l, crew *c, emu_e
     return true;
 }
 
+static bool check_size(const char *what, int i, uint32_t size, uint32_t most, emu_error *error) {
+    if (size && size <= most) return true;
+    return emu_fail(error, "size %c of the %s is %u: it must be from 1 to %u", 'x' + i, what, size, most);
+}
+
 static bool check_launch(const emu_module *module, const emu_launch *l, emu_error *error) {
+    static const uint32_t most_CTAs[] = {2147483647, 65535, 65535}, most_threads[] = {1024, 1024, 64};
     if (!emu_decode(module, l->entry, error)) return false;
     const entry *code = &module->entries[l->entry];
     uint64_t threads = 1;
     for (int i = 0; i < 3; i++) {
-        if (!l->block[i] || !l->grid[i]) return emu_fail(error, "a size of the grid or block is 0");
-        if (l->block[i] > 1024) return emu_fail(error, "a block has at most 1024 threads");
-        if (i && l->grid[i] > 65535) return emu_fail(error, "grid sizes y and z are at most 65535");
+        if (!check_size("grid", i, l->grid[i], most_CTAs[i], error) ||
+            !check_size("block", i, l->block[i], most_threads[i], error))
+            return false;
         if (code->required_threads[0] && code->required_threads[i] != l->block[i]) {
             return emu_fail(error, "the entry is written for blocks of %u x %u x %u threads", code->required_threads[0],
                             code->required_threads[1], code->required_threads[2]);
         }
         threads *= l->block[i];
     }
-    if (l->grid[0] > 2147483647u) return emu_fail(error, "grid size x is at most 2147483647");
     if (threads > 1024) return emu_fail(error, "the block has %" PRIu64 " threads, above 1024", threads);
     if (code->info.max_threads && threads > code->info.max_threads) {
         return emu_fail(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for", threads,

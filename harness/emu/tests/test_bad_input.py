@@ -80,6 +80,8 @@ ret;
             "a row of the box has 256 bytes: with this swizzle it has at most 128",
         ),
         ("tmap:64x16:64x257:none:buf:f16:1024", 2, "size 1 of the box is 257: it must be from 1 to 256"),
+        ("tmap:4294967360x16:64x8:none:buf:f16:1024", 2, "should be tmap:SIZES"),
+        ("tmap:64x16:4294967360x8:none:buf:f16:1024", 2, "should be tmap:SIZES"),
         ("buf:u32:4", 2, "has 8 bytes, but parameter 0 of f has 128"),
     ],
 )
@@ -88,3 +90,20 @@ def test_a_tensor_map_that_is_odd(argument: str, status: int, says: str, tmp_pat
     (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
     done = ptxrun(tmp_path / "map.ptx", "--arg", argument)
     assert done.returncode == status and says in done.stderr and (says or not done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "sizes", "says"),
+    [
+        ("--block", "1025", "size x of the block is 1025: it must be from 1 to 1024"),
+        ("--block", "2,1,65", "size z of the block is 65: it must be from 1 to 64"),
+        ("--block", "16,1,64", ""),
+        ("--block", "64,32", "the block has 2048 threads, above 1024"),
+        ("--grid", "1,65536", "size y of the grid is 65536: it must be from 1 to 65535"),
+        ("--grid", "2147483648", "size x of the grid is 2147483648: it must be from 1 to 2147483647"),
+    ],
+)
+def test_a_launch_that_no_device_takes(option: str, sizes: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
+    done = ptxrun(tmp_path / "map.ptx", option, sizes, "--arg", "tmap:64x16:64x8:none:buf:f16:1024")
+    assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr

@@ -197,8 +197,8 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     return append(to, &made.address, 8, 8, label, error);
 }
 
-/* Numbers with an x between them. Returns how many, 0 where it is anything else. */
-static uint32_t parse_sizes(const char *text, size_t length, uint64_t *values, uint32_t most) {
+/* Numbers up to a limit with an x between them. Returns how many, 0 where it is anything else. */
+static uint32_t parse_sizes(const char *text, size_t length, uint64_t limit, uint64_t *values, uint32_t most) {
     char part[256];
     uint32_t count = 0;
     if (length >= sizeof part) return 0;
@@ -207,7 +207,7 @@ static uint32_t parse_sizes(const char *text, size_t length, uint64_t *values, u
     for (char *at = part, *next; at; at = next) {
         next = strchr(at, 'x');
         if (next) *next++ = 0;
-        if (count == most || !emu_parse_unsigned(at, UINT64_C(1) << 40, &values[count++])) return 0;
+        if (count == most || !emu_parse_unsigned(at, limit, &values[count++])) return 0;
     }
     return count;
 }
@@ -221,11 +221,14 @@ static bool parse_tensor(const char *spec, emu_tensor_info *info, const char **b
     const char *second = spec + first + 1, *third = strchr(second, ':'),
                *fourth = third ? strchr(third + 1, ':') : NULL;
     if (!fourth) return false;
-    *info = (emu_tensor_info){.rank = parse_sizes(spec, whole, sizes, EMU_TENSOR_RANK)};
-    bool right = info->rank && parse_sizes(second, (size_t)(third - second), box, EMU_TENSOR_RANK) == info->rank;
+    *info = (emu_tensor_info){.rank = parse_sizes(spec, whole, UINT32_MAX, sizes, EMU_TENSOR_RANK)};
+    bool right =
+        info->rank && parse_sizes(second, (size_t)(third - second), UINT32_MAX, box, EMU_TENSOR_RANK) == info->rank;
     const bool strided = whole < first;
     if (strided)
-        right &= parse_sizes(spec + whole + 1, first - whole - 1, strides, EMU_TENSOR_RANK - 1) + 1 == info->rank;
+        right &=
+            parse_sizes(spec + whole + 1, first - whole - 1, UINT64_C(1) << 40, strides, EMU_TENSOR_RANK - 1) + 1 ==
+            info->rank;
     int swizzle = 3;
     const size_t length = (size_t)(fourth - third - 1);
     while (swizzle >= 0 && (strlen(swizzles[swizzle]) != length || memcmp(third + 1, swizzles[swizzle], length) != 0))
