@@ -28,8 +28,21 @@ def read_text(path: Path) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write the file so that a reader sees the old text or the new one, never half of it. Creates its folder."""
+    """Write the file so that a reader sees the old text or the new one, never half of it. Creates its folder.
+
+    A link stays: its target is written. So does what is no file, such as /dev/stdout or a pipe, which takes the text.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8", newline="")
+        else:
+            _replace(path.resolve(), text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # not that of the file beside it
+
+
+def _replace(path: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
@@ -46,7 +59,7 @@ def write_atomically(path: Path, text: str) -> None:
 def write_if_changed(path: Path, text: str) -> bool:
     """Write the file unless it already holds this text, so that make sees no change. True when it was written."""
     try:
-        if path.read_bytes() == text.encode("utf-8"):
+        if path.is_file() and path.read_bytes() == text.encode("utf-8"):
             return False
     except OSError:
         pass

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,25 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
     assert not write_if_changed(path, "old") and write_if_changed(path, "new")
     assert path.read_text() == "new" and path.stat().st_mode & 0o444
+
+
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
+    """`-o /dev/stdout` and `-o /dev/null` must not put a file in their place."""
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to("target")
+    write_atomically(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert write_if_changed(pipe, "through")
+    assert os.read(reader, 100) == b"through" and pipe.is_fifo()
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["", "/proc/there-is-no-such-file", "/dev/full"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    path = Path(name) if name else tmp_path  # a folder
+    with pytest.raises(OSError) as error:
+        write_atomically(path, "text")
+    assert error.value.filename == str(path)
