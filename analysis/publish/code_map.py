@@ -312,7 +312,7 @@ def _source_rows(page: CodeMap) -> Iterator[str]:
                 cells.append(_executed_cell(page.counted.get((file, line)), most_executed))
             if page.sampled:
                 cells.append(_samples_cell(samples.get((file, line)), total, most_samples))
-            cells.append(_code(lines[line - 1] if line <= len(lines) else ""))
+            cells.append(_code(lines[line - 1] if 0 < line <= len(lines) else ""))
             yield _row(f"c{number}-{line}", cells, any(at in page.loop for at in addresses))
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.machine_code.subjects import resolve, start
 from analysis.measure.samples import parse_samples
-from analysis.publish.code_map import counts_of, samples_of
+from analysis.publish.code_map import code_map, counts_of, samples_of, to_html
 from analysis.tests.support.compiled import built, cubin
 
 
@@ -85,6 +85,14 @@ def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[di
     assert main([*arguments, "--json"]) == 0
     rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return rows
+
+
+def test_an_instruction_of_no_line_of_a_file_elsewhere_is_shown() -> None:
+    """Line 0, as ptxas writes it for some code that it merges from several places."""
+    page = code_map(resolve(str(cubin("attention.cu"))), None, None)
+    first, *others = page.rows
+    shown = Page(to_html(replace(page, rows=[replace(first, source=("elsewhere.cu:0",)), *others])))
+    assert [row.cells[0] for row in shown.rows.values()].count("0") == 1
 
 
 def test_the_page_stands_alone_and_its_links_lead_to_lines(tmp_path: Path) -> None:
