@@ -286,7 +286,7 @@ def append(path: Path, raws: Sequence[dict[str, Any]]) -> None:
                     os.ftruncate(file.fileno(), start)
                 raise
     except OSError as error:
-        raise RecordError(f"{path}: the records were not kept: {error.strerror}") from error
+        raise OSError(error.errno, f"the records were not kept: {error.strerror}", str(path)) from error
 
 
 def _end_of_whole_lines(handle: int) -> int:
