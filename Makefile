@@ -55,6 +55,7 @@ CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 # --- Words that rules use. --------------------------------------------------------------------------------------------
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
+option = $(if $($(1)),--$(2) '$(call quoted,$($(1)))')# option,NAME,word: of a command, where NAME= is given
 define stamp  # $(1) file, $(2) text: a file that changes only when the text it holds changes
 $(1): FORCE
 	@mkdir -p $$(@D)

@@ -2,7 +2,11 @@
 
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
-$(call known,$(VER) $(filter v%,$(MAKECMDGOALS)))
+$(call known,$(VER) $(A) $(B) $(filter v%,$(MAKECMDGOALS)))
+
+# What takes one version must not take the second one for another argument, after building both.
+one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
+$(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
 
 # PTX names source files between quotes, and ptxas knows no quote within them.
 $(if $(findstring ",$(CURDIR)),$(error the folder $(CURDIR) has a quote in its path, which ptxas cannot read: move it))

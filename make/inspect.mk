@@ -9,7 +9,7 @@ ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ## the PTX of every versio
 	@ls -l $^
 demangled = $(basename $(call log,$(1),$(2))).demangled.log
 logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a capture
-	@$(if $(NAME),$(RUN) -m analysis capture --name "$(NAME)",ls $^)
+	@$(if $(NAME),$(RUN) -m analysis capture $(call option,NAME,name),ls $^)
 counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
 map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
@@ -18,19 +18,19 @@ map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html,
 
 # Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it. The `+` lets the
 # make of this line share our jobs: make sees its name in the line only after expansion.
-config_option = $(if $(CONFIG),--config '$(call quoted,$(CONFIG))')
 define pair
 	$(call need,A B)
-	+@$(RUN) -m analysis pair-config $(A) $(B) $(config_option) | while IFS=$$'\t' read -r version config; do \
-		$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
+	+@$(RUN) -m analysis pair-config $(A) $(B) $(call option,CONFIG,config) | \
+		while IFS=$$'\t' read -r version config; do \
+			$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
 endef
 sass-diff:  ## what changed in the machine code, loop first: A= B= [CONFIG=] [ARGS=--text]
 	$(call pair)
-	@$(RUN) -m analysis $@ $(A) $(B) $(config_option) $(ARGS)
+	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
 why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B=
 	$(call pair)
 	@$(MAKE) --no-print-directory $(A) $(B)
-	@$(RUN) -m analysis $@ $(A) $(B) $(config_option) $(ARGS)
+	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
 diff:  ## what changed in the source, and how many lines: A= B=
 	$(call need,A B)
 	@$(RUN) -m analysis $@ $(A) $(B)
@@ -38,6 +38,7 @@ configs:  ## the members of a set and what a version refuses: VER= or KERNELS= o
 	$(if $(VER)$(SET),,$(error configs needs VER= for the default set, one of: $(VERSIONS); or a set, KERNELS=all))
 	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'
 check-tools:  ## what the parsers recognise in any log, listing, cubin or executable: FILES=
+	$(if $(FILES),,$(error check-tools needs FILES=, the files to read: make check-tools FILES=bin/v01))
 	@$(RUN) -m analysis $@ $(FILES)
 
 ##@ A new version

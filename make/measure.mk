@@ -2,7 +2,7 @@
 
 ##@ Measuring
 .PHONY: bench profile gpu-check peak peers compare autotune race sanitize debug bench-emu corpus
-measured = $(PYTHON) -m analysis $@ $(if $(SEQS),--seqs $(SEQS)) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
+measured = $(PYTHON) -m analysis $@ $(call option,SEQS,seqs) $(call option,BUDGET,budget) $(ARGS)
 bench profile: $(CHOSEN)  ## on a GPU: times versions, or measures them with ncu: VER= [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured) --versions "$(CHOSEN)"
 gpu-check: $(CHOSEN)  ## the tests that need a GPU; builds every version first: VER= [SEQS=] [BUDGET=] [ARGS=]
@@ -25,8 +25,8 @@ race sanitize: $(CHOSEN)  ## races and bad accesses: the emulator's checks, comp
 debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [SEQ=] [DTYPE=] [DIST=]
 	$(call need,VER)
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
-	@$(RUN) -m analysis debug --version $(VER) $(config_option) $(if $(SEQ),--seq $(SEQ)) \
-		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DIST),--dist $(DIST)) $(ARGS)
+	@$(RUN) -m analysis debug --version $(VER) $(call option,CONFIG,config) $(call option,SEQ,seq) \
+		$(call option,DTYPE,dtype) $(call option,DIST,dist) $(ARGS)
 LAUNCHED := v16 $(lastword $(VERSIONS))
 BENCHES := $(LAUNCHED:%=$(BUILD)/tests/bench_emu.%)
 TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)

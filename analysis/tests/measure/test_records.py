@@ -302,7 +302,7 @@ def test_nan_is_no_number(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_half_line() -> None:
-    with pytest.raises(OSError, match="not kept: No space left.*/dev/full"):
+    with pytest.raises(OSError, match=r"not kept: No space left.*/dev/full"):
         records.append(Path("/dev/full"), [raw()])
 
 
