@@ -63,6 +63,14 @@ $(1): FORCE
 endef
 
 PARTS := arguments toolkit harness version library inspect measure peers learn tests
+# `make clean all`: jobs run side by side, and clean must end before others begin. So each goal has a make of its own.
+ifneq ($(and $(filter clean distclean,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
+include make/arguments.mk
+.PHONY: one-by-one $(MAKECMDGOALS)
+$(sort $(MAKECMDGOALS)): one-by-one ; @:
+one-by-one:
+	@for goal in $(MAKECMDGOALS); do $(MAKE) --no-print-directory $$goal; done
+else
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping
@@ -73,3 +81,4 @@ clean:  ## removes what was built, keeps .venv and records
 	rm -rf build bin lib dist site logs/ptxas
 distclean: clean  ## also removes .venv
 	rm -rf $(VENV)
+endif

@@ -445,6 +445,19 @@ def test_a_log_that_the_disk_does_not_hold_fails_the_build(tree: Path, tmp_path:
     assert "Used" in log.read_text() and len(log.read_text().splitlines()) == len(text.splitlines())
 
 
+def test_clean_ends_before_the_goals_beside_it_begin(tree: Path, tmp_path: Path) -> None:
+    slow = tmp_path / "bin/rm"
+    slow.parent.mkdir()
+    slow.write_text('#!/bin/sh\nsleep 0.3\nexec /bin/rm "$@"\n')
+    slow.chmod(0o755)
+    for name in ("Makefile", "make", "kernels", "harness", ".venv"):
+        (tmp_path / name).symlink_to(tree / name)
+    environment = {**CLEAN_ENV, "PATH": f"{slow.parent}:{CLEAN_ENV['PATH']}"}
+    (tmp_path / "build").mkdir()
+    done = subprocess.run(["make", "clean", "build/emu.map"], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and (tmp_path / "build/emu.map").exists()
+
+
 def test_a_quote_in_the_path_is_refused(tree: Path) -> None:
     """Before nvcc writes it into the PTX."""
     quoted = tree.parent / 'a "quote"'
