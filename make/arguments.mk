@@ -33,6 +33,15 @@ $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(err
 $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v%,$(MAKECMDGOALS)),,$(info \
 	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
 
+# What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n). Not so profile
+# of saved files; autotune and compare have an answer without a GPU.
+ON_GPU := bench gpu-check peak peers $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
+ON_GPU := $(firstword $(filter $(ON_GPU),$(MAKECMDGOALS)))
+ifeq ($(MAKELEVEL)$(LAUNCH)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
+NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
+$(if $(NO_GPU),$(error $(ON_GPU) needs a GPU, and there is none: $(NO_GPU); `make all` builds without one))
+endif
+
 # The variables that all goals take, and the goals that take the others.
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
 TAKES_A := sass-diff why diff compare

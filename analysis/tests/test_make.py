@@ -215,6 +215,41 @@ def test_wrong_words_are_named(tree: Path, arguments: list[str], words: list[str
     make(tree, "v01")
 
 
+def with_gpus(folder: Path, count: int) -> dict[str, str]:
+    """An environment with an NVIDIA driver that has so many GPUs."""
+    source = folder / "driver.c"
+    source.write_text(
+        f"int cuInit(int f) {{ return 0; }}\nint cuDeviceGetCount(int *n) {{ *n = {count}; return 0; }}\n"
+    )
+    subprocess.run(["cc", "-shared", "-o", folder / "libcuda.so.1", source], check=True)
+    return CLEAN_ENV | {"LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "status"),
+    [
+        (["gpu-check"], 0, 2),
+        (["all", "bench"], 0, 2),
+        (["peers"], 0, 2),
+        (["peak"], 0, 2),
+        (["profile", "ARGS=--transpose"], 0, 2),
+        (["profile", "ARGS=--most=2 saved.csv"], 0, 1),
+        (["bench", "LAUNCH=srun"], 0, 1),
+        (["gpu-check"], 1, 1),
+        (["all"], 0, 1),
+    ],
+)
+def test_what_needs_a_gpu_says_so_before_it_builds(
+    tree: Path, tmp_path: Path, arguments: list[str], gpus: int, status: int
+) -> None:
+    """With -q make only says by 1 that there is something to do."""
+    result = subprocess.run(
+        ["make", "-q", *arguments], cwd=tree, env=with_gpus(tmp_path, gpus), capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == status, result.stderr
+    assert (" needs a GPU, and there is none: there is an NVIDIA driver, but no GPU" in result.stderr) == (status == 2)
+
+
 def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: Path, tmp_path: Path) -> None:
     """Nothing is compiled here: FlashAttention-3 takes minutes."""
     (tmp_path / "hopper").mkdir()
