@@ -136,6 +136,21 @@ static void test_result(void) {
     free(c);
 }
 
+/* The strings of XLA have no zero byte. Nothing is called between these calls, so what the first wrote on the stack is
+ * still behind the name of the second. */
+static void test_end_of_version(void) {
+    call *longest = new_call(), *after = new_call();
+    longest->version = bytes_of("a name of thirty-one characters");
+    const xla_error *const unknown = fl_xla_ffi_attention_host(&longest->frame);
+    const xla_error *const wrong = fl_xla_ffi_attention_host(&after->frame);
+    ok(unknown && !wrong, "a version is the bytes of its size and no more: %s", message);
+    longest->version = bytes_of("a name of thirty-two characters.");
+    ok(fl_xla_ffi_attention_host(&longest->frame) != NULL, "a name without room for its end");
+    says(message, "version (a string shorter than 32)", "a name without room for its end");
+    free(longest);
+    free(after);
+}
+
 static void test_registration(void) {
     call *c = new_call();
     xla_metadata metadata = {.size = sizeof metadata, .traits = 7};
@@ -232,6 +247,7 @@ static void test_errors(void) {
 int main(void) {
     test_registration();
     test_result();
+    test_end_of_version();
     test_errors();
     return tap_done();
 }
