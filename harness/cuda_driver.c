@@ -45,6 +45,16 @@ enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure) 
     return STATUS_OK;
 }
 
+enum status cuda_driver_start(const struct cuda_driver *cuda, int *gpus, struct failure *failure) {
+    const CUresult started = cuda->cuInit(0);
+    if (started == CUDA_ERROR_NO_DEVICE)
+        return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU (cuInit: CUDA_ERROR_NO_DEVICE)");
+    enum status status = cuda_check(cuda, started, failure, "cuInit");
+    if (!status) status = cuda_check(cuda, cuda->cuDeviceGetCount(gpus), failure, "cuDeviceGetCount");
+    if (status || *gpus) return status;
+    return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU it may use");
+}
+
 void cuda_driver_close(struct cuda_driver *cuda) {
     if (cuda->library) dlclose(cuda->library);
     *cuda = (struct cuda_driver){0};

@@ -2,8 +2,9 @@
  * time.
  *
  *     struct cuda_driver cuda;
+ *     int gpus;
  *     cuda_driver_open(&cuda, &failure);
- *     cuda.cuInit(0);
+ *     cuda_driver_start(&cuda, &gpus, &failure);
  *
  * The executable is not linked with libcuda and is built without CUDA's headers, so that it starts on any machine.
  * Names, types and numbers are those of the CUDA driver API reference (binary interface since CUDA 12).
@@ -125,6 +126,9 @@ struct cuda_driver {
  * to know an entry point. */
 enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure);
 void cuda_driver_close(struct cuda_driver *cuda);
+
+/* Initialise the driver and count its GPUs. STATUS_CANNOT_RUN where there is none. */
+enum status cuda_driver_start(const struct cuda_driver *cuda, int *gpus, struct failure *failure);
 
 /* STATUS_OK for CUDA_SUCCESS, else STATUS_ERROR with "WHAT: CUDA_ERROR_NAME (text)". */
 enum status cuda_check(const struct cuda_driver *cuda, CUresult result, struct failure *failure, const char *what, ...)

@@ -167,12 +167,8 @@ static struct gpu_code code_of(const struct code_image *images, uint64_t count) 
 static enum status open_device(struct gpu *gpu, int ordinal, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     int count = 0;
-    const CUresult started = cuda->cuInit(0);
-    if (started == CUDA_ERROR_NO_DEVICE)
-        return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU (cuInit: CUDA_ERROR_NO_DEVICE)");
-    CHECK(started, "cuInit");
-    CHECK(cuda->cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (!count) return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU it may use");
+    const enum status status = cuda_driver_start(cuda, &count, failure);
+    if (status) return status;
     if (ordinal >= count)
         return fail(failure, STATUS_USAGE, "--device %d: must be below %d, the number of GPUs", ordinal, count);
     CHECK(cuda->cuDeviceGet(&gpu->device, ordinal), "cuDeviceGet %d", ordinal);

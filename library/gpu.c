@@ -117,14 +117,10 @@ static bool has_code(const struct fl_library *library, const struct device *devi
 static fl_status read_devices(struct fl_library *library, struct gpus *gpus, struct failure *failure) {
     const struct cuda_driver *const cuda = &gpus->cuda;
     int version, count = 0, usable = 0;
-    const CUresult started = cuda->cuInit(0);
-    if (started == CUDA_ERROR_NO_DEVICE)
-        return refuse(failure, FL_UNAVAILABLE, "there is an NVIDIA driver, but no GPU (cuInit: CUDA_ERROR_NO_DEVICE)");
-    TRY(started, "cuInit");
+    const enum status started = cuda_driver_start(cuda, &count, failure);
+    if (started) return status_of(started);
     TRY(cuda->cuDriverGetVersion(&version), "cuDriverGetVersion");
     snprintf(gpus->driver, sizeof gpus->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
-    TRY(cuda->cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (!count) return refuse(failure, FL_UNAVAILABLE, "there is an NVIDIA driver, but no GPU it may use");
     if (!(gpus->devices = calloc((size_t)count, sizeof *gpus->devices)))
         return refuse_memory(failure, sizeof *gpus->devices, "the GPUs");
     gpus->count = count;

@@ -52,15 +52,9 @@ struct run {
 
 static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const enum status status = cuda_driver_open(&gpu->cuda, failure);
-    if (status) return status;
-    const CUresult started = cuda->cuInit(0);
-    if (started == CUDA_ERROR_NO_DEVICE)
-        return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU");
-    CHECK(started, "cuInit");
     int count = 0;
-    CHECK(cuda->cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (!count) return fail(failure, STATUS_CANNOT_RUN, "there is an NVIDIA driver, but no GPU it may use");
+    enum status status = cuda_driver_open(&gpu->cuda, failure);
+    if (status || (status = cuda_driver_start(cuda, &count, failure))) return status;
     CHECK(cuda->cuDeviceGet(&gpu->device, 0), "cuDeviceGet");
     CHECK(cuda->cuDeviceGetName(gpu->name, sizeof gpu->name, gpu->device), "cuDeviceGetName");
     CHECK(cuda->cuDeviceGetAttribute(&gpu->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu->device),
