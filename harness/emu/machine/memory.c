@@ -421,14 +421,15 @@ static element atomic_result(const op *o, state_space space, element old, elemen
                      0};
 }
 
-/* Elements of 16 bytes have no lock-free operations of the language. */
-static element update_wide(machine *m, const op *o, uint8_t *at, element value, element swap) {
+/* Elements of 16 bytes have no lock-free operations of the language. *changed becomes true where memory does. */
+static element update_wide(machine *m, const op *o, uint8_t *at, element value, element swap, bool *changed) {
     element old;
     while (atomic_flag_test_and_set(&m->device->wide_atomics)) {
     }
     memcpy(&old, at, sizeof old);
     element next = atomic_result(o, SPACE_GLOBAL, old, value, swap);
     memcpy(at, &next, sizeof next);
+    *changed |= next.low != old.low || next.high != old.high;
     atomic_flag_clear(&m->device->wide_atomics);
     return old;
 }
@@ -440,11 +441,13 @@ static element update_wide(machine *m, const op *o, uint8_t *at, element value, 
         do {                                                                                                           \
             next = (type)atomic_result(o, space, (element){known, 0}, value, swap).low;                                \
         } while (!__atomic_compare_exchange_n(cell, &known, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));         \
+        *changed |= next != known;                                                                                     \
         return (element){known, 0};                                                                                    \
     } while (0)
 
-static element update_bytes(machine *m, const op *o, state_space space, uint8_t *at, element value, element swap) {
-    if (o->bytes == 16) return update_wide(m, o, at, value, swap);
+static element update_bytes(machine *m, const op *o, state_space space, uint8_t *at, element value, element swap,
+                            bool *changed) {
+    if (o->bytes == 16) return update_wide(m, o, at, value, swap, changed);
     if (o->bytes == 8) UPDATE(uint64_t);
     if (o->bytes == 2) UPDATE(uint16_t);
     UPDATE(uint32_t);
@@ -453,10 +456,11 @@ static element update_bytes(machine *m, const op *o, state_space space, uint8_t 
 void emu_reduce(machine *m, const op *o, state_space space, uint8_t *at, const uint8_t *from, uint32_t bytes) {
     const op each = {
         .detail = (uint8_t)(o->target >> 8), .target = o->target & 0xff, .bytes = o->bytes, .flags = o->flags};
+    bool changed = false;
     for (uint32_t i = 0; i < bytes; i += o->bytes) {
         element value = {0};
         memcpy(&value.low, from + i, o->bytes);
-        update_bytes(m, &each, space, at + i, value, (element){0});
+        update_bytes(m, &each, space, at + i, value, (element){0}, &changed);
     }
 }
 
@@ -477,16 +481,15 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!a.bytes[i]) continue;
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_atomic(m, w, o, i, a.addresses[i], a.size);
-        uint8_t before[16];
-        memcpy(before, a.bytes[i], a.size);
+        bool changed = false;
         for (int k = 0; k < o->vector; k++) {
             element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};
             if (o->bytes == 2) value.low &= 0xffff;
             if (o->detail == ATOMIC_CAS) swap = register_element(w, values[o->vector], i, o->bytes);
-            element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap);
+            element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap, &changed);
             put_element(w, o->r[k], i, o->bytes, old);
         }
-        if (memcmp(before, a.bytes[i], a.size)) note_change(m, o, space, a.addresses[i]);
+        if (changed) note_change(m, o, space, a.addresses[i]);
     }
     if (m->checks && orders_threads(m, o)) emu_clock_tick(m, w);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
