@@ -8,6 +8,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.files import root
 from analysis.ladder.config import config_set
+from analysis.ladder.headers import load_all
 
 PAGE = (root() / "docs/configurations.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)
@@ -25,6 +26,13 @@ def test_an_example_prints_what_the_page_says(
     main(shlex.split(command))
     said = capsys.readouterr()
     assert said.out + said.err == printed
+
+
+def test_the_page_says_which_versions_copy_by_cp_async() -> None:
+    (said,) = re.findall(r"^(v\d\d to .*) copy by cp\.async, so `async` must be there", PAGE, re.MULTILINE)
+    spans = re.findall(r"v(\d\d)(?: to v(\d\d))?", said)
+    named = {f"v{number:02}" for first, last in spans for number in range(int(first), int(last or first) + 1)}
+    assert named == {name for name, version in load_all(root()).items() if version.header.config.async_copy}
 
 
 def test_sets_have_the_sizes_of_the_table() -> None:
