@@ -127,7 +127,10 @@ def _text(args: argparse.Namespace, listing: Listing) -> str:
 
 
 def _nvdisasm_options(args: argparse.Namespace) -> list[str]:
-    return shlex.split(args.nvdisasm_args) if args.nvdisasm_args else []
+    try:
+        return shlex.split(args.nvdisasm_args or "")
+    except ValueError as error:
+        raise AnalysisError(f"--nvdisasm-args {args.nvdisasm_args}: {error}") from error
 
 
 def only(listing: Listing, parts: Parts) -> Listing:

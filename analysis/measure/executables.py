@@ -165,6 +165,15 @@ def chosen_versions(text: str | None) -> list[str]:
     return names
 
 
+def launcher() -> list[str]:
+    """The words of $LAUNCH."""
+    text = os.environ.get("LAUNCH", "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise AnalysisError(f"LAUNCH={text}: {error}") from error
+
+
 def run(
     executable: Path, arguments: Sequence[str], timeout: float, environment: dict[str, str] | None = None
 ) -> Outcome:
@@ -173,7 +182,7 @@ def run(
     The environment is set behind $LAUNCH, which may set some of it itself or start the program on another machine.
     """
     settings = [f"{name}={value}" for name, value in (environment or {}).items()]
-    launch = shlex.split(os.environ.get("LAUNCH", "")) + (["env", *settings] if settings else [])
+    launch = launcher() + (["env", *settings] if settings else [])
     return run_command([*launch, str(executable), *arguments], timeout)
 
 
@@ -239,7 +248,7 @@ def standard_batch(seq: int) -> int:
 
 def stream(executable: Path, arguments: Sequence[str], timeout: float) -> Iterator[dict[str, Any]]:
     """The JSON records of a run as they are printed. At the end the status is checked: see `checked`; 1 and 4 pass."""
-    argv = [*shlex.split(os.environ.get("LAUNCH", "")), str(executable), *arguments]
+    argv = [*launcher(), str(executable), *arguments]
     start = time.monotonic()
     with tempfile.TemporaryFile("w+") as messages:
         process = subprocess.Popen(

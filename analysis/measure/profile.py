@@ -10,9 +10,7 @@ of `ncu --csv`, of any kernel: those that are not ours are named by kind. A figu
 import argparse
 import csv
 import math
-import os
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -305,7 +303,7 @@ def command(version: str, arguments: Sequence[str]) -> list[str]:
         options += ["--section", section]
     program = [str(executables.find(version)), "--backend", "gpu", "--profile", *arguments]
     ncu = executables.cuda_program("ncu", "saved CSV files can be read without it")
-    return [*shlex.split(os.environ.get("LAUNCH", "")), ncu, *options, "--metrics", ",".join(METRICS), *program]
+    return [*executables.launcher(), ncu, *options, "--metrics", ",".join(METRICS), *program]
 
 
 def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> list[Profile]:
@@ -320,9 +318,9 @@ def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> lis
     for run in range(args.runs):
         outcome = executables.run_command(command(version, arguments), TIMEOUT)
         executables.checked(outcome, (RIGHT,))
+        runs.append([replace(one, problem=sizes) for one in parse(outcome.stdout, version)])
         name = f"{version}.{dtype}.{seq}" + (f".{run + 1}" if args.runs > 1 else "") + ".csv"
         write_atomically(args.folder / name, outcome.stdout[outcome.stdout.find('"ID",') :])
-        runs.append([replace(one, problem=sizes) for one in parse(outcome.stdout, version)])
     by_kernel = zip(*runs, strict=True)
     return [mean(launches) for launches in by_kernel]
 

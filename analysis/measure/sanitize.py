@@ -7,9 +7,7 @@ With --exit-code the status is 1 when something was found. The problem is small:
 """
 
 import argparse
-import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,11 +40,10 @@ class Finding:
 
 def on_gpu(version: str, dtype: str, tool: str, extra: Sequence[str] = SMALL, timeout: float = TIMEOUT) -> Finding:
     """One tool of compute-sanitizer over a single launch."""
-    launch = shlex.split(os.environ.get("LAUNCH", ""))
     program = [str(executables.find(version)), "--backend", "gpu", "--profile", "--dtype", dtype, *extra]
     options = ["--tool", tool, "--error-exitcode", str(FOUND_STATUS), "--print-limit", "10"]
     sanitizer = executables.cuda_program("compute-sanitizer", "it comes with CUDA")
-    outcome = executables.run_command([*launch, sanitizer, *options, *program], timeout)
+    outcome = executables.run_command([*executables.launcher(), sanitizer, *options, *program], timeout)
     return Finding(version, dtype, tool, sanitizer_verdict(outcome), outcome.seconds)
 
 

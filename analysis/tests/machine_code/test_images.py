@@ -193,6 +193,7 @@ def test_sass_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = capsys.readouterr().out
     assert main(["sass", str(one), "--bare", "--in-place"]) == 0
     assert one.read_text(encoding="utf-8") == bare
+    assert main(["sass", path, '--nvdisasm-args="-hex']) == 2
     assert main(["sass", path, "--nvdisasm-args=-hex -g"]) == 0
     out = capsys.readouterr().out
     assert "/* 0x" in out

@@ -84,6 +84,12 @@ def test_a_stream_that_is_left_ends_the_program(tmp_path: Path, monkeypatch: pyt
     assert not is_running(pid)
 
 
+def test_a_launcher_with_an_open_quote_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUNCH", 'srun "x')
+    with pytest.raises(AnalysisError, match='LAUNCH=srun "x: No closing quotation'):
+        executables.run(program(tmp_path, "true"), [], 1.0)
+
+
 def test_the_time_limit_ends_a_program_with_what_it_started(tmp_path: Path) -> None:
     begin = time.monotonic()
     outcome = executables.run_command([str(program(tmp_path, "sleep 60 & echo $!; wait"))], 0.2)

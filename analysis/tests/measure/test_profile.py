@@ -177,6 +177,15 @@ def test_ncu_is_run_and_its_output_kept(
     assert "--profile --dtype fp16 --batch 16 --heads 16 --seq 512" in call
 
 
+def test_what_is_no_table_replaces_no_kept_file(fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.set("v02")
+    monkeypatch.setenv("FAKE_TOOL", "0 ==ERROR== ERR_NVGPUCTRPERM")
+    kept = tmp_path / "v02.fp16.512.csv"
+    kept.write_text("of an earlier run")
+    assert main(["profile", "--versions", "v02", "--seqs", "512", "--folder", str(tmp_path)]) == 2
+    assert kept.read_text() == "of an earlier run"
+
+
 def test_the_clocks_are_left_alone(fake: FakeBin) -> None:
     fake.set("v02")
     line = profile.command("v02", ["--seq", "512"])
