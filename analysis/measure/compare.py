@@ -23,6 +23,7 @@ from analysis.measure.stats import Verdict
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 STATUS = {"SAME": 0, "FASTER": 10, "SLOWER": 11, "UNSURE": 12}
+ROUNDS = 6
 WORST_FIRST = ("SLOWER", "UNSURE", "FASTER", "SAME")
 
 
@@ -139,9 +140,19 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
     parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
-    bench.add_measuring_arguments(parser, rounds=6)
+    bench.add_measuring_arguments(parser, rounds=ROUNDS)
     bench.add_tokens_argument(parser)
     add_table_arguments(parser)
+
+
+def _refuse_measuring_options(args: argparse.Namespace) -> None:
+    """An option of a measurement would change nothing where records are read."""
+    parser = argparse.ArgumentParser()
+    bench.add_measuring_arguments(parser, rounds=ROUNDS)
+    bench.add_tokens_argument(parser)
+    for action in parser._actions:
+        if action.dest != "help" and getattr(args, action.dest) != action.default:
+            raise AnalysisError(f"{action.option_strings[0]} is for a measurement, but records are read")
 
 
 def run_compare(args: argparse.Namespace) -> int:
@@ -149,7 +160,10 @@ def run_compare(args: argparse.Namespace) -> int:
     if not 0 <= args.same_within < 100:
         raise AnalysisError(f"--same-within {args.same_within:g}: must be a percentage from 0 to less than 100")
     try:
-        if args.A.endswith(".jsonl") and args.B.endswith(".jsonl"):
+        files = args.A.endswith(".jsonl") and args.B.endswith(".jsonl")
+        if files or args.source:
+            _refuse_measuring_options(args)
+        if files:
             logs = [records.read(Path(name)) for name in (args.A, args.B)]
             records.refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
             first, second = (list(log.records) for log in logs)

@@ -300,5 +300,8 @@ def run_records(args: argparse.Namespace) -> int:
         print_table(runs_table(found), args)
     else:
         run = args.run or latest_run(found)
-        emit(render([record for record in found if record.run_id == run], args), args.output)
+        mine = [record for record in found if record.run_id == run]
+        if not mine:
+            raise RecordError(f"--run {run}: no such run; `records runs {' '.join(args.files)}` lists those there are")
+        emit(render(mine, args), args.output)
     return DONE

@@ -23,7 +23,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
 
 
 def compare(tmp_path: Path, a: str, b: str, *options: str) -> int:
-    return main(["compare", a, b, "--exit-code", "--records", str(tmp_path / "out.jsonl"), *options])
+    recorded = "--from" in options or a.endswith(".jsonl")
+    kept = [] if recorded else ["--records", str(tmp_path / "out.jsonl")]
+    return main(["compare", a, b, "--exit-code", *kept, *options])
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,9 @@ def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.Captur
     assert len(fake.calls()) == calls
     assert compare(tmp_path, "v01", "v09", "--from", path) == 2
     assert "no run holds v09" in capsys.readouterr().err
+    for option, value in (("--seqs", "512"), ("--heads", "4"), ("--tokens", "512")):
+        assert compare(tmp_path, "v01", "v02", "--from", path, option, value) == 2
+        assert f"{option} is for a measurement, but records are read" in capsys.readouterr().err
 
 
 def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:

@@ -470,4 +470,6 @@ def test_the_command_merges_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "v07 v08" in capsys.readouterr().out
     assert main(["records", "show", str(merged), "--run", "20260101T000000Z-aaaa", "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("v07,fp16,16,16,512,")
+    assert main(["records", "show", str(merged), "--run", "2026"]) == 2
+    assert "--run 2026: no such run" in capsys.readouterr().err
     assert main(["records", "merge", str(merged)]) == 2
