@@ -415,7 +415,7 @@ def run_map(args: argparse.Namespace) -> int:
     subject = subject_of(args)
     cubin, _ = subject.cubin_or_refuse("a map")
     if args.html:
-        if args.line or args.ptx_line or args.json or args.csv or args.markdown or args.sort:
+        if args.line or args.ptx_line is not None or args.json or args.csv or args.markdown or args.sort:
             raise AnalysisError("--html shows the whole kernel: it goes with --counters, --samples and -o only")
         emit(to_html(code_map(subject, args.counters, args.samples)), args.output)
         return DONE
@@ -427,7 +427,7 @@ def run_map(args: argparse.Namespace) -> int:
         rows = [row for row in rows if any(_is_line(place, args.line) for place in row.source)]
         if not rows:
             raise AnalysisError(f"{subject.name}: no instruction comes from {args.line}")
-    if args.ptx_line:
+    if args.ptx_line is not None:
         rows = [row for row in rows if row.ptx_line == args.ptx_line]
         if not rows:
             raise AnalysisError(f"{subject.name}: no instruction comes from PTX line {args.ptx_line}")

@@ -205,6 +205,8 @@ def test_map_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert all("FMUL" in row for row in rows)
     assert main(["map", path, "--line", "attention.cu:2"]) == 2
     assert "no instruction comes from attention.cu:2" in capsys.readouterr().err
+    assert main(["map", path, "--ptx-line", "0"]) == 2
+    assert "no instruction comes from PTX line 0" in capsys.readouterr().err
 
 
 def test_short_path() -> None:
