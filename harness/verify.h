@@ -11,18 +11,18 @@
  * it subtracts, l the sum of exp2((score - m) * scale * log2(e)). lse_bound() adds up, in units of e and to first
  * order, with M the largest |score * scale|:
  *
- *     d_head * scale * sum_j p_j |q| |k_j|
- *         the scores: the bound of a sum of d_head products in any order. A score that is off by x moves log-sum-exp
- *         by p_j x
- *     8 * sqrt(keys)
- *         the sum l: the probabilistic bound of keys roundings (Higham and Mary 2019), which fails with a probability
- *         below 1e-13
- *     15 * M
- *         scale * log2(e) is off by 2 roundings, of differences up to 2 M and of m; the exponent, m * scale, and a
- *         scale of 1 / sqrt(d_head) in fp32 are rounded
- *     6 * (|lse| + M) + 9
- *         ex2.approx and lg2.approx are off by up to 2^-22, 4 e; the rest are the products by ln 2 and the last sum;
- *         |ln(l)| is at most |lse| + M
+ *  d_head * scale * sum_j p_j |q| |k_j|
+ *    the scores: the bound of a sum of d_head products in any order. A score that is off by x moves log-sum-exp
+ *    by p_j x
+ *  8 * sqrt(keys)
+ *    the sum l: the probabilistic bound of keys roundings (Higham and Mary 2019), which fails with a probability
+ *    below 1e-13
+ *  15 * M
+ *    scale * log2(e) is off by 2 roundings, of differences up to 2 M and of m; the exponent, m * scale, and a
+ *    scale of 1 / sqrt(d_head) in fp32 are rounded
+ *  6 * (|lse| + M) + 9
+ *    ex2.approx and lg2.approx are off by up to 2^-22, 4 e; the rest are the products by ln 2 and the last sum;
+ *    |ln(l)| is at most |lse| + M
  *
  * and 5 % more for the terms of higher order. Where a row sees no key it must be -infinity, elsewhere a number.
  *
