@@ -4,6 +4,7 @@
 #include "harness/backend.h"
 #include "harness/bench.h"
 #include "harness/config.h"
+#include "harness/emu/emu.h"
 #include "harness/energy.h"
 #include "harness/options.h"
 #include "harness/peer.h"
@@ -144,12 +145,23 @@ static bool inputs_at_hand(const struct session *session, const struct problem *
            problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
 }
 
+/* Host memory of a problem: Q, K, V and what a launch leaves. On a GPU the latter is read again after timing. The
+ * emulator's device is host memory too, and its checks keep who wrote an output, where gaps do not part its rows. */
+static int64_t host_bytes(const struct session *session, const struct problem *problem) {
+    const struct options *options = &session->options;
+    const int64_t O = problem_bytes(problem, TENSOR_O), lse = problem->lse ? problem_lse_bytes(problem) : 0;
+    const int64_t tensors = problem_all_bytes(problem) + lse;
+    if (session->backend->ops->sample)
+        return tensors + (options->profile || options->check_rows == CHECK_NONE ? 0 : O + lse);
+    const int64_t watched = !options->checks ? 0 : problem->layout == LAYOUT_PADDED ? lse : O + lse;
+    return 2 * tensors + EMU_OUTPUT_COST * watched;
+}
+
 /* Make Q, K, V and hand them over, unless this problem's are at hand. */
 static enum status take_problem(struct session *session, const struct problem *problem) {
     struct failure *failure = &session->failure;
     const int64_t available = 1024 * host_memory_kb();
-    const int64_t bytes =
-        problem_all_bytes(problem) * (session->backend->ops->sample ? 1 : 2); /* the emulator has its own */
+    const int64_t bytes = host_bytes(session, problem);
     if (session->output.O && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
     if (inputs_at_hand(session, problem)) {
         session->inputs.problem = *problem;

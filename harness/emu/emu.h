@@ -83,6 +83,9 @@ typedef struct emu_variable {
  * were written never or twice. */
 typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
 
+/* Bytes of host memory that a launch with checks takes for each byte of an output, beside the buffers. */
+enum { EMU_OUTPUT_COST = 8 };
+
 /* Which executed instructions are printed, with their operand values. Used when file is not NULL. */
 typedef struct emu_trace {
     FILE *file;         /* borrowed */

@@ -2,11 +2,14 @@
 #include "checks.h"
 #include "launch.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_BUFFERS = 65536 };
+
+static_assert(sizeof(output_record) == EMU_OUTPUT_COST * OUTPUT_GRANULE, "emu.h says what an output takes");
 
 emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));
