@@ -12,7 +12,8 @@ import ctypes
 import functools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from flashladder._library import DEVICE_MEMORY, DTYPES, HOST_MEMORY, LIBRARY, Problem, Strides, Tensors, check, handle
 
@@ -23,6 +24,21 @@ LARGEST = 2**31 - 1
 _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
 _tensors = struct.Struct("7N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+
+
+def check_arrays(q: Any, k: Any, v: Any, dtypes: Collection[Any]) -> None:
+    """What the shapes and types of three arrays say, which are known before there is memory. ValueError."""
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim != 4:
+            raise ValueError(f"{name} has {array.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
+        if array.dtype not in dtypes:
+            raise ValueError(f"{name} is {array.dtype}, not float16 or bfloat16")
+        if array.dtype != q.dtype:
+            raise ValueError(f"q is {q.dtype} and {name} is {array.dtype}: they must be of one type")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
+    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
+        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
 
 
 def scale_of(scale: float | None) -> float:

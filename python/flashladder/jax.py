@@ -21,24 +21,11 @@ from flashladder._library import LIBRARY
 
 TARGET = "flashladder_attention"
 HANDLERS = {"CUDA": LIBRARY.fl_xla_ffi_attention, "cpu": LIBRARY.fl_xla_ffi_attention_host}
+DTYPES = (jnp.float16, jnp.bfloat16)
 NO_DERIVATIVE = "flashladder has no derivative: keep it outside of jax.grad, or behind jax.lax.stop_gradient"
 
 for _platform, _handler in HANDLERS.items():
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform=_platform)
-
-
-def _check(q: Any, k: Any, v: Any) -> None:
-    for name, array in (("q", q), ("k", k), ("v", v)):
-        if array.ndim != 4:
-            raise ValueError(f"{name} has {array.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
-        if array.dtype not in (jnp.float16, jnp.bfloat16):
-            raise ValueError(f"{name} is {array.dtype}, not float16 or bfloat16")
-        if array.dtype != q.dtype:
-            raise ValueError(f"q is {q.dtype} and {name} is {array.dtype}: they must be of one type")
-    if k.shape != v.shape:
-        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
-    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
-        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
 
 
 def _forward(q: Any, k: Any, v: Any, causal: bool, scale: float, return_lse: bool, version: str) -> Any:
@@ -74,6 +61,6 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. What no kernel computes is refused when the call runs: jax.errors.JaxRuntimeError.
     """
-    _check(q, k, v)
+    _call.check_arrays(q, k, v, DTYPES)
     out, *lse = _compiled(q, k, v, bool(causal), _call.scale_of(scale), return_lse, version)
     return (out, lse[0]) if return_lse else out

@@ -32,19 +32,10 @@ NO_BACKWARD = (
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     """What the shapes and types say, without looking at memory: the fake kernel asks the same."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} dimensions, not 4: [batch, seq, heads, d_head]")
-        if tensor.dtype not in DTYPES:
-            raise ValueError(f"{name} is {tensor.dtype}, not torch.float16 or torch.bfloat16")
-        if tensor.dtype != q.dtype:
-            raise ValueError(f"q is {q.dtype} and {name} is {tensor.dtype}: they must be of one type")
+    _call.check_arrays(q, k, v, DTYPES)
+    for name, tensor in (("k", k), ("v", v)):
         if tensor.device != q.device:
             raise ValueError(f"q is on {q.device} and {name} is on {tensor.device}: they must be on one device")
-    if k.shape != v.shape:
-        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
-    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
-        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
     if q.device.type not in ("cuda", "cpu", "meta"):
         raise ValueError(f"q is on {q.device}, not on a CUDA device or in host memory")
 
