@@ -153,12 +153,14 @@ class Stream:
     """A stream of made-up PyTorch; as a context it is the current one."""
 
     current = 0x5000
+    entered = 0  # how often one became the current stream
 
     def __init__(self, handle: int) -> None:
         self.cuda_stream = handle
 
     def __enter__(self) -> None:
         self.before, Stream.current = Stream.current, self.cuda_stream
+        Stream.entered += 1
 
     def __exit__(self, *_: object) -> None:
         Stream.current = self.before
@@ -185,6 +187,9 @@ class Tensor:
     def data_ptr(self) -> int:
         return self._address
 
+    def new_empty(self, shape: Sequence[int], dtype: str) -> Tensor:
+        return Tensor(shape, dtype, str(self.device))
+
     def transposed(self) -> Tensor:
         """As transpose(1, 2) is: the same memory."""
         view = Tensor(self.shape, self.dtype, str(self.device))
@@ -205,13 +210,21 @@ class _Device(SimpleNamespace):
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
+def _empty_like(like: Tensor, memory_format: str = "as it is") -> Tensor:
+    made = Tensor(like.shape, like.dtype, str(like.device))
+    if memory_format != "contiguous":
+        made._stride = like._stride
+    return made
+
+
 def made_up_torch() -> ModuleType:
     """A module with what the package uses of PyTorch, on made-up GPUs."""
     torch: Any = ModuleType("torch")
     Tensor.__module__ = "torch"
     torch.Tensor, torch.float32, torch.grad = Tensor, "float32", True
     torch.is_grad_enabled = lambda: torch.grad
-    torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, str(device))
+    torch.contiguous_format = "contiguous"
+    torch.empty_like = _empty_like
     torch.cuda = SimpleNamespace(
         current_stream=lambda gpu: SimpleNamespace(cuda_stream=Stream.current + gpu),
         stream=lambda stream: stream,

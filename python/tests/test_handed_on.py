@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,25 @@ def torch() -> Iterator[Any]:
 
 def host(shape: tuple[int, ...] = SHAPE) -> Any:
     return np.zeros(shape, np.float16)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "array", "sentence"),
+    [
+        ("q", host((5, 4, 64)), "q has 3 dimensions, not 4: [batch, seq, heads, d_head]"),
+        ("v", host(KV_SHAPE).astype(np.float32), "v is float32, not float16 or bfloat16"),
+        ("k", host(KV_SHAPE).astype(np.int16), "q is float16 and k is int16: they must be of one type"),
+        ("v", host((2, 7, 4, 64)), "k is [2, 7, 2, 64] and v is [2, 7, 4, 64]: they must have one shape"),
+        ("q", host((1, 5, 4, 64)), "q is [1, 5, 4, 64] and k is [2, 7, 2, 64]: batch and d_head must be the same"),
+        ("q", host((2, 5, 4, 32)), "q is [2, 5, 4, 32] and k is [2, 7, 2, 64]: batch and d_head must be the same"),
+    ],
+)
+def test_what_the_shapes_and_types_say(package: Recorded, wrong: str, array: Any, sentence: str) -> None:
+    """What PyTorch and JAX ask before there is memory; int16 stands for bfloat16 here, which NumPy lacks."""
+    arrays = {"q": host(), "k": host(KV_SHAPE), "v": host(KV_SHAPE)}
+    package.call.check_arrays(*arrays.values(), (np.float16, np.int16))
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        package.call.check_arrays(*(arrays | {wrong: array}).values(), (np.float16, np.int16))
 
 
 def test_numpy_arrays_are_host_memory(package: Recorded) -> None:
@@ -231,8 +252,8 @@ def test_torch_views_keep_their_strides(package: Recorded, torch: Any) -> None:
     """Also after a call with tensors that differ in nothing else."""
     package.attention(*[Tensor(SHAPE)] * 3)
     q, k, v = (Tensor((2, 4, 5, 64)).transposed() for _ in range(3))
-    package.attention(q, k, v)
-    assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("o") == STRIDES
+    o = package.attention(q, k, v)
+    assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("o") == STRIDES == o.stride()[:3]
 
 
 def test_a_stream_of_the_caller(package: Recorded, torch: Any) -> None:
@@ -247,6 +268,27 @@ def test_a_stream_of_the_caller(package: Recorded, torch: Any) -> None:
         o = package.attention(*[Tensor(SHAPE)] * 3, stream=stream)
         assert package.last.stream == 0x900 and o.allocated_in == 0x900
     assert Stream.current == 0x5000
+
+
+def test_a_stream_becomes_the_current_one_only_to_allocate(package: Recorded, torch: Any) -> None:
+    """That takes longer than the rest of the call."""
+    q, out = Tensor(SHAPE), Tensor(SHAPE)
+    for stream, options, times in (
+        (0x900, {"out": out}, 0),
+        (0x5000, {"return_lse": True}, 0),
+        (0x900, {"out": out, "return_lse": True}, 1),
+        (0x900, {}, 1),
+    ):
+        before = Stream.entered
+        package.attention(q, q, q, stream=stream, **options)
+        assert package.last.stream == stream and Stream.entered == before + times, (stream, options)
+
+
+def test_the_current_stream_is_asked_the_short_way(package: Recorded, torch: Any) -> None:
+    assert package.arrays.Torch().current_stream(1) == 0x5001
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "_C", SimpleNamespace(_cuda_getCurrentRawStream=lambda gpu: 0x600 + gpu), raising=False)
+        assert package.arrays.Torch().current_stream(1) == 0x601
 
 
 def test_tensors_of_two_types(package: Recorded, torch: Any) -> None:
