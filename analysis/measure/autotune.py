@@ -26,7 +26,15 @@ from analysis.ladder.headers import load
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import read_images
 from analysis.measure import executables, records, stats, summary
-from analysis.measure.bench import add_measuring_arguments, clock_text, dtypes_of, kept, new_run_id, samples_kept
+from analysis.measure.bench import (
+    add_measuring_arguments,
+    clock_text,
+    dtypes_of,
+    kept,
+    new_run_id,
+    refuse_wrong_rule,
+    samples_kept,
+)
 from analysis.measure.executables import NoGpu
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
@@ -390,6 +398,7 @@ def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_autotune(args: argparse.Namespace) -> int:
     """Search for each version, dtype and length; the table, the classes and the winners."""
+    refuse_wrong_rule(args)
     versions = executables.chosen_versions(args.versions)
     try:
         device, capability = probe(versions[0])

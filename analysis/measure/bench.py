@@ -26,6 +26,7 @@ from analysis.measure.records import Problem
 from analysis.table import add_table_arguments, emit
 
 STARTUP_SECONDS = 60.0  # a run may take this much longer than its timed part: driver, inputs, reference
+LONGEST = 1e6  # seconds, about what a timer of Python can wait
 
 
 @dataclass(frozen=True)
@@ -352,10 +353,19 @@ def add_tokens_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
-    """The plan that the options describe."""
+def refuse_wrong_rule(args: argparse.Namespace) -> None:
+    """A number of rounds, seconds or percent that no measurement can follow."""
     if args.rounds < 1:
         raise AnalysisError(f"--rounds {args.rounds}: must be at least 1")
+    for name in ("min_time", "max_noise", "sample_timeout", "budget"):
+        value = getattr(args, name)
+        if value is not None and not 0 <= value < LONGEST:
+            raise AnalysisError(f"--{name.replace('_', '-')} {value:g}: must be from 0 to less than {LONGEST:g}")
+
+
+def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
+    """The plan that the options describe."""
+    refuse_wrong_rule(args)
     timing = Timing(3, args.min_samples, args.max_noise, args.min_time, args.sample_timeout)
     seqs = tuple(executables.numbers(args.seqs, "--seqs"))
     plan = Plan(tuple(units), seqs, args.batch, args.heads, args.dist, args.seed, args.check, timing)
@@ -369,8 +379,8 @@ def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
 
 
 def dtypes_of(args: argparse.Namespace) -> list[str]:
-    """fp16 and bf16 as asked for."""
-    names = [name.strip().lower() for name in args.dtypes.split(",")]
+    """fp16 and bf16 as asked for, each once."""
+    names = list(dict.fromkeys(name.strip().lower() for name in args.dtypes.split(",")))
     for name in names:
         if name not in ("fp16", "bf16"):
             raise AnalysisError(f"--dtypes {name!r}: expected fp16 or bf16")

@@ -35,6 +35,7 @@ MEANING = {
 }
 TIMED_OUT = -1
 INFO_SECONDS = 60.0
+NUMBER = "[0-9]{1,18}"
 
 
 def cuda_program(name: str, otherwise: str) -> str:
@@ -124,7 +125,7 @@ def find(version: str, folder: Path | None = None) -> Path:
     """The executable of a version."""
     folder = folder or bin_folder()
     path = folder / version
-    if not os.access(path, os.X_OK):
+    if not (path.is_file() and os.access(path, os.X_OK)):
         there = ", ".join(built_versions(folder)) or "none"
         raise AnalysisError(f"{path} is not there: `make {version}` builds it; built are: {there}")
     return path
@@ -156,8 +157,8 @@ def require_config(version: str, config: KernelConfig) -> None:
 
 
 def chosen_versions(text: str | None) -> list[str]:
-    """Versions from a list separated by commas or blanks; all that are built without one."""
-    names = re.split(r"[,\s]+", text.strip()) if text and text.strip() else built_versions()
+    """Versions from a list separated by commas or blanks, each once; all that are built without one."""
+    names = list(dict.fromkeys(re.findall(r"[^,\s]+", text or ""))) or built_versions()
     if not names:
         raise AnalysisError(f"no version is built in {bin_folder()}: run make")
     for name in names:
@@ -223,22 +224,24 @@ def checked(outcome: Outcome, allowed: Sequence[int] = (RIGHT,)) -> Outcome:
 
 
 def numbers(text: str, name: str) -> list[int]:
-    """A list such as 512,1024 or the doubling range 512:16384:*2, as the executables take them."""
+    """A list such as 512,1024 or the doubling range 512:16384:*2, as the executables take them; each number once."""
     values: list[int] = []
     for part in (part.strip() for part in text.split(",")):
-        steps = re.fullmatch(r"([0-9]+):([0-9]+):([*+])([0-9]+)", part)
+        steps = re.fullmatch(rf"({NUMBER}):({NUMBER}):([*+])({NUMBER})", part)
         if steps:
             value, last, step = int(steps[1]), int(steps[2]), int(steps[4])
             if step < (2 if steps[3] == "*" else 1) or value < 1:
                 raise AnalysisError(f"{name} {part!r}: the range never ends")
+            if value > last:
+                raise AnalysisError(f"{name} {part!r}: the range ends at {last}, before it begins at {value}")
             while value <= last:
                 values.append(value)
                 value = value * step if steps[3] == "*" else value + step
-        elif re.fullmatch(r"[0-9]+", part) and int(part) > 0:
+        elif re.fullmatch(NUMBER, part) and int(part) > 0:
             values.append(int(part))
         else:
             raise AnalysisError(f"{name} {part!r}: expected positive numbers such as 512,1024 or 512:16384:*2")
-    return values
+    return list(dict.fromkeys(values))
 
 
 def standard_batch(seq: int) -> int:

@@ -111,8 +111,9 @@ def yardstick(dtype: str) -> Problem:
 
 
 def chosen(text: str) -> list[str]:
-    """Peers from a list with commas; "all" is every one."""
-    names = list(PEERS) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    """Peers from a list with commas, each once; "all" is every one."""
+    listed = (name.strip() for name in text.split(","))
+    names = list(PEERS) if text == "all" else list(dict.fromkeys(name for name in listed if name))
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise AnalysisError(f"unknown peer {unknown[0]!r}: there are {', '.join(PEERS)}")

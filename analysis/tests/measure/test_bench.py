@@ -57,6 +57,26 @@ def test_rounds_are_interleaved_and_reversed(fake: FakeBin, tmp_path: Path, caps
     assert "round 2 · v02 fp16 · 3 of 6" in capsys.readouterr().err
 
 
+def test_what_is_named_twice_is_measured_once(fake: FakeBin, tmp_path: Path) -> None:
+    """Two records of one place in a run contradict each other, and no command would read the file any more."""
+    words = ("--versions", "v01,v02 v01", "--dtypes", "fp16,fp16", "--seqs", "512,512", "--rounds", "1")
+    assert run(tmp_path, *words) == 0
+    assert [(one.subject, one.problem.seq) for one in found(tmp_path)] == [("v01", 512), ("v02", 512)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--min-time", "-1"), ("--max-noise", "nan"), ("--sample-timeout", "inf"), ("--budget", "nan"), ("--rounds", "0")],
+)
+def test_a_rule_that_cannot_be_followed_is_refused(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    for command in ("bench", "autotune"):
+        assert main([command, "--versions", "v01", "--records", str(tmp_path / "out.jsonl"), option, value]) == 2
+        assert f"{command}: {option} {value}: must be " in capsys.readouterr().err
+    assert fake.calls() == []
+
+
 def test_the_options_reach_the_executable(fake: FakeBin, tmp_path: Path) -> None:
     run(
         tmp_path,

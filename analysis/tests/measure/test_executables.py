@@ -20,7 +20,7 @@ from analysis.measure.executables import Outcome
         ("512:2047:*2", [512, 1024]),
         ("1:4:+1", [1, 2, 3, 4]),
         ("128:512:+128,7", [128, 256, 384, 512, 7]),
-        ("4:3:+1", []),
+        ("512,128:512:*2", [512, 128, 256]),
     ],
 )
 def test_lists_and_ranges(text: str, values: list[int]) -> None:
@@ -33,6 +33,8 @@ def test_lists_and_ranges(text: str, values: list[int]) -> None:
         ("1:8:*1", "never ends"),
         ("1:8:+0", "never ends"),
         ("0:8:*2", "never ends"),
+        ("4:3:+1", "ends at 3, before it begins at 4"),
+        ("9" * 5000, "expected positive numbers"),
         ("0", "expected positive numbers"),
         ("x", "expected positive numbers"),
         ("1:8", "expected positive numbers"),
@@ -102,6 +104,12 @@ def test_short_runs_stop_by_the_rule_of_the_executables() -> None:
     timing = executables.Timing()
     assert (timing.warmup, timing.min_samples, timing.max_noise) == (3, 10, 0.5)
     assert timing.min_time < 0.5 < timing.timeout < 15
+
+
+def test_a_folder_is_no_version(tmp_path: Path) -> None:
+    (tmp_path / "peers").mkdir()
+    with pytest.raises(AnalysisError, match="peers is not there"):
+        executables.find("peers", tmp_path)
 
 
 def test_a_peer_is_where_make_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
