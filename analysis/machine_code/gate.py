@@ -110,7 +110,7 @@ def measure(folder: Path, version: Version, arch: str) -> Fresh:
     log_path = folder / "logs/ptxas" / f"{version.version}.{arch}.log"
     for path in (cubin, log_path):
         if not path.exists():
-            raise AnalysisError(f"{path} is missing: run `make {version.version}`")
+            raise AnalysisError(f"{path} is missing: run `make {version.version} ARCHS={arch.removeprefix('sm_')}`")
     log = read_log(log_path)
     listing = disassemble(cubin, version.header.config)
     advisories = "+".join(sorted({note.code for note in log.notes if note.code}))
