@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from page import EXAMPLE, PAGE, ROOT, fill, generate, outputs
 def test_generated_parts_are_current(tmp_path: Path) -> None:
     page = PAGE.read_text()
     assert generate(page, tmp_path) == page, "stale: run .venv/bin/python harness/emu/tests/page.py"
+
+
+def test_the_page_says_which_versions_draw_tickets() -> None:
+    ((first, last),) = re.findall(r"except (v\d+) to (v\d+), whose CTAs draw tickets", PAGE.read_text())
+    drawing = sorted(path.name[:3] for path in ROOT.glob("kernels/v*.cu") if "args.tickets" in path.read_text())
+    assert (first, last) == (drawing[0], drawing[-1]) and len(drawing) == int(last[1:]) - int(first[1:]) + 1
 
 
 def test_a_row_that_is_missing_shows(tmp_path: Path) -> None:
