@@ -156,7 +156,7 @@ static struct record make_record(void) {
         {.dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true}, "symbol", 0};
     static struct problem problem;
     problem = square(16, 16, 4096, FP16, DIST_NORMAL, 1);
-    static const struct kernel_code code = {202, 16000, "0123456789abcdef"};
+    static const struct kernel_code code = {.registers = 202, .code_bytes = 16000, .hash = "0123456789abcdef"};
     static const struct verdict verdict = {
         .pass = true, .rows = 256, .elements = 32768, .max_error = 0.0025, .max_over_bound = 0.35};
     static struct sample samples[3] = {{1000000, 1.8e9}, {1100000, 1.7e9}, {1050000, 0}};
