@@ -247,23 +247,23 @@ static enum status check(struct session *session, struct record *record, struct 
 
 /* What the timed launches left must be correct too: usually it is the same bits as before, else it is compared again.
  */
-static enum status check_again(struct session *session, struct record *record, bool *pass) {
+static enum status check_again(struct session *session, struct record *record, struct verdict *after) {
     const size_t bytes = (size_t)problem_bytes(record->problem, TENSOR_O);
-    struct verdict verdict;
-    struct output after;
-    enum status status = output_new(&after, record->problem, &session->failure);
+    struct output output;
+    enum status status = output_new(&output, record->problem, &session->failure);
     if (status) return status;
-    status = session->backend->ops->read_output(session->backend, &after, &session->failure);
-    *pass = !status && !memcmp(after.O, session->output.O, bytes) && !after.strays;
-    if (after.lse) *pass = *pass && !memcmp(after.lse, session->output.lse, (size_t)problem_lse_bytes(record->problem));
-    if (!status && !*pass) {
-        status = verify_output(&session->inputs, &after, session->options.check_rows, &verdict, &session->failure);
-        *pass = !status && verdict.pass;
-    }
-    output_free(&after);
-    if (!status && !*pass) lower_verdict(session, STATUS_WRONG);
-    record->pass_after = pass;
-    return status;
+    status = session->backend->ops->read_output(session->backend, &output, &session->failure);
+    bool same = !status && !memcmp(output.O, session->output.O, bytes) && !output.strays;
+    if (output.lse) same = same && !memcmp(output.lse, session->output.lse, (size_t)problem_lse_bytes(record->problem));
+    if (same)
+        *after = *record->verdict;
+    else if (!status)
+        status = verify_output(&session->inputs, &output, session->options.check_rows, after, &session->failure);
+    output_free(&output);
+    if (status) return status;
+    if (!after->pass) lower_verdict(session, STATUS_WRONG);
+    record->after = after;
+    return STATUS_OK;
 }
 
 static void warn_untrusted(const struct session *session, const struct measurement *measurement) {
@@ -276,7 +276,7 @@ static void warn_untrusted(const struct session *session, const struct measureme
 }
 
 static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
-                           struct energy *energy, bool *pass_after) {
+                           struct energy *energy, struct verdict *after) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
     double *const peak = &session->peak[record->problem->dtype == BF16];
@@ -295,7 +295,7 @@ static enum status measure(struct session *session, struct record *record, struc
         record->energy = energy;
         if (!energy->launches) warn("--energy: NVML is absent or its energy counter does not move");
     }
-    return record->verdict ? check_again(session, record, pass_after) : STATUS_OK;
+    return record->verdict ? check_again(session, record, after) : STATUS_OK;
 }
 
 /* Totals of an emulated launch; what was found makes its result wrong. */
@@ -327,11 +327,10 @@ static enum status run_one(struct session *session, const struct problem *proble
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
     struct kernel_code code;
-    struct verdict verdict;
+    struct verdict verdict, after;
     struct measurement measurement = {0};
     struct energy energy;
     struct counts counts;
-    bool pass_after;
     struct record record = {.backend = backend, .instance = instance, .problem = problem, .code = &code};
     const int64_t dumped = about_dumps() ? dump_bytes(problem, &instance->config) : 0;
     enum status status = take_problem(session, problem);
@@ -342,8 +341,7 @@ static enum status run_one(struct session *session, const struct problem *proble
     if (session->options.dump && (status = write_dump(session, dumped))) return status;
     if (backend->ops->counts) take_counts(session, &record, &counts);
     const bool correct = !record.verdict || verdict.pass;
-    if (backend->ops->sample && correct && !dumped)
-        status = measure(session, &record, &measurement, &energy, &pass_after);
+    if (backend->ops->sample && correct && !dumped) status = measure(session, &record, &measurement, &energy, &after);
     if (!status) status = report_record(&session->report, &record, failure);
     if (!status && backend->ops->explain) status = explain(session);
     measurement_free(&measurement);

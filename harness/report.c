@@ -107,7 +107,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_close(json, '}');
 }
 
-static void add_check(struct json *json, const struct verdict *verdict, const bool *pass_after) {
+static void add_check(struct json *json, const struct verdict *verdict, const struct verdict *after) {
     if (!verdict) {
         json_null(json, "check");
         return;
@@ -122,8 +122,8 @@ static void add_check(struct json *json, const struct verdict *verdict, const bo
     json_int(json, "nan", verdict->specials);
     json_int(json, "strays", verdict->strays);
     json_bool(json, "pass", verdict->pass);
-    if (pass_after)
-        json_bool(json, "pass_after", *pass_after);
+    if (after)
+        json_bool(json, "pass_after", after->pass);
     else
         json_null(json, "pass_after");
     json_close(json, '}');
@@ -270,7 +270,7 @@ static void add_record(struct json *json, const struct report *report, const str
     }
     add_device(json, &record->backend->device);
     add_problem(json, record->problem);
-    add_check(json, record->verdict, record->pass_after);
+    add_check(json, record->verdict, record->after);
     add_timing(json, record->measurement);
     add_energy(json, record->energy);
     add_derived(json, record);
@@ -329,9 +329,10 @@ enum status report_flush(struct failure *failure) {
     return fail(failure, STATUS_ERROR, "standard output: cannot be written: %s", strerror(errno));
 }
 
-/* Passed, after timing too where there was any. */
-static bool passed(const struct record *record) {
-    return record->verdict->pass && (!record->pass_after || *record->pass_after);
+/* What is said of the output: of what the timed launches left where that is wrong and the first one was not. */
+static const struct verdict *judged(const struct record *record) {
+    const bool first = !record->verdict || !record->verdict->pass || !record->after;
+    return first ? record->verdict : record->after;
 }
 
 static void print_csv_header(void) {
@@ -347,6 +348,7 @@ static enum status write_csv(struct report *report, const struct record *record,
     char text[CONFIG_TEXT_SIZE];
     const struct problem *problem = record->problem;
     const struct measurement *m = record->measurement;
+    const struct verdict *verdict = judged(record);
     if (!report->csv_header_done) print_csv_header();
     report->csv_header_done = true;
     printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%d,%s,%.9g,%s,%s",
@@ -361,11 +363,11 @@ static enum status write_csv(struct report *report, const struct record *record,
     else
         printf(",,,,,,,,,,,");
     if (m && m->count && record->peak_tflops > 0) printf("%.4f", tflops_of(record) / record->peak_tflops);
-    if (record->verdict)
-        printf(",%s,%.4f,", passed(record) ? "yes" : "no", record->verdict->max_over_bound);
+    if (verdict)
+        printf(",%s,%.4f,", verdict->pass ? "yes" : "no", verdict->max_over_bound);
     else
         printf(",,,");
-    if (record->verdict && record->verdict->has_lse) printf("%.4f", record->verdict->lse_max_over_bound);
+    if (verdict && verdict->has_lse) printf("%.4f", verdict->lse_max_over_bound);
     for (size_t i = 0; i < N_TOTALS; i++)
         if (record->counts)
             printf(",%" PRIu64, total_of(record->counts, i));
@@ -387,15 +389,14 @@ static void print_error_share(double over_bound) {
 }
 
 static void print_check(const struct record *record) {
-    const struct verdict *verdict = record->verdict;
+    const struct verdict *verdict = judged(record);
     if (!verdict) {
         printf("not checked");
     } else if (!verdict->pass) {
-        printf("WRONG: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
-               verdict->mismatches, verdict->elements, verdict->rows, verdict->specials);
+        printf("WRONG%s: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
+               record->verdict->pass ? " after timing" : "", verdict->mismatches, verdict->elements, verdict->rows,
+               verdict->specials);
         if (verdict->strays) printf(", %" PRId64 " written between the rows", verdict->strays);
-    } else if (!passed(record)) {
-        printf("WRONG after timing");
     } else {
         printf("correct: %" PRId64 " rows, largest error ", verdict->rows);
         print_error_share(verdict->max_over_bound);
@@ -473,7 +474,8 @@ static enum status write_text(const struct report *report, const struct record *
                record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds,
                100 * record->energy->idle);
     if (record->counts) print_counts(record->counts);
-    if (record->verdict && (report->options->diff || !record->verdict->pass)) print_first_wrong(record->verdict);
+    const struct verdict *verdict = judged(record);
+    if (verdict && (report->options->diff || !verdict->pass)) print_first_wrong(verdict);
     return report_flush(failure);
 }
 

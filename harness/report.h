@@ -25,8 +25,8 @@ struct record {
     const struct instance *instance;
     const struct problem *problem;
     const struct kernel_code *code;
-    const struct verdict *verdict;         /* NULL: not checked */
-    const bool *pass_after;                /* NULL: not checked after timing */
+    const struct verdict *verdict; /* NULL: not checked */
+    const struct verdict *after;   /* the same of what the timed launches left; NULL: not checked after timing */
     const struct measurement *measurement; /* NULL: not timed */
     const struct energy *energy;           /* NULL: not asked for */
     double peak_tflops;                    /* of mma.sync or wgmma, 0 where it was not measured */

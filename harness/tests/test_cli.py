@@ -529,8 +529,8 @@ def test_right_and_timed(driver: str) -> None:
     ("how", "words"),
     [
         ("idle", ["WRONG", "32768 of 32768", "NaN", "first wrong: batch 0, row 0, head 0, column 0"]),
-        ("late", ["WRONG after timing"]),
-        ("decay", ["WRONG after timing"]),
+        ("late", ["WRONG after timing: 32768 of 32768", "32768 NaN", "first wrong: batch 0, row 0, head 0, column 0"]),
+        ("decay", ["WRONG after timing: 32768 of 32768", ", 0 NaN", "first wrong: batch 0, row 0, head 0, column 0"]),
     ],
 )
 def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
@@ -538,6 +538,8 @@ def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
     assert done.returncode == 1
     for word in words:
         assert word in done.stdout
+    (row,) = csv.DictReader(io.StringIO(on_fake(driver, how, "--csv").stdout))
+    assert row["pass"] == "no" and float(row["max_error_over_bound"]) > 1
 
 
 @pytest.mark.parametrize(("how", "said"), [("package", "570.86.15, CUDA 13.0"), ("no_package", "CUDA 13.0")])

@@ -168,13 +168,12 @@ static struct record make_record(void) {
                                              .time = {1e6, 1.025e6, 1.05e6, 1.075e6, 1.1e6, 0.01},
                                              .sm_clock_hz = 1.75e9,
                                              .wall_s = 0.5};
-    static const bool pass_after = true;
     return (struct record){.backend = &backend,
                            .instance = &instance,
                            .problem = &problem,
                            .code = &code,
                            .verdict = &verdict,
-                           .pass_after = &pass_after,
+                           .after = &verdict,
                            .measurement = &measurement,
                            .peak_tflops = 640};
 }
@@ -234,7 +233,7 @@ static void records(const char *name) {
 
     record.code = NULL;
     record.verdict = NULL;
-    record.pass_after = NULL;
+    record.after = NULL;
     record.measurement = NULL;
     const struct counts counts = {
         .executed = 46240, .mma = 8192, .wgmma = 64, .wavefronts = 144384, .sectors = 20480, .copied = 4096};
@@ -254,9 +253,8 @@ static void records(const char *name) {
     record = make_record();
     const struct verdict wrong = {
         .rows = 256, .elements = 32768, .mismatches = 7, .specials = 3, .max_error = 0.5, .max_over_bound = 40};
-    static const bool wrong_after = false;
     record.verdict = &wrong;
-    record.pass_after = &wrong_after;
+    record.after = &wrong;
     record.peak_tflops = 0;
     unlink(name);
     ok(!write_records(name, &record, 1, &failure), "a record of a wrong result is written");
