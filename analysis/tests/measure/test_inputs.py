@@ -20,7 +20,10 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     assert compiler, "the tests need a C compiler"
     library = tmp_path_factory.mktemp("inputs") / "inputs.so"
     about = library.with_name("about.c")  # of a version: what refuses a problem names it
-    about.write_text('#include "harness/about.h"\nconst char *about_version(void) { return "v00"; }\n')
+    about.write_text(
+        '#include "harness/about.h"\nconst char *about_version(void) { return "v00"; }\n'
+        "const char *about_exact(void) { return 0; }\n"
+    )
     sources = [
         str(ROOT / "harness" / f"{name}.c")
         for name in ("abilities", "inputs", "problem", "config", "json", "parallel", "status")
