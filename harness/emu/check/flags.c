@@ -1,8 +1,9 @@
 /* flags.c - order made by flags in shared memory: stores, loads and atomics that are .relaxed, .acquire or .release.
  *
  * They do not race with each other. Each place that one of them wrote keeps what the writers knew, and who reads it by
- * one of them learns that. .relaxed counts as .release or .acquire: a fence may stand beside it. That can hide a fence
- * that is missing, never invent a race.
+ * one of them learns that. .relaxed counts as .release or .acquire: a fence may stand beside it. In a program with
+ * fences so do .volatile accesses and atomics without an order. That can hide a fence that is missing, never invent a
+ * race.
  */
 #include "shadow.h"
 

@@ -4,9 +4,10 @@
  * "Ordered before a thread" means one of:
  *   - stamp <= m->base: every thread has passed a barrier of the whole CTA since;
  *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync lies between;
- *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers or barriers of a
- *     part of the CTA (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other that thread
- * knows. A bar.warp.sync of some lanes is taken to order all lanes of the warp: that can hide a race, never invent one.
+ *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers, flags or
+ *     barriers of a part of the CTA (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other
+ *     that thread knows
+ * A bar.warp.sync of some lanes is taken to order all lanes of the warp: that can hide a race, never invent one.
  *
  * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered

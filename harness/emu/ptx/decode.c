@@ -97,6 +97,13 @@ static void place_branches(decoder *dec) {
 /* ---- an entry ---- */
 
 /* Shared memory is checked in units of the narrowest access to it; which barriers occur decides how order is kept. */
+/* .volatile accesses and atomics without an order are flags only where the program has a fence: another makes none of
+ * them. */
+static void note_flags(const entry *code, op *o) {
+    const bool access = o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC;
+    if (code->has_fence && access && o->flags & FLAG_MAY_ORDER) o->flags |= FLAG_ORDERS;
+}
+
 static void note_shared_use(entry *code, const op *o) {
     bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
     if ((o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared &&
@@ -115,9 +122,7 @@ static void note_shared_use(entry *code, const op *o) {
     if (o->space == SPACE_CLUSTER || o->kind == OP_CLUSTER_BARRIER || o->kind == OP_MAP_ADDRESS ||
         (o->kind == OP_BULK && o->detail & (BULK_MULTICAST | BULK_BETWEEN_CTAS)))
         code->uses_cluster = code->needs_clocks = true;
-    if (o->flags & FLAG_ORDERS && (o->kind == OP_STORE || o->kind == OP_ATOMIC) &&
-        (o->space == SPACE_SHARED || o->space == SPACE_CLUSTER))
-        code->needs_clocks = true;
+    if (o->flags & FLAG_ORDERS && (o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared) code->needs_clocks = true;
     if (o->kind == OP_BARRIER && (o->sources > 1 || o->detail == BARRIER_ARRIVE)) code->needs_clocks = true;
 }
 
@@ -276,5 +281,8 @@ void emu_decode_end(decoder *dec) {
     entry *code = dec->code;
     if (code->routine_count > 1) size_stack(dec);
     place_dynamic(dec);
-    for (size_t i = 0; i < code->op_count; i++) note_shared_use(code, &code->ops[i]);
+    for (size_t i = 0; i < code->op_count; i++) {
+        note_flags(code, &code->ops[i]);
+        note_shared_use(code, &code->ops[i]);
+    }
 }

@@ -170,6 +170,7 @@ void emu_decode_cta_rank(decoder *dec, const form_match *match) {
 
 void emu_decode_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
+    dec->code->has_fence = true;
     emu_emit(dec, emu_chose(match, "cta") ? OP_NOTHING : OP_FENCE);
 }
 

@@ -26,11 +26,13 @@ static void check_order(decoder *dec, const form_match *match) {
         emu_refuse(dec, ordered ? "a scope is missing: .cta, .cluster, .gpu or .sys" : "a scope without an order");
 }
 
-/* Of an access that others can be ordered by. */
-static uint8_t orders(const form_match *match) {
-    bool chosen = emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release") ||
-                  emu_chose(match, "acq_rel");
-    return chosen ? FLAG_ORDERS : 0;
+/* Of an access that others can be ordered by, perhaps with the help of a fence: an atomic without an order is .relaxed,
+ * as .volatile is. */
+static uint8_t orders(const form_match *match, bool atomic) {
+    if (emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release") ||
+        emu_chose(match, "acq_rel"))
+        return FLAG_ORDERS;
+    return atomic || emu_chose(match, "volatile") ? FLAG_MAY_ORDER : 0;
 }
 
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
@@ -55,7 +57,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_LOAD);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    o->flags |= shape.flags | orders(match);
+    o->flags |= shape.flags | orders(match, false);
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
               emu_chose(match, "cv");
@@ -76,7 +78,7 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, OP_STORE);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
-    o->flags |= orders(match);
+    o->flags |= orders(match, false);
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
@@ -123,7 +125,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     o->detail = operation;
     o->target = emu_atomic_numbers(type);
     o->asks = has_result;
-    o->flags |= orders(match);
+    o->flags |= orders(match, true);
     o->bytes = type->bits / 8;
     o->vector = (uint8_t)count;
     if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");

@@ -215,8 +215,9 @@ enum op_flags {
     FLAG_FIRST = 2,        /* first op of its instruction: this one counts */
     FLAG_WIDE_ADDRESS = 4, /* the address register has 64 bits */
     FLAG_SIGNED = 8,
-    FLAG_TRANSPOSE = 16,
-    FLAG_PASSES = 32, /* a parameter or result of a function */
+    FLAG_TRANSPOSE = 16, /* of matrices */
+    FLAG_MAY_ORDER = 16, /* of accesses: .volatile, or an atomic without an order; FLAG_ORDERS with a fence beside it */
+    FLAG_PASSES = 32,    /* a parameter or result of a function */
     FLAG_PREDICATE_NEGATED = 64,
     FLAG_ORDERS = 128 /* an access that is .relaxed, .acquire or .release: see check/flags.c */
 };
@@ -387,7 +388,8 @@ typedef struct entry {
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
-    bool needs_clocks;                 /* has barriers of a part of the CTA: threads need their own clocks */
+    bool has_fence;                    /* of threads: membar, fence.sc, fence.acq_rel and their like */
+    bool needs_clocks; /* has mbarriers, flags, barriers of a part of the CTA: threads have own clocks */
     emu_region *regions;
     size_t region_count;
 } entry;

@@ -113,6 +113,18 @@ GIVE %x, [smem+512], 0;
 end:"""
 )
 
+# The same by addresses that may be of any memory, as compilers write them, and by accesses without an order and fences.
+ANYWHERE = FLAGGED.replace("@%q SET [smem+512], 1;", "@%q st.STORE.u32 [%p+512], 1;").replace(
+    "ld.acquire.cta.shared.u32 %x, [smem+512];", "ld.LOAD.u32 %x, [%p+512];"
+)
+ANYWHERE = ANYWHERE.replace(START, START + "mov.u64 %p, smem;\ncvta.shared.u64 %p, %p;\n")
+FENCED = FLAGGED.replace("@%q SET", "FENCE\n@%q st.volatile.shared.u32").replace(
+    "ld.acquire.cta.shared.u32 %x, [smem+512];", "ld.volatile.shared.u32 %x, [smem+512];"
+)
+FENCED = FENCED.replace("@%q bra wait;\n.loc 1 13 0", "@%q bra wait;\nFENCE\n.loc 1 13 0")
+PLAIN_LOCK = LOCKED.replace("atom.acquire.cta", "atom").replace("GIVE", "FENCE\natom.shared.exch.b32")
+PLAIN_LOCK = PLAIN_LOCK.replace("@%q bra take;\n", "@%q bra take;\nFENCE\n")
+
 DEFECTS = [
     Defect(
         "race",
@@ -154,6 +166,27 @@ DEFECTS = [
         FLAGGED.replace("SET", "st.volatile.shared.u32"),
         FLAGGED.replace("SET", "st.release.cta.shared.u32"),
         ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "a flag that an ordinary store sets, at a generic address",
+        ANYWHERE.replace("STORE", "volatile").replace("LOAD", "volatile"),
+        ANYWHERE.replace("STORE", "release.cta").replace("LOAD", "acquire.cta"),
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "a volatile flag without fences",
+        FENCED.replace("FENCE", ""),
+        FENCED.replace("FENCE", "membar.cta;"),
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "a lock without fences",
+        PLAIN_LOCK.replace("FENCE", ""),
+        PLAIN_LOCK.replace("FENCE", "fence.acq_rel.cta;"),
+        ["lesson.cu:11", "warp 1"],
     ),
     Defect(
         "race",
