@@ -366,10 +366,15 @@ static enum status for_each_problem(struct session *session,
 
 static enum status check_one(struct session *session, const struct problem *problem, const struct instance *instance) {
     const struct backend *backend = session->backend;
-    const int64_t tokens = session->options.tokens;
-    if (tokens % problem->seq_q)
+    const struct options *options = &session->options;
+    const bool of_keys = options->seq_k.count && !options->seq.count; /* then there are as many queries */
+    if (options->tokens % problem->seq_q)
         return fail(&session->failure, STATUS_USAGE,
-                    "--tokens %" PRId64 ": must be a multiple of the length, --seq %" PRId64, tokens, problem->seq_q);
+                    "--tokens %" PRId64 ": must be a multiple of the number of queries, %s %" PRId64, options->tokens,
+                    options->seq_q.count ? "--seq-q"
+                    : of_keys            ? "--seq-k"
+                                         : "--seq",
+                    problem->seq_q);
     const enum status status = problem_check(problem, &instance->config, &session->failure);
     if (status || !backend->ops->check_launch) return status;
     return backend->ops->check_launch(backend, problem, instance, &session->failure);

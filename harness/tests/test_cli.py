@@ -63,6 +63,8 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
         (["--tokens", "256", "--seq", "128,192"], ["--tokens 256", "multiple", "--seq 192"]),
         (["--tokens", "256", "--seq", "512"], ["--tokens 256", "--seq 512"]),
+        (["--tokens", "256", "--seq-q", "96"], ["--tokens 256", "queries, --seq-q 96"]),
+        (["--tokens", "256", "--seq-k", "192"], ["--tokens 256", "queries, --seq-k 192"]),
         (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
         (["--energy", "--profile"], ["--energy", "--profile"]),
         (["--causal"], ["--causal: v01 has no causal mask; v39 is the first version that has one"]),
