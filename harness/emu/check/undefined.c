@@ -217,9 +217,10 @@ static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
+/* A struct is passed with the bytes between and behind its members, which nothing gives: single bytes may be those. */
 static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
-    if (o->flags & FLAG_PASSES) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
+    if (o->flags & FLAG_PASSES && o->bytes > 1) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
     if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER) {
         use_sources(m, w, o, 1, mask, o->space == SPACE_CLUSTER ? "to another CTA" : "to global memory");
         return;

@@ -57,11 +57,12 @@ MATTERS = {
 }  # fmt: skip
 
 
-def run(body: str, folder: Path) -> tuple[int, str]:
+DIRECTIVES = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[1024];\n'
+
+
+def run(body: str, folder: Path, directives: str = "") -> tuple[int, str]:
     path = folder / "undefined.ptx"
-    path.write_text(
-        entry(body + "\nend:", ".param .u64 data", directives='.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[1024];')
-    )
+    path.write_text(entry(body + "\nend:", ".param .u64 data", directives=DIRECTIVES + directives))
     done = ptxrun(path, "--block", 32, "--arg", "buf:u32:64")
     return done.returncode, done.stderr
 
@@ -130,3 +131,21 @@ def test_local_memory_is_not_followed(tmp_path: Path) -> None:
         SOME + ".local .align 4 .b8 own[4];\nst.local.u32 [own], %x;\nld.local.u32 %y, [own];\nst.global.u32 [%p], %y;"
     )
     assert run(body, tmp_path) == (0, "")
+
+
+# A struct of eight bytes, of which the last three are padding, as nvcc passes it.
+TAKE = ".func take(.param .align 4 .b8 one[8]) {\n.reg .b32 %r;\nld.param.b32 %r, [one+4];\nret;\n}\n"
+PASS = """.reg .b16 %h<2>;
+cvt.u16.u32 %h0, %t;
+{
+.param .align 4 .b8 one[8];
+st.param.b32 [one], MEMBER;
+st.param.v4.b8 [one+4], {%h0, %h1, %h1, %h1};
+call.uni take, (one);
+}"""
+
+
+def test_padding_of_a_struct_is_passed_silently(tmp_path: Path) -> None:
+    assert run(SOME + PASS.replace("MEMBER", "%t"), tmp_path, TAKE) == (0, "")
+    status, text = run(SOME + PASS.replace("MEMBER", "%x"), tmp_path, TAKE)
+    assert status == 1 and "as a parameter or result of a function" in text and "register %x" in text, text
