@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -203,8 +204,17 @@ static bool next_name(FILE *rule, char *name, size_t bytes) {
     return used > 0;
 }
 
-/* Write the list of the files that nvcc read, without those of the toolkit. The rename is what makes the PTX valid. */
-static bool keep_files(const compilation *c, const char *rule_path, emu_error *error) {
+/* Whether a file was written after a time: nvcc may have read it before. */
+static bool is_later(const char *path, const struct timespec *time) {
+    struct stat file;
+    if (stat(path, &file) != 0) return true;
+    return file.st_mtim.tv_sec != time->tv_sec ? file.st_mtim.tv_sec > time->tv_sec
+                                               : file.st_mtim.tv_nsec > time->tv_nsec;
+}
+
+/* Write the list of the files that nvcc read, without those of the toolkit. The rename is what makes the PTX valid; it
+ * is left out where a file changed since nvcc began. */
+static bool keep_files(const compilation *c, const char *rule_path, const struct timespec *began, emu_error *error) {
     char toolkit[MAX_PATH], path[MAX_PATH], fresh[MAX_PATH], name[MAX_PATH], real[MAX_PATH];
     if (!with_suffix(c, ".deps", path, sizeof path, error) ||
         !put(fresh, sizeof fresh, "%s.%jd", path, (intmax_t)getpid()))
@@ -214,7 +224,7 @@ static bool keep_files(const compilation *c, const char *rule_path, emu_error *e
     size_t length = strlen(toolkit);
     FILE *rule = fopen(rule_path, "r"), *deps = rule ? fopen(fresh, "w") : NULL;
     bool written = deps && fprintf(deps, "%s\n", c->key) > 0;
-    bool target = true;
+    bool target = true, changed = false;
     while (written && next_name(rule, name, sizeof name)) {
         bool colon = target && strcmp(name, ":") == 0;
         if (target && !colon && name[strlen(name) - 1] != ':') continue;
@@ -224,11 +234,12 @@ static bool keep_files(const compilation *c, const char *rule_path, emu_error *e
         }
         if (realpath(name, real) && strncmp(real, toolkit, length) == 0 && real[length] == '/') continue;
         uint64_t hash;
+        changed |= is_later(name, began);
         written = hash_file(name, &hash) && fprintf(deps, "%016" PRIx64 " %s\n", hash, name) > 0;
     }
     if (rule) fclose(rule);
     if (deps) written = fclose(deps) == 0 && written;
-    if (written) written = rename(fresh, path) == 0;
+    if (written) written = (changed ? unlink(fresh) : rename(fresh, path)) == 0;
     return written || emu_fail(error, "cannot write %s: %s", path, strerror(errno));
 }
 
@@ -268,17 +279,20 @@ static int run_nvcc(const compilation *c, const char *log) {
 
 /* Compile to files of this process, and move them to their names when all is well. */
 static bool compile_now(compilation *c, const char *ptx, char *path, size_t path_bytes, emu_error *error) {
-    char fresh[MAX_PATH], rule[MAX_PATH], log[MAX_PATH], complaint[240];
+    char fresh[MAX_PATH], rule[MAX_PATH], log[MAX_PATH], deps[MAX_PATH], complaint[240];
+    struct timespec began;
     if (!put(fresh, sizeof fresh, "%s.%jd.ptx", c->base, (intmax_t)getpid()) ||
         !put(rule, sizeof rule, "%s.%jd.d", c->base, (intmax_t)getpid()) ||
-        !with_suffix(c, ".log", log, sizeof log, error)) {
+        !with_suffix(c, ".log", log, sizeof log, error) || !with_suffix(c, ".deps", deps, sizeof deps, error)) {
         return emu_fail(error, "the name of %s is too long", c->base);
     }
     const char *const outputs[] = {"-MD", "-MF", rule, "-o", fresh};
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
         c->arguments[c->argument_count + (int)i] = outputs[i];
     c->arguments[c->argument_count + 5] = NULL;
+    clock_gettime(CLOCK_REALTIME, &began);
     int status = run_nvcc(c, log);
+    if (status == 0) unlink(deps); /* it is about the PTX that goes */
     bool done = status == 0 && rename(fresh, ptx) == 0;
     if (status < 0) {
         emu_fail(error, "%s: cannot start it: %s", c->nvcc, strerror(errno));
@@ -289,7 +303,7 @@ static bool compile_now(compilation *c, const char *ptx, char *path, size_t path
     } else if (!done) {
         emu_fail(error, "cannot write %s: %s", ptx, strerror(errno));
     }
-    done = done && keep_files(c, rule, error);
+    done = done && keep_files(c, rule, &began, error);
     unlink(fresh);
     unlink(rule);
     return done;

@@ -24,6 +24,7 @@ while [ $# -gt 0 ]; do
         -MF) rule=$2 ;;
         -o) made=$2 ;;
         -DFAIL) echo "$0: it broke" >&2; exit 3 ;;
+        -DEDIT) [ -e edited ] || { sleep 0.05; echo "int late;" >>a.cu; touch edited; } ;;
     esac
     shift
 done
@@ -101,6 +102,13 @@ def test_nvcc_is_called_once_for_each_state(made_up: Callable[..., list[str]], t
     assert not [
         path for path in (tmp_path / "cache/flashladder").iterdir() if path.suffix not in (".ptx", ".deps", ".log")
     ]
+
+
+def test_a_file_that_changes_under_nvcc_is_compiled_again(made_up: Callable[..., list[str]]) -> None:
+    """Whether nvcc has read the old file or the new one is not known."""
+    assert len(made_up("-DEDIT")) == 1
+    assert len(made_up("-DEDIT")) == 1, "its PTX is not kept"
+    assert made_up("-DEDIT") == []
 
 
 def test_flags(made_up: Callable[..., list[str]]) -> None:
