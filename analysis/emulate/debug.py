@@ -308,7 +308,13 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     version = load(root(), args.version)
     if "common/debug.cuh" not in version.source:
         raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
+    for name in ("seq", "seq_k", "kv_heads", "scale"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise AnalysisError(f"--{name.replace('_', '-')} {value}: must be positive")
     config = parse_short_form(args.config) if args.config else _own_config(version, args.d_head)
+    if args.d_head not in (None, config.d_head):
+        raise AnalysisError(f"--d-head {args.d_head}: the config {config} is for {config.d_head}")
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])
     executable = executables.bin_folder() / "dump" / args.version
@@ -332,7 +338,7 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     shape = ["--batch", str(args.batch), "--heads", str(args.heads), "--seq", str(seq), "--seed", str(args.seed)]
     shape += ["--seq-k", str(problem.seq_k)] if problem.seq_k else []
     shape += ["--kv-heads", str(problem.kv_heads)] if problem.kv_heads else []
-    shape += ["--causal"] * problem.causal + (["--scale", str(args.scale)] if args.scale else [])
+    shape += ["--causal"] * problem.causal + (["--scale", str(args.scale)] if args.scale is not None else [])
     options = ["--backend", args.backend, "--config", str(config), "--dist", args.dist, *shape]
     outcome = executables.run(executable, [*options, "--no-check", "--json", "-", "--dump", str(dump)], TIMEOUT)
     executables.checked(outcome, (RIGHT, WRONG))  # WRONG: the emulator found something; the dump is there all the same
@@ -377,7 +383,7 @@ def add_debug_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seq-k", type=int, metavar="N", help="keys (as many as queries)")
     parser.add_argument("--kv-heads", type=int, metavar="N", help="heads of K and V (as many as heads)")
     parser.add_argument("--causal", action="store_true", help="with the causal mask")
-    parser.add_argument("--scale", type=float, default=0.0, metavar="X", help="of the scores (1 / sqrt(d_head))")
+    parser.add_argument("--scale", type=float, metavar="X", help="of the scores (1 / sqrt(d_head))")
     parser.add_argument("--d-head", type=int, metavar="N", help="the version's config for heads of this size")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the inputs (1)")
     parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where to run (auto)")
@@ -390,7 +396,7 @@ def run_debug(args: argparse.Namespace) -> int:
     """Run, compare, keep both sides, print."""
     with tempfile.TemporaryDirectory() as folder:
         got, config, problem, where = run_kernel(args, Path(folder))
-    sides = compare(config, problem, args.seed, got, float(np.float32(args.scale)))
+    sides = compare(config, problem, args.seed, got, float(np.float32(args.scale or 0.0)))
     out = args.out or root() / "build/debug-dumps"
     kept = [(out / f"{args.version}.{side}.npz", blocks) for side, blocks in (("kernel", got), ("numpy", sides.wanted))]
     for path, blocks in kept:

@@ -365,6 +365,22 @@ def test_a_version_without_dumps_is_told_how_to_build_it(
     assert "make DUMP=1 v04" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seq", "0"], "--seq 0: must be positive"),
+        (["--kv-heads", "0"], "--kv-heads 0: must be positive"),
+        (["--scale", "nan"], "--scale nan: must be positive"),
+        (["--config", str(CONFIG), "--d-head", "64"], f"--d-head 64: the config {CONFIG} is for 128"),
+    ],
+)
+def test_a_value_that_would_be_passed_over_is_refused(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["debug", "--version", "v04", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_version_without_hooks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["debug", "--version", "v00", "--backend", "emu"]) == 2
     assert "v00 has no hooks of common/debug.cuh" in capsys.readouterr().err
