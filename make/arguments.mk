@@ -42,6 +42,13 @@ NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
 $(if $(NO_GPU),$(error $(ON_GPU) needs a GPU, and there is none: $(NO_GPU); `make all` builds without one))
 endif
 
+# make takes any text for yes, also a 0. And the tools read bin/ and build/, not the folders of a variant.
+$(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): expected $v=1, or no $v=)))
+OF_NO_VARIANT := sass counts loop bound live map sass-diff why bench profile gpu-check peers compare autotune race \
+	sanitize debug accept adopt
+$(if $(VARIANT),$(foreach g,$(filter $(OF_NO_VARIANT),$(MAKECMDGOALS)),$(error $g takes no \
+	$(if $(DEBUG),DEBUG=,DUMP=): it reads bin/ and build/, not bin$(VARIANT)/ and build$(VARIANT)/)))
+
 # The variables that all goals take, and the goals that take the others.
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
 TAKES_A := sass-diff why diff compare

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.machine_code.cubin import Cubin
 from analysis.tests.support.copies import lend_objects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,9 +197,11 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["compare", "A=v77", "B=v01"], ["no version 'v77'", "v01"]),
         (["sass-diff", "A=v01 v01", "B=v01"], ["A= is one version, not 'v01 v01'"]),
         (["debug", "VER=v01 v01"], ["VER= is one version, not 'v01 v01'"]),
-        pytest.param(["bench", "SEQS=512 1024"], ["--seqs '512 1024': expected", "512,1024"], marks=pytest.mark.long),
+        pytest.param(["autotune", "VER=v01", "SEQS=a b"], ["--seqs 'a b': expected"], marks=pytest.mark.long),
         pytest.param(["logs", 'NAME=a"b'], ['--name a"b: letters, digits'], marks=pytest.mark.long),
         (["check-tools"], ["check-tools needs FILES="]),
+        (["v01", "DEBUG=0"], ["DEBUG=0: expected DEBUG=1, or no DEBUG="]),
+        (["counts", "DUMP=1", "VER=v01"], ["counts takes no DUMP=", "not bin/dump/"]),
         (["configs"], ["configs needs VER=", "v01"]),
         (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
         (["all", "VER=v01"], ["all takes no VER="]),
@@ -279,6 +282,16 @@ def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: P
     sizes = ["d128_full_x2", "d128_full_x1", "d128_causal_x1", "d64_full_x1", "d64_causal_x1"]
     sizes += ["d256_full_x2", "d256_full_x1", "d256_causal_x1"]
     assert every == [f"{dtype}_{size}" for size in sizes for dtype in ("fp16", "bf16")]
+
+
+@pytest.mark.long
+def test_a_build_for_a_debugger_has_the_same_machine_code(tree: Path) -> None:
+    make(tree, "DEBUG=1", "v01")
+    codes = [
+        [kernel.code for kernel in Cubin.read(tree / folder / "v01/sm_80.cubin").kernels]
+        for folder in ("build", "build/debug")
+    ]
+    assert codes[0] == codes[1] and codes[0]
 
 
 def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
