@@ -259,6 +259,10 @@ PREDICTED = (
     Quotient("v45 (measured: v46) / FlashAttention-3, d_head 64", "v46", Case(64), {512: 1.45, 8192: 1.1}, "fa3"),
     Quotient("v45 (measured: v46), d_head 64, TFLOP/s", "v46", Case(64), by_length(650), at_most=True),
     Quotient("v46, d_head 256, TFLOP/s", "v46", Case(256), {512: 525, 16384: 750}),
+    Quotient("v48 / v46", "v48", Case(), {512: 1.02, 4096: 1.03}, "v46"),
+    Quotient("v48 / v46, d_head 256", "v48", Case(256), {2048: 1.04}, "v46"),
+    Quotient("v48 / v46, d_head 64", "v48", Case(64), {4096: 1.01}, "v46"),
+    Quotient("v49 / v48", "v49", Case(), {512: 1.0, 4096: 1.0}, "v48"),
 )
 
 
