@@ -381,108 +381,114 @@ static enum status write_csv(struct report *report, const struct record *record,
 }
 
 /* The largest error beside the tolerance, "27 % of the tolerance"; far beyond it "140 times the tolerance". */
-static void print_error_share(double over_bound) {
+static void print_error_share(FILE *out, double over_bound) {
     if (over_bound < 10)
-        printf("%.0f %% of the tolerance", 100 * over_bound);
+        fprintf(out, "%.0f %% of the tolerance", 100 * over_bound);
     else
-        printf("%.3g times the tolerance", over_bound);
+        fprintf(out, "%.3g times the tolerance", over_bound);
 }
 
-static void print_check(const struct record *record) {
+static void print_check(FILE *out, const struct record *record) {
     const struct verdict *verdict = judged(record);
     if (!verdict) {
-        printf("not checked");
+        fprintf(out, "not checked");
     } else if (!verdict->pass) {
-        printf("WRONG%s: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
-               record->verdict->pass ? " after timing" : "", verdict->mismatches, verdict->elements, verdict->rows,
-               verdict->specials);
-        if (verdict->strays) printf(", %" PRId64 " written between the rows", verdict->strays);
+        fprintf(out, "WRONG%s: %" PRId64 " of %" PRId64 " elements in %" PRId64 " rows, %" PRId64 " NaN or Inf",
+                record->verdict->pass ? " after timing" : "", verdict->mismatches, verdict->elements, verdict->rows,
+                verdict->specials);
+        if (verdict->strays) fprintf(out, ", %" PRId64 " written between the rows", verdict->strays);
     } else {
-        printf("correct: %" PRId64 " rows, largest error ", verdict->rows);
-        print_error_share(verdict->max_over_bound);
+        fprintf(out, "correct: %" PRId64 " rows, largest error ", verdict->rows);
+        print_error_share(out, verdict->max_over_bound);
         if (verdict->has_lse) {
-            printf(", of log-sum-exp ");
-            print_error_share(verdict->lse_max_over_bound);
+            fprintf(out, ", of log-sum-exp ");
+            print_error_share(out, verdict->lse_max_over_bound);
         }
     }
 }
 
-static void print_first_wrong(const struct verdict *verdict) {
+static void print_first_wrong(FILE *out, const struct verdict *verdict) {
     const struct wrong_element *first = &verdict->first;
-    printf("  %" PRId64 " of %" PRId64 " compared elements differ (%.3f %%), %" PRId64
-           " NaN or Inf in the whole output, largest error %.6g, ",
-           verdict->mismatches, verdict->elements, 100.0 * (double)verdict->mismatches / (double)verdict->elements,
-           verdict->specials, verdict->max_error);
-    print_error_share(verdict->max_over_bound);
-    putchar('\n');
+    fprintf(out,
+            "  %" PRId64 " of %" PRId64 " compared elements differ (%.3f %%), %" PRId64
+            " NaN or Inf in the whole output, largest error %.6g, ",
+            verdict->mismatches, verdict->elements, 100.0 * (double)verdict->mismatches / (double)verdict->elements,
+            verdict->specials, verdict->max_error);
+    print_error_share(out, verdict->max_over_bound);
+    putc('\n', out);
     if (verdict->has_lse)
-        printf("  log-sum-exp: largest error %.6g, %.3g times its tolerance\n", verdict->lse_max_error,
-               verdict->lse_max_over_bound);
+        fprintf(out, "  log-sum-exp: largest error %.6g, %.3g times its tolerance\n", verdict->lse_max_error,
+                verdict->lse_max_over_bound);
     if (!verdict->mismatches) return;
     char column[40] = "log-sum-exp";
     if (first->column != LSE_COLUMN) snprintf(column, sizeof column, "column %" PRId64, first->column);
-    printf("  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", %s: %.8g, expected %.8g +- %.3g\n",
-           first->batch, first->row, first->head, column, isnan(first->got) ? NAN : first->got, first->expected,
-           first->bound);
+    fprintf(out,
+            "  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", %s: %.8g, expected %.8g +- %.3g\n",
+            first->batch, first->row, first->head, column, isnan(first->got) ? NAN : first->got, first->expected,
+            first->bound);
 }
 
-static void print_counts(const struct counts *counts) {
+static void print_counts(FILE *out, const struct counts *counts) {
     for (size_t i = 0; i < N_TOTALS; i++)
         if (TOTALS[i].also_none || total_of(counts, i))
-            printf("  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
-    printf("  %-36s %12" PRIu64 "\n", "findings", counts->findings);
+            fprintf(out, "  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
+    fprintf(out, "  %-36s %12" PRIu64 "\n", "findings", counts->findings);
 }
 
 /* Sizes and type, then what is not as in plain attention. */
-static void print_problem(const struct problem *problem) {
-    printf("batch %" PRId64 " heads %" PRId64, problem->batch, problem->heads);
-    if (problem->KV_heads != problem->heads) printf(" on %" PRId64, problem->KV_heads);
-    printf(" seq %" PRId64, problem->seq_q);
-    if (problem->seq_k != problem->seq_q) printf(" on %" PRId64, problem->seq_k);
-    if (problem->d_head != 128) printf(" d_head %d", problem->d_head);
-    printf(" %s", dtype_name(problem->dtype));
-    if (problem->dist != DIST_NORMAL) printf(" %s", distribution_name(problem->dist));
-    if (problem->causal) printf(" causal");
-    if (problem->scale > 0) printf(" scale %g", problem->scale);
-    if (problem->lse) printf(" lse");
-    if (problem->layout != LAYOUT_BSHD) printf(" %s", layout_name(problem->layout));
+static void print_problem(FILE *out, const struct problem *problem) {
+    fprintf(out, "batch %" PRId64 " heads %" PRId64, problem->batch, problem->heads);
+    if (problem->KV_heads != problem->heads) fprintf(out, " on %" PRId64, problem->KV_heads);
+    fprintf(out, " seq %" PRId64, problem->seq_q);
+    if (problem->seq_k != problem->seq_q) fprintf(out, " on %" PRId64, problem->seq_k);
+    if (problem->d_head != 128) fprintf(out, " d_head %d", problem->d_head);
+    fprintf(out, " %s", dtype_name(problem->dtype));
+    if (problem->dist != DIST_NORMAL) fprintf(out, " %s", distribution_name(problem->dist));
+    if (problem->causal) fprintf(out, " causal");
+    if (problem->scale > 0) fprintf(out, " scale %g", problem->scale);
+    if (problem->lse) fprintf(out, " lse");
+    if (problem->layout != LAYOUT_BSHD) fprintf(out, " %s", layout_name(problem->layout));
 }
 
-static enum status write_text(const struct report *report, const struct record *record, struct failure *failure) {
+static enum status write_text(FILE *out, const struct report *report, const struct record *record,
+                              struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     const struct measurement *m = record->measurement;
-    printf("%s %s  ", about_version(), form_of(record, text));
-    print_problem(record->problem);
-    printf("\n  ");
+    fprintf(out, "%s %s  ", about_version(), form_of(record, text));
+    print_problem(out, record->problem);
+    fprintf(out, "\n  ");
     if (m && m->count) {
-        printf("%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1, tflops_of(record),
-               m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median, m->cold ? "cold" : "hot",
-               m->count);
-        if (m->discarded) printf(" (%zu discarded)", m->discarded);
-        if (m->sm_clock_hz > 0) printf("  SM %.0f MHz", m->sm_clock_hz / 1e6);
+        fprintf(out, "%.*f TFLOP/s  %.1f us +-%.1f %%  %s  %zu samples", tflops_of(record) < 10 ? 3 : 1,
+                tflops_of(record), m->time.median / 1e3, 50 * (m->time.q3 - m->time.q1) / m->time.median,
+                m->cold ? "cold" : "hot", m->count);
+        if (m->discarded) fprintf(out, " (%zu discarded)", m->discarded);
+        if (m->sm_clock_hz > 0) fprintf(out, "  SM %.0f MHz", m->sm_clock_hz / 1e6);
         if (record->peak_tflops > 0)
-            printf("  %.1f %% of the measured %s peak %.0f", 100 * tflops_of(record) / record->peak_tflops,
-                   about_exact() ? "wgmma" : "mma.sync", record->peak_tflops);
-        printf("  ");
+            fprintf(out, "  %.1f %% of the measured %s peak %.0f", 100 * tflops_of(record) / record->peak_tflops,
+                    about_exact() ? "wgmma" : "mma.sync", record->peak_tflops);
+        fprintf(out, "  ");
     } else if (record->counts) {
-        printf("emulator: counts, no times  ");
+        fprintf(out, "emulator: counts, no times  ");
     }
-    print_check(record);
-    putchar('\n');
+    print_check(out, record);
+    putc('\n', out);
     if (record->energy && record->energy->launches)
-        printf("  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s, %.1f %% idle\n", record->energy->joules,
-               record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds,
-               100 * record->energy->idle);
-    if (record->counts) print_counts(record->counts);
+        fprintf(out, "  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s, %.1f %% idle\n", record->energy->joules,
+                record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds,
+                100 * record->energy->idle);
+    if (record->counts) print_counts(out, record->counts);
     const struct verdict *verdict = judged(record);
-    if (verdict && (report->options->diff || !verdict->pass)) print_first_wrong(verdict);
+    if (verdict && (report->options->diff || !verdict->pass)) print_first_wrong(out, verdict);
     return report_flush(failure);
 }
 
 enum status report_record(struct report *report, const struct record *record, struct failure *failure) {
     enum status status = STATUS_OK;
     if (report->options->csv) status = write_csv(report, record, failure);
-    if (report_is_text(report->options)) status = write_text(report, record, failure);
+    if (report_is_text(report->options))
+        status = write_text(stdout, report, record, failure);
+    else if (!options_print_records(report->options) && judged(record) && !judged(record)->pass)
+        status = write_text(stderr, report, record, failure); /* an error, which --quiet does not hide */
     if (!status && report->json >= 0) status = write_json(report, record, failure);
     return status;
 }

@@ -542,6 +542,12 @@ def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
         assert word in done.stdout
     (row,) = csv.DictReader(io.StringIO(on_fake(driver, how, "--csv").stdout))
     assert row["pass"] == "no" and float(row["max_error_over_bound"]) > 1
+    quiet = on_fake(driver, how, "--quiet", "--json", "/dev/null")
+    assert (quiet.returncode, quiet.stdout) == (1, "")
+    for word in words:
+        assert word in quiet.stderr
+    quiet = on_fake(driver, how, "--quiet", "--json", "-")
+    assert quiet.returncode == 1 and "WRONG" not in quiet.stderr, "the record says it"
 
 
 @pytest.mark.parametrize(("how", "said"), [("package", "570.86.15, CUDA 13.0"), ("no_package", "CUDA 13.0")])
