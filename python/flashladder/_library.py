@@ -20,11 +20,17 @@ NAME = "libflashladder.so"
 MAX_CONFIG, MAX_TEXT = 1024, 512
 
 OK, ERROR, INVALID, UNSUPPORTED, UNAVAILABLE = range(5)
+
+
+class Unavailable(RuntimeError):
+    """No GPU, no machine code for it, or it cannot hold the kernel."""
+
+
 EXCEPTIONS: dict[int, type[Exception]] = {
     ERROR: RuntimeError,
     INVALID: ValueError,
     UNSUPPORTED: NotImplementedError,
-    UNAVAILABLE: RuntimeError,
+    UNAVAILABLE: Unavailable,
 }
 AUTO, GPU, EMULATOR = range(3)
 DTYPES = {"fp16": 0, "bf16": 1}

@@ -22,6 +22,7 @@ import torch
 
 import flashladder
 from flashladder import _call
+from flashladder._library import Unavailable
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -204,7 +205,7 @@ class _Registration:
             try:
                 _check(q, k, v)
                 _launch(q, k, v, o, lse, is_causal, scale, "best")
-            except (NotImplementedError, ValueError):
+            except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:
                 # The state of a random number generator, which is read only where there is dropout.
@@ -219,8 +220,9 @@ def register() -> None:
 
     Once activated they compute the forward pass wherever scaled_dot_product_attention chooses flash attention for CUDA
     tensors. The backward pass stays PyTorch's own, which reads their output and log-sum-exp. What they do not serve
-    goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has, strides that are no multiples of
-    16 bytes. They have no part in what PyTorch computes by other operators: masks, nested tensors, varlen_attn, CPUs.
+    goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the GPU has too little
+    shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch computes by other
+    operators: masks, nested tensors, varlen_attn, CPUs.
     """
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
         raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: 2.11 or newer is needed")

@@ -130,7 +130,7 @@ def test_what_the_library_says_is_raised(package: Recorded, status: int, error: 
             package.attention(host(), host(), host())
     finally:
         package.status.value = 0
-    assert raised.type is error
+    assert raised.type is error or (status == 4 and issubclass(raised.type, error))
 
 
 def test_forward_with_plain_numbers(package: Recorded) -> None:

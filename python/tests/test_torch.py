@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+from flashladder import _library  # noqa: E402
 from flashladder import torch as fl  # noqa: E402
 
 OPERATOR = torch.ops.flashladder.attention.default
@@ -119,7 +121,7 @@ def test_wrong_tensors_are_refused(change: Any, error: type[Exception], words: s
         call(*change(*tensors()))
 
 
-def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
+def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What activate_flash_attention_impl puts in the place of a CUDA kernel, called by hand."""
 
     class Original:
@@ -141,5 +143,12 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest() -
         assert registration.forward(None, query, key, value, dropout_p=0.1) == "PyTorch's own"
         odd = [tensor[..., :40].contiguous() for tensor in (query, key, value)]
         assert registration.forward(None, *odd) == "PyTorch's own"
+        for error in (_library.EXCEPTIONS[_library.UNAVAILABLE]("too little shared memory"), RuntimeError("failed")):
+            monkeypatch.setattr(fl, "_launch", Mock(side_effect=error))
+            if isinstance(error, _library.Unavailable):
+                assert registration.forward(None, query, key, value) == "PyTorch's own"
+            else:
+                with pytest.raises(RuntimeError, match="failed"):
+                    registration.forward(None, query, key, value)
     finally:
         registration.remove()
