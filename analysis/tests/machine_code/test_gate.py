@@ -475,7 +475,7 @@ def test_accept_records_the_reason_and_makes_the_gate_green(checkout: Path, caps
 def test_a_version_that_is_not_built_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (checkout / "build/v01/sm_80.cubin").unlink()
     assert main(["gate"]) == 2
-    assert "run `make v01`" in capsys.readouterr().err
+    assert "run `make v01 ARCHS=80`" in capsys.readouterr().err
 
 
 # ---- the repository's own build --------------------------------------------------------------------------------------
