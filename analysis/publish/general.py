@@ -263,6 +263,7 @@ PREDICTED = (
     Quotient("v48 / v46, d_head 256", "v48", Case(256), {2048: 1.04}, "v46"),
     Quotient("v48 / v46, d_head 64", "v48", Case(64), {4096: 1.01}, "v46"),
     Quotient("v49 / v48", "v49", Case(), {512: 1.0, 4096: 1.0}, "v48"),
+    Quotient("v52 / v49, d_head 256", "v52", Case(256), {512: 1.07, 1024: 1.04, 4096: 1.01}, "v49"),
 )
 
 
@@ -364,6 +365,10 @@ REPLACED = (
     ("80 keys", "64 keys"),
     ("80 keys and turns", "64 keys and turns"),
     ("64 keys and turns", "64 keys"),
+    ("two places for parts of Q", "v48"),
+    ("three places for parts of Q", "v48"),
+    ("and half of Q in registers", "three places for parts of Q"),
+    ("and O stored during the next S", "three places for parts of Q"),
 )
 
 
@@ -386,7 +391,7 @@ def tried_table(folder: Path) -> Table:
             cells: dict[int, str] = {}
             for (_, of_case, of_dtype, seq), found in speeds.items():
                 if (of_case, of_dtype) == (case, dtype) and variant in found and base in found:
-                    change = 100 * (found[variant] / found[base] - 1)
+                    change = round(100 * (found[variant] / found[base] - 1), 1) + 0.0  # no −0.0
                     cells[seq] = f"{change:+.1f} %".replace("-", "−").replace("+0.0", "0.0")
             if cells:
                 case_text = case.replace("d", "d_head ", 1).replace(" causal", ", causal") + f", {dtype}"
