@@ -115,6 +115,10 @@ def test_the_consistency_check_finds_what_it_should() -> None:
     assert setter.startswith("sets a scoreboard though its latency is fixed")
     (short,) = with_codes(("B------:R-:W-:-:S02", "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3"))
     assert short.startswith("reads R1 2 cycles after 0000")
+    unscheduled = "B------:R-:W-:Y:S00"  # as nvcc -G leaves all of them: each instruction waits for those before it
+    assert with_codes((unscheduled, "FADD R1, R2, R3"), (unscheduled, "FADD R4, R1, R3")) == []
+    (one,) = with_codes((unscheduled, "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3"))
+    assert one.startswith("reads R1 0 cycles after 0000")
 
 
 def test_opcode_numbers_name_one_opcode_each() -> None:
