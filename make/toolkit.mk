@@ -33,7 +33,7 @@ $(READY): requirements.txt
 	@echo '  SETUP    pinned CUDA toolkit and Python packages into $(VENV): 300 MB to fetch, 900 MB on disk, once'
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'make: $(PYTHON) is older than 3.11: set PYTHON=' >&2; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) \
 		|| { echo 'make: python3 has no venv module: install python3-venv' >&2; exit 1; }
 	@$(PY) -m pip install --disable-pip-version-check --progress-bar off -r requirements.txt \
 		| awk '/Downloading|Installing/ { print "           " $$1, $$2, $$3, $$4; fflush() }' || { \
