@@ -121,6 +121,16 @@ def test_edges(version: Version, edge: str) -> None:
         assert_right(version, ["--heads", "1", *edge.split(), "--config", each.short_form()])
 
 
+@pytest.mark.parametrize("version", IN_CHECK)
+def test_a_cta_takes_one_q_block_after_another(version: Version) -> None:
+    """27 Q blocks on 16 CTAs. Scores are large: S is computed again while the next rows of Q may already be copied."""
+    if not version.header.config.tickets:
+        pytest.skip(f"{version.version} has a CTA for each Q block, or takes them in a fixed order")
+    problem = "--seq-q 300 --seq-k 200 --heads 9 --kv-heads 3 --causal --dist large --schedule 1"
+    d_head = max(each.d_head for each in (version.header.config, *version.header.others))
+    assert_right(version, [*problem.split(), "--d-head", str(d_head)])
+
+
 # ---- what the harness does with them ---------------------------------------------------------------------------------
 
 CAUSAL = next((version for version in GENERAL if version.header.config.causal), None)
