@@ -7,6 +7,7 @@ which returns the exit status (errors.py). Dashes in a name are underscores ther
 import argparse
 import importlib
 import importlib.util
+import io
 import os
 import shlex
 import sys
@@ -126,6 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
         if needs and importlib.util.find_spec(needs) is None:

@@ -56,6 +56,12 @@ def test_usage_errors_are_2() -> None:
     assert run("configs", "--set", "nonsense").returncode == 2
 
 
+def test_a_terminal_that_lacks_a_character_shows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii:strict")
+    done = run("check-tools", "no–such–file")
+    assert done.returncode == 2 and r"no\u2013such\u2013file" in done.stdout and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("raised", "status", "words"),
     [
