@@ -29,10 +29,13 @@ def test_an_example_prints_what_the_page_says(
 
 
 def test_the_page_says_which_versions_copy_by_cp_async() -> None:
-    (said,) = re.findall(r"^(v\d\d to .*) copy by cp\.async, so `async` must be there", PAGE, re.MULTILINE)
-    spans = re.findall(r"v(\d\d)(?: to v(\d\d))?", said)
-    named = {f"v{number:02}" for first, last in spans for number in range(int(first), int(last or first) + 1)}
-    assert named == {name for name, version in load_all(root()).items() if version.header.config.async_copy}
+    page = " ".join(PAGE.split())
+    assert "versions with `mma.sync` from v01 on, and v26, copy by cp.async" in page
+    assert "v00 copies through registers, and the versions with `wgmma` from v27 on by tensor maps" in page
+    for name, version in load_all(root()).items():
+        by_tensor_maps = version.one_arch and name != "v26"
+        config = version.header.config
+        assert (config.async_copy, config.tensor_copies) == (name != "v00" and not by_tensor_maps, by_tensor_maps), name
 
 
 def test_sets_have_the_sizes_of_the_table() -> None:
