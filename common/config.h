@@ -72,7 +72,8 @@ FL_CONFIG_FN int64_t config_KV_blocks(const KernelConfig *config, const attentio
  * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
  * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
  * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. With the causal
- * mask nothing is split: the last Q blocks are the shortest. */
+ * mask nothing is split: the last Q blocks are the shortest. With tickets the kernel decides what is split, and its
+ * CTAs draw slices, too. */
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const attention_args *args,
                                               int64_t multiprocessors) {
     const int64_t blocks = config_Q_blocks(config, args), KV_blocks = config_KV_blocks(config, args);
@@ -87,6 +88,11 @@ FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const 
         if (config->persistent) {
             shape.grid_x = (uint32_t)(split || blocks > multiprocessors ? multiprocessors : blocks);
             shape.grid_y = 1 + (uint32_t)(split ? waves : 0);
+        }
+        if (config->tickets) {
+            const int64_t slices = blocks * config->n_warps;
+            shape.grid_x = (uint32_t)(slices > multiprocessors ? multiprocessors : slices);
+            shape.grid_y = 1;
         }
     } else if (config->persistent) {
         shape.grid_x = (uint32_t)(blocks > multiprocessors ? multiprocessors : blocks);

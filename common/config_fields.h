@@ -119,8 +119,8 @@ RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length: for
 RULE(grouped_heads, !cfg.grouped_heads || cfg.any_length,
      "must be off without any_length: forward_args has one number of heads")
 RULE(packed_heads, !cfg.packed_heads || cfg.grouped_heads, "must be off without grouped: each head has its own keys")
-RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.producer && cfg.any_length),
-     "must be off without persistent, producer and any_length: a producer draws from a counter in attention_args")
+RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.any_length),
+     "must be off without persistent and any_length: CTAs draw from a counter in attention_args")
 /* clang-format on */
 
 #undef FIELD

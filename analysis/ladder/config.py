@@ -129,6 +129,8 @@ class KernelConfig(_Fields):
         blocks = Q_blocks * heads * batch
         if not self.split_tail:
             return (min(multiprocessors, blocks), 1, 1) if self.persistent else (Q_blocks, heads, batch)
+        if self.tickets:
+            return min(multiprocessors, blocks * self.n_warps), 1, 1
         left = blocks % multiprocessors
         waves = -(-left * self.n_warps // multiprocessors)
         split = waves * (KV_blocks + 3 * self.n_warps) < self.n_warps * KV_blocks

@@ -203,6 +203,8 @@ static void launch_shapes_of_any_length(void) {
         {TENSOR "+persistent+producer+any_length+tickets", 129, 1000, 64, 1, 1},
         {BLOCKS "+split_tail+persistent+any_length", 257, 257, 64, 1, 1},       /* 6 KV blocks are too few to split */
         {BLOCKS "+split_tail+persistent+any_length", 257, 4097, 132, 1 + 4, 1}, /* 64 Q blocks of 8 slices */
+        {BLOCKS "+split_tail+persistent+any_length+tickets", 257, 4097, 132, 1, 1}, /* one row draws them all */
+        {BLOCKS "+split_tail+persistent+any_length+tickets", 1, 4096, 132, 1, 1},   /* 32 Q blocks, up to 256 slices */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         KernelConfig config;

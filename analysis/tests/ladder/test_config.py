@@ -77,7 +77,7 @@ def configs(draw: st.DrawFn) -> KernelConfig:
         causal=any_length and draw(st.booleans()),
         grouped_heads=grouped,
         packed_heads=grouped and draw(st.booleans()),
-        tickets=any_length and producer and persistent and draw(st.booleans()),
+        tickets=any_length and persistent and draw(st.booleans()),
     )
 
 

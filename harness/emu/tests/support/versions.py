@@ -103,7 +103,7 @@ class Launch:
         if self.config.persistent:  # two CTAs and the block that is left of an odd number, or three
             total = blocks * self.heads * self.batch
             ctas = 2 if total % 2 else 3
-            if not self.config.split_tail:
+            if self.config.tickets or not self.config.split_tail:
                 return (min(ctas, total), 1, 1)
             return (ctas, 1 - total % ctas * self.config.n_warps // -ctas, 1)
         if self.config.split_tail:
