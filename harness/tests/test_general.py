@@ -105,6 +105,9 @@ EDGES = (
     "--seq 65 --heads 16 --kv-heads 1 --causal --layout bhsd",
     # The grid has slices for the 2 Q blocks that 18 leave over on 16 CTAs; packed they are 9, which need more slices.
     "--seq-q 1 --seq-k 600 --heads 18 --kv-heads 9",
+    # A few rows behind the last full Q block: one slice of 32 rows for each head, or two.
+    "--seq-q 257 --seq-k 1100 --heads 9 --lse",
+    "--seq-q 310 --seq-k 3100 --heads 5 --kv-heads 5 --batch 2 --causal --lse",
 )
 
 
