@@ -62,6 +62,11 @@ class Problem:
     seq: int
     multiprocessors: int
 
+    def ctas(self, config: KernelConfig) -> int:
+        """The multiprocessors; two more for a kernel that decides itself what is cut into slices, and cuts less."""
+        decides = config.tickets and config.split_tail
+        return self.multiprocessors + (2 if decides and self.multiprocessors > 1 else 0)
+
 
 # The path through a kernel depends on the heads of the tensors, which are the stride between rows, on the number of KV
 # blocks, and on whether Q blocks are left over for a last wave, which CTAs then compute in slices. The benchmark has 16
@@ -248,7 +253,7 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
     tensor = f"buf:f16:{seq * heads * d}"
     strides = f"i64:{seq * heads * d},i64:{heads * d},i64:{d}"
     arguments = argument_fields(config, [f"{tensor}:rand"] * 3 + [tensor], seq, 1, 1, strides)
-    grid = config.grid(seq, 1, 1, problem.multiprocessors)
+    grid = config.grid(seq, 1, 1, problem.ctas(config))
     parameters = [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         text, counters = Path(folder) / "kernel.ptx", Path(folder) / "counters.csv"

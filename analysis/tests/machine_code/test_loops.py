@@ -160,8 +160,11 @@ H200 = 132  # multiprocessors, of the benchmark's GPU
 
 
 def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
-    """Whether Q blocks are left over for slices."""
+    """Whether Q blocks are left over for slices. With tickets the kernel decides: groups_of() of v50."""
     ctas = grid[0] * grid[1] * grid[2]
+    if config.tickets and config.split_tail:
+        KV_blocks, waves = HEADLINE.seq // config.B_c, -(-(blocks % ctas) * config.n_warps // ctas)
+        return 0 < 3 * waves * (KV_blocks + config.n_warps) < config.n_warps * KV_blocks
     return ctas > (multiprocessors if config.persistent else blocks)
 
 
@@ -171,12 +174,13 @@ def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> 
     config = version.header.config
     assert (HEADLINE.heads, HEADLINE.seq) == (BENCHMARK.heads, BENCHMARK.seq)
     whole = config.grid(HEADLINE.seq, HEADLINE.heads, HEADLINE.batch, H200)
-    small = config.grid(BENCHMARK.seq, 1, 1, BENCHMARK.multiprocessors)
+    multiprocessors = BENCHMARK.ctas(config)
+    small = config.grid(BENCHMARK.seq, 1, 1, multiprocessors)
     blocks = HEADLINE.seq // config.B_r * HEADLINE.heads * HEADLINE.batch
     few = BENCHMARK.seq // config.B_r
-    assert tail(config, blocks, whole, H200) == tail(config, few, small, BENCHMARK.multiprocessors) == config.split_tail
+    assert tail(config, blocks, whole, H200) == tail(config, few, small, multiprocessors) == config.split_tail
     if config.persistent:
-        assert blocks // H200 > 1 and few // BENCHMARK.multiprocessors > 1
+        assert blocks // H200 > 1 and few // multiprocessors > 1
     for problem in (loops.NOTHING_LEFT, loops.OTHER_HEADS):
         few = problem.seq // config.B_r
         assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
