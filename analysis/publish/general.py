@@ -216,29 +216,31 @@ def by_length(*wanted: float) -> dict[int, float]:
 
 
 CAUSAL = Case(causal=True)
+
+
+def target(subject: str, case: Case, divisor: str, *wanted: float) -> Quotient:
+    """Of the usual lengths: "d_head 64, causal: v52 / FlashAttention-3"."""
+    text = f"d_head {case.d_head}{', causal' if case.causal else ''}: {subject} / {NAMES.get(divisor, divisor)}"
+    return Quotient(text, subject, case, by_length(*wanted), divisor)
+
+
+# The targets are those of the newest version of each line.
+MMA, HOPPER = "v51", "v52"
 TARGETS = (
-    Quotient("d_head 128, causal: v46 / FlashAttention-3", "v46", CAUSAL, by_length(1.10, 1.07), "fa3"),
-    Quotient(
-        "d_head 64: v46 / FlashAttention-3", "v46", Case(64), by_length(1.45, 1.40, 1.18, 1.15, 1.10, 1.07), "fa3"
-    ),
-    Quotient(
-        "d_head 64, causal: v46 / FlashAttention-3",
-        "v46",
-        Case(64, True),
-        by_length(1.40, 1.40, 1.20, 1.18, 1.12, 1.10),
-        "fa3",
-    ),
-    Quotient("d_head 256: v46 / FlashAttention-3", "v46", Case(256), by_length(1.03), "fa3"),
-    Quotient("d_head 256, causal: v46 / FlashAttention-3", "v46", Case(256, True), by_length(1.03), "fa3"),
-    Quotient("d_head 128: v38 / v25", "v38", Case(), by_length(0.98), "v25"),
-    Quotient("d_head 128, causal: v47 / FlashAttention-2", "v47", CAUSAL, by_length(1.10, 1.10, 1.20), "fa2"),
-    Quotient("d_head 64: v47 / FlashAttention-2", "v47", Case(64), by_length(1.15), "fa2"),
-    Quotient("d_head 64, causal: v41 / FlashAttention-2", "v41", Case(64, True), by_length(1.15), "fa2"),
+    target(HOPPER, CAUSAL, "fa3", 1.10, 1.07),
+    target(HOPPER, Case(64), "fa3", 1.45, 1.40, 1.18, 1.15, 1.10, 1.07),
+    target(HOPPER, Case(64, True), "fa3", 1.40, 1.40, 1.20, 1.18, 1.12, 1.10),
+    target(HOPPER, Case(256), "fa3", 1.03),
+    target(HOPPER, Case(256, True), "fa3", 1.03),
+    target("v38", Case(), "v25", 0.98),
+    target(MMA, CAUSAL, "fa2", 1.10, 1.10, 1.20),
+    target(MMA, Case(64), "fa2", 1.15),
+    target(MMA, Case(64, True), "fa2", 1.15),
 )
 ODD_LENGTHS = tuple(
     Quotient(f"{name}{', causal' if causal else ''}", name, Case(128, causal, 32, batch=2), {4095: 0.95, 4097: 0.95},
              name, divisor_seq=4096)
-    for name in ("v41", "v46") for causal in (False, True)
+    for name in (MMA, HOPPER) for causal in (False, True)
 )  # fmt: skip
 # What the header blocks predict, at the lengths that they name. v46 takes over v45's source for d_head 64.
 PREDICTED = (
@@ -266,7 +268,7 @@ PREDICTED = (
     Quotient("v48 / v46, d_head 256", "v48", Case(256), {2048: 1.04}, "v46"),
     Quotient("v48 / v46, d_head 64", "v48", Case(64), {4096: 1.01}, "v46"),
     Quotient("v49 / v48", "v49", Case(), {512: 1.0, 4096: 1.0}, "v48"),
-    Quotient("v52 / v49, d_head 256", "v52", Case(256), {512: 1.07, 1024: 1.04, 4096: 1.01}, "v49"),
+    Quotient("v52 / v49 (measured: v48), d_head 256", "v52", Case(256), {512: 1.07, 1024: 1.04, 4096: 1.01}, "v48"),
 )
 
 
@@ -305,12 +307,12 @@ def _wanted(one: Quotient, length: int) -> str | None:
 
 
 def grouped_table(speeds: Speeds) -> Table:
-    """v46 divided by FlashAttention-3 with shared heads and without; bold where shared heads do worse."""
+    """HOPPER divided by FlashAttention-3 with shared heads and without; bold where shared heads do worse."""
     lines: list[Sequence[Cell]] = []
     for causal in (False, True):
         for dtype in DTYPES:
             alone, shared = (
-                Quotient("", "v46", Case(128, causal, 32, kv_heads, 4), {}, "fa3").measured(speeds, dtype, 4096)
+                Quotient("", HOPPER, Case(128, causal, 32, kv_heads, 4), {}, "fa3").measured(speeds, dtype, 4096)
                 for kv_heads in (0, 8)
             )
             short = shortfall(shared, float(figure(alone)) if alone else None)
@@ -372,6 +374,10 @@ REPLACED = (
     ("three places for parts of Q", "v48"),
     ("and half of Q in registers", "three places for parts of Q"),
     ("and O stored during the next S", "three places for parts of Q"),
+    ("two adjacent Q blocks", "v46"),
+    ("four adjacent Q blocks", "v46"),
+    ("eight adjacent Q blocks", "v46"),
+    ("longest first at the end alone", "v46"),
 )
 
 
@@ -408,6 +414,7 @@ CHECKED = ("version", "group", "problems", "wrong", "error_over_tolerance", "lse
 GROUPS = {
     "general": "random problems, compared with float64",
     "sdpa": "the shapes of PyTorch's own test, compared with float64",
+    "shapes": "every configuration: whole and partial blocks, kinds of inputs, compared with float64",
     "short": "few queries on many keys, up to 131072, compared with float64",
     "emulator": "the same bits as the emulator's",
     **{tool: f"compute-sanitizer, {tool}" for tool in ("memcheck", "initcheck", "synccheck", "racecheck")},

@@ -46,5 +46,5 @@ def test_the_committed_file_is_fresh_and_causal_attention_is_led_by_the_last_ver
     text = ranking_text(root(), VERSIONS)
     assert read_text(root() / FILE) == text
     rows = " ".join(text.split())
-    assert '{9, 0, 128, true, "v46 ' in rows and '{9, 0, 256, true, "v46' in rows
+    assert '{9, 0, 128, true, "v52 ' in rows and '{9, 0, 256, true, "v52' in rows
     assert all(len(line) <= 120 for line in text.splitlines())
