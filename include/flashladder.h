@@ -81,7 +81,7 @@ typedef struct fl_strides {
 /* One attention problem. Zeros mean what is usual, so that a field that is not set does no harm. */
 typedef struct fl_problem {
     size_t size;         /* sizeof(fl_problem) */
-    const char *version; /* "v46"; NULL or "best": the fastest that computes the problem on this GPU, as measured */
+    const char *version; /* "v52"; NULL or "best": the fastest that computes the problem on this GPU, as measured */
     const char *config;  /* short form of an embedded instance, see fl_kernel(); NULL: the version's own for d_head.
                             It needs a version beside it */
     int32_t dtype;       /* fl_dtype */
@@ -117,7 +117,7 @@ typedef struct fl_tensors {
 /* What would run a problem. */
 typedef struct fl_support {
     size_t size;                /* sizeof(fl_support), set by the caller */
-    char version[8];            /* "v46" */
+    char version[8];            /* "v52" */
     char config[FL_MAX_CONFIG]; /* short form */
     int64_t workspace_bytes;    /* of fl_tensors.workspace; 0: none is needed */
     int32_t measured;           /* 1: "best" follows times measured on this compute capability and kind of problem */
@@ -128,7 +128,7 @@ typedef struct fl_support {
 /* One embedded kernel: an instance of a version. */
 typedef struct fl_kernel_info {
     size_t size;                /* sizeof(fl_kernel_info), set by the caller */
-    char version[8];            /* "v46" */
+    char version[8];            /* "v52" */
     char name[32];              /* of the version: "head 256" */
     char config[FL_MAX_CONFIG]; /* short form */
     char archs[64];             /* machine code that is embedded: "sm_80 sm_90", "sm_90a" */

@@ -16,19 +16,19 @@ struct ranking {
 /* clang-format off */
 static const struct ranking RANKINGS[] = {
     {9, 0, 64, false,
-     "v46 v47 v41"},
+     "v52 v46 v51 v47 v41"},
     {9, 0, 64, true,
-     "v46 v41"},
+     "v52 v46 v51 v41"},
     {9, 0, 128, false,
-     "v37 v42 v36 v46 v35 v43 v44 v33 v34 v32 v31 v30 v29 v28 v27 v26 v25 v20 v23 v24 "
-     "v19 v22 v38 v21 v41 v17 v47 v18 v11 v10 v16 v12 v09 v15 v13 v14 v08 v06 v07 v04 "
-     "v03 v05 v02 v01"},
+     "v37 v42 v52 v36 v35 v43 v48 v46 v49 v44 v33 v34 v32 v31 v30 v29 v28 v27 v26 v25 "
+     "v51 v50 v20 v23 v24 v19 v22 v38 v21 v41 v17 v47 v18 v11 v10 v16 v12 v09 v15 v13 "
+     "v14 v08 v06 v07 v04 v03 v05 v02 v01"},
     {9, 0, 128, true,
-     "v46 v44 v43 v39 v47 v41"},
+     "v52 v46 v44 v48 v43 v51 v50 v39 v47 v41"},
     {9, 0, 256, false,
-     "v46"},
+     "v52 v48 v46"},
     {9, 0, 256, true,
-     "v46"},
+     "v52 v46"},
 };
 /* clang-format on */
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct version {
-    const char *version; /* "v46" */
+    const char *version; /* "v52" */
     const char *name;    /* "head 256" */
     const char *config;  /* short form of the header's config */
     const char *others;  /* those of the header's other configs, each ended by ';' */

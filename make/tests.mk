@@ -23,9 +23,9 @@ $(BUILD)/tests-san/test_choice: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_C
 $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,$(CURDIR)/lib \
 		$(ALL_LDLIBS)
-# Run by hand, where there is a GPU: it compares the library with the harness's own launches of v46.
-$(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v46)/code.o \
-		$(call folder,v46)/about.o $(call device_of,v46) lib/libflashladder.so
+# Run by hand, where there is a GPU: it compares the library with the harness's own launches of v52.
+$(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v52)/code.o \
+		$(call folder,v52)/about.o $(call device_of,v52) lib/libflashladder.so
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/../../lib' \
 		$(ALL_LDLIBS)
 $(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h) $(BUILD)/flags/cc

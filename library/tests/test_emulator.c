@@ -37,7 +37,7 @@ static void results(fl_library *library) {
     problem.batch = 2;
     problem.layout = LAYOUT_PADDED;
     problem.scale = 0.05;
-    right(library, "v46", problem, "v46, gaps between the rows, a scale");
+    right(library, "v52", problem, "v52, gaps between the rows, a scale");
     problem.layout = LAYOUT_BHSD;
     right(library, "v38", problem, "v38, heads before positions");
     right(library, NULL, problem_of(1, 1, 5, 40, 256), "d_head 256");
@@ -202,8 +202,8 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = NULL;
     problem.config = other;
     refused(library, &problem, &attention->tensors, FL_INVALID, "needs the version that it is of");
-    problem.version = "v46";
-    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "v46 has no such instance in this library");
+    problem.version = "v52";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "v52 has no such instance in this library");
     problem.config = "(FP16, 64";
     refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
     problem.config = other;
@@ -264,7 +264,7 @@ static void query(fl_library *library, const struct attention *attention) {
     ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
        support.version, support.config);
     problem.d_head = 256;
-    problem.version = "v46";
+    problem.version = "v52";
     ok(!fl_query(library, &problem, &support) && strstr(support.order, "by name") && support.workspace_bytes == 0,
        "by name: %s; no workspace for host memory", support.order);
     ok(!fl_prepare(library, &problem), "prepared: %s", fl_error());

@@ -37,7 +37,7 @@ class Backend(NamedTuple):
 class Version(NamedTuple):
     """An embedded version; the tuples hold what its instances have."""
 
-    name: str  # "v46"
+    name: str  # "v52"
     title: str  # "head size 256"
     dtypes: tuple[str, ...]  # "float16", "bfloat16"
     d_heads: tuple[int, ...]
@@ -51,7 +51,7 @@ class Version(NamedTuple):
 class Support(NamedTuple):
     """Whether a problem can be computed: true or false."""
 
-    version: str  # "v46"; "" where nothing computes the problem
+    version: str  # "v52"; "" where nothing computes the problem
     config: str
     measured: bool  # "best" follows times measured on this kind of GPU and problem
     reason: str  # why this version, or why none
