@@ -63,6 +63,32 @@ class Version:
         return "\n".join(lines)
 
 
+def drawn(symbol: str) -> list[Launch]:
+    """Of a kernel that draws Q blocks and decides itself what is cut into slices (groups_of() of v50).
+
+    One CTA has a slice of each head, and then more Q blocks than places, so that it uses the first place again. One has
+    partly filled Q blocks, with warps that have no rows, ahead of others. One has fewer keys than are copied ahead. And
+    there is a CTA for each slice, of which some have no rows.
+    """
+    config = Launch(symbol).config
+    if not (config.tickets and config.split_tail):
+        return []
+    warp_rows = config.B_r // config.n_warps
+    seq = next(
+        seq
+        for seq in range(2 * config.B_r + warp_rows, 1 << 16, config.B_r)
+        for KV_blocks in [-(-seq // config.B_c)]
+        if 4 * (KV_blocks + config.n_warps) < config.n_warps * KV_blocks
+    )
+    partly = config.B_r + 2 * warp_rows
+    return [
+        Launch(symbol, seq, heads=3, ctas=1),
+        Launch(symbol, partly, heads=2, ctas=1),
+        Launch(symbol, 2 * warp_rows, heads=6, ctas=1),
+        Launch(symbol, partly, ctas=2 * config.n_warps),
+    ]
+
+
 def versions() -> list[Version]:
     names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("v[0-9][0-9]_*.cu"))
     assert names, "kernels/ has no version"
@@ -92,6 +118,7 @@ class Launch:
     batch: int = 1
     inputs: str = "rand"
     row_heads: int = 0  # of the tensors in memory, where `heads` are only the first of them
+    ctas: int = 0  # of a kernel with tickets; 0: two or three of a persistent one
 
     @property
     def config(self) -> KernelConfig:
@@ -100,6 +127,8 @@ class Launch:
     def grid(self) -> tuple[int, int, int]:
         """As config_launch_shape() has it; of a split tail, with one Q block in slices, or for two persistent CTAs."""
         blocks = self.seq // self.config.B_r
+        if self.ctas:
+            return (self.ctas, 1, 1)
         if self.config.persistent:  # two CTAs and the block that is left of an odd number, or three
             total = blocks * self.heads * self.batch
             ctas = 2 if total % 2 else 3
