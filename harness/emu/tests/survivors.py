@@ -13,20 +13,70 @@ from functools import cached_property
 from pathlib import Path
 
 from support.mutations import SYNCHRONISATION, Mutant, equivalent, mutants
-from support.versions import Launch, Version
+from support.versions import Launch, Version, drawn
 
 SCHEDULES = (0, 1, 2)
 ROW_HEADS = 16  # a version may have a copy of the code for the row stride of 16 heads
 
-# Mutants that are the same program for a reason that is not seen in the lines around them: (version, kind, ordinal).
-EQUIVALENT = {
+# Mutants that are the same program for a reason that is not seen in the lines around them: versions, kind, ordinals.
+SAME = (
     (
-        version,
+        ("v01", "v02"),
         "barrier",
-        2,
-    ): "the last barrier of the loop: the copy that follows overwrites K, which every warp has read "
-    "before the barrier ahead of P.V, and V is overwritten only after the next barrier"
-    for version in ("v01", "v02")
+        (2,),
+        "the last barrier of the loop: the copy that follows overwrites K, which every warp has read before the "
+        "barrier ahead of P.V, and V is overwritten only after the next barrier",
+    ),
+    (
+        ("v50", "v51"),
+        "barrier",
+        (2,),
+        "of a slice's Q: a warp reads Q with its first K block, whose mbarrier waits for the copies of Q, too",
+    ),
+    (
+        ("v50", "v51"),
+        "warp barrier",
+        (5,),
+        "of a Q block's Q, which is waited for with the first K block, as in a slice",
+    ),
+    (("v50", "v51"), "wait", (0,), "of the same copies of a slice's Q"),
+    (("v50", "v51"), "commit", (0, 1), "arrivals at an mbarrier come after all copies of a thread, in a group or not"),
+    (
+        ("v50", "v51"),
+        "mbarrier wait",
+        (6,),
+        "ahead of the first Q block's first copies: a barrier of the CTA follows the slices, which have read theirs",
+    ),
+    (
+        ("v50", "v51"),
+        "warp barrier",
+        (6,),
+        "a warp gets there that saw no key: it has not read Q, and the queries have a warp barrier of their own",
+    ),
+    (
+        ("v50", "v51"),
+        "warp barrier",
+        (0, 1, 3, 4),
+        "two follow each other, after the rows' queries are written and before they are read: one of them is enough",
+    ),
+    (
+        ("v50", "v51"),
+        "warp barrier",
+        (9,),
+        "the next rows' queries are read after the warp barrier with which the copy of their Q begins",
+    ),
+    (
+        ("v50", "v51"),
+        "warp barrier",
+        (10,),
+        "all lanes wait at an mbarrier for the place that one of them draws: this one only brings them together again",
+    ),
+)
+EQUIVALENT = {
+    (version, kind, ordinal): reason
+    for names, kind, ordinals, reason in SAME
+    for version in names
+    for ordinal in ordinals
 }
 
 
@@ -35,7 +85,7 @@ def problems(version: Version, dtype: str) -> list[Launch]:
 
     Two KV blocks, and as many as go through the ring twice. One head, or what gives a persistent CTA two Q blocks and
     the last CTAs a slice. Rows as they lie with one head and with 16, of which as many are used; all 16 in the end, as
-    only then the whole output is expected.
+    only then the whole output is expected. At last what a kernel needs that draws Q blocks.
     """
     symbol = version.entry(dtype)
     config = Launch(symbol).config
@@ -43,7 +93,7 @@ def problems(version: Version, dtype: str) -> list[Launch]:
     long = max(256, 2 * config.B_r, 2 * max(config.stages, 2) * config.B_c)
     heads = (1, 5) if config.persistent else (1,)
     some = [Launch(symbol, seq, h, row_heads=rows) for seq in (short, long) for rows in (0, ROW_HEADS) for h in heads]
-    return [*some, Launch(symbol, short, ROW_HEADS)]
+    return [*some, Launch(symbol, short, ROW_HEADS), *drawn(symbol)]
 
 
 def classes(text: str) -> frozenset[str]:
