@@ -1,9 +1,9 @@
 /* v48 - neighbours
  *
  * parent    v46
- * idea      without a mask CTAs that run at the same time take Q blocks of one head, as v42 did, and not of many heads:
- *           they read the same block of K or V at the same time, the L2 cache serves them by one access, and what a
- *           launch takes less energy for, it gets back as clock, since the power limit sets that
+ * idea      without a mask Q blocks with successive numbers are of one head, as in v42, and not of one head each: CTAs
+ *           that draw one after the other read the same block of K or V at the same time, which the L2 cache can serve
+ *           by one access, and what a launch saves in energy it gains in clock, since the power limit sets that
  * predict   as many cycles as v46; without a mask 1.03 of its speed at d 128, 1.04 at d 256 with 2048 rows, and 1.01 at
  *           d 64, where exponentials bind; with the mask as v46: there a row of Q blocks sees fewer keys than the next,
  *           so that neighbours in a head are never at the same block

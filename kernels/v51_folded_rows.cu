@@ -50,7 +50,7 @@
  *
  * A CTA takes one Q block after another. While it reads the last KV block of one, the first KV blocks of the next
  * are being copied to shared memory. So it draws the next Q block a few KV blocks before the end.
- * Before its Q blocks a CTA may have slices of others: the rows of one warp. There all warps have the same rows. Warp w
+ * Slices of others, the rows of one warp, may come before its own Q blocks. There all warps have the same rows. Warp w
  * processes KV blocks w, w + n_warps, ...; at the end the warps add up their O and l, scaled to the largest of their m.
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
