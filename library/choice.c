@@ -156,18 +156,22 @@ static int place_of(const struct ranking *row, const char *version) {
     return found ? (int)(found - row->versions) : 100000 - (int)strtol(version + 1, NULL, 10);
 }
 
-/* The versions in the order of a ranking. On the emulator those for sm_80 come first: its CTAs run on all cores, while
- * CTAs that draw their work from a counter run on one. */
+/* On the emulator CTAs that draw their work from a counter run on one core, others on all. */
+static int lateness(const struct embedded *version) {
+    return (version->n_own && version->own[0].tickets ? 2 : 0) + (version->code.exact != NULL);
+}
+
+/* The versions in the order of a ranking, on the emulator those first that it runs in less time. */
 static size_t ordered(const struct fl_library *library, const struct ranking *row, bool emulated,
                       struct embedded **order) {
     size_t count = 0;
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
-        const int late = emulated && version->code.exact, place = place_of(row, version->about->version);
+        const int late = emulated ? lateness(version) : 0, place = place_of(row, version->about->version);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
-            const int before_late = emulated && before->code.exact;
+            const int before_late = emulated ? lateness(before) : 0;
             if (before_late < late || (before_late == late && place_of(row, before->about->version) < place)) break;
             order[at] = order[at - 1];
         }

@@ -205,7 +205,8 @@ static void write_order(const struct choice *choice, bool emulated, fl_support *
         snprintf(support->order, sizeof support->order, "%s: asked for by name", name);
     else if (emulated)
         snprintf(support->order, sizeof support->order,
-                 "%s: on the emulator versions for sm_80 come first, as their CTAs run on all cores", name);
+                 "%s: on the emulator versions for sm_80 without tickets come first: their CTAs run on all cores",
+                 name);
     else if (choice->measured)
         snprintf(support->order, sizeof support->order,
                  "%s: the fastest that computes this, as measured on compute capability %d.%d", name,

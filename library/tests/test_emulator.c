@@ -259,7 +259,10 @@ static void query(fl_library *library, const struct attention *attention) {
     attention_version(library, problem.d_head, false, version);
     ok(!fl_query(library, &problem, &support) && !strcmp(support.version, version) && !support.measured,
        "best on the emulator: %s", support.order);
-    says(support.order, "versions for sm_80 come first", "why");
+    says(support.order, "versions for sm_80 without tickets come first", "why");
+    problem.d_head = 128, problem.kv_heads = problem.heads, problem.causal = false;
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v38"), "CTAs on all cores: %s",
+       support.version);
     problem.d_head = 192;
     ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
        support.version, support.config);
