@@ -4,8 +4,8 @@
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/harness/… ─ cc ─► lib/libflashladder.so
 
-# Those for general attention, unless VER names others. v51 and v52 compute what the ones left out do, in less time. v42 is
-# as fast as v52 without a mask. v38 draws no tickets, so the emulator runs its CTAs on all cores.
+# Those for general attention, unless VER names others. v51 and v52 compute what the ones left out do, in less time.
+# v42 is as fast as v52 without a mask. v38 draws no tickets, so the emulator runs its CTAs on all cores.
 SUPERSEDED := v39 v40 v41 v43 v44 v45 v46 v47 v48 v49 v50
 WITH_ARGS := $(if $(SOURCES),$(shell grep -lE '^ \* .*[+ ]any_length' $(SOURCES)))
 OF_USE := $(filter-out $(LEFT_OUT) $(SUPERSEDED),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s)))))
