@@ -1,9 +1,9 @@
 /* backend_emu.c - the emulator as a back end: it runs the embedded PTX on the CPU, checks it and counts. */
+#include "emulator/emu.h"
+#include "emulator/tool/print.h"
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/config.h"
-#include "harness/emu/emu.h"
-#include "harness/emu/tool/print.h"
 #include "harness/parameters.h"
 #include "harness/progress.h"
 #include "harness/tensor_memory.h"

@@ -7,7 +7,7 @@
 #define FL_HALF_H
 
 #include "common/config.h"
-#include "harness/emu/machine/numbers.h"
+#include "emulator/machine/numbers.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* main.c - one version of flash_forward as a program: check it, time it, report it. */
 #include "common/debug_layout.h"
+#include "emulator/emu.h"
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/bench.h"
 #include "harness/config.h"
-#include "harness/emu/emu.h"
 #include "harness/energy.h"
 #include "harness/options.h"
 #include "harness/peer.h"

@@ -1,5 +1,5 @@
 #include "harness/options.h"
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "harness/report.h"
 
+#include "emulator/tool/print.h"
 #include "harness/about.h"
 #include "harness/config.h"
-#include "harness/emu/tool/print.h"
 #include "harness/json.h"
 #include "harness/peer.h"
 

@@ -1,6 +1,6 @@
 #include "harness/tensor_maps.h"
 
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 
 enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
 

@@ -5,7 +5,7 @@
 #ifndef FL_LIBRARY_OPENED_H
 #define FL_LIBRARY_OPENED_H
 
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 #include "harness/gpu_kernel.h"
 #include "harness/image.h"
 #include "include/flashladder.h"

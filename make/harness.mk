@@ -1,7 +1,7 @@
 # Host code: C11 everywhere outside kernels/.
 #
-#     harness/*.c, harness/emu/*/*.c ─ cc ─► build/harness/*.o, which every version and every test program links
-#     build/harness/emu/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
+#     harness/*.c, emulator/*/*.c ─ cc ─► build/harness/*.o, build/emulator/*/*.o, which every version links
+#     build/emulator/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
 
 # -fPIC: the objects of the emulator also make a shared library.
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -fPIC -pthread -I. -MD -MP \
@@ -18,31 +18,31 @@ $(BUILD)/revision.h: FORCE
 
 # about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
-EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix harness/emu/,ptx machine check cuda tool)))
-EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/emu/tool/ptxrun.c,$(EMULATOR_C)))
+EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check cuda tool)))
+EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out emulator/tool/ptxrun.c,$(EMULATOR_C)))
 OBJECTS := $(HARNESS) $(EMULATOR)
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-bin/ptxrun: $(BUILD)/harness/emu/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
+bin/ptxrun: $(BUILD)/emulator/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 
 # The folder can be moved away: nothing in it points to others. The library exports what emu.h declares.
 .PHONY: emu-lib
 emu-lib: lib/libflemu.so lib/emu.h lib/emu.py  ## the emulator as a library for C and Python: lib/
-$(BUILD)/emu.map: harness/emu/emu.h
+$(BUILD)/emu.map: emulator/emu.h
 	@mkdir -p $(@D)
 	@{ echo '{ global:'; grep -o 'emu_[a-z_]*(' $< | sort -u | tr '(' ';'; echo 'local: *; };'; } >$@
-lib/libflemu.so: $(filter-out $(BUILD)/harness/emu/tool/%,$(EMULATOR)) $(BUILD)/emu.map $(BUILD)/flags/ld
+lib/libflemu.so: $(filter-out $(BUILD)/emulator/tool/%,$(EMULATOR)) $(BUILD)/emu.map $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/emu.map -o $@ \
 		$(filter %.o,$^) $(ALL_LDLIBS)
 lib/emu.h lib/emu.py: lib/%:
 	@mkdir -p $(@D)
 	@cp $< $@
-lib/emu.h: harness/emu/emu.h
-lib/emu.py: harness/emu/python/emu.py
+lib/emu.h: emulator/emu.h
+lib/emu.py: emulator/python/emu.py
 
--include $(wildcard $(BUILD)/harness/*.d $(BUILD)/harness/emu/*/*.d)
+-include $(wildcard $(BUILD)/harness/*.d $(BUILD)/emulator/*/*.d)

@@ -52,7 +52,7 @@ adopt:  ## records all of a version that needs no GPU, and makes the pages again
 	$(call need,VER)$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
-	@$(PY) harness/emu/tests/golden.py $(VER)
+	@$(PY) emulator/tests/golden.py $(VER)
 	@$(RUN) -m analysis traffic --version "$(VER)" --write
 	@$(PY) -m analysis ladder --write
 	@$(PY) -m analysis notebooks --write

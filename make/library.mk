@@ -46,7 +46,7 @@ $(BUILD)/library/exports.map: include/flashladder.h make/library.mk
 .PHONY: lib
 lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
 lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(LIBRARY_HARNESS) \
-		$(filter-out $(BUILD)/harness/emu/tool/% $(BUILD)/harness/emu/cuda/%,$(EMULATOR)) \
+		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(BUILD)/library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map \

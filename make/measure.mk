@@ -31,7 +31,7 @@ LAUNCHED := v16 $(lastword $(VERSIONS))
 BENCHES := $(LAUNCHED:%=$(BUILD)/tests/bench_emu.%)
 TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
 bench-emu: $(BENCHES) $(LAUNCHED:%=$(BIN)/%) $(TIMED) | $(READY)  ## how fast the emulator is here: [ARGS=--write]
-	@$(PY) harness/emu/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(BENCHES:%=--bench %) $(TIMED)
+	@$(PY) emulator/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(BENCHES:%=--bench %) $(TIMED)
 corpus: bin/ptxrun  ## what the emulator accepts of the kernels below a folder: DIR= [ARGS=--refused]
 	$(if $(DIR),,$(error corpus needs DIR=, a folder with .cu or .ptx files: make corpus DIR=../samples))
 	@$(RUN) -m analysis $@ '$(call quoted,$(DIR))' $(ARGS)

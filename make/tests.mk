@@ -1,15 +1,15 @@
 # Tests: every C test program twice, plain and under the sanitizers; its output is a file that pytest reads.
 #
-#     harness/tests/test_*.c, harness/emu/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
+#     harness/tests/test_*.c, emulator/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
 #     library/tests/test_*.c likewise
 #     the same with the sanitizers ─► build/tests-san/test_*.tap          *.tap, test_*.py ─ pytest
 
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,harness harness/emu library))
+C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,harness emulator library))
 TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
-vpath test_%.c harness/tests harness/emu/tests library/tests
-vpath bench_%.c harness/emu/tests
+vpath test_%.c harness/tests emulator/tests library/tests
+vpath bench_%.c emulator/tests
 vpath gpu_%.c library/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
@@ -34,7 +34,7 @@ $(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/
 		$(ALL_LDLIBS)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
-$(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/harness/%=$(BUILD)/san/harness/%) $(TEST_CODE)
+$(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE)
 	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
 $(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
@@ -49,7 +49,7 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 %.tap: %
 	$(call say,TEST,$*)./$< >$@ 2>&1 && echo '# exit 0' >>$@ || echo "# exit $$?" >>$@
 
--include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/harness/emu/*/*.d \
+-include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/emulator/*/*.d \
 	san/library/*.d))
 
 ##@ Testing
@@ -79,9 +79,9 @@ build/cuda12/ready: make/tests.mk
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c harness/emu/tests/*.c \
+C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c emulator/tests/*.c \
 	library/*.c library/tests/*.c examples/*.c)
-HEADERS := $(wildcard common/*.h harness/*.h harness/emu/*.h harness/emu/*/*.h harness/tests/*.h library/*.h \
+HEADERS := $(wildcard common/*.h harness/*.h emulator/*.h emulator/*/*.h harness/tests/*.h library/*.h \
 	library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*.cu)

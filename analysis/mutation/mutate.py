@@ -77,7 +77,9 @@ class Worker:
         """A copy of its own, with byte code of all modules."""
         self.tree = make_tree(source, folder / f"tree.{numbers.get()}")
         subprocess.run(
-            [sys.executable, "-m", "compileall", "-q", "analysis", "harness"], cwd=self.tree.folder, check=False
+            [sys.executable, "-m", "compileall", "-q", "analysis", "harness", "emulator"],
+            cwd=self.tree.folder,
+            check=False,
         )
 
     def judge(self, task: Task) -> tuple[Line, str, str, str]:
@@ -158,7 +160,7 @@ class State:
     def test(self, by: str) -> str:
         """The text of a C program, or of the function that is the test."""
         if by.startswith("build/"):
-            found = sorted(self.folder.glob(f"harness/**/{Path(by.partition(':')[0]).name}.c"))
+            found = sorted(self.folder.glob(f"*/**/tests/{Path(by.partition(':')[0]).name}.c"))
             return self.text(str(found[0].relative_to(self.folder))) if found else ""
         file, _, name = by.partition("::")
         return self.functions(file).get(re.split(r"\W", name)[0], self.all_tests)

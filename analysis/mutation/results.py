@@ -39,7 +39,7 @@ class Group:
         return sorted(name for name in found if not name.endswith("__init__.py"))
 
 
-SHADOW = "harness/emu/check/shadow.c"
+SHADOW = "emulator/check/shadow.c"
 GROUPS = (
     Group("harness", ("harness/*.c",), ("harness/tests",), ("bin/v01", "bin/dump/v01")),
     Group(
@@ -49,8 +49,8 @@ GROUPS = (
     ),
     Group(
         "emulator",
-        (*(f"harness/emu/machine/{name}.c" for name in ("alu", "mbarrier", "memory", "sync")), SHADOW),
-        tuple(f"harness/emu/tests/{name}" for name in ("test_emu.c", "test_opcodes.py", "test_findings.py")),
+        (*(f"emulator/machine/{name}.c" for name in ("alu", "mbarrier", "memory", "sync")), SHADOW),
+        tuple(f"emulator/tests/{name}" for name in ("test_emu.c", "test_opcodes.py", "test_findings.py")),
         ("bin/ptxrun",),
         promised=False,
         one_line_in=24,

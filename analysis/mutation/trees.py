@@ -21,13 +21,22 @@ LIBRARIES = ("-pthread", "-ldl", "-lm")
 PTXRUN = "bin/ptxrun"
 DUMPING = "bin/dump/v01"  # writes intermediate values
 BUILT = (
-    *("build/flags", "build/harness", "build/san", "build/v01", "build/device", "build/dump/v01", "build/dump/device"),
+    *(
+        "build/flags",
+        "build/emulator",
+        "build/harness",
+        "build/san",
+        "build/v01",
+        "build/device",
+        "build/dump/v01",
+        "build/dump/device",
+    ),
     *("build/regs", "logs/ptxas"),
 )
 BUILT_OBJECTS = ("build/tests", "build/tests-san")
 BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", PTXRUN, DUMPING)
 SANITIZED = "build/tests-san/"
-ALONE = {"harness/main.c", "harness/about.c", "harness/emu/tool/ptxrun.c"}
+ALONE = {"harness/main.c", "harness/about.c", "emulator/tool/ptxrun.c"}
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # as in make/tests.mk
 COVERAGE = ("-O0", "--coverage")
 MEMORY = 16 << 30  # bytes of address space for a test: a mutant that allocates without end fails
@@ -71,7 +80,7 @@ class Tree:
         folder = "build/dump" if program == DUMPING else "build"
         own = [f"{folder}/v01/code.o", f"{folder}/v01/about.o", f"{folder}/device/code.o"]
         if program == PTXRUN:
-            own = ["build/harness/emu/tool/ptxrun.o"]
+            own = ["build/emulator/tool/ptxrun.o"]
         else:
             own.append(f"{program}.o" if program.startswith("build/") else "build/harness/main.o")
         linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder, program)]
@@ -113,7 +122,7 @@ def forget(path: Path) -> None:
 def linked_sources(folder: Path, program: str) -> list[str]:
     """What a program links, as in make/harness.mk: all files but those with a main() or a version's name."""
     own = folder.glob("harness/*.c") if program != PTXRUN else ()
-    sources = [*own, *folder.glob("harness/emu/[!t]*/*.c"), *folder.glob("harness/emu/tool/*.c")]
+    sources = [*own, *folder.glob("emulator/[!t]*/*.c"), *folder.glob("emulator/tool/*.c")]
     return sorted({str(path.relative_to(folder)) for path in sources} - ALONE)
 
 

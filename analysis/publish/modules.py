@@ -14,7 +14,19 @@ from analysis import FLOORS
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 
-ROOTS = ("kernels", "common", "harness", "include", "library", "python", "examples", "analysis", "make", "docs")
+ROOTS = (
+    "kernels",
+    "common",
+    "emulator",
+    "harness",
+    "include",
+    "library",
+    "python",
+    "examples",
+    "analysis",
+    "make",
+    "docs",
+)
 SUFFIXES = (".h", ".cuh", ".c", ".cu", ".S", ".py", ".mk", ".awk")
 
 

@@ -66,22 +66,22 @@ PROMISES = (
     Promise(
         "The emulator computes what a GPU computes, `mma.sync` as an H200 does, to the last bit.",
         (
-            "harness/emu/tests/test_opcodes.py",
-            "harness/emu/tests/test_mma.py",
-            "harness/emu/tests/test_nvcc_kernels.py",
+            "emulator/tests/test_opcodes.py",
+            "emulator/tests/test_mma.py",
+            "emulator/tests/test_nvcc_kernels.py",
         ),
     ),
     Promise(
         "The emulator reports a barrier, a wait or an arrival that is missing, and is silent about correct programs.",
         (
-            "harness/emu/tests/test_mutations.py",
-            "harness/emu/tests/test_findings.py",
-            "harness/emu/tests/test_versions.py",
+            "emulator/tests/test_mutations.py",
+            "emulator/tests/test_findings.py",
+            "emulator/tests/test_versions.py",
         ),
     ),
     Promise(
         "The emulator's counters stand beside those that ncu read from a GPU.",
-        ("harness/emu/tests/test_ncu.py", "harness/emu/tests/test_trace_and_counters.py"),
+        ("emulator/tests/test_ncu.py", "emulator/tests/test_trace_and_counters.py"),
     ),
     Promise(
         "Machine code changes only when the change is accepted with a reason.",
@@ -94,7 +94,7 @@ PROMISES = (
             "harness/tests/test_options.c",
             "harness/tests/test_config.c",
             "harness/tests/test_image.c",
-            "harness/emu/tests/test_fuzz.c",
+            "emulator/tests/test_fuzz.c",
         ),
     ),
     Promise(
@@ -160,10 +160,10 @@ COUNTS = (
     Count("random command lines of bin/vNN", "harness/tests/test_options.c", r"round < (\d+)"),
     Count("random configurations", "harness/tests/test_config.c", r"round < (\d+)"),
     Count("damaged cubins", "harness/tests/test_image.c", r"rounds < (\d{3,})"),
-    Count("broken PTX texts", "harness/emu/tests/test_fuzz.c", r"BLOCK = (\d+), BLOCKS = (\d+)"),
+    Count("broken PTX texts", "emulator/tests/test_fuzz.c", r"BLOCK = (\d+), BLOCKS = (\d+)"),
     Count(
         "kinds of faults put into the PTX of every version",
-        "harness/emu/tests/support/mutations.py",
+        "emulator/tests/support/mutations.py",
         tables=("RULES",),
     ),
 )

@@ -79,7 +79,7 @@ def run_bare(copy: Path, tools: Path, command: str) -> subprocess.CompletedProce
     "command",
     [
         "make v01 && ./bin/v01 --seq 64 --heads 1 --check 16",
-        "set -o pipefail; make -W harness/emu/tool/ptxrun.c bin/ptxrun | grep CC",
+        "set -o pipefail; make -W emulator/tool/ptxrun.c bin/ptxrun | grep CC",
         "make regs logs VER=v01",
         "make sass-diff A=v01 B=v02",
         "make counts VER=v01",

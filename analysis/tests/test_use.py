@@ -77,7 +77,7 @@ class Config:
 }
 
 
-@pytest.mark.parametrize("user", [None, "notebooks/01.ipynb", "harness/emu/tests/golden.py"])
+@pytest.mark.parametrize("user", [None, "notebooks/01.ipynb", "emulator/tests/golden.py"])
 def test_what_only_tests_use_is_found(tmp_path: Path, user: str | None) -> None:
     files = MADE | ({user: "page()"} if user else {})
     for name, text in files.items():

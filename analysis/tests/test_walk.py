@@ -24,8 +24,8 @@ TESTS = (
     "analysis/tests/publish/test_readme.py::test_the_committed_page_is_not_stale",
     "analysis/tests/publish/test_readme.py::test_the_committed_traffic_is_not_stale[{}]",
     "analysis/tests/test_docs.py::test_generated_parts_are_fresh",
-    "harness/emu/tests/test_speed.py",
-    "harness/emu/tests/test_versions.py::test_golden_counters[{}]",
+    "emulator/tests/test_speed.py",
+    "emulator/tests/test_versions.py::test_golden_counters[{}]",
 )
 
 

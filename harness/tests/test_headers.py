@@ -1,4 +1,4 @@
-"""Headers of the harness and the emulator: each compiles alone, its example compiles, what it declares exists.
+"""Headers of the emulator and the harness: each compiles alone, its example compiles, what it declares exists.
 
 The example of a header is the indented block of its first comment. EXAMPLES gives the variables that it uses.
 """
@@ -14,79 +14,85 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HARNESS = ROOT / "harness"
+ROOMS = ("emulator", "harness")
 HEADERS = sorted(
     path
-    for path in HARNESS.rglob("*.h")
+    for room in ROOMS
+    for path in (ROOT / room).rglob("*.h")
     if path.name != "forms_table.h"  # a table, for its includers only
 )
 NOT_IN_VERSIONS = {"tests", "peers", "device"}
-SOURCES = [path for path in HARNESS.rglob("*.c") if not NOT_IN_VERSIONS & {*path.relative_to(HARNESS).parts}]
+SOURCES = [
+    path
+    for room in ROOMS
+    for path in (ROOT / room).rglob("*.c")
+    if not NOT_IN_VERSIONS & {*path.relative_to(ROOT).parts}
+]
 BUILT = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in SOURCES if path.name != "about.c"}
-BUILT[HARNESS / "about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
+BUILT[ROOT / "harness/about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
 
 # The parameters of a function that has the example as its body; None for an example of definitions.
 EXAMPLES: dict[str, str | None] = {
-    "abilities.h": "KernelConfig config, bool causal, struct failure failure",
-    "about.h": "void",
-    "backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
+    "harness/abilities.h": "KernelConfig config, bool causal, struct failure failure",
+    "harness/about.h": "void",
+    "harness/backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
     " struct kernel_code code, struct output output, struct failure failure",
-    "bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
+    "harness/bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
     " struct failure failure",
-    "config.h": "KernelConfig config, struct failure failure",
-    "cuda_driver.h": "struct failure failure",
-    "device/stamp.h": "clock_stamp before, clock_stamp after",
-    "device/wgmma_peak.h": "wgmma_result result, int warpgroups",
-    "energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
-    "gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
+    "harness/config.h": "KernelConfig config, struct failure failure",
+    "harness/cuda_driver.h": "struct failure failure",
+    "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
+    "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
+    "harness/energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
+    "harness/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
     " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
     " tensor_maps maps, CUstream stream, struct failure failure",
-    "half.h": "void",
-    "image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
+    "harness/half.h": "void",
+    "harness/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
-    "inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
-    "json.h": "int fd",
-    "options.h": "struct options options, int argc, char **argv, struct failure failure",
-    "parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
-    "parameters.h": "KernelConfig config, attention_args args, struct failure failure",
-    "peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
-    "peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
-    "problem.h": "double seconds",
-    "progress.h": "struct progress_plan plan, void (*work)(void)",
-    "reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head, const int64_t *rows,"
+    "harness/inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
+    "harness/json.h": "int fd",
+    "harness/options.h": "struct options options, int argc, char **argv, struct failure failure",
+    "harness/parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
+    "harness/parameters.h": "KernelConfig config, attention_args args, struct failure failure",
+    "harness/peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
+    "harness/peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
+    "harness/problem.h": "double seconds",
+    "harness/progress.h": "struct progress_plan plan, void (*work)(void)",
+    "harness/reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head, const int64_t *rows,"
     " int n_rows, struct reference_row *results",
-    "report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
+    "harness/report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
     " struct failure failure",
-    "select.h": "struct options options, struct instance_table table, size_t count, bool gpu, KernelConfig config,"
+    "harness/select.h": "struct options options, struct instance_table table, size_t count, bool gpu, KernelConfig config,"
     " struct problem problem, struct failure failure",
-    "sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
-    "stats.h": "const double *samples, int64_t count, struct failure failure",
-    "status.h": "struct failure *failure, int device, int count",
-    "tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
-    "tensor_maps.h": "attention_args args, KernelConfig config",
-    "verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
-    "tests/element.h": "void",
-    "tests/tap.h": "int sum",
-    "emu/emu.h": "const char *text",
-    "emu/check/shadow.h": "const machine *m, const warp *w, int lane",
-    "emu/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
-    "emu/machine/lane_loop.h": None,
-    "emu/machine/mma.h": "double accumulator, const double *terms",
-    "emu/machine/numbers.h": "void",
-    "emu/machine/special.h": "void",
-    "emu/ptx/braces.h": "const char *at, const char *end",
-    "emu/ptx/builder.h": "decoder *dec",
-    "emu/ptx/characters.h": "const char *at",
-    "emu/ptx/decode.h": "loader *load, entry *code, statement in",
-    "emu/ptx/errors.h": "const char *path, size_t bytes, emu_error *error",
-    "emu/ptx/lexer.h": "loader *load, const char *text, size_t bytes",
-    "emu/ptx/loader.h": "loader *load, size_t count, int line, const char *name",
-    "emu/ptx/program.h": "const emu_module *module",
-    "emu/ptx/reader.h": "parser *p, uint64_t value",
-    "emu/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
+    "harness/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
+    "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
+    "harness/status.h": "struct failure *failure, int device, int count",
+    "harness/tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
+    "harness/tensor_maps.h": "attention_args args, KernelConfig config",
+    "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
+    "harness/tests/element.h": "void",
+    "harness/tests/tap.h": "int sum",
+    "emulator/emu.h": "const char *text",
+    "emulator/check/shadow.h": "const machine *m, const warp *w, int lane",
+    "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
+    "emulator/machine/lane_loop.h": None,
+    "emulator/machine/mma.h": "double accumulator, const double *terms",
+    "emulator/machine/numbers.h": "void",
+    "emulator/machine/special.h": "void",
+    "emulator/ptx/braces.h": "const char *at, const char *end",
+    "emulator/ptx/builder.h": "decoder *dec",
+    "emulator/ptx/characters.h": "const char *at",
+    "emulator/ptx/decode.h": "loader *load, entry *code, statement in",
+    "emulator/ptx/errors.h": "const char *path, size_t bytes, emu_error *error",
+    "emulator/ptx/lexer.h": "loader *load, const char *text, size_t bytes",
+    "emulator/ptx/loader.h": "loader *load, size_t count, int line, const char *name",
+    "emulator/ptx/program.h": "const emu_module *module",
+    "emulator/ptx/reader.h": "parser *p, uint64_t value",
+    "emulator/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
     " unsigned char *block, emu_error error",
-    "emu/tool/files.h": "const char *path, size_t bytes, emu_error error",
-    "emu/tool/print.h": "const emu_device *device",
+    "emulator/tool/files.h": "const char *path, size_t bytes, emu_error error",
+    "emulator/tool/print.h": "const emu_device *device",
 }
 
 
@@ -104,12 +110,12 @@ def compile_text(text: str, *flags: str, language: str = "c") -> str:
 
 
 def name(header: Path) -> str:
-    return header.relative_to(HARNESS).as_posix()
+    return header.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=name)
 def test_a_header_compiles_alone(header: Path) -> None:
-    assert compile_text(f'#include "harness/{name(header)}"\n') == ""
+    assert compile_text(f'#include "{name(header)}"\n') == ""
 
 
 def test_every_example_has_its_variables_here_and_no_other() -> None:
@@ -121,7 +127,7 @@ def test_the_example_of_a_header_compiles(header: Path) -> None:
     if not example(header):
         return
     variables = EXAMPLES[name(header)]
-    text = f'#include "harness/{name(header)}"\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n'
+    text = f'#include "{name(header)}"\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n'
     text += "".join(f"{each}\n" for each in re.findall(r"#include .*", example(header)))
     body = re.sub(r"#include .*", "", example(header))
     text += (
@@ -200,12 +206,12 @@ def table() -> dict[str, dict[str, set[Path]]]:
 
 
 def test_declarations_are_read() -> None:
-    assert {"emu_load", "emu_run", "emu_form_at"} <= declarations(HARNESS / "emu/emu.h")
-    assert {"emu_lanes_add_32", "emu_lanes_pack_64"} <= declarations(HARNESS / "emu/ptx/lanes.h")
-    assert {"emu_load_fail", "emu_load_larger"} == declarations(HARNESS / "emu/ptx/loader.h") & {
+    assert {"emu_load", "emu_run", "emu_form_at"} <= declarations(ROOT / "emulator/emu.h")
+    assert {"emu_lanes_add_32", "emu_lanes_pack_64"} <= declarations(ROOT / "emulator/ptx/lanes.h")
+    assert {"emu_load_fail", "emu_load_larger"} == declarations(ROOT / "emulator/ptx/loader.h") & {
         "emu_load_fail", "emu_load_larger", "load_grow",
     }  # fmt: skip
-    assert "emu_character_classes" in declarations(HARNESS / "emu/ptx/characters.h")
+    assert "emu_character_classes" in declarations(ROOT / "emulator/ptx/characters.h")
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=name)
@@ -223,8 +229,11 @@ def words(*paths: Path) -> Counter[str]:
 
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
     """By another source, by a C test of what its own source uses, or by a test of what emu.h offers."""
-    tests = words(*HARNESS.rglob("tests/*.[ch]"))
-    offered = words(HARNESS / "emu/emu.h").keys() & words(*HARNESS.rglob("tests/test_*.py")).keys()
+    tests = words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/*.[ch]")))
+    offered = (
+        words(ROOT / "emulator/emu.h").keys()
+        & words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/test_*.py"))).keys()
+    )
     in_source = {source: words(source) for places in table.values() for source in places["defined"]}
     lonely = set()
     for symbol, places in table.items():

@@ -221,7 +221,7 @@ for text in sys.stdin.read().splitlines():
 
 
 def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
-    for name in ("analysis", "harness", "common", "kernels"):
+    for name in ("analysis", "emulator", "harness", "common", "kernels"):
         shutil.copytree(root() / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "emu", "fixtures"))
     rows = tmp_path / LIST
     rows.write_text(rows.read_text().replace("\n#undef FIELD", NEW_ROWS + "\n#undef FIELD"))

@@ -3,8 +3,8 @@
  *     build/tests/test_special                        # a few blocks of 2^23 arguments
  *     build/tests/test_special ex2.approx.ftz.f32     # all 2^32 arguments of an opcode
  */
-#include "harness/emu/machine/numbers.h"
-#include "harness/emu/ptx/lanes.h"
+#include "emulator/machine/numbers.h"
+#include "emulator/ptx/lanes.h"
 #include "harness/tests/tap.h"
 
 #include <inttypes.h>
@@ -57,7 +57,7 @@ static bool is_chosen(size_t index, unsigned block) {
 
 int main(int argc, char **argv) {
     const char *all_of = argc > 1 ? argv[1] : "";
-    FILE *record = fopen("harness/emu/tests/records/special.h200.csv", "r");
+    FILE *record = fopen("emulator/tests/records/special.h200.csv", "r");
     if (!ok(record != NULL, "the record can be read")) return tap_done();
     char line[128];
     size_t lines = 0, count = sizeof functions / sizeof *functions;

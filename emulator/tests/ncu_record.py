@@ -1,6 +1,6 @@
 """Measures the instruction counts of ncu_counts.csv anew: needs a GPU, ncu and the right to read counters.
 
-python3 harness/emu/tests/ncu_record.py v37            # after `make v37`: replaces the rows of v37
+python3 emulator/tests/ncu_record.py v37            # after `make v37`: replaces the rows of v37
 
 Sums of ncu's source page by opcode, for the launch that ncu.py compares with: fp16, batch 1, 2 heads, seq 512.
 The standard library is enough for it.
@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 MEASURED = Path(__file__).resolve().parent / "records/ncu_counts.csv"
-BINARIES = Path(__file__).resolve().parents[3] / "bin"
+BINARIES = Path(__file__).resolve().parents[2] / "bin"
 PROBLEM = {"seq": 512, "heads": 2, "batch": 1}
 INSTRUCTIONS, WAVEFRONTS, IDEAL, SECTORS = "instructions", "wavefronts", "ideal", "sectors"
 COLUMNS = {  # of the source page

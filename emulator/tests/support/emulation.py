@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 PTXRUN = ROOT / "bin/ptxrun"
 THREADS = 128
 Array = npt.NDArray[Any]

@@ -94,8 +94,8 @@ def test_vectors_need_no_optimisation(tmp_path: Path) -> None:
     """As `make DEBUG=1` compiles them: a function of its own would pass vectors another way than its caller."""
     slow = tmp_path / "mma.o"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wno-psabi", "-O0", f"-I{ROOT}"]
-    subprocess.run(["cc", *flags, "-c", "-o", slow, ROOT / "harness/emu/machine/mma.c"], check=True)
-    objects = [path for path in (ROOT / "build/harness/emu").glob("*/*.o") if path.name != "mma.o"]
+    subprocess.run(["cc", *flags, "-c", "-o", slow, ROOT / "emulator/machine/mma.c"], check=True)
+    objects = [path for path in (ROOT / "build/emulator").glob("*/*.o") if path.name != "mma.o"]
     program = tmp_path / "ptxrun"
     subprocess.run(["cc", "-pthread", "-o", program, slow, *objects, "-ldl", "-lm"], check=True)
     version = next(version for version in versions() if version.name == "v01")

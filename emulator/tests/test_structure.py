@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.emulation import ROOT, entry
 
-EMU = ROOT / "harness/emu"
+EMU = ROOT / "emulator"
 FLOORS = ["", "ptx", "machine", "check", "cuda", "tool"]
 INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
 OPEN = [EMU / "machine/numbers.h", EMU / "ptx/errors.h"]  # 16-bit numbers exist once, and how errors are filled
@@ -68,8 +68,8 @@ def test_includes_go_down(path: Path) -> None:
 
 def test_others_see_the_interface_and_the_numbers_only() -> None:
     """The harness takes emu.h, the tables of print.h, and the 16-bit numbers, which exist once."""
-    for path in [*EMU.parent.glob("*.[ch]"), *(EMU.parent / "tests").glob("*.[ch]")]:
-        taken = {ROOT / name for name in re.findall(r'^#include "(harness/emu/[^"]+)"', path.read_text(), re.M)}
+    for path in [*(ROOT / "harness").glob("*.[ch]"), *(ROOT / "harness/tests").glob("*.[ch]")]:
+        taken = {ROOT / name for name in re.findall(r'^#include "(emulator/[^"]+)"', path.read_text(), re.M)}
         assert taken <= {EMU / "emu.h", EMU / "tool/print.h", *OPEN}, path
 
 
@@ -181,7 +181,7 @@ def test_only_ptxrun_prints_and_exits() -> None:
 
 FOREIGN = """
 /* A program that has names of its own such as the emulator's parts might have. */
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -80,7 +80,7 @@ def test_twenty_schedules_and_five_seeds(version: Version, dtype: str, tmp_path:
 @BY_NAME
 def test_golden_counters(version: Version, tmp_path: Path) -> None:
     recorded = golden.read()
-    again = f"if the change is meant, run `.venv/bin/python harness/emu/tests/golden.py {version.name}`"
+    again = f"if the change is meant, run `.venv/bin/python emulator/tests/golden.py {version.name}`"
     assert version.name in recorded, f"{golden.GOLDEN.name} has no {version.name}: run `make adopt`"
     assert golden.counters(version, tmp_path) == recorded[version.name], again
 

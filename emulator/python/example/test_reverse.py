@@ -1,6 +1,6 @@
 """An example: pytest runs CUDA kernels without a GPU, and a missing barrier fails a test.
 
-make emu-lib && PYTHONPATH=lib .venv/bin/python -m pytest harness/emu/python/example
+make emu-lib && PYTHONPATH=lib .venv/bin/python -m pytest emulator/python/example
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 /* cluster_record.cu - kernels whose CTAs work together in clusters; on a GPU it writes hashes of what they compute.
  *
- *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o cluster_record harness/emu/tests/cluster_record.cu
- *     ./cluster_record | diff - harness/emu/tests/records/clusters.csv
+ *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o cluster_record emulator/tests/cluster_record.cu
+ *     ./cluster_record | diff - emulator/tests/records/clusters.csv
  *
  * The kernels make their inputs themselves, and all numbers are integers: test_clusters.py runs the same PTX on the
  * emulator and compares with NumPy and with that record. One line for each kernel and size of the cluster: FNV-1a over

@@ -1,6 +1,6 @@
 """Golden counters: what each version executes on a fixed problem (own configuration, fp16, seq 256, 1 head, batch 1).
 
-    .venv/bin/python harness/emu/tests/golden.py [VER ...]    # counts these built versions, or all of them
+    .venv/bin/python emulator/tests/golden.py [VER ...]    # counts these built versions, or all of them
 
 A change of a kernel or of the toolkit changes them; a change of the emulator should not.
 """

@@ -1,5 +1,5 @@
 /* test_emu.c - the promises of emu.h: loading, buffers, launches, findings and counters through the C API. */
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 #include "harness/tests/tap.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@ from support.hopper import KERNELS
 from support.hopper_mutations import MOVES, RULES, HopperMutant
 from support.versions import DTYPES, Version
 
-STALE = "stale: run .venv/bin/python harness/emu/tests/hopper_trials.py"
+STALE = "stale: run .venv/bin/python emulator/tests/hopper_trials.py"
 
 
 def sample(hopper_ptx: Path) -> Iterator[tuple[Trials, HopperMutant]]:

@@ -94,13 +94,13 @@ def test_a_plain_c11_program_needs_the_header_and_the_library(tmp_path: Path) ->
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_sources_compile_as_plain_c11(folder: str) -> None:
     """As emu.h promises: no macro, no include folder."""
-    files = sorted((ROOT / "harness/emu" / folder).glob("*.c"))
+    files = sorted((ROOT / "emulator" / folder).glob("*.c"))
     assert files
     subprocess.run(["cc", "-fsyntax-only", *PLAIN, "-Wno-psabi", *files], check=True, timeout=60)
 
 
 def test_the_library_exports_the_interface_alone() -> None:
-    interface = set(re.findall(r"\b(emu_\w+)\(", (ROOT / "harness/emu/emu.h").read_text()))
+    interface = set(re.findall(r"\b(emu_\w+)\(", (ROOT / "emulator/emu.h").read_text()))
     done = subprocess.run(
         ["nm", "-D", "--defined-only", LIB / "libflemu.so"], capture_output=True, text=True, check=True
     )
@@ -110,7 +110,7 @@ def test_the_library_exports_the_interface_alone() -> None:
 def test_the_folder_can_be_moved(tmp_path: Path) -> None:
     """Each file is that of today, and the library names no file of the checkout."""
     for name, source in (("emu.h", "emu.h"), ("emu.py", "python/emu.py")):
-        assert (LIB / name).read_bytes() == (ROOT / "harness/emu" / source).read_bytes(), "run `make emu-lib`"
+        assert (LIB / name).read_bytes() == (ROOT / "emulator" / source).read_bytes(), "run `make emu-lib`"
     done = subprocess.run(["readelf", "-d", LIB / "libflemu.so"], capture_output=True, text=True, check=True)
     assert "R" + "PATH" not in done.stdout and "RUN" + "PATH" not in done.stdout
     needed = re.findall(r"NEEDED.*\[(.*)\]", done.stdout)

@@ -1,7 +1,7 @@
 /* mma_record.cu - writes what a GPU's mma.sync computes, for test_mma.py to hold the emulator against.
  *
- *     nvcc -std=c++20 -arch=sm_90 -o mma_record harness/emu/tests/mma_record.cu
- *     ./mma_record > harness/emu/tests/records/mma.h200.csv
+ *     nvcc -std=c++20 -arch=sm_90 -o mma_record emulator/tests/mma_record.cu
+ *     ./mma_record > emulator/tests/records/mma.h200.csv
  *
  * One line per lane: the form, the kind of numbers, the lane and its registers of A, B, C and D in hexadecimal. The
  * inputs are the same in every run. Exit status 1: the GPU could not be used.

@@ -11,11 +11,11 @@ import pytest
 from support.candidates import REGISTERS, candidates, refused_by_ptxas
 from support.emulation import ROOT
 
-OBJECTS = [path for path in (ROOT / "build/harness/emu").glob("*/*.o") if path.name != "ptxrun.o"]
+OBJECTS = [path for path in (ROOT / "build/emulator").glob("*/*.o") if path.name != "ptxrun.o"]
 
 # Prints what the emulator says of each entry of a file: the refusal, or an empty line.
 READER = """
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

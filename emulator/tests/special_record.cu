@@ -1,7 +1,7 @@
 /* special_record.cu - writes sums over what a GPU's special function unit computes, for test_special.c.
  *
- *     nvcc -std=c++20 -arch=sm_90 -o special_record harness/emu/tests/special_record.cu
- *     ./special_record > harness/emu/tests/records/special.h200.csv
+ *     nvcc -std=c++20 -arch=sm_90 -o special_record emulator/tests/special_record.cu
+ *     ./special_record > emulator/tests/records/special.h200.csv
  *
  * One line for each opcode and each block of 2^23 arguments that share sign and exponent: the sum of output *
  * (2 * mantissa + 1) over the bits of the outputs, modulo 2^64. The second operand of a division is a fixed function of

@@ -11,7 +11,7 @@ from page import EXAMPLE, PAGE, ROOT, fill, generate, outputs
 
 def test_generated_parts_are_current(tmp_path: Path) -> None:
     page = PAGE.read_text()
-    assert generate(page, tmp_path) == page, "stale: run .venv/bin/python harness/emu/tests/page.py"
+    assert generate(page, tmp_path) == page, "stale: run .venv/bin/python emulator/tests/page.py"
 
 
 def test_the_page_says_which_versions_draw_tickets() -> None:

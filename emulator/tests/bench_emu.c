@@ -7,8 +7,8 @@
  * median and least of several runs, in processor time of this process, which other work on the machine disturbs little.
  */
 #include "common/abi.h"
+#include "emulator/emu.h"
 #include "harness/about.h"
-#include "harness/emu/emu.h"
 #include "harness/image.h"
 #include "harness/inputs.h"
 #include "harness/parameters.h"

@@ -8,7 +8,7 @@ from pathlib import Path
 from support.emulation import ROOT
 
 DRIVER = """
-#include "harness/emu/ptx/braces.h"
+#include "emulator/ptx/braces.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ int main(void) {
 def test_both_ways_agree(tmp_path: Path) -> None:
     (tmp_path / "driver.c").write_text(DRIVER)
     compiler = ["cc", "-std=c11", "-O1", f"-I{ROOT}"]
-    source = ROOT / "harness/emu/ptx/braces.c"
+    source = ROOT / "emulator/ptx/braces.c"
     plain = ["-U__SSE2__", "-Demu_follow_braces=byte_by_byte"]
     subprocess.run([*compiler, *plain, "-c", "-o", tmp_path / "plain.o", source], check=True)
     subprocess.run(

@@ -1,7 +1,7 @@
 /* wgmma_record.cu - writes hashes of what a GPU's wgmma computes, for test_wgmma.py to hold the emulator against.
  *
- *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o wgmma_record harness/emu/tests/wgmma_record.cu
- *     ./wgmma_record > harness/emu/tests/records/wgmma.h200.csv
+ *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o wgmma_record emulator/tests/wgmma_record.cu
+ *     ./wgmma_record > emulator/tests/records/wgmma.h200.csv
  *
  * Two questions: how sums are formed (sums_*, halves_* and tf32_*: operands of four kinds), and where a descriptor
  * points (rows_*: shared memory holds its own indexes, and a unit matrix brings them out). The kernels make their

@@ -2,8 +2,8 @@
 
 The small kernels of kernels/hopper, and the versions whose architecture is sm_90a.
 
-.venv/bin/python harness/emu/tests/hopper_trials.py            # tries those of the small kernels: a minute
-.venv/bin/python harness/emu/tests/hopper_trials.py v26 v27    # those of versions, in fp16: minutes for each
+.venv/bin/python emulator/tests/hopper_trials.py            # tries those of the small kernels: a minute
+.venv/bin/python emulator/tests/hopper_trials.py v26 v27    # those of versions, in fp16: minutes for each
 
 Both rewrite their rows of records/hopper_mutants.csv.
 """

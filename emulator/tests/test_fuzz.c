@@ -7,7 +7,7 @@
  * An input is a seed program with a few random edits: bytes, ranges, tokens, lines. What loads is also run, with few
  * steps. The alarm ends a run that hangs.
  */
-#include "harness/emu/emu.h"
+#include "emulator/emu.h"
 #include "harness/image.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 """Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, what
 came of other people's kernels and of broken ones for sm_90a, and how the outputs of GPUs compare.
 
-.venv/bin/python harness/emu/tests/page.py             # rewrite the page
+.venv/bin/python emulator/tests/page.py             # rewrite the page
 """
 
 from __future__ import annotations
