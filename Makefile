@@ -42,12 +42,12 @@ BUILD := build$(VARIANT)
 BIN := bin$(VARIANT)
 SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'',$(KERNELS))' | cksum | cut -d' ' -f1))
 
-SOURCES := $(sort $(wildcard kernels/v[0-9][0-9]_*.cu))
-VERSIONS := $(foreach s,$(SOURCES),$(firstword $(subst _, ,$(notdir $s))))
-# A version whose header block says `arch sm_90a` has that one cubin, where ARCHS has 90 or 90a. The other versions have
-# one for each of ARCHS. LEFT_OUT: the versions that have none.
-FOR_90A := $(if $(SOURCES),$(shell grep -lE '^ \* arch +sm_90a *$$' $(SOURCES)))
-HOPPER := $(foreach s,$(FOR_90A),$(firstword $(subst _, ,$(notdir $s))))
+versions_in = $(foreach s,$(sort $(notdir $(wildcard $(1:%=kernels/%/v[0-9][0-9]_*.cu)))),$(firstword $(subst _, ,$s)))
+SOURCES := $(sort $(wildcard kernels/*/v[0-9][0-9]_*.cu))
+VERSIONS := $(call versions_in,mma_sync wgmma)
+# A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
+# for each of ARCHS. LEFT_OUT: the versions that have none.
+HOPPER := $(call versions_in,wgmma)
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
 archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))

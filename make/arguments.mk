@@ -12,12 +12,13 @@ $(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
 $(if $(findstring ",$(CURDIR)),$(error the folder $(CURDIR) has a quote in its path, which ptxas cannot read: move it))
 
 # To make, a colon or a space in a file's name is its own sign.
-$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out kernels/v%.cu,$s),$(error \
-	a kernel file is kernels/vNN_name.cu, with a-z, 0-9 and _ in its name: not '$s')))
+FOLDERS := kernels/mma_sync kernels/wgmma
+$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu),$s),$(error \
+	a kernel file is vNN_name.cu in $(subst $() , or ,$(FOLDERS)), with a-z, 0-9 and _ in its name: not '$s')))
 
 # Two files of one number would give every file of that version two recipes.
 $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error \
-	two files are $v: $(wildcard kernels/$v_*.cu); give one of them another number)))
+	two files are $v: $(wildcard kernels/*/$v_*.cu); give one of them another number)))
 
 $(if $(and $(CUDA),$(if $(wildcard $(CUDA)/bin/nvcc),,none)),$(error \
 	CUDA=$(CUDA) holds no bin/nvcc: name the folder of a toolkit such as /usr/local/cuda, or leave CUDA= out))
@@ -29,7 +30,7 @@ $(if $(wrong),$(error ARCHS: '$(wrong)' is no architecture that the kernels run 
 $(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 90"))
 
 $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
-	$v is for sm_90a alone, as its header block says: ARCHS="$(ARCHS)" must have 90 in it))
+	$v is for sm_90a alone, as all of kernels/wgmma/: ARCHS="$(ARCHS)" must have 90 in it))
 $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v%,$(MAKECMDGOALS)),,$(info \
 	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
 

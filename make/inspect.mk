@@ -66,7 +66,7 @@ accept: bin/ptxrun  ## accepts the figures of a version, in regs/baseline.csv: V
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
 reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
-unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/$v_*.cu))),\
+unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/*/$v_*.cu))),\
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))
 
 ##@ Tables and pages

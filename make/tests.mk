@@ -84,7 +84,7 @@ C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests
 HEADERS := $(wildcard common/*.h harness/*.h emulator/*.h emulator/*/*.h harness/tests/*.h library/*.h \
 	library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
-	kernels/*.cu)
+	kernels/*/*.cu)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ## clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)

@@ -1,7 +1,7 @@
 # A version, from its kernel file to its executable and its records. Every arrow is one rule below.
 #
-#     kernels/v07_*.cu ─ instances ─► build/v07/instances.cuh, about.h
-#     kernels/v07_*.cu + instances.cuh ─ nvcc ─► build/v07/v07.ptx
+#     kernels/*/v07_*.cu ─ instances ─► build/v07/instances.cuh, about.h
+#     kernels/mma_sync/v07_*.cu + instances.cuh ─ nvcc ─► build/v07/v07.ptx
 #     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture of the version
 #     v07.ptx + cubins ─ embed ─► build/v07/code.o
 #     about.h ─ cc ─► build/v07/about.o

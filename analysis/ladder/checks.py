@@ -1,6 +1,6 @@
 """What a kernel refuses at compile time, read from its source: the static_asserts of `check_config<cfg>()`.
 
-    reasons = [check.sentence for check in parse_checks(source, "kernels/v01_base.cu") if not check.holds(config)]
+    reasons = [check.sentence for check in parse_checks(source, "v01_base.cu") if not check.holds(config)]
 
 A check is `static_assert(EXPRESSION, "sentence");` where EXPRESSION is a C integer expression over `cfg.FIELD`, the
 calls `config_smem_bytes(&cfg)` and `config_threads(&cfg)`, FP16, BF16, true, false and numbers. So a version says in

@@ -1,4 +1,4 @@
-"""The ladder: the header block of every kernels/vNN_name.cu, and how much source changed between parent and child.
+"""The ladder: the header block of every kernels/*/vNN_name.cu, and how much source a child changes.
 
     version = load(root(), "v10")
     version.idea, version.config, version.parent
@@ -22,6 +22,8 @@ from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
 OPTIONAL_KEYS = ("predict", "claims", "others", "smaller")
+WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
+FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
 
@@ -60,6 +62,11 @@ class Version:
     @property
     def version(self) -> str:
         return self.header.version
+
+    @property
+    def file(self) -> str:
+        """Where it is within kernels/."""
+        return f"{self.path.parent.name}/{self.path.name}"
 
     @cached_property
     def checks(self) -> list[Check]:
@@ -187,25 +194,27 @@ def read_version(path: Path) -> Version:
     header = parse_header(source, str(path))
     if header.version != name[1]:
         raise AnalysisError(f"{path}:1: the header says {header.version}, the file name {name[1]}")
+    if path.parent.name in FOLDERS and (path.parent.name == WGMMA) != (header.arch == "sm_90a"):
+        raise AnalysisError(f"{path}: its header says arch {header.arch}; versions for sm_90a are in kernels/{WGMMA}/")
     return Version(path, name[2], header, source)
 
 
 def kernel_files(root: Path) -> dict[str, Path]:
-    """Version to file of every kernels/vNN_name.cu, in order; two files of one version are an error."""
+    """Version to file of every kernels/FOLDER/vNN_name.cu, in order; two files of one version are an error."""
     files: dict[str, Path] = {}
-    for path in sorted((root / "kernels").glob("v[0-9][0-9]_*.cu")):
+    for path in sorted((root / "kernels").glob("*/v[0-9][0-9]_*.cu"), key=lambda path: path.name):
         version = path.name[:3]
         if version in files:
             raise AnalysisError(f"{files[version].name} and {path.name} are both {version}")
         files[version] = path
     if not files:
-        raise AnalysisError(f"{root / 'kernels'}: no file of the form vNN_name.cu")
+        raise AnalysisError(f"{root / 'kernels'}: no file vNN_name.cu in {' or '.join(FOLDERS)}")
     return files
 
 
 def read_ladder_version(path: Path) -> Version:
-    """Read one kernel file whose parent must stand beside it."""
-    return _with_parent(read_version(path), sorted(file.name[:3] for file in path.parent.glob("v[0-9][0-9]_*.cu")))
+    """Read one kernel file of a checkout, whose parent must be there too."""
+    return _with_parent(read_version(path), kernel_files(path.parents[2]))
 
 
 def _with_parent(version: Version, there: Collection[str]) -> Version:
@@ -263,7 +272,7 @@ def _too_much_shared_memory(version: Version, config: KernelConfig) -> list[str]
 
 def source_diff(a: Version, b: Version) -> list[str]:
     """The unified diff of two kernel sources without their header blocks; line numbers are those of the files."""
-    files = f"kernels/{a.path.name}", f"kernels/{b.path.name}"
+    files = f"kernels/{a.file}", f"kernels/{b.file}"
     return unified_diff(files, (a.body(), b.body()), (a.header.lines + 1, b.header.lines + 1))
 
 

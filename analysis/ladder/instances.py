@@ -1,6 +1,6 @@
 """The generated part of a version: its explicit instantiations and what the harness says about it.
 
-    python3 -m analysis instances kernels/v01_base.cu --set tune --out build/v01
+    python3 -m analysis instances kernels/mma_sync/v01_base.cu --set tune --out build/v01
 
 writes build/v01/instances.cuh and build/v01/about.h when their content changes. A set is cut to what the version
 supports; what was cut is said on standard error, with the version's own sentence.
@@ -78,7 +78,7 @@ def cut_report(version: Version, asked: str, cut: list[tuple[KernelConfig, list[
 
 
 def add_instances_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", type=Path, help="kernel source, such as kernels/v01_base.cu")
+    parser.add_argument("kernel", type=Path, help="kernel source, such as kernels/mma_sync/v01_base.cu")
     parser.add_argument("--set", default="default", metavar="SET", help=f"what to build: {SET_HELP}")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="folder to write instances.cuh and about.h to"

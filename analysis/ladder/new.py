@@ -2,8 +2,8 @@
 
     python3 -m analysis new --parent v25 --name wide_loads      # or: make new PARENT=v25 NAME=wide_loads
 
-writes kernels/v26_wide_loads.cu. The lines to fill in begin with TO_FILL_IN; `accept` refuses a version that still has
-one.
+writes v26_wide_loads.cu beside its parent. The lines to fill in begin with TO_FILL_IN; `accept` refuses a version that
+still has one.
 """
 
 import argparse
@@ -51,8 +51,9 @@ def start(folder: Path, parent: str, name: str) -> Path:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise AnalysisError(f"a name is lower-case letters, digits and _, such as wide_loads, not {name!r}")
     version = next_version(folder)
-    path = folder / f"kernels/{version}_{name}.cu"
-    write_atomically(path, started(load(folder, parent), version, name))
+    before = load(folder, parent)
+    path = before.path.with_name(f"{version}_{name}.cu")
+    write_atomically(path, started(before, version, name))
     return path
 
 

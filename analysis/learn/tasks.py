@@ -374,14 +374,14 @@ EXERCISES = (
                 "Bytes that the mbarrier of a K block of v27 expects: 128 rows.",
                 of_config("v27", "K bytes"),
                 0,
-                "KV_bytes in kernels/v27_tensor_copies.cu",
+                "KV_bytes in kernels/wgmma/v27_tensor_copies.cu",
             ),
             Question(
                 "arrivals",
                 "Arrivals that complete a phase of an `empty` mbarrier of v28.",
                 of_config("v28", "consumers"),
                 0,
-                "init_mbarriers in kernels/v28_producer.cu",
+                "init_mbarriers in kernels/wgmma/v28_producer.cu",
             ),
             Question(
                 "ctas",

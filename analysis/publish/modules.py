@@ -39,7 +39,7 @@ def first_sentence(path: Path, name: str) -> str:
         lines = re.match(r"(?:#.*\n)*", text)
         wanted, top = "a comment", re.sub(r"^#", "", lines[0] if lines else "", flags=re.MULTILINE)
     else:
-        title = path.stem.partition("_")[0] if path.parent.name == "kernels" else path.name
+        title = path.stem.partition("_")[0] if path.parent.parent.name == "kernels" else path.name
         comment = re.match(rf"/\* {re.escape(title)} - (.*?)\*/", text, re.DOTALL)
         wanted = f"a comment '/* {title} - SENTENCE'"
         top = re.sub(r"^ \*", "", comment[1] if comment else "", flags=re.MULTILINE)

@@ -68,7 +68,7 @@ def ladder_table(steps: Sequence[Step], links: bool = True, archs: Sequence[str]
     rows: list[list[Cell]] = []
     for step in steps:
         header = step.version.header
-        name = f"[{step.name}]({step.version.path.name})" if links else step.name
+        name = f"[{step.name}]({step.version.file})" if links else step.name
         row: list[Cell] = [name, header.title, *speed_cells(step, gpus)]
         row += [shown(step.loop_per_matrix(arch), 2) for arch in archs]
         row += [shown(step.executed_per_matrix(arch), 2) for arch in archs]
@@ -290,7 +290,7 @@ def short_table(folder: Path, steps: Sequence[Step], arch: str) -> Table:
     (members,) = (found for archs, found in families(steps).items() if arch in archs)
     rows: list[list[Cell]] = []
     for step in members:
-        row: list[Cell] = [f"[{step.name}](kernels/{step.version.path.name})", step.version.header.title]
+        row: list[Cell] = [f"[{step.name}](kernels/{step.version.file})", step.version.header.title]
         row += speed_cells(step, gpus)
         per_matrix = step.executed_per_matrix(arch) if arch == HOPPER else step.loop_per_matrix(arch)
         row += [shown(per_matrix, 2), registers(step, arch), shown(step.changed)]
@@ -322,7 +322,7 @@ def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
     rows: list[list[Cell]] = []
     for step in members:
         per_matrix = step.executed_per_matrix(arch) if hopper else step.loop_per_matrix(arch)
-        row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.path.name})", step.version.header.title]
+        row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.file})", step.version.header.title]
         row += [*speed_cells(step, [GPU]), shown(per_matrix, 2), registers(step, arch)]
         rows.append(row if hopper else [*row, wavefronts(step)])
     return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows)

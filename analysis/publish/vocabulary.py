@@ -52,6 +52,6 @@ def vocabulary_table(folder: Path) -> Table:
         called = re.compile(rf"\b(?:{'|'.join(names)})\b *[(<]")
         first = next((version for version in versions.values() if called.search(version.source)), None)
         links = [f"[`{name}`](../{HEADER}#L{there[name]})" for name in names]
-        link = f"[{first.version}](../kernels/{first.path.name})" if first else "–"
+        link = f"[{first.version}](../kernels/{first.file})" if first else "–"
         rows.append([term, link, ", ".join(links)])
     return Table(("term", "first in", "functions"), rows)

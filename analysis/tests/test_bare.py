@@ -65,7 +65,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = checkout(tmp_path_factory.mktemp("bare") / "copy", ["kernels/v01_base.cu", "kernels/v02_swizzle.cu"])
+    folder = checkout(
+        tmp_path_factory.mktemp("bare") / "copy", ["kernels/mma_sync/v01_base.cu", "kernels/mma_sync/v02_swizzle.cu"]
+    )
     lend_objects(folder)
     return folder
 
@@ -177,5 +179,7 @@ def test_other_device_code_includes_no_other_headers(tmp_path: Path) -> None:
 
 
 def test_a_header_that_the_owner_of_a_machine_added_is_found() -> None:
-    rule = "build/v01/v01.ptx: kernels/v01_base.cu \\\n /usr/local/include/nv/target \\\n /usr/include/stdint.h\n"
+    rule = (
+        "build/v01/v01.ptx: kernels/mma_sync/v01_base.cu \\\n /usr/local/include/nv/target \\\n /usr/include/stdint.h\n"
+    )
     assert outside(headers_of(rule), allowed_folders()) == {"/usr/local/include/nv/target"}

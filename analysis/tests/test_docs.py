@@ -329,7 +329,7 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
     assert "old" not in made
     with pytest.raises(AnalysisError, match="<!-- standing: "):
         readme.with_part(text, "", "README.md", "standing")
-    assert "(kernels/v00_plain.cu)" in made
+    assert "(kernels/mma_sync/v00_plain.cu)" in made
 
 
 def test_a_picture_is_the_same_twice() -> None:

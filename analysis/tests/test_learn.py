@@ -107,7 +107,7 @@ def test_a_tool_prints_what_the_page_says(page: Path, block: list[Command]) -> N
 @pytest.mark.parametrize(("page", "block"), EDITS, ids=ids(EDITS))
 def test_a_change_does_what_the_page_says(page: Path, block: list[Command], tmp_path: Path) -> None:
     folder = whole_checkout(tmp_path / "copy")
-    before = {path: path.read_text() for path in (folder / "kernels").glob("*.cu")}
+    before = {path: path.read_text() for path in (folder / "kernels").glob("*/*.cu")}
     check(block, folder)
     assert [path for path, text in before.items() if path.read_text() != text], "no line of a kernel changed"
 

@@ -76,12 +76,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("flash ladder")
     listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     for name in listing.stdout.splitlines():
-        other_kernel = name.startswith("kernels/v") and not name.startswith("kernels/v01")
+        other_kernel = re.match(r"kernels/\w+/v", name) and "/v01_" not in name
         if (ROOT / name).is_file() and not other_kernel and not name.startswith(("notebooks", "logs", "sass", "docs")):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     (target / ".venv").symlink_to(ROOT / ".venv")
-    kernel = target / "kernels/v01_base.cu"
+    kernel = target / "kernels/mma_sync/v01_base.cu"
     kernel.write_text(kernel.read_text().partition("*/\n")[0] + "*/\n" + SHORT_BODY)
     lend_objects(target)
     make(target, "-j2", "v01")
@@ -96,7 +96,7 @@ def test_second_make_does_nothing(tree: Path) -> None:
 
 
 def test_kernel_edit_rebuilds_its_own_chain(tree: Path) -> None:
-    edit(next(tree.glob("kernels/v01_*.cu")))
+    edit(next(tree.glob("kernels/mma_sync/v01_*.cu")))
     assert rebuilt(tree) == CHAIN
 
 
@@ -301,7 +301,7 @@ def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
 
 
 def test_a_version_for_sm_90a_alone_has_that_cubin(tree: Path) -> None:
-    source = (tree / "kernels/v01_base.cu").read_text()
+    source = (tree / "kernels/mma_sync/v01_base.cu").read_text()
     for old, new in (
         ("/* v01", "/* v90"),
         ("parent    none", "parent    v01"),
@@ -309,12 +309,13 @@ def test_a_version_for_sm_90a_alone_has_that_cubin(tree: Path) -> None:
     ):
         assert old in source
         source = source.replace(old, new)
-    kernel = tree / "kernels/v90_exact.cu"
+    kernel = tree / "kernels/wgmma/v90_exact.cu"
+    kernel.parent.mkdir(exist_ok=True)
     kernel.write_text(source)
     try:
         refused = run_make(tree, "v90", "ARCHS=80")
         assert refused.returncode == 2
-        assert 'v90 is for sm_90a alone, as its header block says: ARCHS="80" must have 90 in it' in refused.stderr
+        assert 'v90 is for sm_90a alone, as all of kernels/wgmma/: ARCHS="80" must have 90 in it' in refused.stderr
         said = make(tree, "-n", "all", "ARCHS=80")
         assert "build/v01" in said and "build/v90" not in said
         assert 'left out with ARCHS="80", as they are for sm_90a alone: v90' in said
@@ -365,7 +366,8 @@ __global__ void flash_forward(const __grid_constant__ forward_args args) {
 
 
 def test_a_version_whose_wgmma_is_serialised_is_not_built(tree: Path) -> None:
-    kernel = tree / "kernels/v90_early.cu"
+    kernel = tree / "kernels/wgmma/v90_early.cu"
+    kernel.parent.mkdir(exist_ok=True)
     kernel.write_text(EARLY)
     try:
         for _ in range(2):  # nothing is left of the first time that would look finished
@@ -382,7 +384,7 @@ def test_a_version_whose_wgmma_is_serialised_is_not_built(tree: Path) -> None:
 
 def test_a_renamed_kernel_file_is_built_again(tree: Path) -> None:
     """A renamed file keeps its time, which is older than what was built from the file of the old name."""
-    old, new = tree / "kernels/v01_base.cu", tree / "kernels/v01_plain.cu"
+    old, new = tree / "kernels/mma_sync/v01_base.cu", tree / "kernels/mma_sync/v01_plain.cu"
     old.rename(new)
     try:
         assert CHAIN <= rebuilt(tree)
@@ -396,37 +398,39 @@ def test_a_renamed_kernel_file_is_built_again(tree: Path) -> None:
 
 
 def test_two_files_of_one_number_are_refused_by_name(tree: Path) -> None:
-    second = tree / "kernels/v01_second.cu"
-    shutil.copy2(tree / "kernels/v01_base.cu", second)
+    second = tree / "kernels/mma_sync/v01_second.cu"
+    shutil.copy2(tree / "kernels/mma_sync/v01_base.cu", second)
     try:
         result = run_make(tree, "v01")
     finally:
         second.unlink()
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
-    assert "two files are v01: kernels/v01_base.cu kernels/v01_second.cu" in line
+    assert "two files are v01: kernels/mma_sync/v01_base.cu kernels/mma_sync/v01_second.cu" in line
 
 
 @pytest.mark.parametrize("name", ["v02_a:b.cu", "v02_a b.cu"])
 def test_a_name_that_make_cannot_hold_is_refused(tree: Path, name: str) -> None:
-    (tree / "kernels" / name).touch()
+    (tree / "kernels/mma_sync" / name).touch()
     try:
         result = run_make(tree, "v01")
     finally:
-        (tree / "kernels" / name).unlink()
-    assert result.returncode == 2 and "a kernel file is kernels/vNN_name.cu" in result.stderr
+        (tree / "kernels/mma_sync" / name).unlink()
+    assert (
+        result.returncode == 2 and "a kernel file is vNN_name.cu in kernels/mma_sync or kernels/wgmma" in result.stderr
+    )
 
 
 def test_a_parent_that_is_no_version_is_refused(tree: Path) -> None:
-    child = tree / "kernels/v02_child.cu"
-    text = (tree / "kernels/v01_base.cu").read_text()
+    child = tree / "kernels/mma_sync/v02_child.cu"
+    text = (tree / "kernels/mma_sync/v01_base.cu").read_text()
     child.write_text(text.replace("/* v01", "/* v02", 1).replace("parent    none", "parent    v88", 1))
     try:
         result = run_make(tree, "v02")
     finally:
         child.unlink()
     assert result.returncode == 2
-    assert "kernels/v02_child.cu: its parent v88 is not a version; there are: v01 v02" in result.stderr
+    assert "kernels/mma_sync/v02_child.cu: its parent v88 is not a version; there are: v01 v02" in result.stderr
 
 
 def test_goals_that_call_make_share_their_jobs(tree: Path) -> None:
@@ -462,7 +466,7 @@ def test_an_interrupted_build_leaves_nothing_half_made(tree: Path) -> None:
 
 @pytest.fixture
 def broken_kernel(tree: Path) -> Iterator[Path]:
-    kernel = next(tree.glob("kernels/v01_*.cu"))
+    kernel = next(tree.glob("kernels/mma_sync/v01_*.cu"))
     text = kernel.read_text()
     yield kernel
     kernel.write_text(text)
@@ -484,7 +488,7 @@ def test_a_log_that_the_disk_does_not_hold_fails_the_build(tree: Path, tmp_path:
     full = tmp_path / "cat"
     full.write_text('#!/bin/sh\n[ $# -gt 0 ] || exec >/dev/full\nexec /bin/cat "$@"\n')
     full.chmod(0o755)
-    edit(next(tree.glob("kernels/v01_*.cu")))
+    edit(next(tree.glob("kernels/mma_sync/v01_*.cu")))
     environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
     failed = subprocess.run(["make", "v01"], cwd=tree, env=environment, capture_output=True, text=True, timeout=300)
     assert failed.returncode == 2 and "No space left on device" in failed.stderr
@@ -544,7 +548,7 @@ def test_lines_of_makefiles_and_c_fit_a_window() -> None:
         "\n"
     )
     files = [name for name in listed if re.fullmatch(r"Makefile|.*\.(mk|awk|c|h|cu|cuh|S)", name)]
-    assert {"Makefile", "make/version.mk", "common/config_fields.h", "kernels/v01_base.cu"} < set(files)
+    assert {"Makefile", "make/version.mk", "common/config_fields.h", "kernels/mma_sync/v01_base.cu"} < set(files)
     lines = [(f"{name}:{n}", line) for name in files for n, line in enumerate((ROOT / name).read_text().split("\n"), 1)]
     assert [place for place, line in lines if len(line.replace("\t", " " * 8)) > 120] == []
 
@@ -556,5 +560,5 @@ def test_instances_are_remade_where_a_part_of_their_generator_changes() -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     imported = {str(Path(name).relative_to(ROOT)) for name in done.stdout.split()}
     database = subprocess.run(["make", "-npq", "v01"], cwd=ROOT, env=CLEAN_ENV, capture_output=True, text=True).stdout
-    (rule,) = re.findall(r"^build/v01/instances\.stamp: kernels/v01_base\.cu (.*)$", database, re.MULTILINE)
+    (rule,) = re.findall(r"^build/v01/instances\.stamp: kernels/mma_sync/v01_base\.cu (.*)$", database, re.MULTILINE)
     assert set(rule.split()) == imported | {"common/config_fields.h", "build/v01/source"}

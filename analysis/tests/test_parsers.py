@@ -61,7 +61,7 @@ def read_log(log: str) -> None:
 
 LOGS = text("analysis/tests/fixtures/ptxas/*.log")
 PARSERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
-    "kernel source": (text("kernels/v07_*.cu", "kernels/v25_*.cu"), read_kernel),
+    "kernel source": (text("kernels/mma_sync/v07_*.cu", "kernels/mma_sync/v25_*.cu"), read_kernel),
     "ptxas log": (LOGS, read_log),
     "ncu csv": (
         text("analysis/tests/fixtures/ncu_*.csv"),

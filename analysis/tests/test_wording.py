@@ -64,7 +64,8 @@ WRITTEN = [
     for pattern in (
         "*.md",
         "docs/**/*.md",
-        "kernels/*",
+        "kernels/*.md",
+        "kernels/*/*",
         "common/*",
         "make/*",
         "harness/**/*.[ch]",

@@ -129,7 +129,7 @@ class VersionTrials(survivors.Trials):
 
     @cached_property
     def source(self) -> list[str]:
-        (path,) = (ROOT / "kernels").glob(f"{self.version.name}_*.cu")
+        (path,) = (ROOT / "kernels").glob(f"*/{self.version.name}_*.cu")
         return path.read_text().split("\n")
 
     def excuse(self, mutant: Mutant) -> str:

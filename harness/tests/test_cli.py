@@ -424,7 +424,7 @@ def test_a_trace_stays_out_of_the_records() -> None:
 
 def test_the_tables_of_counters_add_up_to_the_totals() -> None:
     (record,) = records(run("--backend", "emu", *SMALL, "--counters", "--no-check", "--quiet", "--json", "-"))
-    counters, source = record["counters"], (ROOT / "kernels/v01_base.cu").read_text().splitlines()
+    counters, source = record["counters"], (ROOT / "kernels/mma_sync/v01_base.cu").read_text().splitlines()
     for table in ("lines", "regions", "groups"):
         rows = counters[table]
         assert len(rows) > 2

@@ -59,12 +59,12 @@ EXAMPLES: dict[str, str | None] = {
     "harness/peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "harness/problem.h": "double seconds",
     "harness/progress.h": "struct progress_plan plan, void (*work)(void)",
-    "harness/reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head, const int64_t *rows,"
-    " int n_rows, struct reference_row *results",
+    "harness/reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head,"
+    " const int64_t *rows, int n_rows, struct reference_row *results",
     "harness/report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
     " struct failure failure",
-    "harness/select.h": "struct options options, struct instance_table table, size_t count, bool gpu, KernelConfig config,"
-    " struct problem problem, struct failure failure",
+    "harness/select.h": "struct options options, struct instance_table table, size_t count, bool gpu,"
+    " KernelConfig config, struct problem problem, struct failure failure",
     "harness/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
     "harness/status.h": "struct failure *failure, int device, int count",

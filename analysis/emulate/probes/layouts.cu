@@ -5,7 +5,7 @@
  * Each kernel is one warp that calls the functions of v02 and writes down what they return. The numbers in the matrices
  * name their own place, so that a lane's registers say which elements it holds.
  */
-#include "kernels/v02_swizzle.cu"
+#include "kernels/mma_sync/v02_swizzle.cu"
 
 constexpr KernelConfig with_swizzle = {
     .dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 32, .n_warps = 4, .async_copy = true, .swizzled = true};

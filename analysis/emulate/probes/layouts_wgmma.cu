@@ -5,7 +5,7 @@
  * The kernel is one warpgroup that puts Q and K into shared memory as the copy engine would, calls the functions of v37
  * and writes down the first 16 columns of S.
  */
-#include "kernels/v37_q_in_registers.cu"
+#include "kernels/wgmma/v37_q_in_registers.cu"
 
 constexpr KernelConfig config = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 8, .swizzled = true};
 constexpr int tile_chunks = 8, row_chunks = 16, chunk_elements = 8;

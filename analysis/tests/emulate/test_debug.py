@@ -22,7 +22,7 @@ from analysis.tests.support.copies import checkout, lend_objects, make
 
 CONFIG = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 PROBLEM = Problem("attention", "fp16", 1, 1, 256, 128, "normal")
-KERNEL = "kernels/v04_interleave.cu"
+KERNEL = "kernels/mma_sync/v04_interleave.cu"
 
 
 def transcript(start: str) -> str:

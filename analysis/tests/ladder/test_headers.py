@@ -119,8 +119,8 @@ def test_any_text_is_a_header_or_an_error(text: str) -> None:
 
 
 def write(root: Path, name: str, text: str = GOOD) -> None:
-    (root / "kernels").mkdir(exist_ok=True)
-    (root / "kernels" / name).write_text(text)
+    (root / "kernels/mma_sync").mkdir(parents=True, exist_ok=True)
+    (root / "kernels/mma_sync" / name).write_text(text)
 
 
 def test_versions_come_from_file_names(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ static_assert(sizeof(int) == 4, "not a check of the configuration");
 
 
 def kernel_file(folder: Path, text: str = KERNEL) -> Path:
-    path = folder / "v01_base.cu"
+    path = folder / "kernels/mma_sync/v01_base.cu"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
@@ -202,7 +203,8 @@ def test_command_writes_only_what_changed(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_build_needs_no_package(tmp_path: Path) -> None:
-    command = [sys.executable, "-S", "-m", "analysis", "instances", "kernels/v01_base.cu", "--out", str(tmp_path)]
+    kernel = "kernels/mma_sync/v01_base.cu"
+    command = [sys.executable, "-S", "-m", "analysis", "instances", kernel, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=root(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -29,14 +29,14 @@ PARENT = """\
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels/v07_first.cu").write_text(PARENT)
+    (tmp_path / "kernels/mma_sync").mkdir(parents=True)
+    (tmp_path / "kernels/mma_sync/v07_first.cu").write_text(PARENT)
     return tmp_path
 
 
 def test_a_copy_of_the_parent_under_the_next_number(folder: Path) -> None:
     path = new.start(folder, "v07", "wide_loads")
-    assert path == folder / "kernels/v08_wide_loads.cu"
+    assert path == folder / "kernels/mma_sync/v08_wide_loads.cu"
     child, parent = load(folder, "v08"), load(folder, "v07")
     assert (child.header.title, child.header.parent, child.header.arch) == ("wide loads", "v07", "sm_90")
     assert child.header.config == parent.header.config and child.header.claims == ()
@@ -65,7 +65,7 @@ def test_a_parent_that_is_no_version_is_refused(folder: Path) -> None:
 
 
 def test_the_numbers_end(folder: Path) -> None:
-    (folder / "kernels/v99_last.cu").write_text(PARENT.replace("/* v07", "/* v99", 1))
+    (folder / "kernels/mma_sync/v99_last.cu").write_text(PARENT.replace("/* v07", "/* v99", 1))
     with pytest.raises(AnalysisError, match="v99 is taken"):
         new.start(folder, "v07", "wide")
 

@@ -264,7 +264,7 @@ def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool 
     """
     out = folder / "build/v01"
     out.mkdir(parents=True, exist_ok=True)
-    for part in ("kernels", "common", "logs/ptxas", "regs", "sass"):
+    for part in ("kernels/mma_sync", "common", "logs/ptxas", "regs", "sass"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     shutil.copytree(root() / "common", folder / "common", dirs_exist_ok=True)
     original = load(root(), "v01")
@@ -272,7 +272,7 @@ def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool 
     if sed:
         assert sed[0] in source
         source = source.replace(*sed)
-    (folder / "kernels" / original.path.name).write_text(source)
+    (folder / "kernels" / original.file).write_text(source)
     (folder / "requirements.txt").write_text("nvidia-cuda-nvcc==13.5.37\n")
     (folder / "build/toolkit.h").write_text('#define FL_TOOLKIT "13.5.37"\n')
     (out / "instances.cuh").write_text(instances_text([original.header.config]))
@@ -287,9 +287,7 @@ def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool 
         "-arch=compute_80",
         "-ptx",
     ]
-    subprocess.run(
-        [*nvcc, "-I.", "-Ibuild/v01", "-o", ptx, folder / "kernels" / original.path.name], cwd=folder, check=True
-    )
+    subprocess.run([*nvcc, "-I.", "-Ibuild/v01", "-o", ptx, folder / "kernels" / original.file], cwd=folder, check=True)
     if few_registers:
         text = re.sub(r"^\.(maxntid|minnctapersm|maxnreg).*\n", "", ptx.read_text(), flags=re.MULTILINE)
         ptx.write_text(re.sub(r"(\.entry [^{]*)\{", r"\1.maxnreg 128\n{", text))
@@ -440,7 +438,7 @@ def test_the_toolkit_without_a_stamp_is_that_of_ptxas(tmp_path: Path, monkeypatc
 def test_a_header_block_that_is_not_filled_in_is_not_accepted(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (source,) = (checkout / "kernels").glob("v01_*.cu")
+    (source,) = (checkout / "kernels").glob("*/v01_*.cu")
     source.write_text(re.sub(r"(\* (idea|predict) +).*", r"\1FILL IN: a sentence", source.read_text()))
     assert main(["accept", "--version", "v01", "--why", "x"]) == 2
     assert re.search(r"v01_base.cu: its header block still says 'FILL IN:' for idea\b", capsys.readouterr().err)

@@ -235,8 +235,8 @@ def test_source_lines_of_a_compiled_kernel(capsys: pytest.CaptureFixture[str]) -
 def test_a_source_line_shows_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     built("v01", "sm_80")
     assert main(["live", "v01", "--lines", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out) if row["line"].startswith("kernels/v01")]
-    source = next((root() / "kernels").glob("v01_*.cu")).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["line"].startswith("kernels/mma_sync/v01")]
+    source = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
     assert len(rows) > 30
     for row in rows:
         assert row["source"] == source[int(row["line"].rpartition(":")[2]) - 1].strip()[:60]

@@ -210,7 +210,10 @@ def test_map_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_short_path() -> None:
-    assert short_path(f"{Path(__file__).resolve().parents[3]}/kernels/v01_base.cu:7") == "kernels/v01_base.cu:7"
+    assert (
+        short_path(f"{Path(__file__).resolve().parents[3]}/kernels/mma_sync/v01_base.cu:7")
+        == "kernels/mma_sync/v01_base.cu:7"
+    )
     assert short_path("/usr/include/x.hpp:3") == "x.hpp:3"
     assert short_path(".nv_debug_ptx_txt:9") == ".nv_debug_ptx_txt:9"
 

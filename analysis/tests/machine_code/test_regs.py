@@ -188,10 +188,10 @@ def test_registers_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """v01 and v02 recorded, and a build of v01 with other registers in build/regs/."""
-    for name in ("kernels", "build/regs"):
+    for name in ("kernels/mma_sync", "build/regs"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("v01_base.cu", "v02_swizzle.cu"):
-        shutil.copy(root() / "kernels" / name, tmp_path / "kernels")
+        shutil.copy(root() / "kernels/mma_sync" / name, tmp_path / "kernels/mma_sync")
     both = [ROW, replace(ROW, arch="sm_90")]
     merge_registers(tmp_path, [("v02", both), ("v01", both)])
     (tmp_path / "build/regs/v01.sm_80.csv").write_text(to_csv([replace(ROW, registers=207)]))
@@ -229,7 +229,7 @@ def test_a_build_replaces_its_version_and_architecture_alone(
 
 
 def test_a_merge_drops_versions_whose_source_is_gone(checkout: Path) -> None:
-    (checkout / "kernels/v02_swizzle.cu").unlink()
+    (checkout / "kernels/mma_sync/v02_swizzle.cu").unlink()
     merge_registers(checkout, [("v01", [ROW])])
     assert recorded(checkout).keys() == {("v01", "sm_80"), ("v01", "sm_90")}
 

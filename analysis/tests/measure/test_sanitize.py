@@ -130,11 +130,11 @@ def test_a_configuration_is_checked_in_its_own_element_type(
         assert f"--config {SWIZZLED}" in fake.calls()[-1] and "--dtype bf16" in fake.calls()[-1]
 
 
-FINDINGS = """race at /x/common/ptx_sm80.cuh:25, called from /x/kernels/v04_interleave.cu:379, PTX line 527: cp.async
+FINDINGS = """race at /common/ptx_sm80.cuh:25, called from /kernels/v04_interleave.cu:379, PTX line 527: cp.async
   CTA (0, 0, 0), warp 0, lane 0
   A race in shared memory at 0x8400
 
-async-in-flight at /x/kernels/v04_interleave.cu:408, PTX line 1992: ldmatrix
+async-in-flight at /kernels/v04_interleave.cu:408, PTX line 1992: ldmatrix
 
 2 findings: race (768 times), async-in-flight (4 times)
 """
@@ -146,6 +146,6 @@ def test_the_emulators_findings_read_like_the_sanitizers() -> None:
 
     assert verdict(0, "") == ""
     assert verdict(1, FINDINGS) == "2 found: race at ptx_sm80.cuh:25, called from v04_interleave.cu:379"
-    direct = FINDINGS.replace("/x/common/ptx_sm80.cuh:25, called from ", "")
+    direct = FINDINGS.replace("/common/ptx_sm80.cuh:25, called from ", "")
     assert verdict(1, direct) == "2 found: race at v04_interleave.cu:379"
     assert verdict(1, "first wrong: row 3").startswith("exit 1, wrong result: first wrong: row 3")

@@ -25,7 +25,7 @@ def test_kinds(tmp_path: Path) -> None:
     listing = tmp_path / "listing"
     assert main(["sass", str(cubin("attention.cu")), "-o", str(listing)]) == 0
     assert kinds(listing) == ["listing"]
-    source = next((root() / "kernels").glob("v01_*.cu"))
+    source = next((root() / "kernels").glob("*/v01_*.cu"))
     assert kinds(source) == ["kernel source"]
 
 

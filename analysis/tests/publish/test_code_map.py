@@ -155,7 +155,7 @@ def test_counts_of_the_record_stand_beside_the_lines(tmp_path: Path) -> None:
     assert {line: row.titles[4] for line, row in source.items() if row.titles[4]} == {
         line: f"{samples} of {total} samples" for line, samples in by_line.items() if samples
     }
-    lines = next((root() / "kernels").glob("v01_*.cu")).read_text(encoding="utf-8").splitlines()
+    lines = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
     assert [source[f"0-{n}"].cells[-1] for n in range(1, len(lines) + 1)] == lines
 
 
@@ -172,7 +172,7 @@ def test_samples_of_other_machine_code_are_not_shown() -> None:
 
 def test_counts_of_a_run(tmp_path: Path) -> None:
     built("v01", "sm_80")
-    subject, file = resolve("v01", "sm_80"), next((root() / "kernels").glob("v01_*.cu"))
+    subject, file = resolve("v01", "sm_80"), next((root() / "kernels").glob("*/v01_*.cu"))
     counted = {"file": file.name, "line": 79, "executed": 7, "wavefronts": 16, "ideal": 2, "sectors": 0}
     record = {"version": "v01", "config": str(subject.config), "counters": {"lines": [counted]}}
     path = tmp_path / "record.json"

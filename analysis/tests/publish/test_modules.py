@@ -18,13 +18,13 @@ from analysis.publish.modules import SUFFIXES, first_sentence, module_map
         ("a.py", '"""Reads a\nfile. Then more.\n\nMore."""\n', "Reads a file"),
         ("a.h", "/* a.h - one sentence, for\n * two lines.\n *\n *     use(); */\n", "one sentence, for two lines"),
         ("a.c", "/* a.c - .file and .loc. More. */\n#include <a.h>\n", ".file and .loc"),
-        ("kernels/v07_tuned.cu", "/* v07 - tuned parameters\n *\n * parent  v06\n */\n", "tuned parameters"),
+        ("kernels/mma_sync/v07_tuned.cu", "/* v07 - tuned parameters\n *\n * parent  v06\n */\n", "tuned parameters"),
         ("a.mk", "# Rules for a:\n# and b.\n#\n#     more\n\nA := b\n", "Rules for a: and b"),
     ],
 )
 def test_the_first_sentence(tmp_path: Path, name: str, text: str, sentence: str) -> None:
     path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     assert first_sentence(path, name) == sentence
 

@@ -57,12 +57,12 @@ def row(version: Version, registers: int) -> Row:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """v01 and v02 with figures of their own for sm_80."""
-    for part in ("kernels", "regs", "sass", "logs/bench"):
+    for part in ("kernels/mma_sync", "regs", "sass", "logs/bench"):
         (tmp_path / part).mkdir(parents=True)
     rows = {}
     for name, registers, hmma, moves in (("v01", 200, 4, 5), ("v02", 210, 4, 3)):
         version = load(root(), name)
-        shutil.copy(version.path, tmp_path / "kernels")
+        shutil.copy(version.path, tmp_path / "kernels/mma_sync")
         rows[name] = [row(version, registers)]
         (tmp_path / f"sass/{name}.sm_80.sass").write_text(listing_text(str(version.header.config), hmma, moves))
     registers_path(tmp_path).write_text(registers_text(rows))

@@ -20,11 +20,11 @@ from analysis.publish.story import MISSING, busy, busy_table, gain, gains_table,
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """v01 and v02 without any figure."""
-    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/mma_sync").mkdir(parents=True)
     (tmp_path / "logs/profile").mkdir(parents=True)
     (tmp_path / "logs/bench").mkdir()
     for name in ("v01_base", "v02_swizzle"):
-        shutil.copy(root() / f"kernels/{name}.cu", tmp_path / "kernels")
+        shutil.copy(root() / f"kernels/mma_sync/{name}.cu", tmp_path / "kernels/mma_sync")
     return tmp_path
 
 

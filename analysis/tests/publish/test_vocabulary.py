@@ -34,10 +34,10 @@ def test_the_first_version_is_the_one_that_brings_the_term() -> None:
 
 
 def test_a_function_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    for name in ("common", "kernels"):
-        (tmp_path / name).mkdir()
+    for name in ("common", "kernels/mma_sync"):
+        (tmp_path / name).mkdir(parents=True)
     text = read_text(root() / HEADER).replace("bar_arrive(", "arrive_at(")
     (tmp_path / HEADER).write_text(text)
-    shutil.copy(root() / "kernels/v01_base.cu", tmp_path / "kernels")
+    shutil.copy(root() / "kernels/mma_sync/v01_base.cu", tmp_path / "kernels/mma_sync")
     with pytest.raises(AnalysisError, match="has no function bar_arrive, which the term 'named barrier' names"):
         vocabulary_table(tmp_path)

@@ -1,6 +1,6 @@
 """Copies of the checkout in which a test may change kernels: what is only read is a link, build outputs are new.
 
-copy = checkout(tmp_path, ["kernels/v04_interleave.cu"])
+copy = checkout(tmp_path, ["kernels/mma_sync/v04_interleave.cu"])
 make(copy, "DUMP=1", "v04")
 """
 
@@ -34,7 +34,7 @@ def ancestors(file: str) -> list[str]:
     found: list[str] = []
     version = Path(file).name[:3] if file.startswith("kernels/") else ""
     while version in files and (parent := read_version(files[version]).header.parent):
-        found.insert(0, f"kernels/{files[parent].name}")
+        found.insert(0, str(files[parent].relative_to(root())))
         version = parent
     return found
 

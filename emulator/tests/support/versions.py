@@ -40,7 +40,7 @@ class Version:
     @property
     def for_sm_90a(self) -> bool:
         """Whether the header block of its source names that architecture."""
-        (source,) = (ROOT / "kernels").glob(f"{self.name}_*.cu")
+        (source,) = (ROOT / "kernels").glob(f"*/{self.name}_*.cu")
         return re.search(r"^ \* arch +sm_90a$", source.read_text(), re.MULTILINE) is not None
 
     def entry(self, dtype: str) -> str:
@@ -90,7 +90,7 @@ def drawn(symbol: str) -> list[Launch]:
 
 
 def versions() -> list[Version]:
-    names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("v[0-9][0-9]_*.cu"))
+    names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("*/v[0-9][0-9]_*.cu"))
     assert names, "kernels/ has no version"
     return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
 
