@@ -8,7 +8,7 @@
  * A kernel without the field `any_length` takes forward_args, the first bytes of attention_args: contiguous tensors of
  * one shape, so that the strides hold for all four, and softmax(Q·Kᵀ / sqrt(d_head)) without a mask.
  *
- * A kernel with tensor copies has a second parameter, the tensor maps; harness/tensor_maps.h says what they describe.
+ * A kernel with tensor copies has a second parameter, the tensor maps; runtime/tensor_maps.h says what they describe.
  */
 #ifndef FL_ABI_H
 #define FL_ABI_H

@@ -9,10 +9,10 @@
 #ifndef FL_BACKEND_H
 #define FL_BACKEND_H
 
-#include "harness/image.h"
 #include "harness/inputs.h"
 #include "harness/options.h"
-#include "harness/status.h"
+#include "runtime/image.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,10 +3,10 @@
 #include "emulator/tool/print.h"
 #include "harness/about.h"
 #include "harness/backend.h"
-#include "harness/config.h"
-#include "harness/parameters.h"
 #include "harness/progress.h"
 #include "harness/tensor_memory.h"
+#include "runtime/config.h"
+#include "runtime/parameters.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

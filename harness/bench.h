@@ -9,7 +9,7 @@
 #include "harness/backend.h"
 #include "harness/options.h"
 #include "harness/stats.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #define FL_ENERGY_H
 
 #include "harness/backend.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdint.h>
 

@@ -1,14 +1,14 @@
 /* gpu.c - the GPU back end: the CUDA driver API, opened at run time, every call checked. */
 #include "harness/about.h"
 #include "harness/backend.h"
-#include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
-#include "harness/gpu_kernel.h"
-#include "harness/parameters.h"
 #include "harness/peer.h"
 #include "harness/stats.h"
-#include "harness/tensor_maps.h"
 #include "harness/tensor_memory.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/gpu_kernel.h"
+#include "runtime/parameters.h"
+#include "runtime/tensor_maps.h"
 
 #include <inttypes.h>
 #include <stdalign.h>

@@ -6,7 +6,7 @@
 #define FL_INPUTS_H
 
 #include "harness/problem.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdint.h>
 

@@ -4,13 +4,13 @@
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/bench.h"
-#include "harness/config.h"
 #include "harness/energy.h"
 #include "harness/options.h"
 #include "harness/peer.h"
 #include "harness/report.h"
 #include "harness/select.h"
 #include "harness/verify.h"
+#include "runtime/config.h"
 
 #include <errno.h>
 #include <fcntl.h>

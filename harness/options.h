@@ -8,7 +8,7 @@
 #define FL_OPTIONS_H
 
 #include "harness/problem.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,9 +7,9 @@
 #ifndef FL_PEER_H
 #define FL_PEER_H
 
-#include "harness/image.h"
 #include "harness/problem.h"
-#include "harness/status.h"
+#include "runtime/image.h"
+#include "runtime/status.h"
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 #include "harness/problem.h"
 
-#include "harness/abilities.h"
 #include "harness/about.h"
+#include "runtime/abilities.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -8,18 +8,16 @@
 
 #include "common/abi.h"
 #include "common/config.h"
-#include "harness/status.h"
+#include "runtime/parameters.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_D_HEAD = 256 }; /* elements of a head's row, a multiple of 16 */
 enum { MAX_NUMBERS = 256 };
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
-
-enum tensor { TENSOR_Q, TENSOR_K, TENSOR_V, N_INPUTS, TENSOR_O = N_INPUTS, N_TENSORS };
 
 /* How the tensors lie in the memory of the device. */
 enum layout {

@@ -2,9 +2,9 @@
 
 #include "emulator/tool/print.h"
 #include "harness/about.h"
-#include "harness/config.h"
-#include "harness/json.h"
 #include "harness/peer.h"
+#include "runtime/config.h"
+#include "runtime/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #include "harness/select.h"
 
 #include "harness/about.h"
-#include "harness/config.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>

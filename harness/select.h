@@ -7,9 +7,9 @@
 #ifndef FL_SELECT_H
 #define FL_SELECT_H
 
-#include "harness/image.h"
 #include "harness/options.h"
 #include "harness/problem.h"
+#include "runtime/image.h"
 
 #include <stdbool.h>
 

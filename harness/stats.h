@@ -6,7 +6,7 @@
 #ifndef FL_STATS_H
 #define FL_STATS_H
 
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stddef.h>
 

@@ -33,7 +33,7 @@
 
 #include "harness/inputs.h"
 #include "harness/reference.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

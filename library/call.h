@@ -9,9 +9,9 @@
 
 #include "common/abi.h"
 #include "common/config.h"
-#include "harness/problem.h"
-#include "harness/status.h"
 #include "include/flashladder.h"
+#include "runtime/parameters.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 

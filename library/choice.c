@@ -1,8 +1,8 @@
 #include "library/choice.h"
 
-#include "harness/abilities.h"
-#include "harness/config.h"
 #include "library/ranking.h"
+#include "runtime/abilities.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
 #ifndef FL_LIBRARY_CHOICE_H
 #define FL_LIBRARY_CHOICE_H
 
-#include "harness/gpu_kernel.h"
 #include "library/call.h"
 #include "library/opened.h"
+#include "runtime/gpu_kernel.h"
 
 #include <stdbool.h>
 

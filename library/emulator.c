@@ -1,6 +1,6 @@
 #include "library/emulator.h"
 
-#include "harness/parameters.h"
+#include "runtime/parameters.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* flashladder.c - the functions of include/flashladder.h: arguments in, a status out, the sentence for fl_error(). */
 #include "include/flashladder.h"
 
-#include "harness/config.h"
 #include "library/call.h"
 #include "library/choice.h"
 #include "library/emulator.h"
 #include "library/gpu.h"
 #include "library/opened.h"
+#include "runtime/config.h"
 
 #include <revision.h>
 

@@ -1,10 +1,10 @@
 #include "library/gpu.h"
 
-#include "harness/config.h"
-#include "harness/cuda_driver.h"
-#include "harness/parameters.h"
-#include "harness/tensor_maps.h"
 #include "library/workspaces.h"
+#include "runtime/config.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/parameters.h"
+#include "runtime/tensor_maps.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,10 +6,10 @@
 #define FL_LIBRARY_OPENED_H
 
 #include "emulator/emu.h"
-#include "harness/gpu_kernel.h"
-#include "harness/image.h"
 #include "include/flashladder.h"
 #include "library/version.h"
+#include "runtime/gpu_kernel.h"
+#include "runtime/image.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #ifndef FL_LIBRARY_VERSION_H
 #define FL_LIBRARY_VERSION_H
 
-#include "harness/image.h"
+#include "runtime/image.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 # Host code: C11 everywhere outside kernels/.
 #
-#     harness/*.c, emulator/*/*.c ─ cc ─► build/harness/*.o, build/emulator/*/*.o, which every version links
+#     emulator/*/*.c, runtime/*.c, harness/*.c ─ cc ─► their objects below build/, which every version links
 #     build/emulator/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
 
 # -fPIC: the objects of the emulator also make a shared library.
@@ -20,7 +20,8 @@ $(BUILD)/revision.h: FORCE
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
 EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check cuda tool)))
 EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out emulator/tool/ptxrun.c,$(EMULATOR_C)))
-OBJECTS := $(HARNESS) $(EMULATOR)
+RUNTIME := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/*.c))
+OBJECTS := $(HARNESS) $(RUNTIME) $(EMULATOR)
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
@@ -45,4 +46,4 @@ lib/emu.h lib/emu.py: lib/%:
 lib/emu.h: emulator/emu.h
 lib/emu.py: emulator/python/emu.py
 
--include $(wildcard $(BUILD)/harness/*.d $(BUILD)/emulator/*/*.d)
+-include $(wildcard $(BUILD)/harness/*.d $(BUILD)/runtime/*.d $(BUILD)/emulator/*/*.d)

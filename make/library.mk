@@ -2,7 +2,7 @@
 #
 #     build/vNN/vNN.ptx + cubins ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
-#     both of each version + build/library/*.o + build/harness/… ─ cc ─► lib/libflashladder.so
+#     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
 # Those for general attention, unless VER names others. v51 and v52 compute what the ones left out do, in less time.
 # v42 is as fast as v52 without a mask. v38 draws no tickets, so the emulator runs its CTAs on all cores.
@@ -11,8 +11,6 @@ WITH_ARGS := $(if $(SOURCES),$(shell grep -lE '^ \* .*[+ ]any_length' $(SOURCES)
 OF_USE := $(filter-out $(LEFT_OUT) $(SUPERSEDED),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s)))))
 EMBEDDED := $(or $(VER),$(OF_USE))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
-LIBRARY_HARNESS := $(addprefix $(BUILD)/harness/,abilities.o config.o cuda_driver.o gpu_kernel.o image.o json.o \
-	parameters.o sha256.o status.o tensor_maps.o)
 
 define embedded  # $(1) version, $(2) folder of its PTX and cubins
 $(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
@@ -45,7 +43,7 @@ $(BUILD)/library/exports.map: include/flashladder.h make/library.mk
 	   echo 'fl_xla_ffi_*;'; echo 'local: *; };'; } >$@
 .PHONY: lib
 lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
-lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(LIBRARY_HARNESS) \
+lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(BUILD)/library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)

@@ -79,7 +79,7 @@ $(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(if $(C
 $(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -c -o $@ $<
 bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/fa3_call.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUILD)/%.o) \
-		$(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(EMULATOR) $(HARNESS) $(BUILD)/flags/ld
+		$(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(OBJECTS) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(firstword $(wildcard \
 		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \

@@ -1,14 +1,14 @@
 # Tests: every C test program twice, plain and under the sanitizers; its output is a file that pytest reads.
 #
-#     harness/tests/test_*.c, emulator/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
+#     {emulator,runtime,harness}/tests/test_*.c ─ cc ─► build/tests/test_* ─ run ─► build/tests/test_*.tap
 #     library/tests/test_*.c likewise
 #     the same with the sanitizers ─► build/tests-san/test_*.tap          *.tap, test_*.py ─ pytest
 
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,harness emulator library))
+C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,emulator runtime harness library))
 TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
-vpath test_%.c harness/tests emulator/tests library/tests
+vpath test_%.c emulator/tests runtime/tests harness/tests library/tests
 vpath bench_%.c emulator/tests
 vpath gpu_%.c library/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
@@ -28,7 +28,7 @@ $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folde
 		$(call folder,v52)/about.o $(call device_of,v52) lib/libflashladder.so
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/../../lib' \
 		$(ALL_LDLIBS)
-$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h) $(BUILD)/flags/cc
+$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fvisibility=default -Wl,-soname,$(@F) -o $@ $< \
 		$(ALL_LDLIBS)
@@ -49,7 +49,7 @@ $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 %.tap: %
 	$(call say,TEST,$*)./$< >$@ 2>&1 && echo '# exit 0' >>$@ || echo "# exit $$?" >>$@
 
--include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/emulator/*/*.d \
+-include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/runtime/*.d san/emulator/*/*.d \
 	san/library/*.d))
 
 ##@ Testing
@@ -79,9 +79,9 @@ build/cuda12/ready: make/tests.mk
 fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(wildcard harness/*.c harness/device/*.c harness/tests/*.c emulator/tests/*.c \
-	library/*.c library/tests/*.c examples/*.c)
-HEADERS := $(wildcard common/*.h harness/*.h emulator/*.h emulator/*/*.h harness/tests/*.h library/*.h \
+C_FILES := $(EMULATOR_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c harness/device/*.c \
+	harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
+HEADERS := $(wildcard common/*.h runtime/*.h harness/*.h emulator/*.h emulator/*/*.h harness/tests/*.h library/*.h \
 	library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*/*.cu)

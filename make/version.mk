@@ -5,7 +5,7 @@
 #     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture of the version
 #     v07.ptx + cubins ─ embed ─► build/v07/code.o
 #     about.h ─ cc ─► build/v07/about.o
-#     code.o + about.o + build/harness/*.o ─ cc ─► bin/v07
+#     code.o + about.o + build/{harness,runtime,emulator}/… ─ cc ─► bin/v07
 #     log + cubin ─ regs ─► build/regs/v07.sm_80.csv    log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
@@ -51,7 +51,7 @@ $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 endef
 
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table, $(5) architectures
-$(1): harness/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
+$(1): runtime/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
 	$$(call say,EMBED,$$@)$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
 		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
 endef
@@ -65,7 +65,7 @@ $(call stamp,$(BUILD)/flags/set.$(1),$(3))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
 $(BIN)/$(1): $(3)/about.o $(call device_of,$(1)) $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) \
-		$(3)/code.o $(HARNESS) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
+		$(3)/code.o $(HARNESS) $(RUNTIME) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
 	@mkdir -p $(BIN)
 	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
 endef
@@ -116,7 +116,7 @@ $(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
 bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
-		$(addprefix $(BUILD)/harness/,cuda_driver.o image.o config.o sha256.o json.o stats.o status.o) \
+		$(BUILD)/harness/stats.o $(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o sha256.o json.o status.o) \
 		$(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)

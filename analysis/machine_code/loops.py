@@ -226,7 +226,7 @@ def read_loops(folder: Path) -> dict[tuple[str, str], list[Part]]:
 def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int = 1, row_heads: int = 0) -> str:
     """The second parameter of a kernel with tensor copies, as ptxrun takes it: maps of members 0 to 3 of the first.
 
-    harness/tensor_maps.h describes them. A row in memory has row_heads heads, or `heads` where that is 0.
+    runtime/tensor_maps.h describes them. A row in memory has row_heads heads, or `heads` where that is 0.
     """
     d = config.d_head
     row = (row_heads or heads) * d

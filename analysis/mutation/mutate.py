@@ -77,7 +77,7 @@ class Worker:
         """A copy of its own, with byte code of all modules."""
         self.tree = make_tree(source, folder / f"tree.{numbers.get()}")
         subprocess.run(
-            [sys.executable, "-m", "compileall", "-q", "analysis", "harness", "emulator"],
+            [sys.executable, "-m", "compileall", "-q", "analysis", "harness", "runtime", "emulator"],
             cwd=self.tree.folder,
             check=False,
         )

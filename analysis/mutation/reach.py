@@ -75,7 +75,7 @@ def read_reach(text: str) -> Reach:
 def executed(tree: Tree) -> Iterator[tuple[str, dict[str, Any]]]:
     """What gcov says of each file since the last call, which it forgets."""
     counted = sorted(
-        path for room in ("emulator", "harness") for path in (tree.folder / "build" / room).rglob("*.gcda")
+        path for room in ("emulator", "runtime", "harness") for path in (tree.folder / "build" / room).rglob("*.gcda")
     )
     if not counted:
         return

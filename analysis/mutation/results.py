@@ -41,7 +41,7 @@ class Group:
 
 SHADOW = "emulator/check/shadow.c"
 GROUPS = (
-    Group("harness", ("harness/*.c",), ("harness/tests",), ("bin/v01", "bin/dump/v01")),
+    Group("harness", ("harness/*.c", "runtime/*.c"), ("harness/tests", "runtime/tests"), ("bin/v01", "bin/dump/v01")),
     Group(
         "analysis",
         ("analysis/measure/*.py", "analysis/machine_code/gate.py"),

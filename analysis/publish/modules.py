@@ -18,6 +18,7 @@ ROOTS = (
     "kernels",
     "common",
     "emulator",
+    "runtime",
     "harness",
     "include",
     "library",

@@ -92,8 +92,8 @@ PROMISES = (
         (
             "analysis/tests/test_parsers.py",
             "harness/tests/test_options.c",
-            "harness/tests/test_config.c",
-            "harness/tests/test_image.c",
+            "runtime/tests/test_config.c",
+            "runtime/tests/test_image.c",
             "emulator/tests/test_fuzz.c",
         ),
     ),
@@ -158,8 +158,8 @@ COUNTS = (
         ("PARSERS",),
     ),
     Count("random command lines of bin/vNN", "harness/tests/test_options.c", r"round < (\d+)"),
-    Count("random configurations", "harness/tests/test_config.c", r"round < (\d+)"),
-    Count("damaged cubins", "harness/tests/test_image.c", r"rounds < (\d{3,})"),
+    Count("random configurations", "runtime/tests/test_config.c", r"round < (\d+)"),
+    Count("damaged cubins", "runtime/tests/test_image.c", r"rounds < (\d{3,})"),
     Count("broken PTX texts", "emulator/tests/test_fuzz.c", r"BLOCK = (\d+), BLOCKS = (\d+)"),
     Count(
         "kinds of faults put into the PTX of every version",

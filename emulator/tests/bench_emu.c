@@ -9,10 +9,10 @@
 #include "common/abi.h"
 #include "emulator/emu.h"
 #include "harness/about.h"
-#include "harness/image.h"
 #include "harness/inputs.h"
-#include "harness/parameters.h"
 #include "harness/problem.h"
+#include "runtime/image.h"
+#include "runtime/parameters.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>

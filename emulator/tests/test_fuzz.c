@@ -8,7 +8,7 @@
  * steps. The alarm ends a run that hangs.
  */
 #include "emulator/emu.h"
-#include "harness/image.h"
+#include "runtime/image.h"
 
 #include <inttypes.h>
 #include <stdio.h>

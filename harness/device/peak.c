@@ -6,11 +6,11 @@
  * SM. beside_cycles are those of one warp instruction of the kind `beside`, of which another warpgroup executes as many
  * as it can. Medians over all SMs. Exit status 77 without a GPU of compute capability 9.0.
  */
-#include "harness/cuda_driver.h"
 #include "harness/device/wgmma_peak.h"
-#include "harness/image.h"
-#include "harness/json.h"
 #include "harness/stats.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/image.h"
+#include "runtime/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * KERNEL(name, dtype, d_head, causal, cluster) is a row of kernels.h, which make writes from its list.
  */
 #include "harness/peers/fa3.h"
-#include "harness/config.h"
 #include "harness/peer.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <kernels.h> /* generated */

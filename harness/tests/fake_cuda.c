@@ -36,11 +36,11 @@
  */
 #include "harness/tests/fake_cuda.h"
 #include "common/abi.h"
-#include "harness/cuda_driver.h"
 #include "harness/device/stamp.h"
 #include "harness/device/wgmma_peak.h"
 #include "harness/half.h"
 #include "harness/inputs.h"
+#include "runtime/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_FAKE_CUDA_H
 #define FL_TESTS_FAKE_CUDA_H
 
-#include "harness/cuda_driver.h"
+#include "runtime/cuda_driver.h"
 
 #include <stdint.h>
 

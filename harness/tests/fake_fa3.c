@@ -4,8 +4,8 @@
  *
  * FAKE_FA3=fails: every launch fails. FAKE_FA3=says: each says on stderr which kernel it is and what it was given.
  */
-#include "harness/cuda_driver.h"
 #include "harness/peers/fa3.h"
+#include "runtime/cuda_driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * back, which the sanitizers see. */
 #include "harness/about.h"
 #include "harness/backend.h"
-#include "harness/config.h"
 #include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Headers of the emulator and the harness: each compiles alone, its example compiles, what it declares exists.
+"""Headers of emulator, runtime and harness: each compiles alone, its example compiles, what it declares exists.
 
 The example of a header is the indented block of its first comment. EXAMPLES gives the variables that it uses.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("emulator", "harness")
+ROOMS = ("emulator", "runtime", "harness")
 HEADERS = sorted(
     path
     for room in ROOMS
@@ -33,28 +33,28 @@ BUILT[ROOT / "harness/about.c"] = ROOT / "build/v01/about.o"  # compiled for eac
 
 # The parameters of a function that has the example as its body; None for an example of definitions.
 EXAMPLES: dict[str, str | None] = {
-    "harness/abilities.h": "KernelConfig config, bool causal, struct failure failure",
+    "runtime/abilities.h": "KernelConfig config, bool causal, struct failure failure",
     "harness/about.h": "void",
     "harness/backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
     " struct kernel_code code, struct output output, struct failure failure",
     "harness/bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
     " struct failure failure",
-    "harness/config.h": "KernelConfig config, struct failure failure",
-    "harness/cuda_driver.h": "struct failure failure",
+    "runtime/config.h": "KernelConfig config, struct failure failure",
+    "runtime/cuda_driver.h": "struct failure failure",
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "harness/energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
-    "harness/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
+    "runtime/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
     " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
     " tensor_maps maps, CUstream stream, struct failure failure",
     "harness/half.h": "void",
-    "harness/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
+    "runtime/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
     "harness/inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
-    "harness/json.h": "int fd",
+    "runtime/json.h": "int fd",
     "harness/options.h": "struct options options, int argc, char **argv, struct failure failure",
     "harness/parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
-    "harness/parameters.h": "KernelConfig config, attention_args args, struct failure failure",
+    "runtime/parameters.h": "KernelConfig config, attention_args args, struct failure failure",
     "harness/peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
     "harness/peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "harness/problem.h": "double seconds",
@@ -65,11 +65,11 @@ EXAMPLES: dict[str, str | None] = {
     " struct failure failure",
     "harness/select.h": "struct options options, struct instance_table table, size_t count, bool gpu,"
     " KernelConfig config, struct problem problem, struct failure failure",
-    "harness/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
+    "runtime/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
-    "harness/status.h": "struct failure *failure, int device, int count",
+    "runtime/status.h": "struct failure *failure, int device, int count",
     "harness/tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
-    "harness/tensor_maps.h": "attention_args args, KernelConfig config",
+    "runtime/tensor_maps.h": "attention_args args, KernelConfig config",
     "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "harness/tests/element.h": "void",
     "harness/tests/tap.h": "int sum",

@@ -1,7 +1,7 @@
 /* test_options.c - the option table, defaults, good and bad command lines. */
-#include "harness/config.h"
 #include "harness/options.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
 
 #include <stdlib.h>
 

@@ -12,10 +12,10 @@ from made_up_gpu import ROOT, made_up, run
 from analysis.machine_code.wgmma_rates import Rates, parse_rates
 from analysis.measure.peak import record_text
 
-PARTS = ("cuda_driver", "image", "config", "sha256", "json", "stats", "status")
-OBJECTS = [ROOT / f"build/harness/{name}.o" for name in PARTS]
+PARTS = ("cuda_driver", "image", "config", "sha256", "json", "status")
+OBJECTS = [*(ROOT / f"build/runtime/{name}.o" for name in PARTS), ROOT / "build/harness/stats.o"]
 IMAGES = """
-#include "harness/image.h"
+#include "runtime/image.h"
 extern const struct code_image fl_peak_images[];
 extern const uint64_t fl_peak_image_count;
 const struct code_image fl_peak_images[] = {{"sm_90a", (const unsigned char *)"made up", 7}};

@@ -40,7 +40,7 @@ def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'#define FL_{name} "{value}"\n' for name, value in ABOUT.items()]
     (folder / "about.h").write_text("".join(lines) + "#define FL_PEER fl_fa3\n")
     build = ROOT / "build"
-    objects = (*build.glob("harness/*.o"), *build.glob("emulator/*/*.o"))
+    objects = (*build.glob("harness/*.o"), *build.glob("runtime/*.o"), *build.glob("emulator/*/*.o"))
     harness = [str(path) for path in objects if path.stem != "ptxrun"]
     sources = ["harness/peers/fa3.c", "harness/tests/fake_fa3.c", "harness/about.c"]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{folder}", "-Ibuild", "-pthread"]

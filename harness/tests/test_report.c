@@ -1,9 +1,9 @@
 /* test_report.c - JSON text and records: well-formed, complete, whole lines or none, errors on a full disk. */
-#include "harness/config.h"
-#include "harness/json.h"
 #include "harness/report.h"
 #include "harness/tests/problems.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
+#include "runtime/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* test_select.c - which instances and problems a command line asks for, in which order, and what is said otherwise. */
-#include "harness/config.h"
 #include "harness/select.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,12 +6,12 @@
  * with is v52 through the harness: the same machine code is linked in.
  */
 #include "harness/about.h"
-#include "harness/config.h"
-#include "harness/gpu_kernel.h"
-#include "harness/parameters.h"
-#include "harness/tensor_maps.h"
 #include "include/flashladder.h"
 #include "library/tests/on_gpu.h"
+#include "runtime/config.h"
+#include "runtime/gpu_kernel.h"
+#include "runtime/parameters.h"
+#include "runtime/tensor_maps.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

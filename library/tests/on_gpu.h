@@ -8,8 +8,8 @@
 #ifndef FL_TESTS_ON_GPU_H
 #define FL_TESTS_ON_GPU_H
 
-#include "harness/cuda_driver.h"
 #include "library/tests/attention.h"
+#include "runtime/cuda_driver.h"
 
 /* Device memory with a copy of these bytes, or zeros where there are none. */
 static inline CUdeviceptr on_gpu(const struct cuda_driver *cuda, const void *bytes, size_t size) {

@@ -1,7 +1,7 @@
 /* test_choice.c - which of some made-up versions runs a problem, on which GPU, and the sentence where none does. */
-#include "harness/config.h"
 #include "harness/tests/tap.h"
 #include "library/choice.h"
+#include "runtime/config.h"
 
 #include <elf.h>
 #include <stdlib.h>

@@ -3,11 +3,11 @@
  *
  * The driver lies beside the plain tests. Once it is loaded, dlopen() finds it under its name, libcuda.so.1.
  */
-#include "harness/cuda_driver.h"
 #include "harness/tests/fake_cuda.h"
 #include "harness/tests/tap.h"
 #include "include/flashladder.h"
 #include "library/tests/on_gpu.h"
+#include "runtime/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <math.h>

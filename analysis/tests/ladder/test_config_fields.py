@@ -27,8 +27,8 @@ FORMS, SEED = 2000, 15
 
 
 def compiled(checkout: Path, target: Path) -> Path:
-    """harness/tests/config_lines.c of a checkout, with the parts of the harness that it needs."""
-    sources = [str(checkout / "harness" / name) for name in C_FILES]
+    """runtime/tests/config_lines.c of a checkout, with the parts of the harness that it needs."""
+    sources = [str(checkout / "runtime" / name) for name in C_FILES]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", *CHECKED, f"-I{checkout}"]
     subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(target), *sources], check=True, timeout=120)
     return target
@@ -221,7 +221,7 @@ for text in sys.stdin.read().splitlines():
 
 
 def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
-    for name in ("analysis", "emulator", "harness", "common", "kernels"):
+    for name in ("analysis", "emulator", "runtime", "harness", "common", "kernels"):
         shutil.copytree(root() / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "emu", "fixtures"))
     rows = tmp_path / LIST
     rows.write_text(rows.read_text().replace("\n#undef FIELD", NEW_ROWS + "\n#undef FIELD"))

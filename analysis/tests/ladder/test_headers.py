@@ -104,7 +104,7 @@ def test_the_harness_names_the_first_versions_for_a_size_of_heads(d_head: int) -
 
 @pytest.mark.parametrize("field", ["any_length", "causal", "grouped_heads"])
 def test_the_harness_names_the_first_versions_with_an_ability(field: str) -> None:
-    named = re.findall(rf'= \{{"{field}", "(v\d\d)", "', (root() / "harness/abilities.c").read_text())
+    named = re.findall(rf'= \{{"{field}", "(v\d\d)", "', (root() / "runtime/abilities.c").read_text())
     assert {*named} == {first_version(True, lambda header: getattr(header.config, field))}
     assert FIELDS[field].since == first_version(False, lambda header: getattr(header.config, field))
 

@@ -32,7 +32,7 @@ def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The path of -Wa is split at spaces, so the assembler runs in the folder itself.
     for name, archs in (("helpers", "75"), ("made", "80,90")):
         table = [f"-DIMAGES={name}", f"-DIMAGE_COUNT={name}_count", f'-DPTX="{name}.ptx"', f"-DARCHS={archs}"]
-        code = [*table, "-Wa,-I.", "-c", "-o", f"{name}.o", str(root() / "harness/code.S")]
+        code = [*table, "-Wa,-I.", "-c", "-o", f"{name}.o", str(root() / "runtime/code.S")]
         subprocess.run(["cc", *code], cwd=folder, check=True)
     subprocess.run(["cc", "-o", str(made), str(main_c), "helpers.o", "made.o"], cwd=folder, check=True)
     return made

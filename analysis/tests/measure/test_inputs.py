@@ -25,8 +25,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "const char *about_exact(void) { return 0; }\n"
     )
     sources = [
-        str(ROOT / "harness" / f"{name}.c")
-        for name in ("abilities", "inputs", "problem", "config", "json", "parallel", "status")
+        str(ROOT / f"{name}.c")
+        for name in (
+            *("harness/inputs", "harness/problem", "harness/parallel"),
+            *("runtime/abilities", "runtime/config", "runtime/json", "runtime/status"),
+        )
     ]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}"]
     subprocess.run([compiler, *flags, "-o", str(library), str(about), *sources, "-lm"], check=True)

@@ -82,8 +82,9 @@ def lines_of(checkout: Path) -> list[str]:
 
 def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
     for name in ("v26_wgmma", "v27_tensor_copies"):
-        source = (root() / f"kernels/{name}.cu").read_text()
-        (checkout / f"kernels/{name}.cu").write_text(source.replace("parent    v25", "parent    v02"))
+        source = (root() / f"kernels/wgmma/{name}.cu").read_text()
+        (checkout / "kernels/wgmma").mkdir(exist_ok=True)
+        (checkout / f"kernels/wgmma/{name}.cu").write_text(source.replace("parent    v25", "parent    v02"))
     steps = read_steps(checkout)
     before, after = (step for step in steps if step.version.one_arch)
     _, row = gains_table(checkout, steps).rows

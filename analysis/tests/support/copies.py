@@ -13,7 +13,17 @@ from pathlib import Path
 from analysis.files import root
 from analysis.ladder.headers import kernel_files, read_version
 
-LINKED = ("Makefile", "make", "requirements.txt", "requirements-mutators.txt", "common", "emulator", "harness", ".venv")
+LINKED = (
+    "Makefile",
+    "make",
+    "requirements.txt",
+    "requirements-mutators.txt",
+    "common",
+    "emulator",
+    "runtime",
+    "harness",
+    ".venv",
+)
 
 
 def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:
@@ -41,7 +51,7 @@ def ancestors(file: str) -> list[str]:
 
 def lend_objects(folder: Path, variant: str = "") -> None:
     """Give the copy the harness objects that are built already; make finds out whether they are up to date."""
-    for name in ("emulator", "harness", "flags"):
+    for name in ("emulator", "runtime", "harness", "flags"):
         built, target = root() / "build" / name, folder / "build" / variant / name
         if built.is_dir():
             shutil.copytree(built, target, copy_function=shutil.copy2, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -11,9 +11,9 @@
 
 #include "common/abi.h"
 #include "common/config.h"
-#include "harness/cuda_driver.h"
-#include "harness/image.h"
-#include "harness/status.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/image.h"
+#include "runtime/status.h"
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "harness/cuda_driver.h"
+#include "runtime/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>

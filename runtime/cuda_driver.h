@@ -12,7 +12,7 @@
 #ifndef FL_CUDA_DRIVER_H
 #define FL_CUDA_DRIVER_H
 
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stddef.h>
 #include <stdint.h>

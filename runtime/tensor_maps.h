@@ -14,10 +14,9 @@
 
 #include "common/abi.h"
 #include "common/config.h"
-#include "harness/cuda_driver.h"
-#include "harness/inputs.h"
-#include "harness/problem.h"
-#include "harness/status.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/parameters.h"
+#include "runtime/status.h"
 
 #include <stdint.h>
 

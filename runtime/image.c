@@ -1,7 +1,7 @@
-#include "harness/image.h"
+#include "runtime/image.h"
 
-#include "harness/config.h"
-#include "harness/sha256.h"
+#include "runtime/config.h"
+#include "runtime/sha256.h"
 
 #include <elf.h>
 #include <inttypes.h>

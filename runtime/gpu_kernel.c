@@ -1,6 +1,6 @@
-#include "harness/gpu_kernel.h"
+#include "runtime/gpu_kernel.h"
 
-#include "harness/config.h"
+#include "runtime/config.h"
 
 #define CHECK(call, ...)                                                                                               \
     do {                                                                                                               \

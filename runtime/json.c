@@ -1,4 +1,4 @@
-#include "harness/json.h"
+#include "runtime/json.h"
 
 #include <inttypes.h>
 #include <math.h>

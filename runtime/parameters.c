@@ -1,6 +1,6 @@
-#include "harness/parameters.h"
+#include "runtime/parameters.h"
 
-#include "harness/tensor_maps.h"
+#include "runtime/tensor_maps.h"
 
 #include <string.h>
 

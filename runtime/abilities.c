@@ -1,6 +1,6 @@
-#include "harness/abilities.h"
+#include "runtime/abilities.h"
 
-#include "harness/config.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
 #define FL_HARNESS_CONFIG_H
 
 #include "common/config.h"
-#include "harness/json.h"
-#include "harness/status.h"
+#include "runtime/json.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
  *
  * Prints `ok<TAB>short form<TAB>fields as JSON` or `bad<TAB>message`. A line that begins with _Z is a symbol.
  */
-#include "harness/config.h"
+#include "runtime/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "harness/sha256.h"
+#include "runtime/sha256.h"
 
 #include <string.h>
 

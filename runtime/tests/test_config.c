@@ -1,6 +1,6 @@
 /* test_config.c - short forms and kernel symbols: the cases shared with Python, round trips, broken input. */
-#include "harness/config.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
 
 #include <stdint.h>
 #include <stdlib.h>

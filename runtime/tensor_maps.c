@@ -1,4 +1,4 @@
-#include "harness/tensor_maps.h"
+#include "runtime/tensor_maps.h"
 
 #include "emulator/emu.h"
 

@@ -1,8 +1,8 @@
 /* test_image.c - embedded code: instances found in PTX, kernels found in cubins, broken images refused. */
-#include "harness/config.h"
-#include "harness/image.h"
-#include "harness/sha256.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
+#include "runtime/image.h"
+#include "runtime/sha256.h"
 
 #include <elf.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* test_tensor_maps.c - what the maps of Q, K, V and O describe, and that driver and emulator are told the same. */
-#include "harness/config.h"
-#include "harness/tensor_maps.h"
 #include "harness/tests/tap.h"
+#include "runtime/config.h"
+#include "runtime/tensor_maps.h"
 
 #include <inttypes.h>
 #include <stdalign.h>

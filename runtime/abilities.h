@@ -10,7 +10,7 @@
 #define FL_ABILITIES_H
 
 #include "common/config.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

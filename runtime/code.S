@@ -1,9 +1,9 @@
 /* code.S - the PTX and the cubins of one version (or of the helper kernels) as read-only bytes and one table of them.
  *
  *     cc -c -DIMAGES=fl_images -DIMAGE_COUNT=fl_image_count -DPTX='"v07.ptx"' -DARCHS=80,90 -Wa,-Ibuild/v07 \
- *         harness/code.S
+ *         runtime/code.S
  *
- * The table has the type of harness/image.h: { const char *kind; const unsigned char *bytes; uint64_t size; }.
+ * The table has the type of runtime/image.h: { const char *kind; const unsigned char *bytes; uint64_t size; }.
  * .incbin looks for the files in the folder given by -I. A zero byte ends the PTX, so that it is a C string too.
  */
     .section .rodata

@@ -3,14 +3,14 @@
  *     const struct code_image *image = image_find(fl_images, fl_image_count, "sm_80");
  *     instance_table_read(&table, fl_images, fl_image_count, &failure);
  *
- * make embeds the PTX of a version and one cubin per architecture (harness/code.S). Instances are never listed
+ * make embeds the PTX of a version and one cubin per architecture (runtime/code.S). Instances are never listed
  * by hand: they are the entries of the PTX whose symbol spells a configuration.
  */
 #ifndef FL_IMAGE_H
 #define FL_IMAGE_H
 
 #include "common/config.h"
-#include "harness/status.h"
+#include "runtime/status.h"
 
 #include <stddef.h>
 #include <stdint.h>

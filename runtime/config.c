@@ -1,4 +1,4 @@
-#include "harness/config.h"
+#include "runtime/config.h"
 
 #include <ctype.h>
 #include <stdarg.h>
