@@ -294,6 +294,10 @@ def test_runs() -> None:
     assert debug.runs(range(64)) == "0-63"
     assert debug.runs([0, 1, 8, 9, 12]) == "0-1, 8-9, 12"
     assert debug.runs([column for column in range(64) if column % 8 >= 4]) == ("4-7, 12-15 and so on every 8 up to 63")
+    assert debug.runs([0, 8, 16]) == "0, 8, 16"
+    assert debug.runs([0, 8, 16, 24]) == "0, 8 and so on every 8 up to 24"
+    assert debug.runs([0, 8, 16, 25]) == "0, 8, 16, 25"
+    assert debug.runs([0, 8, 16, 24, 25]) == "0, 8, 16, 24-25"
 
 
 def test_a_dump_of_another_size_is_refused(tmp_path: Path) -> None:

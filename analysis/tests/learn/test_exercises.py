@@ -13,6 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.learn import exercises
+from analysis.learn.checks import Line
 from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
 from analysis.learn.kernel_run import Case, inputs_of, reference
 from analysis.learn.patches import apply
@@ -77,6 +78,12 @@ def test_answers(exercise: Exercise, tmp_path: Path) -> None:
     assert failing(wrong) == names and all("too high" in line.text for line in wrong.lines)
     figures = [f"{question.figure():g}" for question in exercise.questions]
     assert not [one for line, one in zip(wrong.lines, figures, strict=True) if re.search(rf"\b{one}\b", line.text)]
+
+
+def test_one_check_that_fails_leaves_an_exercise_unsolved() -> None:
+    good, bad = Line("results", True, "results: fine"), Line("race", False, "findings: a race")
+    assert Verdict((good, good)).solved
+    assert not Verdict((good, bad)).solved and not Verdict((bad, good)).solved
 
 
 def test_a_prediction_may_miss_by_its_tolerance(tmp_path: Path) -> None:

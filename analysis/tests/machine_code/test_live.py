@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +97,14 @@ def test_register_steps() -> None:
     steps = dict(register_steps(128))
     assert (steps[2], steps[3], steps[4], steps[5]) == (255, 168, 128, 96)
     assert dict(register_steps(256))[1] == 255
+
+
+def test_the_most_live_registers_are_told_with_the_first_address() -> None:
+    counts = {0x00: {"GPR": 9}, 0x10: {"GPR": 4}, 0x20: {"GPR": 7, "PRED": 1}, 0x30: {"GPR": 7}, 0x40: {"GPR": 6}}
+    parts = SimpleNamespace(loop=[Instruction(at, "", "MOV", "") for at in (0x10, 0x20, 0x30, 0x40)])
+    found = live.LiveLoop(parts, 168, counts)  # type: ignore[arg-type]
+    assert found.most() == (7, -0x20) and found.most("PRED") == (1, -0x20) and found.most("UGPR") == (0, -0x10)
+    assert found.record() == {"at_entry": 4, "most": 7, "at": "0020", "allocated": 168}
 
 
 @pytest.mark.parametrize("arch", ARCHS)

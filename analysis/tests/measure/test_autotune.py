@@ -3,8 +3,9 @@
 import csv
 import io
 import time
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +306,41 @@ def test_the_machine_code_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) ->
         assert autotune.cubin_for(Path("v16"), capability).arch == arch
     with pytest.raises(AnalysisError, match=r"12\.0"):
         autotune.cubin_for(Path("v16"), "12.0")
+
+
+def test_a_kernel_that_spills_a_little_is_measured() -> None:
+    group = autotune.Group("x", (parse_short_form(SHAPES[0]),), 255, autotune.STACK_MOST, 0, 0)
+    assert autotune.left_out(group, "9.0") == "" == autotune.left_out(replace(group, stack=None), "9.0")
+    why = autotune.left_out(replace(group, stack=autotune.STACK_MOST + 1), "9.0")
+    assert why == f"spills: a stack of {autotune.STACK_MOST + 1} bytes per thread"
+
+
+def test_stages_grow_up_to_the_last_one() -> None:
+    """17 configurations leave 9, 5 and 3; each stage takes twice as long, never longer than the last."""
+    options = Namespace(rounds=7, min_samples=20, min_time=0.05, sample_timeout=1.0)
+    last = (7, 20, 0.05, 1.0)
+    found = [astuple(stage) for stage in autotune.stages(17, False, options)]
+    assert found == [(1, 1, 5, 0.02, 0.3), (2, 1, 5, 0.04, 0.6), (3, 1, 5, 0.05, 1.0), (4, *last)]
+    assert [astuple(stage) for stage in autotune.stages(autotune.FINALISTS, False, options)] == [(1, *last)]
+    assert len(autotune.stages(autotune.FINALISTS + 1, False, options)) == 2
+    assert [astuple(stage) for stage in autotune.stages(17, True, options)] == [(1, *last)]
+
+
+def test_only_a_finalist_can_be_as_fast_as_the_winner() -> None:
+    """Times of a short stage say too little for that."""
+    problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
+    times = {SHAPES[0]: 1000.0, SHAPES[1]: 1000.0, SHAPES[2]: 1200.0, SHAPES[3]: 1000.0}
+    last_stage = {SHAPES[0]: 2, SHAPES[1]: 2, SHAPES[2]: 2, SHAPES[3]: 1}
+    found = {
+        (stage, number, form): Record(
+            {}, "v16", False, form, problem, "gpu", (ns,) * 5, (), 5, 0, True, None, "run", number
+        )
+        for form, ns in times.items()
+        for stage in range(1, last_stage[form] + 1)
+        for number in (1, 2, 3)
+    }
+    search = autotune.Search("v16", problem, [], Path(), {}, found, None, True)
+    groups = {form: autotune.Group("x", (parse_short_form(form),), 255, 0, 0, 0) for form in times}
+    ranked = autotune.ranking(search, groups, {}, last_stage)
+    assert [one.group.config.short_form() for one in ranked] == [*SHAPES[:3], SHAPES[3]]
+    assert [one.remark for one in ranked] == ["winner", "as fast as the winner, as far as can be told", "", ""]

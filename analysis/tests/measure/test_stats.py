@@ -70,6 +70,13 @@ def test_noise_is_the_standard_error_of_the_median() -> None:
     assert stats.noise([1.0, 2.0]) == float("inf")
 
 
+def test_noise_by_hand() -> None:
+    """√(π/2)·σ/√n of normal values, whose quartiles lie 1.349 σ apart."""
+    told = math.sqrt(math.pi / 2) * (4 - 2) / 1.349 / math.sqrt(5) / 3
+    assert stats.noise([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(told, rel=1e-4)
+    assert stats.noise([1.0, 2.0, 3.0]) == pytest.approx(told * math.sqrt(5 / 3) * 1.5 / 2, rel=1e-4)
+
+
 def test_geometric_interval_covers_the_true_ratio() -> None:
     draw = random.Random(11)
     held = 0
@@ -280,6 +287,18 @@ def test_the_bootstrap_interval_covers_the_true_ratio() -> None:
         interval = stats.bootstrap_ratio(top, bottom)
         held += interval.low <= 1.1 <= interval.high
     assert held >= 35
+
+
+def test_the_bootstrap_interval_by_hand() -> None:
+    """The median of n draws of 1 to n is at most k where more than half of them are: a binomial tail."""
+    n = 17
+
+    def at_most(k: int) -> float:
+        return sum(math.comb(n, hits) * (k / n) ** hits * (1 - k / n) ** (n - hits) for hits in range(9, n + 1))
+
+    assert at_most(4) < 0.01 and 0.03 < at_most(5) < 0.04  # so 2.5 % of the medians are below 5, and as many above 13
+    interval = stats.bootstrap_ratio([2.0 * value for value in range(1, n + 1)], [2.0, 2.0])
+    assert (interval.low, interval.mid, interval.high) == (5, 9, 13)
 
 
 def test_two_rounds_side_by_side_are_paired() -> None:
