@@ -7,7 +7,7 @@
  *
  * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells.
  */
-#include "shadow.h"
+#include "cells.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ void emu_cluster_acquire(machine *m, warp *w, uint32_t mask) {
 }
 
 void emu_cluster_fence(machine *m, warp *w) {
-    gather_knowledge(m, w, live_lanes_of(w), w->released);
+    gather_knowledge(m, w, live_lanes(w), w->released);
     emu_clock_tick(m, w);
 }
 

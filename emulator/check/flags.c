@@ -5,7 +5,7 @@
  * fences so do .volatile accesses and atomics without an order. That can hide a fence that is missing, never invent a
  * race.
  */
-#include "shadow.h"
+#include "cells.h"
 
 #include <stdlib.h>
 #include <string.h>

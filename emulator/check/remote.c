@@ -3,7 +3,7 @@
  * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells, which are
  * made when the first of them touches the memory. cluster.c fills them in.
  */
-#include "shadow.h"
+#include "cells.h"
 
 #include <stdlib.h>
 #include <string.h>

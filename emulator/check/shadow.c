@@ -13,7 +13,7 @@
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
  * write. With vector clocks it remembers for each warp which lanes read last.
  */
-#include "shadow.h"
+#include "cells.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -130,7 +130,7 @@ static void part_rows(machine *m, warp *w) {
 
 void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clocks) {
     if (!m->clocks) return;
-    if (live_lanes_of(w) & ~mask) part_rows(m, w);
+    if (live_lanes(w) & ~mask) part_rows(m, w);
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         take_later(row_of(m, w, first_lane(rest)), clocks, m->clock_width);
         if (w->together) return;
@@ -143,7 +143,7 @@ void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
         uint32_t all[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
         for (uint32_t rest = mask; rest; rest &= rest - 1)
             take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
-        w->together = !(live_lanes_of(w) & ~mask);
+        w->together = !(live_lanes(w) & ~mask);
         if (w->together) memcpy(row_of(m, w, 0), all, m->clock_width * sizeof *all);
         if (!w->together) emu_clock_acquire(m, w, mask, all);
     }

@@ -3,7 +3,7 @@
  * An address of shared::cluster holds 1 + the rank of its CTA from bit 24 on, and below the address that this CTA has
  * for it; without a rank it is one of the own CTA. mapa makes such addresses.
  */
-#include "paths.h"
+#include "checks.h"
 
 #include <inttypes.h>
 #include <string.h>

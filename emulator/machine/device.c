@@ -1,6 +1,6 @@
 /* device.c - devices: their buffers, and the findings and counters that a launch leaves there. */
 #include "checks.h"
-#include "launch.h"
+#include "crew.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* launch.c - launches: CTAs over host threads, or in turns on one where they tell each other. */
-#include "launch.h"
 #include "../ptx/errors.h"
 #include "calls.h"
+#include "crew.h"
 
 #include <inttypes.h>
 #include <pthread.h>

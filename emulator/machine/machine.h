@@ -392,6 +392,9 @@ static inline uint64_t *slot64(const warp *w, unsigned slot) {
 static inline int first_lane(uint32_t mask) {
     return __builtin_ctz(mask);
 }
+static inline uint32_t live_lanes(const warp *w) {
+    return w->present & ~w->exited;
+}
 static inline uint32_t population(uint32_t mask) {
     return mask == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(mask);
 }

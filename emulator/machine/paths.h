@@ -11,10 +11,6 @@
 
 typedef void sync_function(machine *m, warp *w, const op *o, uint32_t mask);
 
-static inline uint32_t live_lanes(const warp *w) {
-    return w->present & ~w->exited;
-}
-
 /* The stack becomes a list of paths. */
 void emu_split_warp(warp *w);
 /* The path at work goes to the list, as one that waits or one that runs; another is chosen. */

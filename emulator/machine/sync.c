@@ -1,5 +1,5 @@
 /* sync.c - what warps do together: barriers, shuffles, votes. */
-#include "paths.h"
+#include "checks.h"
 
 #include <string.h>
 

@@ -74,7 +74,7 @@ EXAMPLES: dict[str, str | None] = {
     "harness/tests/element.h": "void",
     "harness/tests/tap.h": "int sum",
     "emulator/emu.h": "const char *text",
-    "emulator/check/shadow.h": "const machine *m, const warp *w, int lane",
+    "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emulator/machine/lane_loop.h": None,
     "emulator/machine/mma.h": "double accumulator, const double *terms",

@@ -1,6 +1,6 @@
-/* launch.h - one launch at work: what launch.c (running it) and device.c (what it leaves) share. */
-#ifndef FL_EMU_LAUNCH_H
-#define FL_EMU_LAUNCH_H
+/* crew.h - one launch at work: what launch.c (running it) and device.c (what it leaves) share. */
+#ifndef FL_EMU_CREW_H
+#define FL_EMU_CREW_H
 
 #include "machine.h"
 

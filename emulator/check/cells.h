@@ -1,9 +1,9 @@
-/* shadow.h - what the checks of a CTA's own shared memory (shadow.c) and of a cluster's have in common.
+/* cells.h - what the checks of a CTA's own shared memory (shadow.c) and of a cluster's have in common.
  *
  *     const uint32_t who = pack_who(m, w, lane);
  */
-#ifndef FL_EMU_SHADOW_H
-#define FL_EMU_SHADOW_H
+#ifndef FL_EMU_CELLS_H
+#define FL_EMU_CELLS_H
 
 #include "../machine/checks.h"
 
@@ -17,10 +17,6 @@ static inline uint32_t who_thread(uint32_t who) {
 }
 static inline uint32_t who_instruction(uint32_t who) {
     return who & (WHO_INSTRUCTIONS - 1);
-}
-
-static inline uint32_t live_lanes_of(const warp *w) {
-    return w->present & ~w->exited;
 }
 
 /* ---- clocks ---- */
