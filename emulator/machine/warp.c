@@ -208,6 +208,9 @@ static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask)
     if (apart || mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_cluster_barrier(m, w, o, mask);
 }
 
+/* Without a default: a kind of op that nothing runs does not compile. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
 static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_ROUNDED:
@@ -330,10 +333,30 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
             if (mask >> i & 1) slot32(w, o->r[0])[i] = mask;
         }
         break;
-    default:
+    case OP_FACTORS:
+    case OP_NOTHING:
+        break;
+    case OP_LANES: /* run_op() has these, and emu_warp_run() the last */
+    case OP_LANES_4:
+    case OP_COMPARE:
+    case OP_SELECT:
+    case OP_PREDICATE:
+    case OP_BRANCH:
+    case OP_EXIT:
+    case OP_LOAD:
+    case OP_STORE:
+    case OP_LDMATRIX:
+    case OP_MMA:
+    case OP_WGMMA:
+    case OP_COPY_ASYNC:
+    case OP_COPY_COMMIT:
+    case OP_COPY_WAIT:
+    case OP_SHUFFLE:
+    case OP_JOIN:
         break;
     }
 }
+#pragma GCC diagnostic pop
 
 static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
