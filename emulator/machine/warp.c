@@ -333,9 +333,9 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
             if (mask >> i & 1) slot32(w, o->r[0])[i] = mask;
         }
         break;
-    case OP_FACTORS:
+    case OP_FACTORS: /* which the op behind it reads */
     case OP_NOTHING:
-        break;
+        return;
     case OP_LANES: /* run_op() has these, and emu_warp_run() the last */
     case OP_LANES_4:
     case OP_COMPARE:
