@@ -16,7 +16,7 @@
 enum dtype { FP16 = 5, BF16 = 15 };
 
 typedef struct KernelConfig {
-#define FIELD(type, name, word, since, help) type name;
+#define FIELD(type, name, word, mma_sync, wgmma, help) type name;
 #include "common/config_fields.h"
 } KernelConfig;
 

@@ -1,20 +1,25 @@
 /* config_fields.h - the fields of a KernelConfig and the rules between them: the one list that C and Python read.
  *
- *     #define FIELD(type, name, word, since, help) type name;
+ *     #define FIELD(type, name, word, mma_sync, wgmma, help) type name;
  *     #include "common/config_fields.h"
  *
  * Include it wherever something is needed for each field or for each rule. A macro that is not defined counts as
- * empty, and both are undefined at the end. analysis reads the rows as text: a literal stays a literal.
+ * empty, and all are undefined at the end. analysis reads the rows as text: a literal stays a literal.
  *
- * FIELD(type, name, word, since, help)
+ * FIELD(type, name, word, mma_sync, wgmma, help)
  *   type   `enum dtype`, `int` or `bool`
  *   name   in KernelConfig. The order is that of the struct, of kernel symbols and of the short form: a new field goes
  *          to the end, and it is zero in older configurations, so that every short form keeps its meaning
  *   word   in the short form. "()" is the next value in the parenthesis. The word of a bool stands there or not.
  *          A capital letter stands for a number: "stages_N" is left out where the field is 0. Fields in a row with the
  *          same word share an item; it is always there, and its numbers may be 0
- *   since  the first version that acts on the field; older versions refuse it
+ *   mma_sync, wgmma
+ *          the first version of kernels/mma_sync and of kernels/wgmma that acts on the field; "" where none does. Older
+ *          versions of the folder refuse it
  *   help   what the field means, in units
+ *
+ * HEAD_SIZE(d_head, mma_sync, wgmma)
+ *   the first version of each folder that has a configuration for heads of that size
  *
  * RULE(name, holds, sentence)
  *   name      of the field that a broken rule is reported for, as "NAME = VALUE: SENTENCE" and, in a parenthesis, the
@@ -24,55 +29,65 @@
  * Rules are tried in this order and the first broken one is reported, so a rule may rely on those before it.
  */
 #ifndef FIELD
-#define FIELD(type, name, word, since, help)
+#define FIELD(type, name, word, mma_sync, wgmma, help)
+#endif
+#ifndef HEAD_SIZE
+#define HEAD_SIZE(d_head, mma_sync, wgmma)
 #endif
 #ifndef RULE
 #define RULE(name, holds, sentence)
 #endif
 
 /* clang-format off */
-FIELD(enum dtype, dtype, "()", "v00", "element type of Q, K, V and O")
-FIELD(int, d_head, "()", "v00", "elements of a head's row")
-FIELD(int, B_r, "()", "v00", "query rows of a CTA")
-FIELD(int, B_c, "()", "v00", "keys and values of a KV block")
-FIELD(int, n_warps, "()", "v00", "warps of a CTA, each with B_r / n_warps query rows")
-FIELD(bool, async_copy, "async", "v01", "blocks are copied by cp.async, without going through registers")
-FIELD(bool, eager_load_blocks, "eager", "v03", "each copy is started one step early")
-FIELD(bool, swizzled, "swizzled", "v02", "the 16-byte chunks of a row in shared memory are permuted by the row number")
-FIELD(int, Q_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "8-wide fragments of Q read for one step of S; 0 is all")
-FIELD(int, K_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "8-wide fragments of K read for one step of S; 0 is all")
-FIELD(int, V_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "8-wide fragments of V read for one step of O; 0 is all")
-FIELD(bool, mma_double_buffer_loads, "buffer", "v05", "fragments of the next step are read during the present one")
-FIELD(bool, optimized_softmax, "opt_softmax", "v06", "scale and maximum of the scores are one multiply-add")
-FIELD(bool, lazy_rescale, "lazy", "v17",
+FIELD(enum dtype, dtype, "()", "v00", "v26", "element type of Q, K, V and O")
+FIELD(int, d_head, "()", "v00", "v26", "elements of a head's row")
+FIELD(int, B_r, "()", "v00", "v26", "query rows of a CTA")
+FIELD(int, B_c, "()", "v00", "v26", "keys and values of a KV block")
+FIELD(int, n_warps, "()", "v00", "v26", "warps of a CTA, each with B_r / n_warps query rows")
+FIELD(bool, async_copy, "async", "v01", "v26", "blocks are copied by cp.async, without going through registers")
+FIELD(bool, eager_load_blocks, "eager", "v03", "v26", "each copy is started one step early")
+FIELD(bool, swizzled, "swizzled", "v02", "v26",
+      "the 16-byte chunks of a row in shared memory are permuted by the row number")
+FIELD(int, Q_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "", "8-wide fragments of Q read for one step of S; 0 is all")
+FIELD(int, K_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "", "8-wide fragments of K read for one step of S; 0 is all")
+FIELD(int, V_mma_load_K_tiles, "load_Q_K_V_tiles", "v04", "", "8-wide fragments of V read for one step of O; 0 is all")
+FIELD(bool, mma_double_buffer_loads, "buffer", "v05", "", "fragments of the next step are read during the present one")
+FIELD(bool, optimized_softmax, "opt_softmax", "v06", "v26", "scale and maximum of the scores are one multiply-add")
+FIELD(bool, lazy_rescale, "lazy", "v17", "v31",
       "l and O are rescaled only where a row's maximum outgrows the one in use by a threshold")
-FIELD(int, stages, "stages_N", "v19", "blocks in the ring of K and V; 0 is one of each, handed over by barriers")
-FIELD(int, slack, "slack_N", "v20", "KV blocks by which the warps may drift apart")
-FIELD(bool, padded_rows, "padded", "v21", "rows in shared memory are 16 bytes longer than d_head elements")
-FIELD(bool, split_tail, "split_tail", "v23",
+FIELD(int, stages, "stages_N", "v19", "v28", "blocks in the ring of K and V; 0 is one of each, handed over by barriers")
+FIELD(int, slack, "slack_N", "v20", "", "KV blocks by which the warps may drift apart")
+FIELD(bool, padded_rows, "padded", "v21", "", "rows in shared memory are 16 bytes longer than d_head elements")
+FIELD(bool, split_tail, "split_tail", "v23", "",
       "Q blocks of a last, partly filled wave of CTAs are cut into one slice per warp")
-FIELD(bool, persistent, "persistent", "v25", "one CTA per multiprocessor takes one Q block after another")
-FIELD(bool, tensor_copies, "tensor", "v27",
+FIELD(bool, persistent, "persistent", "v25", "v32", "one CTA per multiprocessor takes one Q block after another")
+FIELD(bool, tensor_copies, "tensor", "", "v27",
       "one thread has the tensor copy engine copy a whole block, which a tensor map describes")
-FIELD(bool, producer, "producer", "v28", "the CTA has one warpgroup more, at its front, that only issues copies")
-FIELD(bool, QK_ahead, "qk_ahead", "v29", "QK of the next KV block is issued before PV of the present one")
-FIELD(bool, ping_pong, "ping_pong", "v30",
+FIELD(bool, producer, "producer", "", "v28", "the CTA has one warpgroup more, at its front, that only issues copies")
+FIELD(bool, QK_ahead, "qk_ahead", "", "v29", "QK of the next KV block is issued before PV of the present one")
+FIELD(bool, ping_pong, "ping_pong", "", "v30",
       "the warpgroups take turns: one multiplies while the other computes exponentials")
-FIELD(bool, double_buffer_Q, "double_q", "v33", "the next Q block is copied while the present one is in use")
-FIELD(int, exp_columns, "exp_N", "v34",
+FIELD(bool, double_buffer_Q, "double_q", "", "v33", "the next Q block is copied while the present one is in use")
+FIELD(int, exp_columns, "exp_N", "", "v34",
       "columns of S whose exponentials are computed while those before them are summed; 0 is all")
-FIELD(bool, first_max, "first_max", "v35",
+FIELD(bool, first_max, "first_max", "", "v35",
       "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
-FIELD(bool, early_release, "early_k", "v36",
+FIELD(bool, early_release, "early_k", "", "v36",
       "a K block is released once S is computed, and no later pass reads it again")
-FIELD(bool, any_length, "any_length", "v38",
+FIELD(bool, any_length, "any_length", "v38", "v42",
       "any numbers of queries and keys, strides of each tensor, a softmax scale, log-sum-exp: takes attention_args")
-FIELD(bool, causal, "causal", "v39",
+FIELD(bool, causal, "causal", "v39", "v43",
       "a launch may ask for the causal mask: blocks that no row sees are skipped, the longest Q blocks come first")
-FIELD(bool, grouped_heads, "grouped", "v40", "several heads may share a KV head")
-FIELD(bool, packed_heads, "packed", "v40",
+FIELD(bool, grouped_heads, "grouped", "v40", "v42", "several heads may share a KV head")
+FIELD(bool, packed_heads, "packed", "v40", "",
       "where queries are few, those of all heads of a KV head are the rows of one Q block")
-FIELD(bool, tickets, "tickets", "v44", "CTAs draw Q blocks from a counter in global memory, the longest first")
+FIELD(bool, tickets, "tickets", "v50", "v44", "CTAs draw Q blocks from a counter in global memory, the longest first")
+
+HEAD_SIZE(64, "v41", "v45")
+HEAD_SIZE(96, "v41", "")
+HEAD_SIZE(128, "v00", "v26")
+HEAD_SIZE(192, "v41", "")
+HEAD_SIZE(256, "v41", "v46")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")
@@ -124,4 +139,5 @@ RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.any_length),
 /* clang-format on */
 
 #undef FIELD
+#undef HEAD_SIZE
 #undef RULE

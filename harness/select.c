@@ -52,17 +52,20 @@ static enum status choose_all(const struct options *options, const struct instan
 /* The first version for each size of heads, and the first of those for sm_90a alone. */
 static const struct {
     int d_head;
-    const char *since, *since_90a;
-} SIZES[] = {{64, "v41", "v45"}, {96, "v41", NULL}, {128, "v00", "v26"}, {192, "v41", NULL}, {256, "v41", "v46"}};
+    const char *mma_sync, *wgmma;
+} SIZES[] = {
+#define HEAD_SIZE(d_head, mma_sync, wgmma) {d_head, mma_sync, wgmma},
+#include "common/config_fields.h"
+};
 
 /* The size is none of those that the version is for, which are listed. */
 static enum status fail_size(int64_t d_head, const char *sizes, struct failure *failure) {
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
         if (SIZES[i].d_head != d_head) continue;
-        const char *const exact = SIZES[i].since_90a ? about_exact() : NULL;
+        const char *const exact = *SIZES[i].wgmma ? about_exact() : NULL;
         return fail(failure, STATUS_USAGE,
                     "--d-head %" PRId64 ": %s is for %s; %s is the first version%s%s that is for %" PRId64, d_head,
-                    about_version(), sizes, exact ? SIZES[i].since_90a : SIZES[i].since, exact ? " for " : "",
+                    about_version(), sizes, exact ? SIZES[i].wgmma : SIZES[i].mma_sync, exact ? " for " : "",
                     exact ? exact : "", d_head);
     }
     return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; no version is for %" PRId64, d_head,

@@ -7,20 +7,18 @@
 #include <stdio.h>
 
 static const struct {
-    const char *field,
-        *since_90a; /* the first version of those for sm_90a alone; config_fields.h has the first of all */
-    const char *lack, *first;
+    const char *field, *lack, *first;
     size_t offset;
 } ABILITIES[N_ABILITIES] = {
-    [ABILITY_CAUSAL] = {"causal", "v43", "has no causal mask", "has one", offsetof(KernelConfig, causal)},
-    [ABILITY_GROUPED] = {"grouped_heads", "v42", "has as many KV heads as heads", "shares them",
+    [ABILITY_CAUSAL] = {"causal", "has no causal mask", "has one", offsetof(KernelConfig, causal)},
+    [ABILITY_GROUPED] = {"grouped_heads", "has as many KV heads as heads", "shares them",
                          offsetof(KernelConfig, grouped_heads)},
-    [ABILITY_KEYS] = {"any_length", "v42", "has as many keys as queries", "takes other numbers",
+    [ABILITY_KEYS] = {"any_length", "has as many keys as queries", "takes other numbers",
                       offsetof(KernelConfig, any_length)},
-    [ABILITY_SCALE] = {"any_length", "v42", "multiplies scores by 1 / sqrt(d_head)", "takes a scale",
+    [ABILITY_SCALE] = {"any_length", "multiplies scores by 1 / sqrt(d_head)", "takes a scale",
                        offsetof(KernelConfig, any_length)},
-    [ABILITY_LSE] = {"any_length", "v42", "gives no log-sum-exp", "gives it", offsetof(KernelConfig, any_length)},
-    [ABILITY_STRIDES] = {"any_length", "v42", "takes contiguous tensors (bshd)", "takes strides",
+    [ABILITY_LSE] = {"any_length", "gives no log-sum-exp", "gives it", offsetof(KernelConfig, any_length)},
+    [ABILITY_STRIDES] = {"any_length", "takes contiguous tensors (bshd)", "takes strides",
                          offsetof(KernelConfig, any_length)},
 };
 
@@ -30,9 +28,8 @@ bool config_able(const KernelConfig *config, enum ability ability) {
 
 /* "v39 is the first version", "v43 is the first version for sm_90a" */
 static const char *first_version(enum ability ability, const char *exact, char text[80]) {
-    snprintf(text, 80, "%s is the first version%s%s",
-             exact ? ABILITIES[ability].since_90a : config_field_since(ABILITIES[ability].field), exact ? " for " : "",
-             exact ? exact : "");
+    snprintf(text, 80, "%s is the first version%s%s", config_field_since(ABILITIES[ability].field, exact != NULL),
+             exact ? " for " : "", exact ? exact : "");
     return text;
 }
 

@@ -10,12 +10,16 @@
 enum type { TYPE_DTYPE, TYPE_INT, TYPE_BOOL };
 
 static const struct {
-    const char *name, *word, *since;
+    const char *name, *word, *mma_sync, *wgmma;
     enum type type;
     size_t offset;
 } FIELDS[] = {
-#define FIELD(type, name, word, since, help)                                                                           \
-    {#name, word, since, _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),     \
+#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
+    {#name,                                                                                                            \
+     word,                                                                                                             \
+     mma_sync,                                                                                                         \
+     wgmma,                                                                                                            \
+     _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),                         \
      offsetof(KernelConfig, name)},
 #include "common/config_fields.h"
 };
@@ -23,7 +27,7 @@ enum { N_FIELDS = sizeof FIELDS / sizeof *FIELDS };
 
 enum {
     WORDS_SIZE = 1 /* the words of all items, or the names of all fields */
-#define FIELD(type, name, word, since, help) +sizeof word + sizeof #name
+#define FIELD(type, name, word, mma_sync, wgmma, help) +sizeof word + sizeof #name
 #include "common/config_fields.h"
 };
 
@@ -36,9 +40,9 @@ const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
 }
 
-const char *config_field_since(const char *name) {
+const char *config_field_since(const char *name, bool one_architecture) {
     for (int i = 0; i < N_FIELDS; i++)
-        if (!strcmp(FIELDS[i].name, name)) return FIELDS[i].since;
+        if (!strcmp(FIELDS[i].name, name)) return one_architecture ? FIELDS[i].wgmma : FIELDS[i].mma_sync;
     return "";
 }
 
@@ -375,7 +379,7 @@ static void add_dtype(struct json *json, const char *name, enum dtype dtype) {
 
 void config_json(struct json *json, const char *name, const KernelConfig *config) {
     json_open(json, name, '{');
-#define FIELD(type, name, word, since, help)                                                                           \
+#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
     _Generic(config->name, bool: json_bool, int: json_int, default: add_dtype)(json, #name, config->name);
 #include "common/config_fields.h"
     json_close(json, '}');

@@ -18,7 +18,7 @@
 /* Enough for every short form: the word of each field, its number and what parts it from the next. */
 enum {
     CONFIG_TEXT_SIZE = 1
-#define FIELD(type, name, word, since, help) +sizeof word + sizeof "-2147483648, "
+#define FIELD(type, name, word, mma_sync, wgmma, help) +sizeof word + sizeof "-2147483648, "
 #include "common/config_fields.h"
 };
 
@@ -40,8 +40,9 @@ void config_json(struct json *json, const char *name, const KernelConfig *config
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
 
-/* The first version that acts on a field, "v38"; "" for a name that is no field. */
-const char *config_field_since(const char *name);
+/* The first version that acts on a field, "v38": of those for one architecture alone, or of the others. "" where none
+ * does, and for a name that is no field. */
+const char *config_field_since(const char *name, bool one_architecture);
 
 /* "fp16" or "bf16". */
 const char *dtype_name(enum dtype dtype);

@@ -23,12 +23,13 @@ TYPES = ("enum dtype", "int", "bool")
 
 @dataclass(frozen=True)
 class Field:
-    """A field: its C type, its name, its word of the short form, the first version that acts on it, and its meaning."""
+    """A field: its C type, its name, its word of the short form, the first versions that act on it, and its meaning."""
 
     type: str
     name: str
     word: str
-    since: str
+    mma_sync: str  # of kernels/mma_sync, "" where none does
+    wgmma: str  # of kernels/wgmma
     help: str
 
 
@@ -73,15 +74,15 @@ class Item:
 
 
 def parse_fields(source: str, name: str) -> dict[str, Field]:
-    """The rows FIELD(type, name, word, since, help) by field name; `name` is the file's, for messages."""
+    """The rows FIELD(type, name, word, mma_sync, wgmma, help) by field name; `name` is the file's, for messages."""
     found: dict[str, Field] = {}
-    for call in _rows(source, "FIELD", name, 5):
+    for call in _rows(source, "FIELD", name, 6):
         kind, field, *words = call.arguments
         texts = [string_literal(word) for word in words]
         if kind not in TYPES or not re.fullmatch(r"[A-Za-z_]\w*", field) or field in found or None in texts:
             raise AnalysisError(
-                f'{call.where}: expected FIELD(type, name, "word", "since", "help") with a type of {", ".join(TYPES)} '
-                f"and a new name, found FIELD({', '.join(call.arguments)})"
+                f'{call.where}: expected FIELD(type, name, "word", "mma_sync", "wgmma", "help") with a type of '
+                f"{', '.join(TYPES)} and a new name, found FIELD({', '.join(call.arguments)})"
             )
         found[field] = Field(kind, field, *(text or "" for text in texts))
     return found

@@ -247,15 +247,21 @@ def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
 def refusals(version: Version, config: KernelConfig) -> list[str]:
     """Why a version does not support a configuration, a sentence each; empty when it does.
 
-    What the source refuses and, where that is nothing, fields in use that only later versions act on, and more shared
-    memory than the only architecture of a version has.
+    What the source refuses and, where that is nothing, fields in use that only later versions of its folder act on, or
+    none, and more shared memory than the only architecture of a version has.
     """
     own = [check.sentence for check in version.checks if not check.holds(config)]
-    return own or [
-        f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {row.since} is the first version that acts on it"
-        for row in FIELDS.values()
-        if row.since > version.version and getattr(config, row.name)
-    ] + _too_much_shared_memory(version, config)
+    return own or _not_acted_on(version, config) + _too_much_shared_memory(version, config)
+
+
+def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
+    found = []
+    for row in FIELDS.values():
+        first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
+        if getattr(config, row.name) and (not first or first > version.version):
+            who = f"{first} is the first version with {line} that" if first else f"no version with {line}"
+            found.append(f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {who} acts on it")
+    return found
 
 
 def _too_much_shared_memory(version: Version, config: KernelConfig) -> list[str]:

@@ -203,8 +203,8 @@ def test_c_decodes_the_symbols_that_python_writes(program: Path) -> None:
 # ---- a new field -----------------------------------------------------------------------------------------------------
 
 NEW_ROWS = """
-FIELD(int, pipelines, "pipelines_N", "v97", "a made-up number")
-FIELD(bool, wavy, "wavy", "v98", "a made-up flag")
+FIELD(int, pipelines, "pipelines_N", "v97", "v96", "a made-up number")
+FIELD(bool, wavy, "wavy", "v98", "", "a made-up flag")
 RULE(wavy, !cfg.wavy || cfg.pipelines > 2, "must be off with fewer than 3 pipelines")
 """
 ASK = """
@@ -253,7 +253,7 @@ def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "analysis", "configs", *asked]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     (row,) = json.loads(done.stdout)
-    assert row["v01"] == "pipelines must be 0: v97 is the first version that acts on it"
+    assert row["v01"] == "pipelines must be 0: v97 is the first version with mma.sync that acts on it"
 
 
 # ---- the list itself -------------------------------------------------------------------------------------------------
@@ -274,21 +274,22 @@ def takes(version: Version, name: str) -> bool:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_is_taken_since_the_version_of_its_row_and_refused_before(name: str) -> None:
-    since = FIELDS[name].since
-    if since in VERSIONS:
-        assert takes(VERSIONS[since], name)
-    before = [version for version in VERSIONS.values() if version.version < since]
-    assert [version.version for version in before if takes(version, name)] == []
+    for since, one_arch in ((FIELDS[name].mma_sync, False), (FIELDS[name].wgmma, True)):
+        if since in VERSIONS:
+            assert takes(VERSIONS[since], name)
+        line = [version for version in VERSIONS.values() if version.one_arch is one_arch]
+        before = [version for version in line if not since or version.version < since]
+        assert [version.version for version in before if takes(version, name)] == []
 
 
 @pytest.mark.parametrize(
     ("row", "word"),
     [
-        ('FIELD(long, a, "a", "v01", "h")', "FIELD(long"),
-        ('FIELD(int, 1a, "a", "v01", "h")', "a new name"),
-        ('FIELD(int, a, "a", "v01", "h")\nFIELD(int, a, "b", "v01", "h")', "list.h:2"),
-        ('FIELD(int, a, WORD, "v01", "h")', "WORD"),
-        ('FIELD(int, a, "a", "h")', "5 columns, found 4"),
+        ('FIELD(long, a, "a", "v01", "v26", "h")', "FIELD(long"),
+        ('FIELD(int, 1a, "a", "v01", "v26", "h")', "a new name"),
+        ('FIELD(int, a, "a", "v01", "v26", "h")\nFIELD(int, a, "b", "v01", "v26", "h")', "list.h:2"),
+        ('FIELD(int, a, WORD, "v01", "v26", "h")', "WORD"),
+        ('FIELD(int, a, "a", "h")', "6 columns, found 4"),
         ("FIELD(int, a", "never closed"),
         ("RULE(a, cfg.a > 0, SENTENCE)", "sentence"),
         ('RULE(a, "sentence")', "3 columns, found 2"),
@@ -302,6 +303,7 @@ def test_a_row_that_is_not_understood_is_an_error(row: str, word: str) -> None:
 
 
 def test_comments_and_macros_are_no_rows() -> None:
-    source = '#define FIELD(type, name)\n/* FIELD(int, a, "a", "v01", "h") */ FIELD(int, b, "b" "_N", "v01", "1, (2")\n'
+    field = 'FIELD(int, b, "b" "_N", "v01", "", "1, (2")'
+    source = f'#define FIELD(type, name)\n/* FIELD(int, a, "a", "v01", "v26", "h") */ {field}\n'
     (row,) = parse_fields(source, "list.h").values()
     assert (row.name, row.word, row.help) == ("b", "b_N", "1, (2")

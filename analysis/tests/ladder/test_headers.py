@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.fields import FIELDS
+from analysis.ladder.fields import FIELDS, LIST, Field
 from analysis.ladder.headers import (
     Header,
     changed_lines,
@@ -83,10 +83,10 @@ def test_configs_for_other_sizes_of_heads() -> None:
         parse_header(source.replace("load_0_0_0_tiles;", "turbo;"), "k.cu")
 
 
-def first_version(one_arch: bool, has: Callable[[Header], object]) -> str | None:
-    """The first version whose header has something, of those for sm_90a alone or of the others."""
+def first_version(one_arch: bool, has: Callable[[Header], object]) -> str:
+    """The first version whose header has something, of those for sm_90a alone or of the others; "" where none has."""
     versions = (each for each in load_all(root()).values() if each.one_arch is one_arch and has(each.header))
-    return next((version.version for version in versions), None)
+    return next((version.version for version in versions), "")
 
 
 SIZES = sorted({c.d_head for each in load_all(root()).values() for c in (each.header.config, *each.header.others)})
@@ -94,19 +94,19 @@ SIZES = sorted({c.d_head for each in load_all(root()).values() for c in (each.he
 
 @pytest.mark.parametrize("d_head", SIZES)
 def test_the_harness_names_the_first_versions_for_a_size_of_heads(d_head: int) -> None:
-    rows = re.findall(r'\{(\d+), "(v\d\d)", (?:"(v\d\d)"|NULL)\}', (root() / "harness/select.c").read_text())
+    rows = re.findall(r'^HEAD_SIZE\((\d+), "(\w*)", "(\w*)"\)$', (root() / LIST).read_text(), re.MULTILINE)
     first, first_90a = (
         first_version(one_arch, lambda header: d_head in [c.d_head for c in (header.config, *header.others)])
         for one_arch in (False, True)
     )
-    assert [row for row in rows if row[0] == str(d_head)] == [(str(d_head), first, first_90a or "")]
+    assert [row for row in rows if row[0] == str(d_head)] == [(str(d_head), first, first_90a)]
 
 
-@pytest.mark.parametrize("field", ["any_length", "causal", "grouped_heads"])
-def test_the_harness_names_the_first_versions_with_an_ability(field: str) -> None:
-    named = re.findall(rf'= \{{"{field}", "(v\d\d)", "', (root() / "runtime/abilities.c").read_text())
-    assert {*named} == {first_version(True, lambda header: getattr(header.config, field))}
-    assert FIELDS[field].since == first_version(False, lambda header: getattr(header.config, field))
+@pytest.mark.parametrize("row", FIELDS.values(), ids=lambda row: row.name)
+def test_a_row_names_the_first_versions_with_the_field(row: Field) -> None:
+    """In use in a header: of mma_sync, of wgmma."""
+    first = [first_version(one_arch, lambda header: getattr(header.config, row.name)) for one_arch in (False, True)]
+    assert [row.mma_sync, row.wgmma] == first
 
 
 @given(st.text(max_size=200))
