@@ -2,7 +2,8 @@
  *
  *     launch_shape shape = config_launch_shape(&config, &args, multiprocessors);
  *
- * Included by the kernels (C++20) and by the harness (C11). Each field is a row of common/config_fields.h.
+ * Included by the kernels (C++20) and by the harness (C11). Each field is a row of common/config_fields.h. analysis
+ * reads the functions that give a number as text: constants first, then one `return`.
  */
 #ifndef FL_CONFIG_H
 #define FL_CONFIG_H
@@ -66,38 +67,43 @@ FL_CONFIG_FN int64_t config_KV_blocks(const KernelConfig *config, const attentio
     return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
+/* Rows of CTAs for slices. With split_tail Q blocks left over for a last, partly filled wave get n_warps CTAs each, one
+ * per slice, if that is faster: when waves * (KV_blocks / n_warps + 3) < KV_blocks; else 0. A warp of a slice reads its
+ * n_warps-th part of the KV blocks, and the time of three blocks is a slice's fixed cost. With the causal mask nothing
+ * is split: the last Q blocks are the shortest. With tickets the kernel decides what is split. */
+FL_CONFIG_FN int64_t config_slice_waves(const KernelConfig *config, const attention_args *args,
+                                        int64_t multiprocessors) {
+    const int64_t left = config_Q_blocks(config, args) % multiprocessors, KV_blocks = config_KV_blocks(config, args);
+    const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
+    const bool faster = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
+    return config->split_tail && !config->tickets && !args->causal && faster ? waves : 0;
+}
+
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. With split_tail the Q
- * blocks, numbered in that order, are the grid's x. One CTA per multiprocessor runs at a time. Q blocks left over for
- * a last, partly filled wave get n_warps CTAs each, one per slice, if that is faster: when
- * waves * (KV_blocks / n_warps + 3) < KV_blocks. A warp of a slice reads its n_warps-th part of the KV blocks, and the
- * time of three blocks is a slice's fixed cost. A persistent kernel has one row of CTAs, one per multiprocessor, for
- * the whole Q blocks, and below it as many rows as the slices fill. Without slices it is that one row. With the causal
- * mask nothing is split: the last Q blocks are the shortest. With tickets the kernel decides what is split, and its
- * CTAs draw slices, too. */
+ * blocks, numbered in that order, are the grid's x, and slices follow. A persistent kernel has one row of CTAs, one per
+ * multiprocessor, for the whole Q blocks, and below it the rows for slices; with tickets its CTAs draw slices, too. */
+FL_CONFIG_FN int64_t config_grid_x(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    const int64_t blocks = config_Q_blocks(config, args), waves = config_slice_waves(config, args, multiprocessors);
+    const int64_t slices = waves ? blocks % multiprocessors * config->n_warps : 0;
+    const int64_t drawn = config->tickets && config->split_tail ? blocks * config->n_warps : blocks;
+    return config->persistent   ? (waves || drawn > multiprocessors ? multiprocessors : drawn)
+           : config->split_tail ? blocks - slices / config->n_warps + slices
+                                : blocks / args->heads / args->batch;
+}
+FL_CONFIG_FN int64_t config_grid_y(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    return config->persistent   ? 1 + config_slice_waves(config, args, multiprocessors)
+           : config->split_tail ? 1
+                                : args->heads;
+}
+FL_CONFIG_FN int64_t config_grid_z(const KernelConfig *config, const attention_args *args) {
+    return config->persistent || config->split_tail ? 1 : args->batch;
+}
+
 FL_CONFIG_FN launch_shape config_launch_shape(const KernelConfig *config, const attention_args *args,
                                               int64_t multiprocessors) {
-    const int64_t blocks = config_Q_blocks(config, args), KV_blocks = config_KV_blocks(config, args);
-    launch_shape shape = {(uint32_t)(blocks / args->heads / args->batch), (uint32_t)args->heads, (uint32_t)args->batch,
-                          (uint32_t)config_threads(config), (uint32_t)config_smem_bytes(config)};
-    if (config->split_tail) {
-        const int64_t left = blocks % multiprocessors;
-        const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
-        const bool split = !args->causal && waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
-        shape.grid_x = (uint32_t)(blocks + (split ? left * (config->n_warps - 1) : 0));
-        shape.grid_y = shape.grid_z = 1;
-        if (config->persistent) {
-            shape.grid_x = (uint32_t)(split || blocks > multiprocessors ? multiprocessors : blocks);
-            shape.grid_y = 1 + (uint32_t)(split ? waves : 0);
-        }
-        if (config->tickets) {
-            const int64_t slices = blocks * config->n_warps;
-            shape.grid_x = (uint32_t)(slices > multiprocessors ? multiprocessors : slices);
-            shape.grid_y = 1;
-        }
-    } else if (config->persistent) {
-        shape.grid_x = (uint32_t)(blocks > multiprocessors ? multiprocessors : blocks);
-        shape.grid_y = shape.grid_z = 1;
-    }
+    const launch_shape shape = {
+        (uint32_t)config_grid_x(config, args, multiprocessors), (uint32_t)config_grid_y(config, args, multiprocessors),
+        (uint32_t)config_grid_z(config, args), (uint32_t)config_threads(config), (uint32_t)config_smem_bytes(config)};
     return shape;
 }
 

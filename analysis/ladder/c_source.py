@@ -1,18 +1,18 @@
-"""Reads what C source says without a compiler: calls with their arguments, string literals, integer expressions.
+"""Reads what C source says without a compiler: calls, string literals, integer expressions, small functions, structs.
 
 for call in calls(without_comments(source), "RULE", "common/config_fields.h"):
     name, holds, sentence = call.arguments
-    predicate(holds, call.where, Names(("B_c",)))(config)   # holds is "cfg.B_c % 16 == 0"
+    predicate(holds, call.where, Names({"cfg": ("B_c",)}))(config)   # holds is "cfg.B_c % 16 == 0"
 """
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.errors import AnalysisError
 
-Value = Callable[[Any], int]
+Value = Callable[[Mapping[str, Any]], int]  # of the objects and numbers that an expression names
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 
 # Binary operators by precedence, loosest first (C11 6.5.5 to 6.5.14).
@@ -29,8 +29,9 @@ LEVELS = (
     ("*", "/", "%"),
 )
 WORD_BITS = 64
+CASTS = ("int", "int64_t")
 LONGEST_NUMBER = len("0xffffffffffffffff")
-TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|[0-9]+|[A-Za-z_]\w*|\|\||&&|[=!<>]=|<<|>>|[-+*/%<>()!~&|^.?:])")
+TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|[0-9]+|[A-Za-z_]\w*|\|\||&&|->|[=!<>]=|<<|>>|[-+*/%<>()!~&|^.,?:])")
 
 
 def without_comments(source: str) -> str:
@@ -97,11 +98,12 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """What an expression may name: `cfg.FIELD`, `CALL(&cfg)`, and constants."""
+    """What an expression may name: members of objects, calls, constants, and numbers known when it is asked."""
 
-    fields: Collection[str]
-    calls: Mapping[str, Value] = field(default_factory=dict)
+    objects: Mapping[str, Collection[str]]  # "cfg" to its fields: `cfg.FIELD`, or `cfg->FIELD`
+    calls: Mapping[str, Callable[..., int]] = field(default_factory=dict)  # `CALL(&cfg)`
     constants: Mapping[str, int] = field(default_factory=lambda: {"true": 1, "false": 0})
+    numbers: tuple[str, ...] = ()
 
 
 def predicate(expression: str, where: str, names: Names) -> Callable[[Any], bool]:
@@ -110,7 +112,7 @@ def predicate(expression: str, where: str, names: Names) -> Callable[[Any], bool
 
     def holds(cfg: Any) -> bool:
         try:
-            return value(cfg) != 0
+            return value({"cfg": cfg}) != 0
         except (ZeroDivisionError, ValueError) as error:
             raise AnalysisError(f"{where}: {expression}: not defined for {cfg}") from error
 
@@ -198,7 +200,7 @@ class _Parser:
         yes = self.conditional()
         self.expect(":")
         no = self.conditional()
-        return lambda cfg: yes(cfg) if test(cfg) else no(cfg)
+        return lambda env: yes(env) if test(env) else no(env)
 
     def binary(self, level: int) -> Value:
         if level == len(LEVELS):
@@ -211,23 +213,27 @@ class _Parser:
     @staticmethod
     def joined(operator: str, left: Value, right: Value) -> Value:
         if operator == "||":
-            return lambda cfg: int(bool(left(cfg)) or bool(right(cfg)))
+            return lambda env: int(bool(left(env)) or bool(right(env)))
         if operator == "&&":
-            return lambda cfg: int(bool(left(cfg)) and bool(right(cfg)))
+            return lambda env: int(bool(left(env)) and bool(right(env)))
         apply = OPERATORS[operator]
-        return lambda cfg: apply(left(cfg), right(cfg))
+        return lambda env: apply(left(env), right(env))
 
     def unary(self) -> Value:
         token = self.take()
         if token in ("!", "-", "+", "~"):
             value = self.unary()
             signs: dict[str, Value] = {
-                "!": lambda cfg: int(not value(cfg)),
-                "-": lambda cfg: -value(cfg),
+                "!": lambda env: int(not value(env)),
+                "-": lambda env: -value(env),
                 "+": value,
-                "~": lambda cfg: ~value(cfg),
+                "~": lambda env: ~value(env),
             }
             return signs[token]
+        if token == "(" and self.peek() in CASTS:  # of a number that fits
+            self.take()
+            self.expect(")")
+            return self.unary()
         if token == "(":
             value = self.conditional()
             self.expect(")")
@@ -238,21 +244,111 @@ class _Parser:
             if len(token) > LONGEST_NUMBER:
                 raise self.error(f"a number of {len(token)} digits is not understood")
             number = int(token, 0)
-            return lambda cfg: number
-        if token == "cfg":
-            self.expect(".")
-            return self.field(self.take())
+            return lambda env: number
+        if token in self.names.objects:
+            return self.field(token)
         if token in self.names.calls:
-            for part in ("(", "&", "cfg", ")"):
-                self.expect(part)
-            return self.names.calls[token]
+            return self.call(self.names.calls[token])
         if token in self.names.constants:
             constant = self.names.constants[token]
-            return lambda cfg: constant
-        read = ["cfg.FIELD", "numbers", *self.names.constants, *(f"{call}(&cfg)" for call in self.names.calls)]
+            return lambda env: constant
+        if token in self.names.numbers:
+            return lambda env: int(env[token])
+        fields = [f"{name}.FIELD" for name in self.names.objects]
+        read = [*fields, "numbers", *self.names.constants, *(f"{call}(&cfg)" for call in self.names.calls)]
         raise self.error(f"{token or 'the end'!r} is not understood: only {', '.join(read)} are read")
 
-    def field(self, name: str) -> Value:
-        if name not in self.names.fields:
-            raise self.error(f"cfg has no field {name!r}")
-        return lambda cfg: int(getattr(cfg, name))
+    def field(self, object_name: str) -> Value:
+        if self.peek() == "->":
+            self.take()
+        else:
+            self.expect(".")
+        name = self.take()
+        if name not in self.names.objects[object_name]:
+            raise self.error(f"{object_name} has no field {name!r}")
+        return lambda env: int(getattr(env[object_name], name))
+
+    def call(self, function: Callable[..., int]) -> Value:
+        self.expect("(")
+        arguments = [self.argument()]
+        while self.peek() == ",":
+            self.take()
+            arguments.append(self.argument())
+        self.expect(")")
+        return lambda env: function(*(argument(env) for argument in arguments))
+
+    def argument(self) -> Callable[[Mapping[str, Any]], Any]:
+        """An object, or its address, or an expression."""
+        if self.peek() == "&":
+            self.take()
+        name, after = self.peek(), self.tokens[self.next + 1 : self.next + 2]
+        if name in self.names.objects and after in ([","], [")"]):
+            self.take()
+            return lambda env: env[name]
+        return self.conditional()
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+def functions(
+    source: str, macro: str, file: str, objects: Mapping[str, Collection[str]]
+) -> dict[str, Callable[..., int]]:
+    """The functions that a macro begins and that give a number: constants of one expression each, then one `return`.
+
+    A parameter is one of `objects` or a number. A function may call those above it.
+    """
+    found: dict[str, Callable[..., int]] = {}
+    bare = without_comments(source)
+    for head in re.finditer(rf"^{macro} (?:int|int64_t) (\w+)\(([^)]*)\) \{{", bare, re.MULTILINE):
+        where = f"{file}:{bare.count(chr(10), 0, head.start()) + 1}"
+        body = bare[head.end() : closing_bracket(bare, head.end() - 1, "{", "}", where)]
+        parameters = [re.split(r"\W+", one)[-1] for one in head[2].split(",")]
+        found[head[1]] = _function(parameters, body, where, Names(objects, dict(found)))
+    return found
+
+
+def _function(parameters: list[str], body: str, where: str, names: Names) -> Callable[..., int]:
+    numbers = [name for name in parameters if name not in names.objects]
+    steps: list[tuple[str, Value]] = []
+    *constants, last = [one_line(statement) for statement in body.split(";") if statement.strip()]
+    for statement in constants:
+        declared = re.match(r"const (?:int|int64_t|bool) ", statement)
+        if not declared:
+            raise AnalysisError(f"{where}: expected 'const int64_t NAME = EXPRESSION;', found {statement!r}")
+        for one in _arguments(statement[declared.end() :]):
+            name, expression = one.split(" = ", 1)
+            steps.append((name, _Parser(expression, where, replace(names, numbers=tuple(numbers))).parse()))
+            numbers.append(name)
+    if not last.startswith("return "):
+        raise AnalysisError(f"{where}: expected 'return EXPRESSION;' at the end, found {last!r}")
+    result = _Parser(last.removeprefix("return "), where, replace(names, numbers=tuple(numbers))).parse()
+
+    def value(*arguments: Any) -> int:
+        env = dict(zip(parameters, arguments, strict=True))
+        for name, step in steps:
+            env[name] = step(env)
+        return result(env)
+
+    return value
+
+
+# ---- structs ---------------------------------------------------------------------------------------------------------
+
+
+def struct_members(source: str, name: str, file: str) -> list[tuple[str, str]]:
+    """The members of `typedef struct NAME {...} NAME;` as (type, name), each of `int a, b[2];` by itself: a, b, b."""
+    bare = without_comments(source)
+    body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", bare, re.DOTALL)
+    if not body:
+        raise AnalysisError(f"{file}: no typedef struct {name}")
+    members = []
+    for statement in filter(None, map(one_line, body[1].split(";"))):
+        found = re.fullmatch(r"(?:const )?(\w+) (\*?\w+(?:\[\d+\])?(?:, \*?\w+(?:\[\d+\])?)*)", statement)
+        if not found:
+            raise AnalysisError(f"{file}: {name}: expected 'TYPE NAME;', found {statement!r}")
+        for one in found[2].split(", "):
+            number = re.search(r"\[(\d+)\]", one)
+            member = re.sub(r"\W|\[\d+\]", "", one[: number.start()] if number else one)
+            members += [("*" if one.startswith("*") else found[1], member)] * (int(number[1]) if number else 1)
+    return members

@@ -16,13 +16,7 @@ from analysis.ladder import config
 from analysis.ladder.c_source import calls, closing_bracket, one_line, predicate, string_literal, without_comments
 from analysis.ladder.config import KernelConfig
 
-NAMES = replace(
-    config.NAMES,
-    calls={
-        "config_smem_bytes": lambda cfg: cfg.smem_bytes(),
-        "config_threads": lambda cfg: cfg.threads(),
-    },
-)
+NAMES = replace(config.NAMES, calls={name: config.LAUNCH[name] for name in ("config_smem_bytes", "config_threads")})
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from enum import IntEnum
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
-from analysis.ladder.c_source import Names, predicate
+from analysis.files import read_text, root
+from analysis.ladder.c_source import Names, functions, predicate
 from analysis.ladder.fields import FIELDS, ITEMS, PARENTHESIS, RULES, SHAPE, Field, Item
 
 
@@ -112,31 +114,29 @@ class KernelConfig(_Fields):
         return ["attention_args" if self.any_length else "forward_args", *(["tensor_maps"] * self.tensor_copies)]
 
     def threads(self) -> int:
-        """Threads of one CTA, as config_threads of common/config.h has them."""
-        return 32 * (self.n_warps + (4 if self.producer else 0))
+        """Threads of one CTA."""
+        return LAUNCH["config_threads"](self)
 
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of one CTA in bytes, as config_smem_bytes of common/config.h has it."""
-        row_bytes = self.d_head * 2 + (16 if self.padded_rows else 0)
-        rows = self.B_r * (3 if self.double_buffer_Q else 1) + 2 * self.B_c * (self.stages or 1)
-        return rows * row_bytes + (2048 if self.tensor_copies else 16 * self.stages)
+        """Dynamic shared memory of one CTA in bytes."""
+        return LAUNCH["config_smem_bytes"](self)
 
     def grid(
         self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
     ) -> tuple[int, int, int]:
-        """CTAs of a launch, as config_launch_shape of common/config.h has them; as many keys as queries by default."""
-        Q_blocks, KV_blocks = -(-seq // self.B_r), -(-(seq_k or seq) // self.B_c)
-        blocks = Q_blocks * heads * batch
-        if not self.split_tail:
-            return (min(multiprocessors, blocks), 1, 1) if self.persistent else (Q_blocks, heads, batch)
-        if self.tickets:
-            return min(multiprocessors, blocks * self.n_warps), 1, 1
-        left = blocks % multiprocessors
-        waves = -(-left * self.n_warps // multiprocessors)
-        split = waves * (KV_blocks + 3 * self.n_warps) < self.n_warps * KV_blocks
-        if self.persistent:
-            return (multiprocessors if split or blocks > multiprocessors else blocks), 1 + split * waves, 1
-        return blocks + split * left * (self.n_warps - 1), 1, 1
+        """CTAs of a launch without a mask; as many keys as queries by default."""
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, batch=batch, causal=0)
+        x, y = (LAUNCH[f"config_grid_{axis}"](self, args, multiprocessors) for axis in "xy")
+        return x, y, LAUNCH["config_grid_z"](self, args)
+
+
+# The functions of common/config.h, by name: what the harness launches.
+LAUNCH = functions(
+    read_text(root() / "common/config.h"),
+    "FL_CONFIG_FN",
+    "common/config.h",
+    {"config": FIELDS, "args": ("seq_q", "seq_k", "heads", "batch", "causal")},
+)
 
 
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
@@ -163,7 +163,7 @@ def cpp_literal(value: int) -> str:
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
-NAMES = Names(tuple(FIELDS), constants={**{dtype.name: int(dtype) for dtype in Dtype}, "true": 1, "false": 0})
+NAMES = Names({"cfg": FIELDS}, constants={**{dtype.name: int(dtype) for dtype in Dtype}, "true": 1, "false": 0})
 _PREDICATES = [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in RULES]
 
 

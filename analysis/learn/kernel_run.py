@@ -21,7 +21,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import Version
 from analysis.ladder.instances import instances_text
-from analysis.machine_code.loops import PTXRUN, tensor_maps_argument
+from analysis.machine_code.loops import PTXRUN, argument_fields, tensor_maps_argument
 
 Array = NDArray[np.float64]
 FLAGS = ("-I.", "-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
@@ -120,10 +120,9 @@ def _run_once(path: Path, version: Version, case: Case, schedule: int, folder: P
     for name, tensor in zip("qkv", tensors, strict=True):
         tensor.swapaxes(0, 1).astype(np.float16).tofile(folder / name)  # [seq, heads, d_head]
     row, count = case.heads * config.d_head, tensors[0].size
-    members = [*(f"buf:f16:{count}:@{folder / name}" for name in "qkv"), f"out:f16:{count}", "u64:0"]
-    members += [f"i64:{case.seq * row}", f"i64:{row}", f"i64:{config.d_head}"]
-    members += [f"i32:{case.seq}", f"i32:{case.heads}", "i32:1"]  # common/abi.h
-    arguments = [f"struct:[{','.join(members)}]"]
+    buffers = [*(f"buf:f16:{count}:@{folder / name}" for name in "qkv"), f"out:f16:{count}"]
+    strides = (case.seq * row, row, config.d_head)
+    arguments = [argument_fields(config, buffers, case.seq, case.heads, 1, strides)]
     if config.tensor_copies:
         arguments.append(tensor_maps_argument(config, case.seq, case.heads))
     output, counters = folder / "o", folder / "counters.csv"

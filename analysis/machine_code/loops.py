@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
+from analysis.ladder.c_source import struct_members
 from analysis.ladder.config import Dtype, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
@@ -51,6 +52,7 @@ from analysis.table import Cell, Table, read_columns
 
 REST = "rest"  # of the kernel, in the column `part`
 TIMEOUT = 120.0
+ABI = "common/abi.h"
 PTXRUN = root() / "bin/ptxrun"
 
 
@@ -235,13 +237,36 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
     return f"struct:[{','.join(f'tmap:{shape}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
 
 
-def argument_fields(config: KernelConfig, tensors: list[str], seq: int, heads: int, batch: int, strides: str) -> str:
-    """The first parameter of a kernel, as ptxrun takes it: common/abi.h. All tensors have the same strides."""
-    fields = [*tensors, "u64:0", strides, f"i32:{seq},i32:{heads},i32:{batch}"]
-    if config.any_length:
-        counter = "buf:i32:2" if config.tickets else "u64:0"
-        fields += [f"i32:{seq}", strides, strides, strides, "u64:0", counter]
-        fields += [f"i32:{heads},f32:{config.d_head**-0.5:.9g},i32:0,i32:0,i32:0,i32:0"]
+PTXRUN_TYPES = {"int64_t": "i64:{}", "int32_t": "i32:{}", "float": "f32:{:.9g}", "*": "u64:{}"}
+
+
+@cache
+def parameter_members(any_length: bool) -> list[tuple[str, str]]:
+    """Type and name of each member of a kernel's first parameter, those of strides as "Q_strides.seq": common/abi.h."""
+    source = read_text(root() / ABI)
+    members = []
+    for kind, name in struct_members(source, "attention_args", ABI):
+        inner = struct_members(source, kind, ABI) if kind == "tensor_strides" else []
+        members += [(part_kind, f"{name}.{part}") for part_kind, part in inner] or [(kind, name)]
+    return members if any_length else members[: len(struct_members(source, "forward_args", ABI))]
+
+
+def argument_fields(
+    config: KernelConfig, tensors: Sequence[str], seq: int, heads: int, batch: int, strides: tuple[int, int, int]
+) -> str:
+    """The first parameter of a kernel, as ptxrun takes it. All tensors have the same strides, of batch, seq and head.
+
+    `tensors` are Q, K, V and O as ptxrun takes them.
+    """
+    given = dict(zip("QKVO", tensors, strict=True)) | ({"tickets": "buf:i32:2"} if config.tickets else {})
+    values: dict[str, float] = {"seq_q": seq, "seq_k": seq, "heads": heads, "KV_heads": heads, "batch": batch}
+    values["softmax_scale"] = config.d_head**-0.5
+    for tensor in "QKVO":
+        values |= {f"{tensor}_strides.{name}": at for name, at in zip(("batch", "seq", "head"), strides, strict=True)}
+    fields = [
+        given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0))
+        for kind, name in parameter_members(config.any_length)
+    ]
     return f"struct:[{','.join(fields)}]"
 
 
@@ -251,7 +276,7 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
         raise AnalysisError("bin/ptxrun is missing, which counts what a kernel executes: run `make bin/ptxrun`")
     heads, seq, d = problem.heads, problem.seq, config.d_head
     tensor = f"buf:f16:{seq * heads * d}"
-    strides = f"i64:{seq * heads * d},i64:{heads * d},i64:{d}"
+    strides = (seq * heads * d, heads * d, d)
     arguments = argument_fields(config, [f"{tensor}:rand"] * 3 + [tensor], seq, 1, 1, strides)
     grid = config.grid(seq, 1, 1, problem.ctas(config))
     parameters = [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]

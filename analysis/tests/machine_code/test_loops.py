@@ -1,5 +1,7 @@
 """Which KV loop of a kernel runs: the record, the choice, and what the emulator counts."""
 
+import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import KernelConfig, parse_config
+from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code import loops
 from analysis.machine_code.loops import BENCHMARK, REST, Part, Problem, find, loops_of, parts_of, read_loops
@@ -186,41 +188,39 @@ def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> 
         assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
 
 
-PROGRAM = """
-#include "common/config.h"
-#include <stdio.h>
-int main(void) {
-    KernelConfig config = {.B_r = 256, .B_c = 64, .n_warps = 8};
-    for (int kind = 0; kind < 5; kind++) {
-        config.split_tail = kind == 1 || kind == 2, config.persistent = kind == 2 || kind == 4;
-        config.stages = kind > 2 ? 2 : 0;
-        config.d_head = 128, config.tensor_copies = config.producer = kind > 2, config.double_buffer_Q = kind > 3;
-        for (int blocks = 1; blocks < 70; blocks++)
-            for (int multiprocessors = 1; multiprocessors < 20; multiprocessors += 3) {
-                const int seq = 256 * blocks - blocks % 3; /* not only whole blocks */
-                const attention_args args = {.seq_q = seq, .seq_k = seq, .heads = 2, .KV_heads = 2, .batch = 3};
-                const launch_shape s = config_launch_shape(&config, &args, multiprocessors);
-                printf("%u %u %u %u %u\\n", s.grid_x, s.grid_y, s.grid_z, s.threads, s.smem_bytes);
-            }
-    }
-}
-"""
+HEADERS = [version.header for version in load_all(root()).values()]
+CONFIGS = list(dict.fromkeys(config for header in HEADERS for config in (header.config, *header.beside)))
+
+
+def launches_and_maps(config: KernelConfig) -> list[str]:
+    """What runtime/tests/launch_lines.c prints for a configuration."""
+    lines = [
+        " ".join(map(str, (*config.grid(rows, 2, 3, multiprocessors, 2 * rows), config.threads(), config.smem_bytes())))
+        for rows in (config.B_r * blocks - blocks % 3 for blocks in range(1, 70, 3))
+        for multiprocessors in range(1, 140, 13)
+    ]
+    maps = loops.tensor_maps_argument(config, 320, 3, 2, 5) if config.tensor_copies else ""
+    return lines + re.findall(r"tmap:(.*?):128B:", maps)
 
 
 def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
-    (tmp_path / "grid.c").write_text(PROGRAM)
-    subprocess.run(["cc", f"-I{root()}", "-o", "grid", "grid.c"], cwd=tmp_path, check=True)
-    printed = subprocess.run([tmp_path / "grid"], capture_output=True, text=True, check=True).stdout
-    found = [tuple(int(word) for word in line.split()) for line in printed.splitlines()]
-    tensor = "+stages_2+tensor+producer"
-    features = ("", "+split_tail", "+split_tail+persistent", tensor, tensor + "+persistent+double_q")
-    configs = [parse_config(f"(FP16, 128, 256, 64, 8): load_0_0_0_tiles{more}") for more in features]
-    assert found == [
-        (*config.grid(256 * blocks - blocks % 3, 2, 3, multiprocessors), config.threads(), config.smem_bytes())
-        for config in configs
-        for blocks in range(1, 70)
-        for multiprocessors in range(1, 20, 3)
-    ]
+    files = ("tests/launch_lines.c", "config.c", "json.c", "status.c", "tensor_maps.c")
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", f"-I{root()}", "-o", str(tmp_path / "lines")]
+    subprocess.run([*command, *(str(root() / "runtime" / name) for name in files)], check=True)
+    asked = "".join(f"{config}\n" for config in CONFIGS)
+    done = subprocess.run([tmp_path / "lines"], input=asked, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [line for config in CONFIGS for line in launches_and_maps(config)]
+
+
+def test_the_first_parameter_is_read_from_the_header() -> None:
+    config = load(root(), "v44").header.config
+    buffers = [f"buf:f16:{i}" for i in range(4)]
+    strides = "i64:7,i64:8,i64:9"
+    general = f"i32:64,{strides},{strides},{strides},u64:0,buf:i32:2,i32:5,f32:0.0883883476,i32:0,i32:0,i32:0,i32:0"
+    first = f"struct:[buf:f16:0,buf:f16:1,buf:f16:2,buf:f16:3,u64:0,{strides},i32:64,i32:5,i32:3"
+    assert loops.argument_fields(config, buffers, 64, 5, 3, (7, 8, 9)) == f"{first},{general}]"
+    before = load(root(), "v37").header.config
+    assert loops.argument_fields(before, buffers, 64, 5, 3, (7, 8, 9)) == f"{first}]"
 
 
 # ---- what the emulator counts ----------------------------------------------------------------------------------------

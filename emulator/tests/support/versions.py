@@ -146,7 +146,7 @@ class Launch:
         count = self.batch * self.seq * row
         output = f"buf:{kind}:{count}:poison" if self.row_heads else f"out:{kind}:{count}"
         tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3
-        strides = f"i64:{self.seq * row},i64:{row},i64:{D_HEAD}"
+        strides = (self.seq * row, row, D_HEAD)
         arguments = argument_fields(config, [*tensors, output], self.seq, self.heads, self.batch, strides)
         parameters = [arguments, *([self.tensor_maps()] if config.tensor_copies else [])]
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
