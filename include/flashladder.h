@@ -87,7 +87,7 @@ typedef struct fl_problem {
     int32_t dtype;       /* fl_dtype */
     int32_t memory;      /* fl_memory */
     int32_t device;      /* ordinal of the GPU; -1: that of the stream, else of the current context, else of Q; for host
-                            memory the first that the library has machine code for */
+                            memory the first that the library has machine code for. On the emulator -1 or 0 */
     int32_t batch;       /* sequences, 0 to 65535; 0: nothing is done */
     int32_t heads;       /* of Q and O, 1 to 65535 */
     int32_t kv_heads;    /* of K and V: divides heads */

@@ -193,7 +193,11 @@ static fl_status read_problem(const fl_library *library, const fl_problem *probl
                               struct failure *failure) {
     if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
     const fl_status status = call_read(problem, call, failure);
-    if (status || library->backend == FL_GPU || call->problem.memory == FL_HOST_MEMORY) return status;
+    if (status || library->backend == FL_GPU) return status;
+    if (call->problem.device > 0)
+        return refuse(failure, FL_INVALID, "device %d: must be -1 or 0 on the emulator%s%s", call->problem.device,
+                      library->why_no_gpu[0] ? ", which runs as " : "", library->why_no_gpu);
+    if (call->problem.memory == FL_HOST_MEMORY) return FL_OK;
     return refuse(failure, FL_INVALID, "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator%s%s",
                   library->why_no_gpu[0] ? ", which runs as " : "", library->why_no_gpu);
 }
@@ -203,10 +207,14 @@ static void write_order(const struct choice *choice, bool emulated, fl_support *
     const char *const name = choice->version->about->version;
     if (!choice->best)
         snprintf(support->order, sizeof support->order, "%s: asked for by name", name);
+    else if (emulated && choice->instance->config.tickets)
+        snprintf(support->order, sizeof support->order,
+                 "%s: on the emulator versions without tickets come first, and none of them computes this; CTAs that "
+                 "draw tickets run on one core",
+                 name);
     else if (emulated)
         snprintf(support->order, sizeof support->order,
-                 "%s: on the emulator versions for sm_80 without tickets come first: their CTAs run on all cores",
-                 name);
+                 "%s: on the emulator versions without tickets come first: their CTAs run on all cores", name);
     else if (choice->measured)
         snprintf(support->order, sizeof support->order,
                  "%s: the fastest that computes this, as measured on compute capability %d.%d", name,

@@ -117,6 +117,7 @@ static void sizes(fl_library *library, const struct attention *attention) {
     } cases[] = {
         {"dtype 2: must be from 0 to 1", FL_INVALID, .dtype = 2},
         {"device -2: must be from -1", FL_INVALID, .device = -2},
+        {"device 5: must be -1 or 0 on the emulator", FL_INVALID, .device = 5},
         {"batch -1: must be from 0 to 65535", FL_INVALID, .batch = -1},
         {"heads 70000: must be from 1 to 65535", FL_INVALID, .heads = 70000},
         {"kv_heads 3: must divide the number of heads, 2", FL_INVALID, .kv_heads = 3},
@@ -259,10 +260,11 @@ static void query(fl_library *library, const struct attention *attention) {
     attention_version(library, problem.d_head, false, version);
     ok(!fl_query(library, &problem, &support) && !strcmp(support.version, version) && !support.measured,
        "best on the emulator: %s", support.order);
-    says(support.order, "versions for sm_80 without tickets come first", "why");
+    says(support.order, "versions without tickets come first, and none of them computes this", "why one with tickets");
     problem.d_head = 128, problem.kv_heads = problem.heads, problem.causal = false;
     ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v38"), "CTAs on all cores: %s",
        support.version);
+    says(support.order, "versions without tickets come first: their CTAs run on all cores", "why one without tickets");
     problem.d_head = 192;
     ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
        support.version, support.config);
