@@ -15,11 +15,12 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _call
 from flashladder._dlpack import Borrowed
 from flashladder._library import EMULATOR, LIBRARY, Description, Problem, check, handle
+from flashladder._overlap import overlap, overlaps_itself, span
 
 AXES = "[batch, seq, heads, d_head]"
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
@@ -47,6 +48,8 @@ class Plan(NamedTuple):
     lse_shape: tuple[int, int, int]
     gpu: int | None
     seconds: float  # that the emulator takes, roughly; 0 on a GPU
+    inputs: tuple[Layout, ...]  # of q, k and v
+    out: Layout | None
 
 
 # ---- the frameworks --------------------------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ class NumPy:
 
     def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
         if out is not None and not out.flags.writeable:
-            raise ValueError("out is read-only")
+            raise ValueError("out is read-only: pass an array that can be written")
 
     def current_stream(self, gpu: int) -> int:
         return 0
@@ -177,7 +180,7 @@ class DLPack:
 
     def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
         if out is not None and out.read_only:
-            raise ValueError("out is read-only")
+            raise ValueError("out is read-only, or its package hands out a copy: pass an array that can be written")
 
     def current_stream(self, gpu: int) -> int:
         return 0
@@ -213,7 +216,9 @@ def framework_of(name: str, array: Any) -> Framework:
     """The framework that an array is of. TypeError where it is no array."""
     kind = type(array)
     if kind not in _of_type:
-        bases = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+        bases = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+        if ("numpy", "MaskedArray") in bases:
+            raise TypeError(f"{name} is {_a(array)}, and masks are not looked at: pass {name}.data")
         known = next((KINDS[base] for base in bases if base in KINDS), None)
         if known is None:
             if not hasattr(kind, "__dlpack__"):
@@ -240,7 +245,10 @@ def _a(array: Any) -> str:
 def _in_elements(array: Any) -> tuple[int, ...]:
     """The strides of an array that counts them in bytes. ValueError where they are no multiples of an element."""
     if any(step % array.itemsize for step in array.strides):
-        raise ValueError(f"strides of {array.strides} bytes are no multiples of the {array.itemsize} of an element")
+        raise ValueError(
+            f"strides of {array.strides} bytes, which are no multiples of the {array.itemsize} of an element: "
+            "copy it to a contiguous one"
+        )
     return tuple(step // array.itemsize for step in array.strides)
 
 
@@ -267,7 +275,7 @@ def _new_plan(
     framework: Framework, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None, version: str
 ) -> Plan:
     arrays = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
-    layouts = {name: framework.layout(array) for name, array in arrays.items()}
+    layouts = {name: _layout(framework, name, array) for name, array in arrays.items()}
     for name, layout in layouts.items():
         _check(name, layout, layouts["q"])
     batch, seq_q, heads, d_head = layouts["q"].shape
@@ -285,7 +293,16 @@ def _new_plan(
     )
     gpu, lse_shape = layouts["q"].gpu, (batch, heads, seq_q)
     seconds = _seconds(problem) if gpu is None else 0.0
-    return Plan(problem, ctypes.addressof(problem), lse_shape, gpu, seconds)
+    inputs = (layouts["q"], layouts["k"], layouts["v"])
+    return Plan(problem, ctypes.addressof(problem), lse_shape, gpu, seconds, inputs, layouts.get("out"))
+
+
+def _layout(framework: Framework, name: str, array: Any) -> Layout:
+    try:
+        found: Layout = framework.layout(array)
+    except ValueError as error:
+        raise ValueError(f"{name} has {error}") from None
+    return found
 
 
 def _seconds(problem: Problem) -> float:
@@ -325,6 +342,11 @@ def _check(name: str, layout: Layout, q: Layout) -> None:
     """What is wrong with one array, alone or beside q."""
     if layout.place != HOST and layout.gpu is None:
         raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
+    if layout.gpu is not None and _emulates():
+        raise ValueError(
+            f"{name} lies on {layout.place}, and flashladder has no GPU (flashladder.backend().why_no_gpu says why): "
+            "pass arrays in host memory"
+        )
     if layout.place != q.place:
         raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
     if layout.dtype not in DTYPES:
@@ -350,15 +372,30 @@ def _check_shapes(layouts: dict[str, Layout]) -> None:
             raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be alike; the axes are {AXES}")
     if "out" in layouts and layouts["out"].shape != q:
         raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be alike")
+    if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):
+        raise ValueError(f"out has the strides {layouts['out'].strides}, so that rows of it overlap: pass another one")
+
+
+def _check_apart(plan: Plan, o: int, inputs: tuple[int, ...]) -> None:
+    """ValueError where out, at the address o, shares memory with an input."""
+    out = plan.out
+    assert out is not None
+    first, last = span(out.shape, out.strides)
+    for name, address, layout in zip("qkv", inputs, plan.inputs):
+        distance = (address - o) // 2  # in elements; that an address is odd the library says
+        low, high = span(layout.shape, layout.strides)
+        if distance + low < last and first < distance + high and overlap(distance, out, layout):
+            raise ValueError(f"out shares memory with {name}: it must not overlap q, k or v")
 
 
 def problem_of(q: Any, k: Any, v: Any, *, causal: bool, scale: float | None, version: str) -> Problem:
     """The problem of a call with these arrays."""
     framework = _common(q, k, v, None)
+    causal, scale, _, version = _call.options(causal, scale, False, version)
     if type(framework) in (DLPack, JAX):
         framework = _made.setdefault(DLPack, DLPack())
-        q, k, v = (Borrowed(array, 0) for array in (q, k, v))
-    return plan_of(framework, q, k, v, None, bool(causal), None if scale is None else float(scale), version).problem
+        q, k, v = (Borrowed(name, array, 0) for name, array in (("q", q), ("k", k), ("v", v)))
+    return plan_of(framework, q, k, v, None, causal, scale, version).problem
 
 
 # ---- the call --------------------------------------------------------------------------------------------------------
@@ -366,7 +403,9 @@ def problem_of(q: Any, k: Any, v: Any, *, causal: bool, scale: float | None, ver
 
 def stream_handle(stream: Any) -> int:
     """The CUstream of an int or of a stream of PyTorch, CuPy or cuda-python. TypeError for anything else."""
-    if isinstance(stream, int):
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        if not 0 <= stream < 2**64:
+            raise ValueError(f"stream is {stream}: the address of a CUstream is needed, or 0")
         return stream
     for attribute in ("cuda_stream", "ptr"):
         found = getattr(stream, attribute, None)
@@ -375,7 +414,7 @@ def stream_handle(stream: Any) -> int:
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         return int(protocol()[1])
-    raise TypeError(f"stream is {_a(stream)}: a stream of PyTorch or CuPy or the address of a CUstream is needed")
+    raise TypeError(f"stream is {stream!r}: a stream of PyTorch or CuPy or the address of a CUstream is needed")
 
 
 def attention(
@@ -389,6 +428,7 @@ def attention(
     version: str = "best",
     out: Any = None,
     stream: Any = None,
+    **unknown: NoReturn,
 ) -> Any:
     """softmax(scale · q kᵀ) v, forward only.
 
@@ -404,18 +444,21 @@ def attention(
     stream      where a GPU computes; None: the framework's current stream
 
     Returns out, or (out, log-sum-exp): arrays of the framework of q. On a GPU they are ready when the stream is; from
-    host memory when the call returns. ValueError: an argument is wrong. NotImplementedError: no version computes this,
-    or a backward is needed. RuntimeError: the GPU or the emulator fails.
+    host memory when the call returns. ValueError, TypeError: an argument is wrong. NotImplementedError: no version
+    computes this, or a backward is needed. RuntimeError: the GPU or the emulator fails.
     """
+    if unknown:
+        known = ("causal", "scale", "return_lse", "version", "out", "stream")
+        _call.refuse_unknown("attention", known, unknown)
     framework = _common(q, k, v, out)
-    causal, scale = bool(causal), None if scale is None else float(scale)
+    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     chosen = None if stream is None else stream_handle(stream)
     result = out
     if type(framework) is JAX:
         return _jax(q, k, v, causal, scale, return_lse, version, out, stream)
     if type(framework) is DLPack:
-        q, k, v = (Borrowed(array, chosen or 0) for array in (q, k, v))
-        out = None if out is None else Borrowed(out, chosen or 0)
+        q, k, v = (Borrowed(name, array, chosen or 0) for name, array in (("q", q), ("k", k), ("v", v)))
+        out = None if out is None else Borrowed("out", out, chosen or 0)
     plan = plan_of(framework, q, k, v, out, causal, scale, version)
     framework.refuse(q, k, v, out)
     if plan.gpu is not None:
@@ -425,12 +468,12 @@ def attention(
         if plan.seconds > LONG:
             _warn(plan.seconds)
     else:
-        raise ValueError("stream is given and the arrays lie in host memory, which has none")
+        raise ValueError(f"stream is {stream!r}, and the arrays lie in host memory, which has none: leave it out")
     made, lse = framework.results(q, return_lse and plan.lse_shape, out, chosen)
     address = framework.address
     o, inputs = address(made), (address(q), address(k), address(v))
-    if o in inputs and o:
-        raise ValueError("out lies where q, k or v does: it must not overlap them")
+    if out is not None:
+        _check_apart(plan, o, inputs)
     _call.launch(plan.address, *inputs, o, address(lse) if return_lse else 0, current)
     if result is None:
         result = made
@@ -441,6 +484,6 @@ def _jax(
     q: Any, k: Any, v: Any, causal: bool, scale: float | None, return_lse: bool, version: str, out: Any, stream: Any
 ) -> Any:
     if out is not None or stream is not None:
-        raise ValueError("JAX has immutable arrays and a stream of its own: out and stream must be None")
+        raise ValueError("out or stream is given, and JAX has immutable arrays and a stream of its own: leave them out")
     jax = importlib.import_module("flashladder.jax")
     return jax.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)

@@ -13,13 +13,30 @@ import functools
 import math
 import struct
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from flashladder._library import DEVICE_MEMORY, DTYPES, HOST_MEMORY, LIBRARY, Problem, Strides, Tensors, check, handle
 
 Steps = Sequence[int]
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "d_head")
 LARGEST = 2**31 - 1
+
+# What other packages call an argument, or have beside ours, and what to do here.
+ELSEWHERE = {
+    "softmax_scale": "here it is scale",
+    "sm_scale": "here it is scale",
+    "is_causal": "here it is causal, with the mask aligned to the bottom right",
+    "return_attn_probs": "here it is return_lse",
+    "return_softmax_lse": "here it is return_lse",
+    "enable_gqa": "heads that share K and V are recognised by the shape: leave it out",
+    "deterministic": "the result always is: leave it out",
+    "attn_mask": "there is no mask but the causal one",
+    "window_size": "there are no windows",
+    "softcap": "scores are not capped",
+    "alibi_slopes": "scores have no bias",
+    "dropout_p": "there is no dropout",
+    "device": "the arrays are computed where they lie: leave it out",
+}
 
 _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
@@ -39,6 +56,46 @@ def check_arrays(q: Any, k: Any, v: Any, dtypes: Collection[Any]) -> None:
         raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
+
+
+def options(causal: Any, scale: Any, return_lse: Any, version: Any) -> tuple[bool, float | None, bool, str]:
+    """The arguments that are no arrays, as Python's own types. TypeError for what is none of theirs."""
+    if type(causal) is type(return_lse) is bool and type(version) is str and (scale is None or type(scale) is float):
+        return causal, scale, return_lse, version
+    if not isinstance(version, str):
+        raise TypeError(f'version is {version!r}: "best" or a name such as "v52" is needed')
+    return _flag("causal", causal), _number("scale", scale), _flag("return_lse", return_lse), str(version)
+
+
+def _flag(name: str, value: Any) -> bool:
+    """Also NumPy's, and 0 and 1."""
+    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    if numpys or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}: True or False is needed")
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes, bool)) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} is {value!r}: a number or None is needed")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {value!r}: a single number or None is needed") from None
+
+
+def refuse_unknown(function: str, known: Collection[str], unknown: Collection[str]) -> NoReturn:
+    """TypeError for keyword arguments that a function does not have, with what they are called here."""
+    import difflib
+
+    name = next(iter(unknown))
+    near = difflib.get_close_matches(name, known, 1)
+    hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}")
+    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}: {hint}")
 
 
 def scale_of(scale: float | None) -> float:
@@ -66,6 +123,8 @@ def problem(
     for name, size in zip(SIZES, shape):
         if size > LARGEST:
             raise ValueError(f"{name} is {size}: at most {LARGEST}")
+    if not version.isprintable():  # a zero byte would end it
+        raise ValueError(f'version is {version!r}: "best" or a name such as "v52" is needed')
     made = Problem(
         size=ctypes.sizeof(Problem),
         version=version.encode(),
@@ -88,7 +147,7 @@ def problem(
 def _read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
     """The steps with d_head for those that are not read. Three zeros would mean a contiguous tensor to the library."""
     read = [step if size > 1 else d_head for size, step in zip(sizes, steps)]
-    if not any(read):
+    if not any(read) and d_head:
         raise ValueError(f"{name} has the strides 0, 0 and 0 along batch, seq and head: copy it to a contiguous one")
     return read
 

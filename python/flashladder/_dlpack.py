@@ -14,7 +14,7 @@ from typing import Any
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 FLOAT, BFLOAT = 2, 4  # DLDataTypeCode
-READ_ONLY = 1  # of the flags
+READ_ONLY, COPIED = 1, 2  # of the flags
 MAJOR = 1  # newest version of the structs that is read
 
 
@@ -61,11 +61,14 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 class Borrowed:
-    """The memory of an array, ready for use in a stream (0: the default one), as long as this object lives."""
+    """The memory of the argument `name`, ready for use in a stream (0: the default one), as long as this object lives.
+
+    read_only is also true for a copy that the producer made: what is written there, the array does not have.
+    """
 
     __slots__ = ("_capsule", "address", "device", "dtype", "read_only", "shape", "strides")
 
-    def __init__(self, array: Any, stream: int) -> None:
+    def __init__(self, name: str, array: Any, stream: int) -> None:
         kind, number = array.__dlpack_device__()
         kind = int(kind)  # an enum of the producer's, often
         self.device = (kind, int(number))
@@ -75,7 +78,7 @@ class Borrowed:
             self._capsule = array.__dlpack__(stream=ready_in, max_version=(MAJOR, 0))
         except TypeError:  # a producer of version 0 does not know max_version
             self._capsule = array.__dlpack__(stream=ready_in)
-        tensor, self.read_only = _read(self._capsule)
+        tensor, self.read_only = _read(name, self._capsule)
         rank = tensor.ndim
         self.shape = tuple(tensor.shape[:rank])
         self.strides = tuple(tensor.strides[:rank]) if tensor.strides else _compact(self.shape)
@@ -96,16 +99,16 @@ class Borrowed:
         return "host memory" if kind in (CPU, CUDA_HOST) else f"DLPack device {kind}:{number}"
 
 
-def _read(capsule: Any) -> tuple[Any, bool]:
-    """The DLTensor of a capsule, and whether it is read-only."""
+def _read(name: str, capsule: Any) -> tuple[Any, bool]:
+    """The DLTensor of a capsule, and whether nothing should be written there."""
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = VersionedTensor.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major > MAJOR:
-            raise ValueError(f"an array has version {versioned.major} of DLPack: up to {MAJOR} is understood")
-        return versioned.tensor, bool(versioned.flags & READ_ONLY)
+            raise ValueError(f"{name} has version {versioned.major} of DLPack: up to {MAJOR} is understood")
+        return versioned.tensor, bool(versioned.flags & (READ_ONLY | COPIED))
     if _is_valid(capsule, b"dltensor"):
         return ManagedTensor.from_address(_pointer(capsule, b"dltensor")).tensor, False
-    raise ValueError(f"__dlpack__ returned {capsule!r}, which is no DLPack capsule that nobody has consumed")
+    raise ValueError(f"__dlpack__ of {name} returned {capsule!r}, which is no DLPack capsule that nobody has consumed")
 
 
 def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ flashladder.supports(q, k, v, causal=True)          # true, with .version; or fa
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from flashladder import _arrays
+from flashladder import _arrays, _call
 from flashladder import _library as library
 
 
@@ -115,8 +115,11 @@ def supports(
     causal: bool = False,
     scale: float | None = None,
     version: str = "best",
+    **unknown: NoReturn,
 ) -> Support:
-    """Which version attention() would run on these arrays. ValueError where the arrays themselves are wrong."""
+    """Which version attention() would run on these arrays. ValueError or TypeError where an argument is wrong."""
+    if unknown:
+        _call.refuse_unknown("supports", ("causal", "scale", "version"), unknown)
     problem = _arrays.problem_of(q, k, v, causal=causal, scale=scale, version=version)
     found = library.Support(size=ctypes.sizeof(library.Support))
     status = library.LIBRARY.fl_query(library.handle(), ctypes.addressof(problem), ctypes.addressof(found))

@@ -10,7 +10,7 @@ nothing is copied. There is no derivative. jax.vmap calls the kernel once for ea
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -55,12 +55,16 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     version: str = "best",
+    **unknown: NoReturn,
 ) -> Any:
     """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head]; with return_lse also log-sum-exp [batch, heads, seq_q].
 
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. What no kernel computes is refused when the call runs: jax.errors.JaxRuntimeError.
     """
+    if unknown:
+        _call.refuse_unknown("attention", ("causal", "scale", "return_lse", "version"), unknown)
+    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     _call.check_arrays(q, k, v, DTYPES)
-    out, *lse = _compiled(q, k, v, bool(causal), _call.scale_of(scale), return_lse, version)
+    out, *lse = _compiled(q, k, v, causal, _call.scale_of(scale), return_lse, version)
     return (out, lse[0]) if return_lse else out

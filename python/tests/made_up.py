@@ -112,7 +112,7 @@ class Producer:
         dtype: tuple[int, int, int] = (_FLOAT, 16, 1),
         offset: int = 0,
         major: int | None = None,
-        read_only: bool = False,
+        flags: int = 0,
     ) -> None:
         self.device, self.major, self.alive = device, major, 0
         self.asked: list[dict[str, Any]] = []
@@ -127,7 +127,7 @@ class Producer:
         if major is None:
             self._managed, self._name = structs.ManagedTensor(tensor), b"dltensor"
         else:
-            self._managed = structs.VersionedTensor(major, 0, None, None, int(read_only), tensor)
+            self._managed = structs.VersionedTensor(major, 0, None, None, flags, tensor)
             self._name = b"dltensor_versioned"
         self._destructor = _DESTRUCTOR(self._gone)  # kept alive with this object
 

@@ -181,7 +181,14 @@ def read_only(array: Any) -> Any:
     return array
 
 
-IN_PLACE = host()
+def strided(*strides: int) -> Any:
+    """An array of SHAPE with these strides, in elements, in a buffer of its own."""
+    return np.lib.stride_tricks.as_strided(host((8, 5, 4, 64)), SHAPE, [2 * step for step in (*strides, 1)])
+
+
+IN_PLACE = host((4, 5, 4, 64))
+PACKED = host((2, 5, 4, 4, 64))
+FIELD = np.zeros(SHAPE, [("number", np.float16), ("odd", np.int8)])["number"]
 BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("type", (host().astype(np.float32), host(), host()), {}, "q is float32: float16 or bfloat16 is needed"),
     ("types", (host(), host().astype(np.float64), host()), {}, "k is float64: float16 or bfloat16"),
@@ -193,6 +200,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
         r"q has the shape \(5, 4, 64\): four dimensions are needed, \[batch, seq",
     ),
     ("row", (host(), host((2, 5, 4, 128))[..., ::2], host()), {}, "k has the stride 2 along d_head"),
+    ("pair", (host((2, 5, 4, 4))[..., ::2], host(), host()), {}, "q has the stride 2 along d_head"),
     ("column", (host((2, 5, 64, 4)).swapaxes(2, 3), host(), host()), {}, "q has the stride 4 along d_head"),
     ("k and v", (host(), host(), host(KV_SHAPE)), {}, r"v has the shape \(2, 7, 2, 64\) and k \(2, 5, 4, 64\)"),
     ("batch", (host(), host((3, 7, 2, 64)), host((3, 7, 2, 64))), {}, "batch of k is 3 and of q 2"),
@@ -203,8 +211,41 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("scale", (host(), host(), host()), {"scale": 0}, "scale is 0.0: it must be a positive number"),
     ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: it must be"),
     ("no scale", (host(), host(), host()), {"scale": math.nan}, "scale is nan"),
-    ("in place", (IN_PLACE, host(), host()), {"out": IN_PLACE}, "out lies where q, k or v does"),
-    ("stream", (host(), host(), host()), {"stream": 1}, "stream is given and the arrays lie in host memory"),
+    ("huge scale", (host(), host(), host()), {"scale": 10**400}, "scale is inf: it must be a positive number"),
+    ("in place", (IN_PLACE[:2], host(), host()), {"out": IN_PLACE[:2]}, "out shares memory with q: it must not"),
+    ("k in place", (host(), IN_PLACE[:2], host()), {"out": IN_PLACE[:2]}, "out shares memory with k"),
+    ("v behind", (host(), host(), IN_PLACE[:2]), {"out": IN_PLACE[1:3]}, "out shares memory with v"),
+    ("q before", (IN_PLACE[1:3], host(), host()), {"out": IN_PLACE[:2]}, "out shares memory with q"),
+    (
+        "part of a row",
+        (PACKED[:, :, 1], host(), host()),
+        {"out": PACKED.reshape(-1)[32:][: 2 * 5 * 4 * 64].reshape(SHAPE)},
+        "out shares memory with q",
+    ),
+    (
+        "one row",
+        (host(), host(), host()),
+        {"out": strided(5 * 4 * 64, 0, 64)},
+        r"out has the strides \(1280, 0, 64, 1\), so",
+    ),
+    ("rows meet", (host(), host(), host()), {"out": strided(5 * 4 * 64, 4 * 64, 56)}, "so that rows of it overlap"),
+    ("heads in turn", (host(), host(), host()), {"out": strided(5 * 4 * 64, 64, 64)}, "so that rows of it overlap"),
+    ("field", (host(), FIELD, host()), {}, r"k has strides of \(3840, 768, 192, 3\) bytes, which are no multiples of"),
+    (
+        "stream",
+        (host(), host(), host()),
+        {"stream": 1},
+        "stream is 1, and the arrays lie in host memory, which has none",
+    ),
+    ("no address", (host(), host(), host()), {"stream": -1}, "stream is -1: the address of a CUstream is needed"),
+    ("long address", (host(), host(), host()), {"stream": 2**64}, "stream is 18446744073709551616: the address"),
+    (
+        "cut version",
+        (host(), host(), host()),
+        {"version": "v91\0x"},
+        r"version is 'v91\\x00x': \"best\" or a name such as",
+    ),
+    ("no text", (host(), host(), host()), {"version": "\ud800"}, r"version is '\\ud800': \"best\""),
 ]
 
 
@@ -216,6 +257,132 @@ def test_a_wrong_argument_is_named(package: Recorded, arrays: Any, options: Any,
     assert package.last.calls == calls
 
 
+ONE = np.ones((), np.float32)
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"causal": "no"}, "causal is 'no': True or False is needed"),
+    ({"causal": None}, "causal is None: True"),
+    ({"causal": 2}, "causal is 2: True"),
+    ({"causal": np.array([True, False])}, r"causal is array\(\[ True, False\]\): True"),
+    ({"return_lse": "no"}, "return_lse is 'no': True or False is needed"),
+    ({"version": 3}, 'version is 3: "best" or a name such as "v52" is needed'),
+    ({"version": None}, "version is None"),
+    ({"version": b"v91"}, "version is b'v91'"),
+    ({"version": ["v91"]}, r"version is \['v91'\]"),
+    ({"scale": "0.5"}, "scale is '0.5': a number or None is needed"),
+    ({"scale": b"1"}, "scale is b'1'"),
+    ({"scale": True}, "scale is True"),
+    ({"scale": 1j}, "scale is 1j"),
+    ({"scale": np.ones(2)}, r"scale is array\(\[1., 1.\]\): a single number or None is needed"),
+    ({"stream": True}, "stream is True: a stream of PyTorch or CuPy"),
+    (
+        {"out": np.ma.zeros(SHAPE, np.float16)},
+        "out is numpy.ma.MaskedArray, and masks are not looked at: pass out.data",
+    ),
+    ({"softmax_scale": 1}, r"attention\(\) got an unexpected keyword argument 'softmax_scale': here it is scale"),
+    ({"window_size": (-1, -1)}, "'window_size': there are no windows"),
+    ({"device": 5}, "'device': the arrays are computed where they lie"),
+    ({"casual": True}, r"'casual': did you mean causal\?"),
+    ({"block": 4}, "'block': it takes causal, scale, return_lse, version, out, stream"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_TYPES, ids=[case[1][:20] for case in WRONG_TYPES])
+def test_an_argument_of_a_wrong_type_is_named(package: Recorded, options: Any, message: str) -> None:
+    calls = package.last.calls
+    with pytest.raises(TypeError, match=message):
+        package.attention(host(), host(), host(), **options)
+    assert package.last.calls == calls
+
+
+def test_what_would_run_refuses_the_same(package: Recorded) -> None:
+    for error, options, message in (
+        (TypeError, {"causal": "no"}, "causal is 'no'"),
+        (TypeError, {"version": 3}, "version is 3"),
+        (ValueError, {"version": "v91\0"}, "version is 'v91"),
+        (TypeError, {"scale": "x"}, "scale is 'x'"),
+        (
+            TypeError,
+            {"is_causal": True},
+            r"supports\(\) got an unexpected keyword argument 'is_causal': here it is causal",
+        ),
+        (TypeError, {"return_lse": True}, "'return_lse': it takes causal, scale, version"),
+    ):
+        with pytest.raises(error, match=message):
+            package.package.supports(host(), host(), host(), **options)
+    for place in range(3):
+        arrays = [host(), host(), host()]
+        arrays[place] = np.ma.zeros(SHAPE, np.float16)
+        with pytest.raises(TypeError, match=f"{'qkv'[place]} is numpy.ma.MaskedArray"):
+            package.package.supports(*arrays)
+
+
+def test_numbers_and_flags_of_other_types_are_taken(package: Recorded) -> None:
+    """NumPy's, and zeros and ones."""
+    for options, causal, scale in (
+        ({"causal": np.True_, "scale": np.float32(0.25)}, 1, 0.25),
+        ({"causal": 1, "scale": 2}, 1, 2.0),
+        ({"causal": np.False_, "scale": ONE}, 0, 1.0),
+        ({"causal": 0, "scale": None}, 0, 0.0),
+    ):
+        package.attention(host(), host(), host(), **options)
+        assert (package.last.problem.causal, package.last.problem.scale) == (causal, scale)
+    assert len(package.attention(host(), host(), host(), return_lse=np.True_)) == 2
+
+    class Name(str):
+        pass
+
+    package.attention(host(), host(), host(), version=Name("v90"))
+    assert package.last.version == b"v90"
+
+
+def test_out_may_lie_between_the_inputs(package: Recorded) -> None:
+    """As q, k, v and out of one packed buffer, and out behind them in it."""
+    package.attention(PACKED[:, :, 0], PACKED[:, :, 1], PACKED[:, :, 2], out=PACKED[:, :, 3])
+    assert package.steps("o") == (5 * 4 * 4 * 64, 4 * 4 * 64, 64)
+    package.attention(IN_PLACE[:2], IN_PLACE[:2], IN_PLACE[:2], out=IN_PLACE[2:])
+    package.attention(IN_PLACE[2:], IN_PLACE[2:], IN_PLACE[2:], out=IN_PLACE[:2])
+    backwards = IN_PLACE[:2, ::-1]
+    package.attention(IN_PLACE[2:], IN_PLACE[2:], IN_PLACE[2:], out=backwards)
+    assert package.last.tensors.o == backwards.ctypes.data and package.steps("o")[1] == -4 * 64
+
+
+def test_where_out_lies_is_looked_at_in_each_call(package: Recorded) -> None:
+    """Also where the facts of the arrays are known from a call before."""
+    package.attention(IN_PLACE[2:], host(), host(), out=IN_PLACE[:2])
+    with pytest.raises(ValueError, match="out shares memory with q"):
+        package.attention(IN_PLACE[1:3], host(), host(), out=IN_PLACE[:2])
+
+
+def test_no_elements_share_no_memory(package: Recorded) -> None:
+    """Of an array without rows the address says nothing."""
+    out = host()
+    package.attention(host(), out[:, :0], out[:, :0], out=out)
+    package.attention(out[:0], host((0, 7, 2, 64)), host((0, 7, 2, 64)), out=out[:0])
+
+
+def test_the_last_stride_of_what_has_one_element_or_none_is_not_read(package: Recorded) -> None:
+    narrow = host((2, 5, 4, 64))[..., :1]
+    package.attention(narrow, narrow[..., ::-1], np.lib.stride_tricks.as_strided(narrow, narrow.shape, (0, 0, 8, 6)))
+    assert package.last.problem.d_head == 1
+    empty = host((2, 0, 4, 128))[..., ::2]
+    assert package.attention(empty, host(), host()).shape == (2, 0, 4, 64)
+
+
+def test_a_size_of_0_is_named_by_the_library(package: Recorded) -> None:
+    """No strides are complained about where there are no elements."""
+    package.attention(*[host((2, 5, 4, 0))] * 3)
+    assert package.last.problem.d_head == 0
+
+
+def test_a_gpu_that_is_not_there(package: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package.arrays, "_emulates", lambda: True)
+    made = producers(package, device=(2, 5))
+    with pytest.raises(
+        ValueError, match=r"q lies on cuda:5, and flashladder has no GPU .*: pass arrays in host memory"
+    ):
+        package.attention(*made[:3], out=made[3])
+
+
 def test_what_is_no_array_is_named(package: Recorded, torch: Any) -> None:
     for arrays, message in (
         (([1.0], host(), host()), "q is list: a PyTorch, JAX, CuPy or NumPy array is needed"),
@@ -224,7 +391,7 @@ def test_what_is_no_array_is_named(package: Recorded, torch: Any) -> None:
     ):
         with pytest.raises(TypeError, match=message):
             package.attention(*arrays)
-    with pytest.raises(TypeError, match="stream is str: a stream of PyTorch or CuPy"):
+    with pytest.raises(TypeError, match="stream is '0': a stream of PyTorch or CuPy"):
         package.attention(*[Tensor(SHAPE)] * 3, stream="0")
 
 
@@ -382,8 +549,9 @@ def test_dlpack_is_given_back_after_an_error(package: Recorded) -> None:
         ({"dtype": (0, 16, 1)}, "q is of DLPack type 0 and width 16"),
         ({"dtype": (2, 16, 4)}, "q is a vector of 4 elements"),
         ({"device": (10, 1)}, "q lies on DLPack device 10:1: host memory or a CUDA GPU is needed"),
-        ({"major": 2}, "an array has version 2 of DLPack: up to 1 is understood"),
-        ({"major": 1, "read_only": True}, "out is read-only"),
+        ({"major": 2}, "q has version 2 of DLPack: up to 1 is understood"),
+        ({"major": 1, "flags": 1}, "out is read-only, or its package hands out a copy: pass an array that"),
+        ({"major": 1, "flags": 2}, "out is read-only, or its package hands out a copy"),
     ],
 )
 def test_dlpack_that_cannot_be_used(package: Recorded, options: Any, message: str) -> None:
@@ -406,7 +574,9 @@ def test_a_consumed_capsule_is_refused(package: Recorded) -> None:
             self._name = b"used_dltensor"
             return super().__dlpack__(**asked)
 
-    with pytest.raises(ValueError, match="no DLPack capsule that nobody has consumed"):
+    with pytest.raises(
+        ValueError, match=r"__dlpack__ of q returned .*, which is no DLPack capsule that nobody has consumed"
+    ):
         package.attention(*[Consumed(package.dlpack, SHAPE)] * 3)
 
 
