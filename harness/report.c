@@ -1,6 +1,6 @@
 #include "harness/report.h"
 
-#include "emulator/tool/print.h"
+#include "emulator/emu.h"
 #include "harness/about.h"
 #include "harness/peer.h"
 #include "runtime/config.h"

@@ -66,13 +66,6 @@ def test_includes_go_down(path: Path) -> None:
             assert floor(included) in ("", "tool") or included in OPEN, f"{path.name} includes {included}"
 
 
-def test_others_see_the_interface_and_the_numbers_only() -> None:
-    """The harness takes emu.h, the tables of print.h, and the 16-bit numbers, which exist once."""
-    for path in [*(ROOT / "harness").glob("*.[ch]"), *(ROOT / "harness/tests").glob("*.[ch]")]:
-        taken = {ROOT / name for name in re.findall(r'^#include "(emulator/[^"]+)"', path.read_text(), re.M)}
-        assert taken <= {EMU / "emu.h", EMU / "tool/print.h", *OPEN}, path
-
-
 def test_no_headers_include_each_other() -> None:
     assert not circle({str(path): [str(each) for each in includes(path)] for path in FILES})
 

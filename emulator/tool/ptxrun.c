@@ -7,7 +7,6 @@
  * and for what cannot be written.
  */
 #include "arguments.h"
-#include "print.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* print.c - see print.h */
-#include "print.h"
+/* print.c - findings, counters and the table of forms as text for people and for tools. */
+#include "../emu.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
