@@ -10,7 +10,6 @@
 #define FL_BACKEND_H
 
 #include "harness/inputs.h"
-#include "harness/options.h"
 #include "runtime/image.h"
 #include "runtime/status.h"
 
@@ -101,10 +100,22 @@ struct backend_ops {
     bool (*explain)(const struct backend *backend, FILE *file, bool counters);
 };
 
-/* Open the driver's library and a GPU. STATUS_CANNOT_RUN where there is none that can run the version's code. */
-enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure);
+/* Open the driver's library and a GPU; `timed`: launches will be timed, which takes helper kernels and a first launch
+ * of each. STATUS_CANNOT_RUN where there is none that can run the version's code. */
+enum status gpu_open(struct backend **backend, int device, bool timed, struct failure *failure);
 
-/* Open the emulator on the embedded PTX. */
-enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure);
+/* How the emulator runs a launch. */
+struct emulation {
+    bool checks;       /* look for races and uninitialised data */
+    bool tables;       /* struct counts has them by instruction */
+    bool progress;     /* say on standard error how far a launch has come */
+    int threads;       /* 0: one per core */
+    uint64_t schedule; /* seed of the order of warps; 0 runs each warp until it must wait */
+    const char *trace; /* as emu_parse_trace() reads it, borrowed; NULL: none */
+    FILE *trace_to;    /* borrowed */
+};
+
+/* Open the emulator on the embedded PTX. STATUS_USAGE where a trace is asked for and is none. */
+enum status emu_open(struct backend **backend, const struct emulation *how, struct failure *failure);
 
 #endif

@@ -1,6 +1,5 @@
 /* backend_emu.c - the emulator as a back end: it runs the embedded PTX on the CPU, checks it and counts. */
 #include "emulator/emu.h"
-#include "emulator/tool/print.h"
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/progress.h"
@@ -15,7 +14,7 @@
 
 struct emu {
     struct backend backend;
-    const struct options *options;
+    struct emulation how;
     emu_module *module;
     emu_device *device;
     emu_trace trace;
@@ -104,9 +103,9 @@ static emu_launch make_launch(const struct emu *emu, const struct problem *probl
                         .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                         .block = {shape.threads, 1, 1},
                         .dynamic_shared = shape.smem_bytes,
-                        .checks = emu->options->checks,
-                        .schedule = (uint64_t)emu->options->schedule,
-                        .threads = (int)emu->options->threads,
+                        .checks = emu->how.checks,
+                        .schedule = emu->how.schedule,
+                        .threads = emu->how.threads,
                         .output = stderr,
                         .trace = emu->trace};
 }
@@ -118,7 +117,7 @@ static enum status emu_check_launch(const struct backend *backend, const struct 
     emu_error error;
     if (emu_check_trace(&launch, &error)) return STATUS_OK;
     return fail(failure, STATUS_USAGE, "--trace '%s': %s (batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 ")",
-                emu->options->trace, error.text, problem->batch, problem->heads, problem->seq_q);
+                emu->how.trace, error.text, problem->batch, problem->heads, problem->seq_q);
 }
 
 static uint64_t ctas_done(const void *device) {
@@ -129,7 +128,7 @@ static uint64_t ctas_done(const void *device) {
 static struct progress *start_progress(const struct emu *emu, const emu_launch *launch, char *label, size_t size) {
     const struct problem *problem = &emu->problem;
     const bool terminal = isatty(STDERR_FILENO);
-    if (emu->options->quiet || emu->trace.file) return NULL;
+    if (!emu->how.progress || emu->trace.file) return NULL;
     snprintf(label, size, "%s: batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64, about_version(), problem->batch,
              problem->heads, problem->seq_q);
     return progress_start(
@@ -172,7 +171,7 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     progress_stop(progress);
     if (ended == EMU_OK && emu->trace.file && !emu_counts(emu->device)->traced)
         return fail(failure, STATUS_USAGE,
-                    "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->options->trace);
+                    "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->how.trace);
     if (ended != EMU_REFUSED) return STATUS_OK;
     return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
                 error.line, error.text);
@@ -213,7 +212,7 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
                               .ideal = counters->total.ideal,
                               .sectors = counters->total.sectors,
                               .findings = findings,
-                              .tables = emu->options->counters ? counters : NULL};
+                              .tables = emu->how.tables ? counters : NULL};
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         if (!strcmp(row->group, "mma")) counts->mma += row->executed;
@@ -245,14 +244,14 @@ static const struct backend_ops EMU_OPS = {
 };
 
 /* What --trace does not name is not restricted, but the lane: 0. */
-static enum status set_trace(emu_trace *trace, const struct options *options, struct failure *failure) {
+static enum status set_trace(emu_trace *trace, const struct emulation *how, struct failure *failure) {
     emu_error error;
-    *trace = (emu_trace){.file = options_print_records(options) ? stderr : stdout, .cta = -1, .warp = -1, .lane = 0};
-    if (emu_parse_trace(options->trace, trace, &error)) return STATUS_OK;
-    return fail(failure, STATUS_USAGE, "--trace '%s': %s", options->trace, error.text);
+    *trace = (emu_trace){.file = how->trace_to, .cta = -1, .warp = -1, .lane = 0};
+    if (emu_parse_trace(how->trace, trace, &error)) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--trace '%s': %s", how->trace, error.text);
 }
 
-enum status emu_open(struct backend **backend, const struct options *options, struct failure *failure) {
+enum status emu_open(struct backend **backend, const struct emulation *how, struct failure *failure) {
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
     emu_error error = {0};
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
@@ -260,8 +259,8 @@ enum status emu_open(struct backend **backend, const struct options *options, st
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
     *emu = (struct emu){
         .backend = {.ops = &EMU_OPS, .device = {.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"}},
-        .options = options};
-    enum status status = options->trace ? set_trace(&emu->trace, options, failure) : STATUS_OK;
+        .how = *how};
+    enum status status = how->trace ? set_trace(&emu->trace, how, failure) : STATUS_OK;
     if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
         status = fail_load(&error, failure);
     if (status)

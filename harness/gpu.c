@@ -599,10 +599,10 @@ static const struct backend_ops GPU_OPS = {
     .peak = gpu_peak,
 };
 
-static enum status open_all(struct gpu *gpu, const struct options *options, struct failure *failure) {
+static enum status open_all(struct gpu *gpu, int device, bool timed, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     enum status status = cuda_driver_open(&gpu->cuda, failure);
-    if (status || (status = open_device(gpu, (int)options->device, failure))) return status;
+    if (status || (status = open_device(gpu, device, failure))) return status;
     if (about_peer() && (status = check_peer(gpu, about_peer(), failure))) return status;
     const struct gpu_code code = code_of(fl_images, fl_image_count);
     const struct gpu_target target = target_of(gpu);
@@ -612,17 +612,17 @@ static enum status open_all(struct gpu *gpu, const struct options *options, stru
     /* cuMemcpyHtoD returns once pageable bytes are staged, and the rest of the copy runs in the default stream: ours
      * must wait for that one, or a launch may read a tensor before it has arrived. */
     CHECK(cuda->cuStreamCreate(&gpu->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
-    if (options->profile) return STATUS_OK; /* one launch and nothing else */
+    if (!timed) return STATUS_OK;
     if ((status = open_helpers(gpu, failure))) return status;
     return warm_helpers(gpu, failure);
 }
 
-enum status gpu_open(struct backend **backend, const struct options *options, struct failure *failure) {
+enum status gpu_open(struct backend **backend, int device, bool timed, struct failure *failure) {
     struct gpu *gpu = aligned_alloc(alignof(struct gpu), sizeof *gpu); /* the driver wants tensor maps aligned */
     if (!gpu) return fail_memory(failure, sizeof *gpu, "the GPU's state");
     memset(gpu, 0, sizeof *gpu);
     gpu->backend.ops = &GPU_OPS;
-    const enum status status = open_all(gpu, options, failure);
+    const enum status status = open_all(gpu, device, timed, failure);
     if (status)
         gpu_close(&gpu->backend);
     else

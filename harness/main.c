@@ -89,13 +89,26 @@ static enum status choose_instances(struct session *session) {
 
 /* ---- the back end ---- */
 
+static enum status open_emulator(struct session *session) {
+    const struct options *options = &session->options;
+    const struct emulation how = {.checks = options->checks,
+                                  .tables = options->counters,
+                                  .progress = !options->quiet,
+                                  .threads = (int)options->threads,
+                                  .schedule = (uint64_t)options->schedule,
+                                  .trace = options->trace,
+                                  .trace_to = options_print_records(options) ? stderr : stdout};
+    return emu_open(&session->backend, &how, &session->failure);
+}
+
+/* A profile is one launch and nothing else. */
 static enum status open_backend(struct session *session) {
     const struct options *options = &session->options;
-    if (options->backend == BACKEND_EMU) return emu_open(&session->backend, options, &session->failure);
-    const enum status status = gpu_open(&session->backend, options, &session->failure);
+    if (options->backend == BACKEND_EMU) return open_emulator(session);
+    const enum status status = gpu_open(&session->backend, (int)options->device, !options->profile, &session->failure);
     if (status != STATUS_CANNOT_RUN || options->backend == BACKEND_GPU || about_peer()) return status;
     const struct failure no_gpu = session->failure;
-    const enum status emulated = emu_open(&session->backend, options, &session->failure);
+    const enum status emulated = open_emulator(session);
     if (emulated) return emulated;
     if (!options->quiet) warn("%s: running on the emulator, which checks and counts but gives no times", no_gpu.text);
     return STATUS_OK;
@@ -119,7 +132,7 @@ static enum status check_options(struct session *session) {
             &session->failure, STATUS_USAGE,
             "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
             options->dump, about_version(), about_version());
-    if (options->dump && problem_count(options) * (int64_t)session->n_chosen > 1)
+    if (options->dump && options_problem_count(options) * (int64_t)session->n_chosen > 1)
         return fail(&session->failure, STATUS_USAGE, "--dump %s: takes one problem and one config", options->dump);
     return STATUS_OK;
 }
@@ -354,10 +367,10 @@ static enum status for_each_problem(struct session *session,
                                     enum status (*body)(struct session *, const struct problem *,
                                                         const struct instance *)) {
     const bool gpu = session->backend->ops->sample != NULL;
-    for (int64_t i = 0; i < problem_count(&session->options); i++)
+    for (int64_t i = 0; i < options_problem_count(&session->options); i++)
         for (size_t k = 0; k < session->n_chosen; k++) {
             struct problem problem;
-            problem_at(&session->options, gpu, i, &session->chosen[k]->config, &problem);
+            options_problem_at(&session->options, gpu, i, &session->chosen[k]->config, &problem);
             const enum status status = body(session, &problem, session->chosen[k]);
             if (status) return status;
         }

@@ -340,3 +340,45 @@ void options_help(FILE *file, const char *program) {
     fprintf(file, "\nexit status: 0 correct, 1 wrong result, 2 usage, 3 CUDA, emulator or system error,\n"
                   "  4 measured but not trustworthy (--strict), 77 the back end can't run here\n");
 }
+
+/* ---- the problems ---- */
+
+static int list_count(const struct number_list *list) {
+    return list->count ? list->count : 1;
+}
+
+int64_t options_problem_count(const struct options *options) {
+    return (int64_t)list_count(&options->seq) * list_count(&options->seq_q) * list_count(&options->seq_k) *
+           list_count(&options->heads) * list_count(&options->batch);
+}
+
+/* The value of a list for problem *i, which becomes the number of what is left; `initial` where the list is empty. */
+static int64_t take_value(const struct number_list *list, int64_t *i, int64_t initial) {
+    const int64_t place = *i % list_count(list);
+    *i /= list_count(list);
+    return list->count ? list->values[place] : initial;
+}
+
+void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
+                        struct problem *problem) {
+    const int64_t batch = take_value(&options->batch, &i, 0), heads = take_value(&options->heads, &i, gpu ? 16 : 2);
+    const int64_t seq_k = take_value(&options->seq_k, &i, 0), seq_q = take_value(&options->seq_q, &i, 0);
+    /* where only one of --seq-q and --seq-k is given, and no --seq, there are as many of the others */
+    const int64_t seq = take_value(&options->seq, &i, seq_q ? seq_q : seq_k ? seq_k : gpu ? 4096 : 256);
+    *problem = problem_square(batch, heads, seq);
+    if (seq_q) problem->seq_q = seq_q;
+    if (seq_k) problem->seq_k = seq_k;
+    if (options->KV_heads) problem->KV_heads = options->KV_heads;
+    if (!batch) {
+        const int64_t longest = problem->seq_q > problem->seq_k ? problem->seq_q : problem->seq_k;
+        problem->batch = options->tokens ? options->tokens / problem->seq_q : gpu ? problem_default_batch(longest) : 1;
+    }
+    problem->d_head = config->d_head;
+    problem->dtype = config->dtype;
+    problem->dist = options->dist;
+    problem->seed = (uint64_t)options->seed;
+    problem->causal = options->causal;
+    problem->lse = options->lse;
+    problem->scale = options->scale;
+    problem->layout = options->layout;
+}

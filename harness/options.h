@@ -7,6 +7,7 @@
 #ifndef FL_OPTIONS_H
 #define FL_OPTIONS_H
 
+#include "harness/number_list.h"
 #include "harness/problem.h"
 #include "runtime/status.h"
 
@@ -121,5 +122,13 @@ bool options_print_records(const struct options *options);
 
 /* Print usage and every option. */
 void options_help(FILE *file, const char *program);
+
+/* Number of problems: the product of the lists. */
+int64_t options_problem_count(const struct options *options);
+
+/* Problem i of them in the type and head size of a configuration: lengths outermost, then heads, then batches. The
+ * defaults are those of a GPU or of the emulator. */
+void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
+                        struct problem *problem);
 
 #endif

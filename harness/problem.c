@@ -3,7 +3,6 @@
 #include "harness/about.h"
 #include "runtime/abilities.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -198,85 +197,4 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
                     config->d_head);
     if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure))) return status;
     return check_blocks(config, about_exact(), "--seq", problem->seq_q, failure);
-}
-
-/* ---- lists and ranges ---- */
-
-struct cursor {
-    const char *option, *text, *at;
-    struct failure *failure;
-};
-
-static enum status bad_list(const struct cursor *cursor, const char *expected) {
-    return fail(
-        cursor->failure, STATUS_USAGE,
-        "%s '%s': expected %s at '%s'; write a number, a list 512,1024 or a range 512:16384:*2 or 128:1024:+128",
-        cursor->option, cursor->text, expected, cursor->at);
-}
-
-static enum status read_number(struct cursor *cursor, int64_t *value) {
-    const char *const start = cursor->at;
-    *value = 0;
-    if (!isdigit((unsigned char)*start)) return bad_list(cursor, "a positive number");
-    for (; isdigit((unsigned char)*cursor->at); cursor->at++)
-        if ((*value = 10 * *value + (*cursor->at - '0')) > MAX_SIZE) {
-            cursor->at = start;
-            return bad_list(cursor, "a number of at most 1073741824");
-        }
-    if (*value > 0) return STATUS_OK;
-    cursor->at = start;
-    return bad_list(cursor, "a positive number");
-}
-
-static enum status add_number(const struct cursor *cursor, struct number_list *list, int64_t value) {
-    if (list->count == MAX_NUMBERS)
-        return fail(cursor->failure, STATUS_USAGE, "%s '%s': more than %d values", cursor->option, cursor->text,
-                    MAX_NUMBERS);
-    list->values[list->count++] = value;
-    return STATUS_OK;
-}
-
-/* "last:*factor" or "last:+step" behind "first:" */
-static enum status read_range(struct cursor *cursor, int64_t first, struct number_list *list) {
-    int64_t last, by;
-    enum status status = read_number(cursor, &last);
-    if (status) return status;
-    if (last < first)
-        return fail(cursor->failure, STATUS_USAGE,
-                    "%s '%s': the range ends at %" PRId64 ", before it begins at %" PRId64, cursor->option,
-                    cursor->text, last, first);
-    if (*cursor->at != ':') return bad_list(cursor, "':*factor' or ':+step'");
-    cursor->at++;
-    const char kind = *cursor->at;
-    if (kind != '*' && kind != '+') return bad_list(cursor, "'*factor' or '+step'");
-    cursor->at++;
-    const char *const start = cursor->at;
-    if ((status = read_number(cursor, &by))) return status;
-    if (kind == '*' && by == 1) {
-        cursor->at = start;
-        return bad_list(cursor, "a factor of at least 2");
-    }
-    for (int64_t value = first; value <= last; value = kind == '*' ? value * by : value + by)
-        if ((status = add_number(cursor, list, value))) return status;
-    return STATUS_OK;
-}
-
-enum status number_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure) {
-    struct cursor cursor = {option, text, text, failure};
-    list->count = 0;
-    for (;;) {
-        int64_t first;
-        enum status status = read_number(&cursor, &first);
-        if (status) return status;
-        if (*cursor.at == ':') {
-            cursor.at++;
-            status = read_range(&cursor, first, list);
-        } else {
-            status = add_number(&cursor, list, first);
-        }
-        if (status) return status;
-        if (!*cursor.at) return STATUS_OK;
-        if (*cursor.at != ',') return bad_list(&cursor, "',' or the end");
-        cursor.at++;
-    }
 }

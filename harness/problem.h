@@ -1,4 +1,4 @@
-/* problem.h - the attention problems to solve: sizes, what they cost, and the lists and ranges people type.
+/* problem.h - the attention problems to solve: their sizes and what they cost.
  *
  *     struct problem problem = problem_square(16, 16, 4096);
  *     double tflops = problem_flop(&problem) / seconds / 1e12;
@@ -8,14 +8,12 @@
 
 #include "common/abi.h"
 #include "common/config.h"
-#include "runtime/parameters.h"
 #include "runtime/status.h"
+#include "runtime/tensors.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { MAX_NUMBERS = 256 };
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 
@@ -42,12 +40,6 @@ struct problem {
 
 /* As many keys as queries and as many KV heads as heads, fp16, d_head 128, inputs of seed 1. */
 struct problem problem_square(int64_t batch, int64_t heads, int64_t seq);
-
-/* Numbers read from lists such as `512,1024` and ranges such as `512:16384:*2` and `128:1024:+128`. */
-struct number_list {
-    int count;
-    int64_t values[MAX_NUMBERS];
-};
 
 /* "normal", ... */
 const char *distribution_name(enum distribution dist);
@@ -97,8 +89,5 @@ attention_args problem_args(const struct problem *problem);
 
 /* Check sizes, and that the configuration can run them; STATUS_USAGE with a message of its own for each. */
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure);
-
-/* Read a list of positive numbers and ranges; STATUS_USAGE names the option and the part that is wrong. */
-enum status number_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure);
 
 #endif

@@ -81,8 +81,8 @@ fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX fo
 
 C_FILES := $(EMULATOR_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c harness/device/*.c \
 	harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
-HEADERS := $(wildcard common/*.h runtime/*.h harness/*.h emulator/*.h emulator/*/*.h harness/tests/*.h library/*.h \
-	library/tests/*.h)
+HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
+	emulator/*/*.h library/*.h library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*/*.cu)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make

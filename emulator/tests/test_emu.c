@@ -1,6 +1,6 @@
 /* test_emu.c - the promises of emu.h: loading, buffers, launches, findings and counters through the C API. */
+#include "common/tests/tap.h"
 #include "emulator/emu.h"
-#include "harness/tests/tap.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  *     build/tests/test_special                        # a few blocks of 2^23 arguments
  *     build/tests/test_special ex2.approx.ftz.f32     # all 2^32 arguments of an opcode
  */
+#include "common/tests/tap.h"
 #include "emulator/machine/numbers.h"
 #include "emulator/ptx/lanes.h"
-#include "harness/tests/tap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * Takes the options of an executable. Writes raw doubles: O [batch, heads, seq_q, d_head], sum of p |v| in the same
  * shape, then log-sum-exp.
  */
+#include "harness/options.h"
 #include "harness/reference.h"
-#include "harness/select.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +44,6 @@ int main(int argc, char **argv) {
         return 1;
     }
     const KernelConfig config = {.dtype = options.dtype, .d_head = (int)options.d_head};
-    problem_at(&options, false, 0, &config, &problem);
+    options_problem_at(&options, false, 0, &config, &problem);
     return !answer(&problem);
 }

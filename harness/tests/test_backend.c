@@ -1,15 +1,15 @@
 /* test_backend.c - the emulator as a back end: what its operations do in their order, and that all memory is given
  * back, which the sanitizers see. */
+#include "common/tests/tap.h"
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 #include "runtime/config.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const struct options OPTIONS = {.dtype = FP16, .checks = true, .quiet = true, .threads = 1};
+static const struct emulation CHECKED = {.checks = true, .threads = 1};
 
 static enum status take(struct backend *backend, struct inputs *inputs, int64_t seq, struct failure *failure) {
     const struct problem problem = square(1, 1, seq, FP16, DIST_NORMAL, 5);
@@ -61,7 +61,7 @@ static void a_dump(struct backend *backend) {
 }
 
 int main(void) {
-    struct options traced = OPTIONS;
+    struct emulation traced = CHECKED;
     struct backend *backend = NULL;
     struct failure failure;
     struct instance_table table = {0};
@@ -70,7 +70,7 @@ int main(void) {
     ok(emu_open(&backend, &traced, &failure) == STATUS_USAGE && !backend, "a bad --trace opens nothing");
     says(failure.text, "--trace 'cta=x'", "a bad trace");
     ok(!instance_table_read(&table, fl_images, fl_image_count, &failure) && table.count > 0, "the PTX holds instances");
-    ok(!emu_open(&backend, &OPTIONS, &failure) && backend && !strcmp(backend->ops->name, "emu"), "the emulator opens");
+    ok(!emu_open(&backend, &CHECKED, &failure) && backend && !strcmp(backend->ops->name, "emu"), "the emulator opens");
     if (!backend || !table.count) return 1;
     a_launch(backend, &table.instances[0], 64);
     a_launch(backend, &table.instances[0], 128);

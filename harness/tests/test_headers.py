@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("emulator", "runtime", "harness")
 HEADERS = sorted(
     path
-    for room in ROOMS
+    for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
     if path.name != "forms_table.h"  # a table, for its includers only
 )
@@ -52,6 +52,7 @@ EXAMPLES: dict[str, str | None] = {
     " struct failure failure",
     "harness/inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
     "runtime/json.h": "int fd",
+    "harness/number_list.h": "struct failure failure",
     "harness/options.h": "struct options options, int argc, char **argv, struct failure failure",
     "harness/parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
     "runtime/parameters.h": "KernelConfig config, attention_args args, struct failure failure",
@@ -63,8 +64,7 @@ EXAMPLES: dict[str, str | None] = {
     " const int64_t *rows, int n_rows, struct reference_row *results",
     "harness/report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
     " struct failure failure",
-    "harness/select.h": "struct options options, struct instance_table table, size_t count, bool gpu,"
-    " KernelConfig config, struct problem problem, struct failure failure",
+    "harness/select.h": "struct options options, struct instance_table table, size_t count, struct failure failure",
     "runtime/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
     "runtime/status.h": "struct failure *failure, int device, int count",
@@ -72,7 +72,7 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/tensor_maps.h": "attention_args args, KernelConfig config",
     "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "harness/tests/element.h": "void",
-    "harness/tests/tap.h": "int sum",
+    "common/tests/tap.h": "int sum",
     "emulator/emu.h": "const char *text",
     "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
@@ -92,7 +92,6 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
     " unsigned char *block, emu_error error",
     "emulator/tool/files.h": "const char *path, size_t bytes, emu_error error",
-    "emulator/tool/print.h": "const emu_device *device",
 }
 
 

@@ -1,9 +1,9 @@
 /* test_inputs.c - the generator's known answers and moments, and the 16-bit number types. */
+#include "common/tests/tap.h"
 #include "harness/half.h"
 #include "harness/inputs.h"
 #include "harness/tests/element.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,33 +1,11 @@
-/* test_problem.c - sizes, their limits, ranges and what a problem costs. */
+/* test_problem.c - sizes, their limits and what a problem costs. */
+#include "common/tests/tap.h"
 #include "harness/problem.h"
-#include "harness/tests/tap.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 static const KernelConfig CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
-
-static void lists(void) {
-    struct number_list list;
-    struct failure failure;
-    ok(!number_list_parse("--seq", "512:16384:*2", &list, &failure) && list.count == 6 && list.values[0] == 512 &&
-           list.values[5] == 16384,
-       "512:16384:*2 is six lengths");
-    ok(!number_list_parse("--seq", "128:1024:+128", &list, &failure) && list.count == 8 && list.values[7] == 1024,
-       "128:1024:+128 is eight lengths");
-    ok(!number_list_parse("--seq", "100:1000:*3", &list, &failure) && list.count == 3 && list.values[2] == 900,
-       "a range ends at its last value that is not beyond");
-    ok(!number_list_parse("--seq", "5:5:+1,1,7:8:+1", &list, &failure) && list.count == 4 && list.values[0] == 5 &&
-           list.values[1] == 1 && list.values[3] == 8,
-       "lists may hold ranges");
-    ok(number_list_parse("--seq", "", &list, &failure) == STATUS_USAGE, "an empty list is refused");
-    ok(number_list_parse("--seq", "1,,2", &list, &failure) == STATUS_USAGE, "an empty item is refused");
-    ok(number_list_parse("--seq", " 1", &list, &failure) == STATUS_USAGE, "a blank is refused");
-    ok(number_list_parse("--heads", "1:1073741825:*2", &list, &failure) == STATUS_USAGE, "a last value too large");
-    says(failure.text, "--heads", "a bad range");
-    ok(!number_list_parse("--seq", "1:256:+1", &list, &failure) && list.count == MAX_NUMBERS, "as many as fit");
-    ok(number_list_parse("--seq", "1:257:+1", &list, &failure) == STATUS_USAGE, "one more than fits");
-}
 
 static void costs(void) {
     const struct problem problem = problem_square(16, 16, 4096);
@@ -137,7 +115,6 @@ static void limits(void) {
 }
 
 int main(void) {
-    lists();
     costs();
     costs_of_general_attention();
     limits();

@@ -1,6 +1,6 @@
 /* test_progress.c - the lines that say how far a long piece of work has come. */
+#include "common/tests/tap.h"
 #include "harness/progress.h"
-#include "harness/tests/tap.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* test_reference.c - the reference against the formula written plainly, and on cases whose answer is known. */
+#include "common/tests/tap.h"
 #include "harness/half.h"
 #include "harness/reference.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 
 #include <inttypes.h>
 #include <math.h>

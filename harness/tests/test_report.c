@@ -1,7 +1,7 @@
 /* test_report.c - JSON text and records: well-formed, complete, whole lines or none, errors on a full disk. */
+#include "common/tests/tap.h"
 #include "harness/report.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
 

@@ -1,6 +1,6 @@
-/* test_select.c - which instances and problems a command line asks for, in which order, and what is said otherwise. */
+/* test_select.c - which instances a command line asks for, in which order, and what is said otherwise. */
+#include "common/tests/tap.h"
 #include "harness/select.h"
-#include "harness/tests/tap.h"
 #include "runtime/config.h"
 
 #include <inttypes.h>
@@ -22,81 +22,6 @@ static struct instance_table make_table(size_t count) {
         made[i].entry = i;
     }
     return (struct instance_table){made, count};
-}
-
-static const KernelConfig FP16_128 = {.dtype = FP16, .d_head = 128}, BF16_128 = {.dtype = BF16, .d_head = 128};
-
-static void problems(void) {
-    struct options options = {.dtype = FP16, .dist = DIST_RAMP, .seed = 9};
-    struct problem problem;
-    ok(problem_count(&options) == 1, "without lists there is one problem");
-    problem_at(&options, true, 0, &BF16_128, &problem);
-    ok(problem.batch == 16 && problem.heads == 16 && problem.seq_q == 4096 && problem.d_head == 128 &&
-           problem.dtype == BF16 && problem.dist == DIST_RAMP && problem.seed == 9,
-       "the default of a GPU");
-    problem_at(&options, false, 0, &FP16_128, &problem);
-    ok(problem.batch == 1 && problem.heads == 2 && problem.seq_q == 256 && problem.dtype == FP16,
-       "the default of the emulator");
-    options.seq = (struct number_list){2, {64, 16384}};
-    options.heads = (struct number_list){3, {1, 2, 3}};
-    ok(problem_count(&options) == 6, "two lengths with three numbers of heads are 6");
-    problem_at(&options, true, 5, &FP16_128, &problem);
-    ok(problem.seq_q == 16384 && problem.heads == 3 && problem.batch == 4, "the batch of a long problem is smaller");
-    options.batch = (struct number_list){2, {7, 8}};
-    ok(problem_count(&options) == 12, "with two batches they are 12");
-    int wrong = 0;
-    for (int64_t i = 0; i < 12; i++) {
-        problem_at(&options, false, i, &FP16_128, &problem);
-        wrong += problem.batch != 7 + i % 2 || problem.heads != 1 + i / 2 % 3 || problem.seq_q != (i < 6 ? 64 : 16384);
-    }
-    ok(!wrong, "lengths outermost, then heads, then batches");
-    options = (struct options){.dtype = FP16, .tokens = 16384, .seq = {3, {512, 1024, 16384}}};
-    wrong = 0;
-    for (int64_t i = 0; i < problem_count(&options); i++) {
-        problem_at(&options, i % 2, i, &FP16_128, &problem);
-        wrong += problem.batch * problem.seq_q != 16384 || problem.seq_q != options.seq.values[i];
-    }
-    ok(!wrong && problem_count(&options) == 3, "with a number of tokens the batch is what makes it");
-}
-
-/* Which lengths --seq, --seq-q and --seq-k give together, and the batch that --tokens gives. */
-static void lengths(void) {
-    static const struct {
-        int64_t seq, seq_q, seq_k; /* 0: not given */
-        int64_t queries, keys, batch;
-    } cases[] = {
-        {512, 0, 0, 512, 512, 16}, {0, 100, 0, 100, 100, 16}, {0, 0, 100, 100, 100, 16}, {0, 1, 9000, 1, 9000, 4},
-        {512, 7, 0, 7, 512, 16},   {512, 0, 7, 512, 7, 16},   {0, 0, 0, 4096, 4096, 16}, {8192, 1, 0, 1, 8192, 8},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct problem problem;
-        const struct options options = {.dtype = ANY_DTYPE,
-                                        .seq = {cases[i].seq != 0, {cases[i].seq}},
-                                        .seq_q = {cases[i].seq_q != 0, {cases[i].seq_q}},
-                                        .seq_k = {cases[i].seq_k != 0, {cases[i].seq_k}}};
-        problem_at(&options, true, 0, &FP16_128, &problem);
-        ok(problem.seq_q == cases[i].queries && problem.seq_k == cases[i].keys && problem.batch == cases[i].batch,
-           "--seq %" PRId64 " --seq-q %" PRId64 " --seq-k %" PRId64 ": %" PRId64 " queries, %" PRId64
-           " keys, batch %" PRId64,
-           cases[i].seq, cases[i].seq_q, cases[i].seq_k, problem.seq_q, problem.seq_k, problem.batch);
-    }
-    const struct options grid = {.dtype = ANY_DTYPE,
-                                 .seq_q = {2, {1, 2}},
-                                 .seq_k = {3, {10, 20, 30}},
-                                 .tokens = 64,
-                                 .heads = {1, {8}},
-                                 .KV_heads = 2,
-                                 .causal = true,
-                                 .lse = true,
-                                 .scale = 0.5,
-                                 .layout = LAYOUT_PADDED};
-    struct problem problem;
-    problem_at(&grid, false, 5, &FP16_128, &problem);
-    ok(problem_count(&grid) == 6 && problem.seq_q == 2 && problem.seq_k == 30 && problem.batch == 32,
-       "two numbers of queries with three of keys are 6");
-    ok(problem.heads == 8 && problem.KV_heads == 2 && problem.causal && problem.lse && problem.scale == 0.5 &&
-           problem.layout == LAYOUT_PADDED,
-       "what is not a list is that of all problems");
 }
 
 static void instances(void) {
@@ -152,8 +77,6 @@ static void what_is_not_built(void) {
 }
 
 int main(void) {
-    problems();
-    lengths();
     instances();
     what_is_not_built();
     return tap_done();

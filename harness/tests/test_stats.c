@@ -1,8 +1,8 @@
 /* test_stats.c - order statistics and the stopping rule on samples whose answers are known. */
+#include "common/tests/tap.h"
 #include "harness/inputs.h"
 #include "harness/stats.h"
 #include "harness/tests/element.h"
-#include "harness/tests/tap.h"
 
 #include <math.h>
 #include <stdlib.h>

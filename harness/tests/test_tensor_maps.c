@@ -1,6 +1,6 @@
 /* test_tensor_maps.c - what the maps of Q, K, V and O describe, and that driver and emulator are told the same. */
+#include "common/tests/tap.h"
 #include "harness/problem.h"
-#include "harness/tests/tap.h"
 #include "runtime/config.h"
 #include "runtime/tensor_maps.h"
 

@@ -1,9 +1,9 @@
 /* test_tensor_memory.c - where each row lies in each layout, and that the way to the device and back changes nothing.
  */
+#include "common/tests/tap.h"
 #include "harness/backend.h"
 #include "harness/tensor_memory.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

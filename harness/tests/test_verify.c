@@ -1,10 +1,10 @@
 /* test_verify.c - planted errors must be found, counted and named; right outputs must pass. */
+#include "common/tests/tap.h"
 #include "harness/backend.h"
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/reference.h"
 #include "harness/tests/problems.h"
-#include "harness/tests/tap.h"
 #include "harness/verify.h"
 
 #include <inttypes.h>

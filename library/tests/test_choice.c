@@ -1,5 +1,5 @@
 /* test_choice.c - which of some made-up versions runs a problem, on which GPU, and the sentence where none does. */
-#include "harness/tests/tap.h"
+#include "common/tests/tap.h"
 #include "library/choice.h"
 #include "runtime/config.h"
 

@@ -1,5 +1,5 @@
 /* test_emulator.c - the library on the emulator: results against the float64 reference, and what it refuses. */
-#include "harness/tests/tap.h"
+#include "common/tests/tap.h"
 #include "include/flashladder.h"
 #include "library/tests/attention.h"
 

@@ -3,8 +3,8 @@
  *
  * The driver lies beside the plain tests. Once it is loaded, dlopen() finds it under its name, libcuda.so.1.
  */
+#include "common/tests/tap.h"
 #include "harness/tests/fake_cuda.h"
-#include "harness/tests/tap.h"
 #include "include/flashladder.h"
 #include "library/tests/on_gpu.h"
 #include "runtime/cuda_driver.h"

@@ -1,5 +1,5 @@
 /* test_xla_ffi.c - the handlers as XLA calls them: a frame made here, with functions that keep what they are given. */
-#include "harness/tests/tap.h"
+#include "common/tests/tap.h"
 #include "include/flashladder.h"
 #include "library/xla_ffi.h"
 
