@@ -1,9 +1,10 @@
 #include "harness/about.h"
-#include "harness/peer.h"
 
 #include <about.h> /* generated from the header block of the version; <> so that it is not harness/about.h */
 #include <revision.h>
 #include <toolkit.h>
+
+#include <stddef.h>
 
 const char *about_version(void) {
     return FL_VERSION;

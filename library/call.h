@@ -10,8 +10,8 @@
 #include "common/abi.h"
 #include "common/config.h"
 #include "include/flashladder.h"
-#include "runtime/parameters.h"
 #include "runtime/status.h"
+#include "runtime/tensors.h"
 
 #include <stdbool.h>
 

@@ -16,9 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_D_HEAD = 256 }; /* elements of a head's row, a multiple of 16 */
-enum tensor { TENSOR_Q, TENSOR_K, TENSOR_V, N_INPUTS, TENSOR_O = N_INPUTS, N_TENSORS };
-
 /* Memory of attention_args.tickets. */
 enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
 

@@ -15,8 +15,8 @@
 #include "common/abi.h"
 #include "common/config.h"
 #include "runtime/cuda_driver.h"
-#include "runtime/parameters.h"
 #include "runtime/status.h"
+#include "runtime/tensors.h"
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* test_config.c - short forms and kernel symbols: the cases shared with Python, round trips, broken input. */
-#include "harness/tests/tap.h"
+#include "common/tests/tap.h"
 #include "runtime/config.h"
 
 #include <stdint.h>

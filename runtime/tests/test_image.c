@@ -1,5 +1,5 @@
 /* test_image.c - embedded code: instances found in PTX, kernels found in cubins, broken images refused. */
-#include "harness/tests/tap.h"
+#include "common/tests/tap.h"
 #include "runtime/config.h"
 #include "runtime/image.h"
 #include "runtime/sha256.h"

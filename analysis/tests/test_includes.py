@@ -1,0 +1,200 @@
+"""The graph of C and CUDA includes: includes go down the rooms only, and no modules need each other.
+
+Emulator and common are the ground, runtime stands on both, harness and library on that. Tests stand beside: they see
+all rooms, and of tests' headers those of their own room and of rooms before it. What holds inside of the emulator, its
+own tests say (emulator/tests/test_structure.py).
+"""
+
+import re
+import subprocess
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from analysis.files import root
+
+BELOW = {
+    "common": set[str](),  # what each room may include; every room stands behind those
+    "include": set[str](),
+    "emulator": set[str](),
+    "runtime": {"common", "emulator"},
+    "harness": {"common", "emulator", "runtime"},
+    "library": {"common", "emulator", "runtime", "include"},
+    "kernels": {"common"},
+    "examples": {"include"},
+    "python": {"include"},
+}
+SEEN_OF_EMULATOR = {"emulator/emu.h", "emulator/machine/numbers.h"}  # numbers.h: 16-bit numbers exist once
+SUFFIXES = (".c", ".h", ".cu", ".cuh")
+
+
+def room_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def is_test(name: str) -> bool:
+    return "tests" in name.split("/")
+
+
+def graph_of(folder: Path) -> dict[str, set[str]]:
+    """Every file to those of the tree that it includes in quotes; what is generated or foreign is left out."""
+    paths = [path for room in BELOW for path in sorted((folder / room).rglob("*")) if path.suffix in SUFFIXES]
+    graph = {}
+    for path in paths:
+        found = set()
+        for name in re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(encoding="utf-8"), re.M):
+            places = [(at / name).resolve() for at in (path.parent, folder, folder / "include")]
+            found.update({place for place in places if place.is_file() and place.is_relative_to(folder)})
+        graph[path.relative_to(folder).as_posix()] = {place.relative_to(folder).as_posix() for place in found}
+    return graph
+
+
+def fault_of(name: str, included: str) -> str | None:
+    """What is wrong with one include."""
+    ours, theirs = room_of(name), room_of(included)
+    if is_test(included):
+        if not is_test(name):
+            return f"{name} includes {included}, a test's"
+        order = list(BELOW)
+        return None if order.index(theirs) <= order.index(ours) else f"{name} includes {included}"
+    if ours == theirs:
+        return None
+    if not is_test(name) and theirs not in BELOW[ours]:
+        return f"{name} includes {included}, which is not below it"
+    if theirs == "emulator" and included not in SEEN_OF_EMULATOR:
+        return f"{name} includes {included}, which is no interface"
+    return None
+
+
+def circle_of(needs: dict[str, set[str]]) -> list[str]:
+    """The modules of one circle, the first in the alphabet first, or none."""
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        ring = error.args[1][:0:-1]
+        first = ring.index(min(ring))
+        return [*ring[first:], *ring[:first]]
+    return []
+
+
+def module_of(name: str) -> str:
+    """A module is a source with the header of its name."""
+    return name.rpartition(".")[0]
+
+
+def modules_of(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
+    """Every module to those that it needs."""
+    needs: dict[str, set[str]] = {}
+    for name, other in pairs:
+        if module_of(name) != module_of(other):
+            needs.setdefault(module_of(name), set()).add(module_of(other))
+    return needs
+
+
+def faults_of(folder: Path) -> list[str]:
+    """What is wrong with the includes, a sentence each."""
+    graph = graph_of(folder)
+    pairs = {(name, other) for name, included in graph.items() for other in included}
+    found = [fault for name, other in sorted(pairs) if (fault := fault_of(name, other))]
+    if ring := circle_of(modules_of(pairs)):
+        found.append("circle: " + " includes ".join([*ring, ring[0]]))
+    return found
+
+
+def test_includes_go_down_only() -> None:
+    graph = graph_of(root())
+    assert {"runtime/image.h", "runtime/sha256.h"} <= graph["runtime/image.c"] and len(graph) > 200
+    assert "include/flashladder.h" in graph["examples/minimal.c"]
+    assert faults_of(root()) == []
+
+
+def names_of(at: Path) -> list[tuple[str, str]]:
+    """Global symbols of an object: kind as nm writes it, and name."""
+    lines = subprocess.run(["nm", "-g", at], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [(line.split()[-2], line.split()[-1]) for line in lines]
+
+
+def test_no_modules_need_each_other() -> None:
+    """Of runtime, harness and library: a module needs what it includes and what it calls."""
+    graph = {name: included for name, included in graph_of(root()).items() if not is_test(name)}
+    sources = [
+        name for room in ("runtime", "harness", "library") for name in graph if re.match(rf"{room}/\w+\.c$", name)
+    ]
+    objects = {name: root() / "build" / Path(name).with_suffix(".o") for name in sources if name != "library/version.c"}
+    objects["harness/about.c"] = root() / "build/v01/about.o"  # compiled for each version
+    missing = [str(at) for at in objects.values() if not at.exists()]
+    assert not missing, "run `make v01 lib`"
+    symbols = {name: names_of(at) for name, at in objects.items()}
+    homes = {symbol: name for name, found in symbols.items() for kind, symbol in found if kind != "U"}
+    calls = {
+        (name, homes[used]) for name, all_ in symbols.items() for kind, used in all_ if kind == "U" and used in homes
+    }
+    assert ("harness/main.c", "harness/bench.c") in calls and ("library/gpu.c", "runtime/gpu_kernel.c") in calls
+    assert (
+        circle_of(modules_of(calls | {(name, other) for name, included in graph.items() for other in included})) == []
+    )
+
+
+MADE = {
+    "common/abi.h": "",
+    "common/tests/tap.h": "#include <stdio.h>\n",
+    "include/flashladder.h": "",
+    "emulator/emu.h": "",
+    "emulator/machine/warp.h": '#include "../emu.h"\n',
+    "emulator/tests/test_emu.c": '#include "emulator/machine/warp.h"\n#include "common/tests/tap.h"\n',
+    "runtime/image.h": '#include "common/abi.h"\n',
+    "runtime/image.c": '#include "runtime/image.h"\n#include "emulator/emu.h"\n',
+    "harness/main.c": '#include "runtime/image.h"\n#include "generated.h"\n',
+    "harness/tests/fake.h": "",
+    "library/gpu.c": '#include "include/flashladder.h"\n#include "runtime/image.h"\n',
+    "library/tests/test_gpu.c": '#include "harness/tests/fake.h"\n',
+    "kernels/wgmma/v26.cu": '#include "common/abi.h"\n',
+    "examples/minimal.c": '#include "flashladder.h"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "faults"),
+    [
+        ({}, []),
+        (
+            {"runtime/image.c": '#include "harness/options.h"\n', "harness/options.h": ""},
+            ["runtime/image.c includes harness/options.h, which is not below it"],
+        ),
+        (
+            {"emulator/emu.h": '#  include "common/abi.h"\n'},
+            ["emulator/emu.h includes common/abi.h, which is not below it"],
+        ),
+        (
+            {"library/gpu.c": '#include "harness/options.h"\n', "harness/options.h": ""},
+            ["library/gpu.c includes harness/options.h, which is not below it"],
+        ),
+        (
+            {"runtime/image.c": '#include "emulator/machine/warp.h"\n'},
+            ["runtime/image.c includes emulator/machine/warp.h, which is no interface"],
+        ),
+        (
+            {"harness/main.c": '#include "harness/tests/fake.h"\n'},
+            ["harness/main.c includes harness/tests/fake.h, a test's"],
+        ),
+        (
+            {"emulator/tests/test_emu.c": '#include "harness/tests/fake.h"\n'},
+            ["emulator/tests/test_emu.c includes harness/tests/fake.h"],
+        ),
+        (
+            {
+                "runtime/image.h": '#include "runtime/json.h"\n',
+                "runtime/json.h": "",
+                "runtime/json.c": '#include "runtime/image.h"\n',
+            },
+            ["circle: runtime/image includes runtime/json includes runtime/image"],
+        ),
+    ],
+)
+def test_faults_of_made_up_trees(tmp_path: Path, change: dict[str, str], faults: list[str]) -> None:
+    for name, text in (MADE | change).items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert faults_of(tmp_path) == faults
