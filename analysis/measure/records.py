@@ -2,8 +2,10 @@
 
     log = read(Path("logs/bench/h200.jsonl")); append(log.path, [record.raw]); merge([shard1, shard2])
 
-One line is one problem measured by one executable or peer, as `bin/vNN --json` prints it; schema.py lists the fields.
-bench adds the object `run` {id, round, …}, which ties lines measured together. A file holds one GPU model.
+A record is one problem measured by one executable or peer, as `bin/vNN --json` prints it; schema.py lists the fields.
+bench adds the object `run` {id, round, …}, which ties records measured together. A file holds one GPU model. What is
+appended here is folded (folding.py): fields that many records share stand once, in header lines. Whole records are read
+as well.
 """
 
 import fcntl
@@ -11,13 +13,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import root, write_atomically
+from analysis.measure.folding import Headers, fold, unfold
 from analysis.measure.schema import SCHEMA, fault_of
 
 EMULATOR = "emulator"
@@ -199,12 +202,18 @@ def bench_path(device: str) -> Path:
 def read(path: Path) -> Log:
     """Every record of a file. An unfinished last line is set aside; any other line that is not a record is an error."""
     lines, torn = split_lines(path)
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            records.append(parse(load_line(line, f"{path}:{number}"), f"{path}:{number}"))
+    records = tuple(parse_lines(lines, str(path)))
     refuse_contradictions((record, str(path)) for record in records)
-    return Log(path, tuple(records), torn)
+    return Log(path, records, torn)
+
+
+def parse_lines(lines: Iterable[str], name: str) -> Iterator[Record]:
+    """The records of the lines of a file, whole or folded; RecordError names file and line of what is neither."""
+    known: Headers = {}
+    for number, line in enumerate(lines, start=1):
+        where = f"{name}:{number}"
+        if line.strip() and (raw := unfold(load_line(line, where), known, where)) is not None:
+            yield parse(raw, where)
 
 
 def refuse_contradictions(records: Iterable[tuple[Record, str]]) -> None:
@@ -266,16 +275,20 @@ def fingerprint(value: Any) -> str:
 
 
 def append(path: Path, raws: Sequence[dict[str, Any]]) -> None:
-    """Add records in one write under a lock. A torn last line is cut off first; a failed write leaves nothing."""
-    data = "".join(to_line(raw) + "\n" for raw in raws).encode()
+    """Add records in one write under a lock, folded; of the headers only those that the file lacks.
+
+    A torn last line is cut off first; a failed write leaves nothing.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            start = _end_of_whole_lines(file.fileno())
+            there = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+            data = _folded(raws, _headers_in(there)).encode()
+            start = _end_of_whole_lines(there)
             if start != os.fstat(file.fileno()).st_size:
                 os.ftruncate(file.fileno(), start)
-            if start and os.pread(file.fileno(), 1, start - 1) != b"\n":
+            if start and there[start - 1 : start] != b"\n":
                 data = b"\n" + data
             try:
                 written = os.write(file.fileno(), data)
@@ -289,9 +302,22 @@ def append(path: Path, raws: Sequence[dict[str, Any]]) -> None:
         raise OSError(error.errno, f"the records were not kept: {error.strerror}", str(path)) from error
 
 
-def _end_of_whole_lines(handle: int) -> int:
+def _folded(raws: Iterable[dict[str, Any]], known: Headers) -> str:
+    return "".join(to_line(line) + "\n" for line in fold(raws, known))
+
+
+def _headers_in(data: bytes) -> Headers:
+    """The headers of a file, by ID. What else is wrong with its lines is told by those that read them."""
+    found: Headers = {}
+    for line in data.split(b"\n"):
+        if line.startswith(b'{"header":') and _is_json(line):
+            header = json.loads(line)
+            found[str(header["header"])] = header
+    return found
+
+
+def _end_of_whole_lines(data: bytes) -> int:
     """Bytes up to the last newline, or all of them when what follows it is a whole JSON value."""
-    data = os.pread(handle, os.fstat(handle).st_size, 0)
     newline = data.rfind(b"\n") + 1
     return len(data) if _is_json(data[newline:]) else newline
 
@@ -366,4 +392,4 @@ def runs_with_energy(records: Iterable[Record]) -> set[str]:
 
 def write_merged(merged: Merged, path: Path) -> None:
     """Write merged records as a new file."""
-    write_atomically(path, "".join(to_line(record.raw) + "\n" for record in merged.records))
+    write_atomically(path, _folded((record.raw for record in merged.records), {}))

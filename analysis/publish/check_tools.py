@@ -5,7 +5,6 @@ kernel source. A file that no parser recognises, or that one refuses, is named w
 """
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from analysis.machine_code.ptx import parse_ptx
 from analysis.machine_code.ptxas_log import looks_like_log, parse_log
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Listing, Refused, disassemble_all, parse_listing
-from analysis.measure.records import parse as parse_record
+from analysis.measure.records import parse_lines
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 
@@ -143,17 +142,10 @@ def _log(text: str, path: Path) -> list[Finding]:
 
 
 def _records(text: str, path: Path) -> list[Finding]:
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            try:
-                raw = json.loads(line)
-            except ValueError as error:
-                raise AnalysisError(f"{path}:{number}: not a JSON line: {error}") from error
-            record = parse_record(raw, f"{path}:{number}")
-            detail = f"{record.problem}, {len(record.samples_ns)} samples"
-            found.append(Finding("record", f"{record.subject} {record.device}", detail))
-    return found
+    return [
+        Finding("record", f"{record.subject} {record.device}", f"{record.problem}, {len(record.samples_ns)} samples")
+        for record in parse_lines(text.split("\n"), str(path))
+    ]
 
 
 def _source(text: str, path: Path) -> list[Finding]:

@@ -22,8 +22,7 @@ from analysis.machine_code.ptxas_log import demangle, parse_log
 from analysis.machine_code.regs import parse_csv, rows_of, to_csv
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.profile import columns, parse
-from analysis.measure.records import load_line
-from analysis.measure.records import parse as parse_record
+from analysis.measure.records import parse_lines
 
 FORM = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 LISTING = """//--------------------- .text.made --------------------------
@@ -71,7 +70,13 @@ PARSERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
     "register csv": ([to_csv(rows_of(parse_log(log, "f"), None)) for log in LOGS], lambda table: parse_csv(table, "f")),
     "baseline": (["\n".join(text("regs/baseline.csv")[0].splitlines()[:20])], lambda table: parse_baseline(table, "f")),
     "loops": (["\n".join(text("regs/loops.csv")[0].splitlines()[:20])], lambda table: parse_loops(table, "f")),
-    "record": ([text("logs/bench/*.jsonl")[0].split("\n")[0]], lambda line: parse_record(load_line(line, "f"), "f")),
+    "record": (
+        [  # the first records with their headers, and a whole one
+            "\n".join(text("logs/bench/*.jsonl")[0].split("\n")[:8]),
+            text("analysis/tests/fixtures/same_version_h200.jsonl")[0].split("\n")[0],
+        ],
+        lambda lines: list(parse_lines(lines.split("\n"), "f")),
+    ),
     "configuration": ([FORM, "KernelConfig{5, 128, 64, 64, 4, 1, 1, 1, 2, 2, 2, 0, 0}"], parse_config),
 }
 

@@ -42,6 +42,7 @@ from analysis.publish.general import (
 )
 from analysis.publish.overview import LENGTHS
 from analysis.table import Cell, Table
+from analysis.tests.support.kept import raws, write
 
 PAGE = root() / "docs/general-attention.md"
 
@@ -56,11 +57,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def lines_of(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / FOLDER / "h200.jsonl").read_text().splitlines()]
-
-
-def write(path: Path, lines: list[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return raws(folder / FOLDER / "h200.jsonl")
 
 
 def slower(line: dict[str, object], factor: float) -> None:

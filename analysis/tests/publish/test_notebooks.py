@@ -14,6 +14,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.publish import notebooks
+from analysis.tests.support.kept import raws, write
 from analysis.tests.test_wording import stumbled_on
 
 ALL = notebooks.notebooks(root())
@@ -110,8 +111,8 @@ def test_a_notebook_fails_when_the_records_contradict_it(tmp_path: Path, monkeyp
         link = tmp_path / file.relative_to(root())
         link.parent.mkdir(exist_ok=True)
         link.symlink_to(file)
-    lines = (root() / "logs/bench/h200.jsonl").read_text().splitlines()
-    records = [raw for raw in map(json.loads, lines) if raw.get("version", raw.get("peer")) in ("v01", "v02", "fa2")]
+    every = raws(root() / "logs/bench/h200.jsonl")
+    records = [raw for raw in every if raw.get("version", raw.get("peer")) in ("v01", "v02", "fa2")]
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     for name in ("show", "show_diff", "show_table"):
         monkeypatch.setattr(notebooks, name, lambda *shown: None)
@@ -122,7 +123,7 @@ def test_a_notebook_fails_when_the_records_contradict_it(tmp_path: Path, monkeyp
                 raw["timing"]["samples_ns"] = [slower * ns for ns in raw["timing"]["samples_ns"]]
         log = tmp_path / "logs/bench/h200.jsonl"
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("".join(json.dumps(raw) + "\n" for raw in records))
+        write(log, records)
         names: dict[str, Any] = {}
         for cell in read_code(next(path for path in ALL if path.name.startswith("02_"))):
             exec(text(cell), names)

@@ -1,6 +1,5 @@
 """What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
 from analysis.publish import banks, overview, pictures, plot, predictions, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
+from analysis.tests.support.kept import raws, write
 
 SEARCHES = root() / "logs/autotune"
 
@@ -101,10 +101,10 @@ def test_the_winners_are_those_of_the_committed_searches() -> None:
 def test_each_problem_and_gpu_of_a_search_has_a_row(tmp_path: Path) -> None:
     (tmp_path / "logs/autotune").mkdir(parents=True)
     (tmp_path / "kernels").symlink_to(root() / "kernels")
-    lines = (SEARCHES / "h200.v37.jsonl").read_text().splitlines(keepends=True)
-    at_512 = [line for line in lines if json.loads(line)["problem"]["seq"] == 512]
-    for gpu, kept in (("h100", at_512), ("h200", lines)):
-        (tmp_path / f"logs/autotune/{gpu}.v37.jsonl").write_text("".join(kept))
+    every = raws(SEARCHES / "h200.v37.jsonl")
+    at_512 = [raw for raw in every if raw["problem"]["seq"] == 512]
+    for gpu, kept in (("h100", at_512), ("h200", every)):
+        write(tmp_path / f"logs/autotune/{gpu}.v37.jsonl", kept)
     found = [row[1:4] for row in space.winners_table(tmp_path).rows]
     assert found == [("H100", "fp16", 512), ("H100", "bf16", 512)] + [
         ("H200", dtype, seq) for dtype in ("fp16", "bf16") for seq in (512, 4096)

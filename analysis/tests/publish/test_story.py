@@ -4,17 +4,20 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.files import root
 from analysis.machine_code.sass import Instruction
+from analysis.measure import records
 from analysis.measure.profile import kept
 from analysis.publish.energy import energy_table, joules_and_watts
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
 from analysis.publish.readme import documents
 from analysis.publish.story import MISSING, busy, busy_table, gain, gains_table, held_up, steps_table, story_table
+from analysis.tests.support.kept import raws, write
 
 
 @pytest.fixture
@@ -66,18 +69,14 @@ def test_the_page_takes_the_table(checkout: Path) -> None:
 # ---- gains of the versions for sm_90a --------------------------------------------------------------------------------
 
 
-def measured_as(raw: str, step: Step, batch: int, seq: int, factor: float) -> str:
+def measured_as(raw: dict[str, Any], step: Step, batch: int, seq: int, factor: float) -> dict[str, Any]:
     """A committed record made into one of another version and problem, so many times as fast."""
-    record = json.loads(raw)
+    record: dict[str, Any] = json.loads(json.dumps(raw))
     header = step.version.header
     record |= {"version": step.name, "config": str(header.config), "run": record["run"] | {"id": "20990101T000000Z-x"}}
     record["problem"] |= {"batch": batch, "seq": seq, "dtype": "fp16"}
     record["timing"]["samples_ns"] = [ns / factor for ns in record["timing"]["samples_ns"]]
-    return json.dumps(record) + "\n"
-
-
-def lines_of(checkout: Path) -> list[str]:
-    return (checkout / "logs/bench/h200.jsonl").read_text().splitlines(keepends=True)
+    return record
 
 
 def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
@@ -89,18 +88,18 @@ def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
     before, after = (step for step in steps if step.version.one_arch)
     _, row = gains_table(checkout, steps).rows
     assert list(row) == ["v27", "tensor copies", "speedup@4096=1.05±0.03", "16, 8, 4", *[NOT_MEASURED] * 6]
-    lines = (root() / "logs/bench/h200.jsonl").read_text().splitlines()
-    raw = next(line for line in lines if json.loads(line).get("version") == "v25")
-    (checkout / "logs/bench/h200.jsonl").write_text(
-        measured_as(raw, before, 32, 512, 1) + measured_as(raw, after, 32, 512, 1.25)
-        + measured_as(raw, before, 16, 4096, 1) + measured_as(raw, after, 16, 4096, 0.5)
-        + measured_as(raw, before, 16, 1024, 1) + measured_as(raw, after, 16, 1024, 1.5)
-    )  # fmt: skip
+    log = checkout / "logs/bench/h200.jsonl"
+    raw = next(raw for raw in raws(root() / "logs/bench/h200.jsonl") if raw.get("version") == "v25")
+    made = [
+        measured_as(raw, before, 32, 512, 1), measured_as(raw, after, 32, 512, 1.25),
+        measured_as(raw, before, 16, 4096, 1), measured_as(raw, after, 16, 4096, 0.5),
+        measured_as(raw, before, 16, 1024, 1), measured_as(raw, after, 16, 1024, 1.5),
+    ]  # fmt: skip
+    write(log, made)
     _, first, second = (list(row[3:]) for row in gains_table(checkout, steps).rows)
     assert first == ["16, 8, 4", NOT_MEASURED, "1.500", NOT_MEASURED, "0.500", *[NOT_MEASURED] * 2]
     assert second == ["16384 / length", "1.250", "1.500", *[NOT_MEASURED] * 4]
-    without_512 = [line for line in lines_of(checkout) if json.loads(line)["problem"]["seq"] != 512]
-    (checkout / "logs/bench/h200.jsonl").write_text("".join(without_512))
+    write(log, [raw for raw in made if raw["problem"]["seq"] != 512])
     assert [row[3] for row in gains_table(checkout, steps).rows] == ["16, 8, 4", "16, 8, 4"]
 
 
@@ -182,9 +181,9 @@ def test_a_gain_is_that_of_the_newest_run_of_both(checkout: Path) -> None:
     (row,) = steps_table(steps, ["v02"]).rows
     assert row[:3] == ["v02", "swizzling", "speedup@4096=4±0.4"]
     assert row[3 + LENGTHS.index(4096)] == f"{100 * (both - 1):+.1f} %"
-    raw = next(line for line in lines_of(checkout) if json.loads(line).get("version") == "v02")
-    with (checkout / "logs/bench/h200.jsonl").open("a") as log:  # a newer run of v02 alone, ten times as fast
-        log.write(measured_as(raw, steps[1], 16, 4096, 10.0))
+    log = checkout / "logs/bench/h200.jsonl"
+    raw = next(raw for raw in raws(log) if raw.get("version") == "v02")
+    records.append(log, [measured_as(raw, steps[1], 16, 4096, 10.0)])  # a newer run of v02 alone, ten times as fast
     assert gain(read_steps(checkout), "v02", 4096) == both
 
 
