@@ -74,11 +74,11 @@ else
 include $(PARTS:%=make/%.mk)
 
 ##@ Housekeeping
-.PHONY: FORCE help clean distclean
-help:  ## lists the goals
-	@awk -f make/help.awk $(PARTS:%=make/%.mk) Makefile
+.PHONY: FORCE help help-all clean distclean
+help help-all:  ## lists the goals that are typed most, or all with their variables
+	@awk -v show=$(@:help-%=%) -f make/help.awk $(PARTS:%=make/%.mk) Makefile
 clean:  ## removes what was built, keeps .venv and records
 	rm -rf build bin lib dist site logs/ptxas
-distclean: clean  ## also removes .venv
+distclean: clean  ##+ also removes .venv
 	rm -rf $(VENV)
 endif

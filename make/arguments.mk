@@ -50,37 +50,17 @@ OF_NO_VARIANT := sass counts loop bound live map sass-diff why bench profile gpu
 $(if $(VARIANT),$(foreach g,$(filter $(OF_NO_VARIANT),$(MAKECMDGOALS)),$(error $g takes no \
 	$(if $(DEBUG),DEBUG=,DUMP=): it reads bin/ and build/, not bin$(VARIANT)/ and build$(VARIANT)/)))
 
-# The variables that all goals take, and the goals that take the others.
+# A variable is taken by all goals, or by those whose line in `make help-all` names it: A= or [A=].
 GENERAL := CC CFLAGS NVCCFLAGS LDFLAGS ARCHS KERNELS CUDA PYTHON LAUNCH DEBUG DUMP BIN CI V
-TAKES_A := sass-diff why diff compare
-TAKES_B := $(TAKES_A)
-TAKES_CONFIG := sass-diff why debug
-TAKES_CUTLASS := peer-fa3
-TAKES_DIR := corpus
-TAKES_DIST := debug
-TAKES_DTYPE := debug
-TAKES_FA3 := peer-fa3
-TAKES_FA3_KERNELS := peer-fa3
-TAKES_FILES := check-tools mutate
-TAKES_N := exercise
-TAKES_NAME := logs new
-TAKES_PARENT := new
-TAKES_SECONDS := fuzz
-TAKES_SEQ := debug
-TAKES_SEQS := bench profile gpu-check peers compare autotune
-TAKES_BUDGET := $(TAKES_SEQS)
-TAKES_VER := regs sass logs ptx cubins counts loop bound live map configs accept adopt bench profile gpu-check \
-	autotune race sanitize debug lib wheel
-TAKES_WHY := accept adopt
-TAKES_ARGS := counts loop bound live map sass-diff why bench profile gpu-check peers compare autotune race sanitize \
-	debug bench-emu corpus
 INSTEAD_CONFIG := ; KERNELS= chooses the instances that are built
 INSTEAD_VER := ; name the versions themselves as goals
 
 ifeq ($(MAKELEVEL),0)# goals that call make pass their variables on, needed or not
-GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command%,$(origin $v)),$v))
-$(foreach v,$(filter-out $(GENERAL) MAKE%,$(GIVEN)),\
-	$(if $(TAKES_$v),,$(error no goal takes $v=))\
-	$(if $(filter $(TAKES_$v),$(MAKECMDGOALS)),,$(error \
-		$(or $(MAKECMDGOALS),help) takes no $v=; what takes it: $(TAKES_$v)$(INSTEAD_$v))))
+GIVEN := $(foreach v,$(filter-out $(GENERAL) MAKE%,$(.VARIABLES)),$(if $(filter command%,$(origin $v)),$v))
+TAKES := $(if $(GIVEN),$(shell awk -v show=variables -f make/help.awk $(PARTS:%=make/%.mk) Makefile))# goal:VARIABLE
+takers = $(patsubst %:$(1),%,$(filter %:$(1),$(TAKES)))
+$(foreach v,$(GIVEN),\
+	$(if $(call takers,$v),,$(error no goal takes $v=))\
+	$(if $(filter $(call takers,$v),$(MAKECMDGOALS)),,$(error \
+		$(or $(MAKECMDGOALS),help) takes no $v=; what takes it: $(call takers,$v)$(INSTEAD_$v))))
 endif

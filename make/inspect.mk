@@ -2,15 +2,17 @@
 
 ##@ Looking at machine code
 .PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools
-regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report
+regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report: [VER=]
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
-sass: $(call each,listing)  ## listings with control codes: sass/vNN.sm_XX.sass
-ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ## the PTX of every version: build/vNN/vNN.ptx
+sass: $(call each,listing)  ##+ listings with control codes: sass/vNN.sm_XX.sass: [VER=]
+ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ##+ the PTX of every version: build/vNN/vNN.ptx: [VER=]
 	@ls -l $^
 demangled = $(basename $(call log,$(1),$(2))).demangled.log
-logs: $(call each,demangled)  ## what ptxas said, demangled; NAME= keeps a capture
+logs: $(call each,demangled)  ##+ what ptxas said, demangled: [VER=]; NAME= keeps a capture
 	@$(if $(NAME),$(RUN) -m analysis capture $(call option,NAME,name),ls $^)
-counts loop bound live: cubins  ## opcodes of the whole kernel, of the KV loop, its bounds, its registers: VER=
+loop bound: cubins  ## opcodes of the KV loop, and its lower bounds by pipe: VER= [ARGS=]
+counts live: cubins  ##+ opcodes of the whole kernel; live registers over the loop: VER= [ARGS=]
+loop bound counts live:
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
 map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
 	@$(foreach v,$(CHOSEN),$(RUN) -m analysis $@ $v --html -o $(call folder,$v)/map.html $(ARGS); \
@@ -27,17 +29,17 @@ endef
 sass-diff:  ## what changed in the machine code, loop first: A= B= [CONFIG=] [ARGS=--text]
 	$(call pair)
 	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
-why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B=
+why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B= [CONFIG=] [ARGS=]
 	$(call pair)
 	@$(MAKE) --no-print-directory $(A) $(B)
 	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
 diff:  ## what changed in the source, and how many lines: A= B=
 	$(call need,A B)
 	@$(RUN) -m analysis $@ $(A) $(B)
-configs:  ## the members of a set and what a version refuses: VER= or KERNELS= or both
+configs:  ##+ the members of a set and what a version refuses: VER= or KERNELS= or both
 	$(if $(VER)$(SET),,$(error configs needs VER= for the default set, one of: $(VERSIONS); or a set, KERNELS=all))
 	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'
-check-tools:  ## what the parsers recognise in any log, listing, cubin or executable: FILES=
+check-tools:  ##+ what the parsers recognise in any log, listing, cubin or executable: FILES=
 	$(if $(FILES),,$(error check-tools needs FILES=, the files to read: make check-tools FILES=bin/v01))
 	@$(RUN) -m analysis $@ $(FILES)
 
@@ -61,7 +63,7 @@ adopt:  ## records all of a version that needs no GPU, and makes the pages again
 		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
 		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
 		'    make ladder notebooks          # then the pages again'
-accept: bin/ptxrun  ## accepts the figures of a version, in regs/baseline.csv: VER= WHY=
+accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/baseline.csv: VER= WHY=
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
@@ -73,13 +75,13 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 .PHONY: report ladder notebooks site
 report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
-ladder: all  ## rewrites the generated tables of the documents
+ladder: all  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
-notebooks: $(READY)  ## runs the notebooks on committed data and keeps their outputs
+notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
-site: $(SITE)/ready  ## documents, notebooks and tables as a static site: site/index.html
+site: $(SITE)/ready  ##+ documents, notebooks and tables as a static site: site/index.html
 	@$(PY) -m analysis $@ --stage build/site/sources
 	@rm -rf build/site/pages site
 	@$(SITE)/bin/sphinx-build -q -W --keep-going -j auto -d build/site/doctrees -c docs/site \

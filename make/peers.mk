@@ -37,7 +37,7 @@ $(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_LIBRARY)))
 -include $(wildcard $(FA3_BUILD)/*.d)
 endif
-peer-fa3: bin/peers/fa3  ## FlashAttention-3 as bin/peers/fa3: FA3=a checkout of flash-attention [CUTLASS=]
+peer-fa3: bin/peers/fa3  ##+ FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
 
 ELEMENT_fp16 := cutlass::half_t
 ELEMENT_bf16 := cutlass::bfloat16_t

@@ -58,16 +58,16 @@ check check-long: lib
 check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu and not site"
-check-long: all emu-lib $(TAPS) $(MUTATORS) build/cuda12/ready  ## the tests that take minutes, and other random inputs
+check-long: all emu-lib $(TAPS) $(MUTATORS) build/cuda12/ready  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
-check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## does a test fail for 90 % of small changes of the code?
+check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ does a test fail for 90 % of small changes of the code?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
-check-site: site report  ## the pages in Chromium, at two widths, light and dark: build/screens/
+check-site: site report  ##+ the pages in Chromium, at two widths, light and dark: build/screens/
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site
-mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ## changes lines one at a time, in FILES= or all: does a test fail?
+mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
 # ptxas of CUDA 12, whose cubins the tools read too; where it cannot be fetched its tests are skipped.
@@ -76,7 +76,7 @@ build/cuda12/ready: make/tests.mk
 	$(call say,SETUP,$(CUDA12))$(PYTHON) -m venv build/cuda12 && build/cuda12/bin/python -m pip install -q \
 		--disable-pip-version-check --no-deps $(CUDA12) || echo 'make: no $(CUDA12): its tests are skipped' >&2
 	@touch $@
-fuzz: $(BUILD)/tests-san/test_fuzz  ## feeds the emulator's parser broken PTX for SECONDS= (60)
+fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
 C_FILES := $(EMULATOR_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c harness/device/*.c \
@@ -86,7 +86,7 @@ HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harnes
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*/*.cu)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
-lint: $(READY) $(TIDY)  ## clang-format, clang-tidy, ruff and mypy
+lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
@@ -98,5 +98,5 @@ format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
 	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .
 EDITOR_ENTRY := {"directory": "$(CURDIR)", "file": "&", "command": "cc -std=c11 -D_GNU_SOURCE -I. -c &"}
-compile_commands.json:  ## for clangd and other editors
+compile_commands.json:  ##+ for clangd and other editors
 	@printf '%s\n' $(C_FILES) | sed 's|.*|$(EDITOR_ENTRY)|' | paste -sd, | sed 's/^/[/; s/$$/]/' >$@

@@ -27,7 +27,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
 
 ##@ Building
 .PHONY: setup
-setup: $(READY) $(MUTATORS)  ## installs toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY) $(MUTATORS)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
 
 $(READY): requirements.txt
 	@echo '  SETUP    pinned CUDA toolkit and Python packages into $(VENV): 300 MB to fetch, 900 MB on disk, once'

@@ -206,6 +206,7 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
         (["all", "VER=v01"], ["all takes no VER="]),
         (["regs", "VERS=v01"], ["no goal takes VERS="]),
+        (["SEQS=512"], ["help takes no SEQS=", "what takes it: bench"]),
         (["peer-fa3"], ["peer-fa3 needs FA3=", "make peer-fa3 FA3=../flash-attention"]),
         (["peer-fa3", "FA3=/nowhere"], ["FA3=/nowhere holds no hopper/", "checkout of flash-attention"]),
     ],
@@ -538,8 +539,20 @@ def test_help_lists_every_goal(tree: Path) -> None:
     (goals,) = re.findall(r"^\.PHONY: (.*)$", database, re.MULTILINE)
     not_for_users = {"FORCE", "cubins", "v01"}
     assert {"check", "sass-diff", "regs", "gpu-check"} < set(goals.split())
-    listed = {goal for line in make(tree, "help").splitlines() for goal in line[2:25].split()}
-    assert set(goals.split()) - not_for_users <= listed
+    short, whole = (
+        {goal for line in make(tree, name).splitlines() for goal in line[2:25].split()} for name in ("help", "help-all")
+    )
+    assert set(goals.split()) - not_for_users <= whole
+    assert {"check", "sass-diff", "bench"} < short < whole and "fuzz" in whole - short
+
+
+def test_what_a_goal_takes_is_what_its_line_names(tree: Path) -> None:
+    awk = ["awk", "-v", "show=variables", "-f", "make/help.awk", "make/measure.mk"]
+    found = subprocess.run(awk, cwd=tree, capture_output=True, text=True, check=True).stdout.split()
+    taken = {name for goal, name in (pair.split(":") for pair in found) if goal == "debug"}
+    assert taken == {"VER", "CONFIG", "SEQ", "DTYPE", "DIST", "ARGS"}
+    given = [f"{name}={value}" for name, value in {"VER": "v01", "SEQ": "64", "ARGS": "--csv"}.items()]
+    assert "--seq '64'" in (plan := make(tree, "-n", "debug", *given)) and "--csv" in plan
 
 
 def test_lines_of_makefiles_and_c_fit_a_window() -> None:
