@@ -466,6 +466,41 @@ def test_an_interrupted_build_leaves_nothing_half_made(tree: Path) -> None:
 
 
 @pytest.fixture
+def hanging(tree: Path) -> Path:
+    """A C test program, as far as make knows, that tells that it runs and then hangs."""
+    program = tree / "build/tests/hanging"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text('#!/bin/sh\necho "ok 1 - begins"\n: >"$0.runs"\nexec sleep infinity\n')
+    program.chmod(0o755)
+    for left in program.parent.glob("hanging.*"):
+        left.unlink()
+    return program
+
+
+def test_a_test_program_that_hangs_is_stopped_and_said_to_hang(tree: Path, hanging: Path, tmp_path: Path) -> None:
+    """Here timeout gives it a second in place of those of make/tests.mk."""
+    real, impatient = shutil.which("timeout"), tmp_path / "timeout"
+    impatient.write_text(f'#!/bin/bash\necho "$@" >{tmp_path}/arguments\nexec {real} 1 "${{@: -1}}"\n')
+    impatient.chmod(0o755)
+    environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
+    subprocess.run(["make", "build/tests/hanging.tap"], cwd=tree, env=environment, check=True, timeout=300)
+    seconds = (tmp_path / "arguments").read_text().split()[-2]
+    said = hanging.with_suffix(".tap").read_text()
+    assert said.endswith(f"# stopped after {seconds} s: it hangs\n# exit 124\n") and int(seconds) >= 600
+
+
+def test_an_interrupted_test_program_leaves_no_tap(tree: Path, hanging: Path) -> None:
+    """Half of its lines would be up to date from then on."""
+    command = ["make", "build/tests/hanging.tap"]
+    run = subprocess.Popen(command, cwd=tree, env=CLEAN_ENV, stdout=subprocess.PIPE, start_new_session=True)
+    while not Path(f"{hanging}.runs").exists():
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGKILL)
+    assert run.wait(timeout=60) != 0
+    assert not hanging.with_suffix(".tap").exists()
+
+
+@pytest.fixture
 def broken_kernel(tree: Path) -> Iterator[Path]:
     kernel = next(tree.glob("kernels/mma_sync/v01_*.cu"))
     text = kernel.read_text()
