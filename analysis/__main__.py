@@ -112,7 +112,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def _lacking(package: str, arguments: Sequence[str]) -> str:
     """What to say where this interpreter has no such package: what to type instead."""
-    first = "" if (root() / VENV).exists() else "`make setup`, then "
+    first = "" if (root() / ".venv/tests.installed").exists() else "`make setup`, then "
     return (
         f"needs {package}, which {sys.executable} does not have: run {first}"
         f"`{shlex.join([VENV, '-m', 'analysis', *arguments])}`"

@@ -50,7 +50,7 @@ new:  ## starts the file of the next version: PARENT= NAME=
 	$(if $(NAME),,$(error new needs NAME=, the idea in a word or two: make new PARENT=$(PARENT) NAME=wide_loads))
 	@$(RUN) -m analysis $@ --parent '$(call quoted,$(PARENT))' --name '$(call quoted,$(NAME))'
 # All that a version adds to committed files, except what a GPU measures.
-adopt:  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
+adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
@@ -75,13 +75,13 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 .PHONY: report ladder notebooks site
 report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html and build/report.md
 	@$(RUN) -m analysis $@
-ladder: all  ##+ rewrites the generated tables of the documents
+ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
-site: $(SITE)/ready  ##+ documents, notebooks and tables as a static site: site/index.html
+site: $(SITE)/site.installed | $(READY)  ##+ documents, notebooks and tables as a static site: site/index.html
 	@$(PY) -m analysis $@ --stage build/site/sources
 	@rm -rf build/site/pages site
 	@$(SITE)/bin/sphinx-build -q -W --keep-going -j auto -d build/site/doctrees -c docs/site \

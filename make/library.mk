@@ -52,9 +52,10 @@ lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 
 # Files that are gone would stay in the wheel, so setuptools' folder goes first.
 .PHONY: wheel
-wheel: lib | $(READY)  ## the Python package with the library in it, for any Python 3: dist/ [VER=]
+wheel: lib | $(WHEEL)  ## the Python package with the library in it, for any Python 3: dist/ [VER=]
 	@rm -rf build/wheel dist
-	$(call say,WHEEL,dist/)$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	$(call say,WHEEL,dist/)$(PY) -m pip wheel -q --disable-pip-version-check --no-deps \
+		--no-build-isolation -w dist .
 	@ls dist/*.whl
 
 -include $(wildcard $(BUILD)/library/*.d)

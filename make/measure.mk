@@ -16,6 +16,7 @@ peers: $(CHOSEN)  ##+ PyTorch's attention and cuBLAS beside ours, on a GPU that 
 compare: $(A) $(B)  ## SAME, FASTER, SLOWER or UNSURE: A= B= [SEQS=] [BUDGET=] [ARGS=]
 	$(call need,A B)
 	@$(measured) $(A) $(B)
+debug: | $(READY)
 # Its executable goes to a folder of its own: bin/vNN keeps the version's own configuration.
 autotune:  ##+ the fastest configuration, without a GPU ranked by counts: VER= [KERNELS=] [SEQS=] [BUDGET=] [ARGS=]
 	$(call need,VER)

@@ -9,7 +9,7 @@
 FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_x1 d64_causal_x1 d256_full_x2 \
 	d256_full_x1 d256_causal_x1,$(addsuffix _$(form),fp16 bf16))
 CUTLASS ?= $(FA3)/csrc/cutlass
-PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/ready)
+PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/peers.installed)
 CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
 FA3_BUILD := $(BUILD)/peers/fa3
 comma := ,
@@ -52,7 +52,7 @@ define fa3_kernel  # $(1) a word of FA3_KERNELS
 $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 96 128 192 256,$(call \
 	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected \
 	words such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
-$(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(if $(CUDA),,$(READY)) $(PEER_HEADERS)
+$(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
@@ -73,7 +73,7 @@ $(FA3_BUILD)/about.h: make/peers.mk
 	@echo '#define FL_PEER fl_fa3' >>$@
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -I$(BUILD) -c -o $@ $<
-$(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(if $(CUDA),,$(READY)) $(PEER_HEADERS)
+$(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
 $(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
@@ -85,8 +85,4 @@ bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/fa3_call.o $(FA3_BUILD)/about.o $
 		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \
 		-static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS)
 
-$(VENV)/peers/ready: requirements-peers.txt | $(READY)
-	$(call say,SETUP,headers of the CUDA C++ libraries into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
-		--disable-pip-version-check --no-deps --target $(@D) -r $< || { \
-		echo 'make: the packages of requirements-peers.txt cannot be reached; run make again' >&2; exit 1; }
-	@touch $@
+$(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))

@@ -56,13 +56,17 @@ TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a 
 -include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/runtime/*.d san/emulator/*/*.d \
 	san/library/*.d))
 
+CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
+
 ##@ Testing
 .PHONY: check check-long check-mutants check-site mutate fuzz lint format
 check check-long: lib
+check-long check-mutants mutate: | $(READY)
 check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu and not site"
-check-long: all emu-lib $(TAPS) $(MUTATORS) build/cuda12/ready  ##+ the tests that take minutes, and other random inputs
+check-long: all emu-lib $(TAPS) $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
+	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ does a test fail for 90 % of small changes of the code?
@@ -74,12 +78,7 @@ check-site: site report  ##+ the pages in Chromium, at two widths, light and dar
 mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
-# ptxas of CUDA 12, whose cubins the tools read too; where it cannot be fetched its tests are skipped.
-CUDA12 := nvidia-cuda-nvcc-cu12==12.4.131
-build/cuda12/ready: make/tests.mk
-	$(call say,SETUP,$(CUDA12))$(PYTHON) -m venv build/cuda12 && build/cuda12/bin/python -m pip install -q \
-		--disable-pip-version-check --no-deps $(CUDA12) || echo 'make: no $(CUDA12): its tests are skipped' >&2
-	@touch $@
+$(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 

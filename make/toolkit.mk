@@ -2,9 +2,12 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
-READY := $(VENV)/ready
-MUTATORS := $(VENV)/mutators/ready
 SITE := $(VENV)/site
+# A file for each group of pyproject.toml that is installed: its part of requirements.lock.
+COMPILER := $(if $(CUDA),,$(VENV)/compiler.installed)
+READY := $(VENV)/tests.installed
+WHEEL := $(VENV)/wheel.installed
+MUTATORS := $(VENV)/mutators/mutators.installed
 RUN = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
 TOOLKIT := $(or $(CUDA),$(VENV)/toolkit)
 NVCC := $(TOOLKIT)/bin/nvcc
@@ -22,37 +25,40 @@ ALL_PTXASFLAGS = -O3 -v --generate-line-info -warn-spills -warn-lmem-usage
 $(eval $(call stamp,$(BUILD)/flags/nvcc,$$(NVCC) $$(ALL_NVCCFLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/ptxas,$$(PTXAS) $$(ALL_PTXASFLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/archs,$$(ARCHS)))
-$(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+$(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 	@printf '#define FL_TOOLKIT "%s"\n' "$$($(NVCC) --version | sed -n 's/.*, V//p')" > $@
 
 ##@ Building
 .PHONY: setup
+setup: $(COMPILER) $(WHEEL)
 setup: $(READY) $(MUTATORS)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
 
-$(READY): requirements.txt
-	@echo '  SETUP    pinned CUDA toolkit and Python packages into $(VENV): 300 MB to fetch, 900 MB on disk, once'
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo 'make: $(PYTHON) is older than 3.11: set PYTHON=' >&2; exit 1; }
-	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) \
+# One make installs at a time; another one waits, and finds the group installed.
+define group  # $(1) NAME.installed, $(2) what it is, $(3) environment, $(4) folder if not its own, $(5) last command
+$(1): requirements.lock
+	@mkdir -p $(VENV); exec 9>$(VENV)/lock; flock 9; \
+	locked() { awk '/^# group / { on = $$$$3 == "$(basename $(notdir $(1)))" } on' $$<; }; \
+	if cmp -s <(locked) $$@; then touch $$@; exit; fi; \
+	echo '  SETUP    $(2) into $(or $(4),$(3)), once'; \
+	$$(call environment,$(3)); $(if $(4),rm -rf $(4);) \
+	$(3)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off --no-deps --only-binary :all: \
+		--require-hashes $(if $(4),--target $(4)) -r <(locked) || { $$(call not_installed,$(3)); exit 1; }; \
+	$(if $(5),$(5);) locked >$$@.new; mv $$@.new $$@
+endef
+environment = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'make: $(PYTHON) is older than 3.11: set PYTHON=' >&2; exit 1; }; \
+	$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(1) \
 		|| { echo 'make: python3 has no venv module: install python3-venv' >&2; exit 1; }
-	@$(PY) -m pip install --disable-pip-version-check --progress-bar off -r requirements.txt \
-		| awk '/Downloading|Installing/ { print "           " $$1, $$2, $$3, $$4; fflush() }' || { \
-		echo 'make: the packages cannot be reached; run make again to continue, or use an installed toolkit:' \
-			'make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2; exit 1; }
-	@ln -sfn $$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit
-	@touch $@
+not_installed = wheels=$$(sed -n '1s/.* for Python \(.*\) on .*/\1/p' $<); \
+	version=$$($(1)/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	[[ ", $$wheels," = *", $$version,"* ]] || echo "make: $< has wheels for Python $$wheels, and $(1) has" \
+		"$$version: run \`make distclean\`, then set PYTHON=" >&2; \
+	echo 'make: the packages cannot be reached; run make again to continue, or use an installed toolkit:' \
+		'make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2
 
-# Without what these packages require for other uses of them, such as their own user interfaces.
-$(MUTATORS): requirements-mutators.txt | $(READY)
-	$(call say,SETUP,mutators and coverage.py into $(@D))rm -rf $(@D) && $(PY) -m pip install -q \
-		--disable-pip-version-check --progress-bar off --no-deps --target $(@D) -r $< || { \
-		echo 'make: the packages of requirements-mutators.txt cannot be reached; run make again' >&2; exit 1; }
-	@touch $@
-
-# An environment of its own: no other goal needs it, and its packages bring many others.
-$(SITE)/ready: requirements-site.txt | $(READY)
-	$(call say,SETUP,Sphinx and playwright into $(@D))rm -rf $(@D) \
-		&& $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check \
-		--progress-bar off -r $< || { \
-		echo 'make: the packages of requirements-site.txt cannot be reached; run make again' >&2; exit 1; }
-	@touch $@
+$(eval $(call group,$(VENV)/compiler.installed,pinned CUDA toolkit (125 MB to fetch),$(VENV),,\
+	ln -sfn $$$$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit))
+$(eval $(call group,$(WHEEL),setuptools,$(VENV)))
+$(eval $(call group,$(READY),Python packages of the analysis and the tests,$(VENV)))
+$(eval $(call group,$(MUTATORS),mutators and coverage.py,$(VENV),$(VENV)/mutators))
+$(eval $(call group,$(SITE)/site.installed,Sphinx and playwright,$(SITE)))

@@ -34,7 +34,7 @@ endef
 
 # -MP gives every header an empty rule, so that one may go; the kernel file, which may be renamed, gets its own here.
 define nvcc  # $(1) version, $(2) source, $(3) folder
-$(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+$(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(COMPILER)
 	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) $(call compute,$(1)) -I$(3) -MD -MP \
 		-MT $$@ -MF $(3)/$(1).d -o $$@ $$<
 	@echo '$(2):' >>$(3)/$(1).d
@@ -96,7 +96,7 @@ $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call fol
 
 # The helper kernels of the harness: clock stamps, peak of the tensor cores. Versions for sm_90a have some of their own.
 define device  # $(1) folder, $(2) architecture of the PTX, $(3) those of the cubins
-$(1)/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+$(1)/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $(1)
 	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -arch=compute_$(2) -MD -MP -MT $$@ -MF $(1)/device.d -o $$@ $$<
 $(foreach a,$(3),$(eval $(call ptxas,$(1),device.ptx,$a,$(1)/sm_$a.log)))
@@ -107,7 +107,7 @@ $(eval $(call device,$(BUILD)/device/90a,90a,90a))
 -include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
 
 # The microbenchmark of wgmma: a program of its own, as it is built for sm_90a alone and no version needs it.
-$(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(if $(CUDA),,$(READY))
+$(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -arch=compute_90a -MD -MP -MT $@ -MF $(BUILD)/peak/peak.d -o $@ $<
 $(eval $(call ptxas,$(BUILD)/peak,peak.ptx,90a,$(BUILD)/peak/sm_90a.log))

@@ -143,8 +143,8 @@ def toolkit_version(folder: Path) -> str:
 
 
 def pinned_toolkit(folder: Path) -> str:
-    """The toolkit that requirements.txt pins: the only one that a baseline may be of."""
-    path = folder / "requirements.txt"
+    """The toolkit that requirements.lock pins: the only one that a baseline may be of."""
+    path = folder / "requirements.lock"
     found = re.search(r"^nvidia-cuda-nvcc==([0-9.]+)", read_text(path), re.MULTILINE)
     if not found:
         raise AnalysisError(f"{path}: pins no nvidia-cuda-nvcc")

@@ -546,19 +546,6 @@ def test_clean_ends_before_the_goals_beside_it_begin(tree: Path, tmp_path: Path)
     assert done.returncode == 0 and (tmp_path / "build/emu.map").exists()
 
 
-def test_an_environment_that_was_interrupted_before_it_had_pip_is_made_again(tree: Path, tmp_path: Path) -> None:
-    for name in ("Makefile", "make", "kernels", "requirements.txt"):
-        (tmp_path / name).symlink_to(tree / name)
-    without_pip, python = tmp_path / ".venv/bin/python", tmp_path / "python"
-    without_pip.parent.mkdir(parents=True)
-    without_pip.write_text("#!/bin/sh\nexit 1\n")
-    python.write_text('#!/bin/sh\necho "$@" >>calls\n[ "$1" = -c ]\n')
-    for program in (without_pip, python):
-        program.chmod(0o755)
-    assert run_make(tmp_path, ".venv/ready", f"PYTHON={python}").returncode == 2
-    assert (tmp_path / "calls").read_text().splitlines()[-1] == "-m venv .venv"
-
-
 def test_a_quote_in_the_path_is_refused(tree: Path) -> None:
     """Before nvcc writes it into the PTX."""
     quoted = tree.parent / 'a "quote"'

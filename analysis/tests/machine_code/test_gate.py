@@ -273,7 +273,7 @@ def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool 
         assert sed[0] in source
         source = source.replace(*sed)
     (folder / "kernels" / original.file).write_text(source)
-    (folder / "requirements.txt").write_text("nvidia-cuda-nvcc==13.5.37\n")
+    (folder / "requirements.lock").write_text("nvidia-cuda-nvcc==13.5.37\n")
     (folder / "build/toolkit.h").write_text('#define FL_TOOLKIT "13.5.37"\n')
     (out / "instances.cuh").write_text(instances_text([original.header.config]))
     (out / "about.h").write_text(about_text(original))

@@ -16,8 +16,7 @@ from analysis.ladder.headers import kernel_files, read_version
 LINKED = (
     "Makefile",
     "make",
-    "requirements.txt",
-    "requirements-mutators.txt",
+    "requirements.lock",
     "common",
     "emulator",
     "runtime",
