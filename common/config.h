@@ -16,9 +16,15 @@
 /* Element type of Q, K, V and O. The numbers are those of the kernel symbols. */
 enum dtype { FP16 = 5, BF16 = 15 };
 
+/* What the tensor cores are given. */
+enum instruction { MMA_SYNC = 1, WGMMA = 2 };
+
 typedef struct KernelConfig {
 #define FIELD(type, name, word, mma_sync, wgmma, help) type name;
 #include "common/config_fields.h"
+#ifndef __cplusplus
+    enum instruction instruction; /* not 0: these are the words that follow from an attention_config */
+#endif
 } KernelConfig;
 
 typedef struct launch_shape {

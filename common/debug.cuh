@@ -12,7 +12,7 @@
 #define FL_DEBUG_CUH
 
 #include "common/abi.h"
-#include "common/config.h"
+#include "common/attention_config.h"
 #include "common/debug_layout.h"
 
 #ifdef FA_DEBUG
@@ -30,7 +30,7 @@ __device__ inline int64_t debug_keys(const attention_args &args) {
 }
 
 /* KV blocks of a sequence. */
-template <KernelConfig cfg, typename kernel_args>
+template <auto cfg, typename kernel_args>
 __device__ int debug_KV_blocks(const kernel_args &args) {
     return (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
 }
@@ -38,7 +38,7 @@ __device__ int debug_KV_blocks(const kernel_args &args) {
 /* What a persistent kernel for general attention gives a hook as `block`: a build with hooks is launched with one CTA,
  * which has all Q blocks. They are numbered along the length, then heads, then batch. Blocks behind the last one, which
  * are all masked, share its record. */
-template <KernelConfig cfg>
+template <auto cfg>
 __device__ __forceinline__ int debug_block(const attention_args &args, int Q_block, int block) {
     const int n_blocks = debug_KV_blocks<cfg>(args);
     return Q_block * n_blocks + min(block, n_blocks - 1);
@@ -52,22 +52,30 @@ struct debug_place {
 };
 
 /* The record of this CTA and KV block. */
-template <KernelConfig cfg, typename kernel_args>
+template <auto cfg, typename kernel_args>
 __device__ float *debug_record_of(const kernel_args &args, const debug_place &at) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
     const int64_t record = debug_record(cta, at.block, debug_KV_blocks<cfg>(args), cfg.B_r, cfg.B_c, cfg.d_head);
     return (float *)args.debug + record;
 }
 
-/* First row of this lane within the Q block: row lane / 4 of the warp's rows. A producer warpgroup has none. */
-template <KernelConfig cfg>
+/* Whether the first warpgroup of a CTA has no rows. */
+__device__ constexpr bool has_producer(const KernelConfig &cfg) {
+    return cfg.producer;
+}
+__device__ constexpr bool has_producer(const attention_config &cfg) {
+    return cfg.instruction == WGMMA;
+}
+
+/* First row of this lane within the Q block: row lane / 4 of the warp's rows. */
+template <auto cfg>
 __device__ int debug_lane_row(const debug_place &at) {
-    const int warp = threadIdx.x / 32 - (cfg.producer ? 4 : 0);
+    const int warp = threadIdx.x / 32 - (has_producer(cfg) ? 4 : 0);
     return (at.first_row < 0 ? warp * (cfg.B_r / cfg.n_warps) : at.first_row) + threadIdx.x % 32 / 4;
 }
 
 /* Write a (B_r, 8 * tiles) array of accumulators, row-major. */
-template <KernelConfig cfg, int row_tiles, int tiles>
+template <auto cfg, int row_tiles, int tiles>
 __device__ void debug_write_tiles(float *array, const debug_place &at, const float (&value)[row_tiles][tiles][4]) {
     const int row = debug_lane_row<cfg>(at), column = 2 * (threadIdx.x % 4);
     for (int i = 0; i < row_tiles; i++)
@@ -77,7 +85,7 @@ __device__ void debug_write_tiles(float *array, const debug_place &at, const flo
 }
 
 /* Write one value a row. The four lanes of a quad write the same value to the same place. */
-template <KernelConfig cfg, int row_tiles>
+template <auto cfg, int row_tiles>
 __device__ void debug_write_rows(float *array, const debug_place &at, const float (&value)[row_tiles][2],
                                  float factor) {
     for (int i = 0; i < row_tiles; i++)
@@ -86,14 +94,14 @@ __device__ void debug_write_rows(float *array, const debug_place &at, const floa
 }
 
 /* Raw scores of this block, after the mask: -infinity where a row does not see a key. */
-template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
+template <auto cfg, int row_tiles, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at,
                                        const float (&S)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_S(), at, S);
 }
 
 /* Row maxima after this block; a kernel that keeps maxima of S * scale passes that scale. */
-template <KernelConfig cfg, int row_tiles, typename kernel_args>
+template <auto cfg, int row_tiles, typename kernel_args>
 __device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[row_tiles][2],
                                        float scale) {
     if constexpr (debug_dumps)
@@ -101,7 +109,7 @@ __device__ __forceinline__ void dump_m(const kernel_args &args, const debug_plac
 }
 
 /* Exponentials as the second matmul sees them: A fragments of mma.m16n8k16, columns 16k to 16k + 15 in P[i][k]. */
-template <KernelConfig cfg, int row_tiles, int steps, typename kernel_args>
+template <auto cfg, int row_tiles, int steps, typename kernel_args>
 __device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at,
                                        const uint32_t (&P)[row_tiles][steps][4]) {
     if constexpr (debug_dumps) {
@@ -122,7 +130,7 @@ __device__ __forceinline__ void dump_P(const kernel_args &args, const debug_plac
 }
 
 /* Row sums after this block, from the lanes' partial sums. */
-template <KernelConfig cfg, int row_tiles, typename kernel_args>
+template <auto cfg, int row_tiles, typename kernel_args>
 __device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[row_tiles][2]) {
     if constexpr (debug_dumps) {
         float sum[row_tiles][2];
@@ -136,7 +144,7 @@ __device__ __forceinline__ void dump_l(const kernel_args &args, const debug_plac
 }
 
 /* Output accumulator after this block. */
-template <KernelConfig cfg, int row_tiles, int tiles, typename kernel_args>
+template <auto cfg, int row_tiles, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at,
                                        const float (&O)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps)
@@ -144,24 +152,24 @@ __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_plac
 }
 
 /* A warp of 16 rows may leave out the first index. */
-template <KernelConfig cfg, int tiles, typename kernel_args>
+template <auto cfg, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at, const float (&S)[tiles][4]) {
     if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(S));
 }
-template <KernelConfig cfg, typename kernel_args>
+template <auto cfg, typename kernel_args>
 __device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[2],
                                        float scale) {
     if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(m), scale);
 }
-template <KernelConfig cfg, int steps, typename kernel_args>
+template <auto cfg, int steps, typename kernel_args>
 __device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at, const uint32_t (&P)[steps][4]) {
     if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
 }
-template <KernelConfig cfg, typename kernel_args>
+template <auto cfg, typename kernel_args>
 __device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[2]) {
     if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(l));
 }
-template <KernelConfig cfg, int tiles, typename kernel_args>
+template <auto cfg, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at, const float (&O)[tiles][4]) {
     if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(O));
 }

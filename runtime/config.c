@@ -7,23 +7,49 @@
 #include <string.h>
 #include <strings.h>
 
-enum type { TYPE_DTYPE, TYPE_INT, TYPE_BOOL };
+enum type { TYPE_DTYPE, TYPE_INSTRUCTION, TYPE_INT, TYPE_BOOL };
 
-static const struct {
+struct field {
     const char *name, *word, *mma_sync, *wgmma;
     enum type type;
     size_t offset;
-} FIELDS[] = {
-#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
+};
+#define ROW(name, word, mma_sync, wgmma)                                                                               \
     {#name,                                                                                                            \
      word,                                                                                                             \
      mma_sync,                                                                                                         \
      wgmma,                                                                                                            \
-     _Generic(((KernelConfig *)0)->name, bool: TYPE_BOOL, int: TYPE_INT, default: TYPE_DTYPE),                         \
+     _Generic(((KernelConfig *)0)->name,                                                                               \
+         bool: TYPE_BOOL,                                                                                              \
+         int: TYPE_INT,                                                                                                \
+         enum dtype: TYPE_DTYPE,                                                                                       \
+         enum instruction: TYPE_INSTRUCTION),                                                                          \
      offsetof(KernelConfig, name)},
+
+static const struct field LADDER_FIELDS[] = {
+#define FIELD(type, name, word, mma_sync, wgmma, help) ROW(name, word, mma_sync, wgmma)
 #include "common/config_fields.h"
 };
-enum { N_FIELDS = sizeof FIELDS / sizeof *FIELDS };
+static const struct field ATTENTION_FIELDS[] = {
+#define FIELD(type, name, word, help) ROW(name, word, "", "")
+#include "common/attention_fields.h"
+};
+enum { MAX_FIELDS = sizeof LADDER_FIELDS / sizeof *LADDER_FIELDS };
+static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longer list");
+
+/* The fields that a configuration is written with: those of the ladder, or of an attention_config. */
+struct list {
+    const char *start; /* of a kernel's symbol */
+    const struct field *fields;
+    int count;
+};
+static const struct list LADDER = {"_Z13flash_forwardIXtl12KernelConfig", LADDER_FIELDS, MAX_FIELDS};
+static const struct list ATTENTION = {"_Z13flash_forwardIXtl16attention_config", ATTENTION_FIELDS,
+                                      sizeof ATTENTION_FIELDS / sizeof *ATTENTION_FIELDS};
+
+static const struct list *list_of(const KernelConfig *config) {
+    return config->instruction ? &ATTENTION : &LADDER;
+}
 
 enum {
     WORDS_SIZE = 1 /* the words of all items, or the names of all fields */
@@ -31,26 +57,40 @@ enum {
 #include "common/config_fields.h"
 };
 
+/* Of a configuration with the fields of an attention_config, the words of the ladder that follow from them. */
+static void add_words(KernelConfig *config) {
+    const KernelConfig cfg = *config;
+#define FOLLOWS(name, value) config->name = (value);
+#include "common/attention_fields.h"
+}
+
 static const struct {
     const char *name, *number;
     enum dtype dtype;
 } DTYPES[] = {{"FP16", "5", FP16}, {"BF16", "15", BF16}};
+
+static const char *instruction_name(enum instruction instruction) {
+    return instruction == WGMMA ? "wgmma" : "mma_sync";
+}
 
 const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
 }
 
 const char *config_field_since(const char *name, bool one_architecture) {
-    for (int i = 0; i < N_FIELDS; i++)
-        if (!strcmp(FIELDS[i].name, name)) return one_architecture ? FIELDS[i].wgmma : FIELDS[i].mma_sync;
+    for (int i = 0; i < LADDER.count; i++)
+        if (!strcmp(LADDER_FIELDS[i].name, name))
+            return one_architecture ? LADDER_FIELDS[i].wgmma : LADDER_FIELDS[i].mma_sync;
     return "";
 }
 
-static int value_of(const KernelConfig *config, int field) {
-    const char *const place = (const char *)config + FIELDS[field].offset;
-    switch (FIELDS[field].type) {
+static int value_of(const KernelConfig *config, const struct field *field) {
+    const char *const place = (const char *)config + field->offset;
+    switch (field->type) {
     case TYPE_DTYPE:
         return (int)*(const enum dtype *)place;
+    case TYPE_INSTRUCTION:
+        return (int)*(const enum instruction *)place;
     case TYPE_INT:
         return *(const int *)place;
     default:
@@ -58,11 +98,14 @@ static int value_of(const KernelConfig *config, int field) {
     }
 }
 
-static void set_value(KernelConfig *config, int field, int value) {
-    char *const place = (char *)config + FIELDS[field].offset;
-    switch (FIELDS[field].type) {
+static void set_value(KernelConfig *config, const struct field *field, int value) {
+    char *const place = (char *)config + field->offset;
+    switch (field->type) {
     case TYPE_DTYPE:
         *(enum dtype *)place = (enum dtype)value;
+        break;
+    case TYPE_INSTRUCTION:
+        *(enum instruction *)place = (enum instruction)value;
         break;
     case TYPE_INT:
         *(int *)place = value;
@@ -74,9 +117,9 @@ static void set_value(KernelConfig *config, int field, int value) {
 }
 
 /* The field after the last of those that share the word of this one: of one item, or of the parenthesis. */
-static int item_end(int first) {
+static int item_end(const struct list *list, int first) {
     int end = first + 1;
-    while (end < N_FIELDS && !strcmp(FIELDS[end].word, FIELDS[first].word)) end++;
+    while (end < list->count && !strcmp(list->fields[end].word, list->fields[first].word)) end++;
     return end;
 }
 
@@ -95,11 +138,14 @@ static void __attribute__((format(printf, 2, 3))) append(struct writer *writer, 
     writer->length += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left - 1;
 }
 
-static void append_value(struct writer *writer, const KernelConfig *config, int field) {
+static void append_value(struct writer *writer, const KernelConfig *config, const struct field *field) {
     const int value = value_of(config, field);
-    switch (FIELDS[field].type) {
+    switch (field->type) {
     case TYPE_DTYPE:
         append(writer, "%s", value == FP16 ? "FP16" : "BF16");
+        break;
+    case TYPE_INSTRUCTION:
+        append(writer, "%s", instruction_name((enum instruction)value));
         break;
     case TYPE_INT:
         append(writer, "%d", value);
@@ -148,11 +194,12 @@ static enum status parse_dtype(struct span span, const char *text, KernelConfig 
 }
 
 /* "(dtype, d_head, B_r, B_c, n_warps)" */
-static enum status parse_shape(struct span shape, const char *text, KernelConfig *config, struct failure *failure) {
+static enum status parse_shape(struct span shape, const char *text, const struct list *list, KernelConfig *config,
+                               struct failure *failure) {
     char names[WORDS_SIZE];
     struct writer known = {names, sizeof names, 0};
-    const int expected = item_end(0);
-    for (int i = 0; i < expected; i++) append(&known, "%s%s", i ? ", " : "", FIELDS[i].name);
+    const int expected = item_end(list, 0);
+    for (int i = 0; i < expected; i++) append(&known, "%s%s", i ? ", " : "", list->fields[i].name);
     if (shape.length < 2 || shape.start[0] != '(' || shape.start[shape.length - 1] != ')')
         return fail(failure, STATUS_USAGE, "config '%s': expected '(%s):', found '%.*s'", text, names, shape.length,
                     shape.start);
@@ -167,14 +214,14 @@ static enum status parse_shape(struct span shape, const char *text, KernelConfig
         const char *const comma = memchr(start, ',', (size_t)(end - start)), *const stop = comma ? comma : end;
         const struct span part = trimmed(start, stop);
         const int number = span_number(part);
-        if (FIELDS[i].type == TYPE_DTYPE) {
+        if (list->fields[i].type == TYPE_DTYPE) {
             const enum status status = parse_dtype(part, text, config, failure);
             if (status) return status;
         } else if (number < 0) {
             return fail(failure, STATUS_USAGE, "config '%s': %s = '%.*s': must be a number of at most 9 digits", text,
-                        FIELDS[i].name, part.length, part.start);
+                        list->fields[i].name, part.length, part.start);
         } else {
-            set_value(config, i, number);
+            set_value(config, &list->fields[i], number);
         }
         start = stop + 1;
     }
@@ -188,13 +235,23 @@ static int before_numbers(const char *word) {
     return length;
 }
 
+/* The instruction that an item names, else 0. */
+static enum instruction read_instruction(struct span item) {
+    for (enum instruction one = MMA_SYNC; one <= WGMMA; one++) {
+        const char *const name = instruction_name(one);
+        if (strlen(name) == (size_t)item.length && !memcmp(name, item.start, strlen(name))) return one;
+    }
+    return 0;
+}
+
 /* Whether an item has the form of the word of a field, and the values it gives to the fields that share the word. */
-static bool read_item(struct span item, int field, int *values) {
+static bool read_item(struct span item, const struct list *list, int field, int *values) {
     const char *at = item.start, *const end = item.start + item.length;
-    const int numbers = item_end(field) - field;
+    const int numbers = item_end(list, field) - field;
     int n = 0;
+    if (list->fields[field].type == TYPE_INSTRUCTION) return (values[0] = (int)read_instruction(item)) != 0;
     values[0] = true;
-    for (const char *word = FIELDS[field].word; *word; word++) {
+    for (const char *word = list->fields[field].word; *word; word++) {
         if (isupper((unsigned char)*word)) {
             const char *stop = at;
             while (stop < end && isdigit((unsigned char)*stop)) stop++;
@@ -209,21 +266,21 @@ static bool read_item(struct span item, int field, int *values) {
 }
 
 /* Read one item into the config; `seen` says for each field whether its item was there. */
-static enum status parse_item(struct span item, const char *text, KernelConfig *config, bool *seen,
-                              struct failure *failure) {
+static enum status parse_item(struct span item, const char *text, const struct list *list, KernelConfig *config,
+                              bool *seen, struct failure *failure) {
     char words[WORDS_SIZE];
     struct writer known = {words, sizeof words, 0};
-    for (int i = item_end(0); i < N_FIELDS; i = item_end(i)) {
-        const char *const word = FIELDS[i].word;
-        const int end = item_end(i), before = before_numbers(word);
-        int values[N_FIELDS];
+    for (int i = item_end(list, 0); i < list->count; i = item_end(list, i)) {
+        const char *const word = list->fields[i].word;
+        const int end = item_end(list, i), before = before_numbers(word);
+        int values[MAX_FIELDS];
         append(&known, "%s%s", known.length ? ", " : "", word);
-        if (read_item(item, i, values)) {
+        if (read_item(item, list, i, values)) {
             if (seen[i])
                 return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length,
                             item.start);
             seen[i] = true;
-            for (int field = i; field < end; field++) set_value(config, field, values[field - i]);
+            for (int field = i; field < end; field++) set_value(config, &list->fields[field], values[field - i]);
             return STATUS_OK;
         }
         if (word[before] && item.length >= before && !memcmp(item.start, word, (size_t)before))
@@ -235,19 +292,33 @@ static enum status parse_item(struct span item, const char *text, KernelConfig *
                 item.start, words);
 }
 
-static enum status parse_features(struct span list, const char *text, KernelConfig *config, struct failure *failure) {
-    bool seen[N_FIELDS] = {0};
-    const char *const end = list.start + list.length;
-    for (const char *start = list.start; start <= end;) {
-        const char *plus = memchr(start, '+', (size_t)(end - start));
-        if (!plus) plus = end;
-        const enum status status = parse_item(trimmed(start, plus), text, config, seen, failure);
+/* The item at the front of what is left of a list, which is cut off; false at its end. */
+static bool next_item(struct span *left, struct span *item) {
+    if (left->length < 0) return false;
+    const char *const end = left->start + left->length, *plus = memchr(left->start, '+', (size_t)left->length);
+    if (!plus) plus = end;
+    *item = trimmed(left->start, plus);
+    *left = (struct span){plus + 1, (int)(end - plus) - 1};
+    return true;
+}
+
+/* An attention_config names its instruction, a configuration of the ladder has no such item. */
+static const struct list *list_of_features(struct span features) {
+    for (struct span item; next_item(&features, &item);)
+        if (read_instruction(item)) return &ATTENTION;
+    return &LADDER;
+}
+
+static enum status parse_features(struct span features, const char *text, const struct list *list, KernelConfig *config,
+                                  struct failure *failure) {
+    bool seen[MAX_FIELDS] = {0};
+    for (struct span item; next_item(&features, &item);) {
+        const enum status status = parse_item(item, text, list, config, seen, failure);
         if (status) return status;
-        start = plus + 1;
     }
-    for (int i = item_end(0); i < N_FIELDS; i = item_end(i))
-        if (item_end(i) - i > 1 && !seen[i])
-            return fail(failure, STATUS_USAGE, "config '%s': the item %s is missing", text, FIELDS[i].word);
+    for (int i = item_end(list, 0); i < list->count; i = item_end(list, i))
+        if (item_end(list, i) - i > 1 && !seen[i])
+            return fail(failure, STATUS_USAGE, "config '%s': the item %s is missing", text, list->fields[i].word);
     return STATUS_OK;
 }
 
@@ -266,15 +337,16 @@ static bool names_field(const char *expression, const char *name) {
 /* "B_r = 64: must be a multiple of 16 rows for each warp (n_warps = 8)" */
 static enum status broken(const KernelConfig *config, const char *text, const char *name, const char *holds,
                           const char *sentence, struct failure *failure) {
-    char value[16], others[WORDS_SIZE + N_FIELDS * 16];
+    const struct list *const list = list_of(config);
+    char value[16], others[WORDS_SIZE + MAX_FIELDS * 16];
     struct writer subject = {value, sizeof value, 0}, rest = {others, sizeof others, 0};
     others[0] = 0;
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (!strcmp(FIELDS[i].name, name)) {
-            append_value(&subject, config, i);
-        } else if (names_field(holds, FIELDS[i].name)) {
-            append(&rest, "%s%s = ", rest.length ? ", " : " (", FIELDS[i].name);
-            append_value(&rest, config, i);
+    for (const struct field *field = list->fields; field < list->fields + list->count; field++) {
+        if (!strcmp(field->name, name)) {
+            append_value(&subject, config, field);
+        } else if (names_field(holds, field->name)) {
+            append(&rest, "%s%s = ", rest.length ? ", " : " (", field->name);
+            append_value(&rest, config, field);
         }
     }
     return fail(failure, STATUS_USAGE, "config '%s': %s = %s: %s%s%s", text, name, value, sentence, others,
@@ -285,6 +357,12 @@ static enum status check(const KernelConfig *config, const char *text, struct fa
     const KernelConfig cfg = *config;
 #define RULE(name, holds, sentence)                                                                                    \
     if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+    if (config->instruction) {
+#include "common/attention_fields.h"
+        return STATUS_OK;
+    }
+#define RULE(name, holds, sentence)                                                                                    \
+    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
 #include "common/config_fields.h"
     return STATUS_OK;
 }
@@ -293,29 +371,39 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
     const char *const end = text + strcspn(text, "|");
     const char *colon = memrchr(text, ':', (size_t)(end - text));
     const struct span shape = trimmed(text, colon ? colon : end);
+    const struct span features = colon ? trimmed(colon + 1, end) : (struct span){end, 0};
+    const struct list *const list = list_of_features(features);
     *config = (KernelConfig){.dtype = FP16};
-    enum status status = parse_shape(shape, text, config, failure);
+    enum status status = parse_shape(shape, text, list, config, failure);
     if (status) return status;
     if (!colon)
         return fail(failure, STATUS_USAGE, "config '%s': ':' and the features are missing after '%.*s'", text,
                     shape.length, shape.start);
-    status = parse_features(trimmed(colon + 1, end), text, config, failure);
-    return status ? status : check(config, text, failure);
+    status = parse_features(features, text, list, config, failure);
+    if (status || (status = check(config, text, failure))) return status;
+    if (list == &ATTENTION) add_words(config);
+    return STATUS_OK;
 }
 
 char *config_format(const KernelConfig *config, char *text) {
+    const struct list *const list = list_of(config);
+    const int shape = item_end(list, 0);
     struct writer form = {text, CONFIG_TEXT_SIZE, 0};
-    for (int i = 0; i < item_end(0); i++) {
+    for (int i = 0; i < shape; i++) {
         append(&form, "%s", i ? ", " : "(");
-        append_value(&form, config, i);
+        append_value(&form, config, &list->fields[i]);
     }
     append(&form, "): ");
     const size_t shape_length = form.length;
-    for (int i = item_end(0); i < N_FIELDS; i = item_end(i)) {
-        int field = i;
-        if (item_end(i) - i == 1 && !value_of(config, i)) continue;
+    for (int i = shape; i < list->count; i = item_end(list, i)) {
+        const struct field *field = &list->fields[i];
+        if (item_end(list, i) - i == 1 && !value_of(config, field)) continue;
         if (form.length > shape_length) append(&form, "+");
-        for (const char *word = FIELDS[i].word; *word; word++) {
+        if (field->type == TYPE_INSTRUCTION) {
+            append_value(&form, config, field);
+            continue;
+        }
+        for (const char *word = list->fields[i].word; *word; word++) {
             if (isupper((unsigned char)*word))
                 append_value(&form, config, field++);
             else
@@ -327,7 +415,8 @@ char *config_format(const KernelConfig *config, char *text) {
 
 /* Read one literal such as "Li128E", "Lb1E" or "L5dtype15E" at *at; false where there is none of this type. */
 static bool symbol_value(const char **at, const char *end, enum type type, int *value) {
-    static const char *const starts[] = {[TYPE_DTYPE] = "L5dtype", [TYPE_INT] = "Li", [TYPE_BOOL] = "Lb"};
+    static const char *const starts[] = {
+        [TYPE_DTYPE] = "L5dtype", [TYPE_INSTRUCTION] = "L11instruction", [TYPE_INT] = "Li", [TYPE_BOOL] = "Lb"};
     const size_t length = strlen(starts[type]);
     const char *p = *at;
     if ((size_t)(end - p) < length || memcmp(p, starts[type], length) != 0) return false;
@@ -335,6 +424,7 @@ static bool symbol_value(const char **at, const char *end, enum type type, int *
     const char *const stop = memchr(p, 'E', (size_t)(end - p));
     if (!stop || (*value = span_number((struct span){p, (int)(stop - p)})) < 0) return false;
     if (type == TYPE_DTYPE && *value != FP16 && *value != BF16) return false;
+    if (type == TYPE_INSTRUCTION && *value != MMA_SYNC && *value != WGMMA) return false;
     if (type == TYPE_BOOL && *value > 1) return false;
     *at = stop + 1;
     return true;
@@ -348,39 +438,55 @@ static bool cut_ending(const char *text, size_t *length, const char *ending) {
     return true;
 }
 
+static bool starts_with(const char *symbol, size_t length, const char *start) {
+    return length >= strlen(start) && !memcmp(symbol, start, strlen(start));
+}
+
+/* The values of a list's fields, and behind them zeros: only their zero means what we know. */
+static bool symbol_values(const char *at, const char *end, const struct list *list, KernelConfig *config) {
+    int value;
+    for (int i = 0; i < list->count && (i < item_end(list, 0) || at < end); i++) { /* the later ones may be missing */
+        if (!symbol_value(&at, end, list->fields[i].type, &value)) return false;
+        set_value(config, &list->fields[i], value);
+    }
+    while (at < end)
+        if (!(symbol_value(&at, end, TYPE_BOOL, &value) || symbol_value(&at, end, TYPE_INT, &value)) || value != 0)
+            return false;
+    return true;
+}
+
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    static const char before[] = "_Z13flash_forwardIXtl12KernelConfig";
     cut_ending(symbol, &length, "11tensor_maps"); /* the second parameter of a kernel with tensor copies */
     const bool general = cut_ending(symbol, &length, "EEEv14attention_args");
     if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
-    if (length < strlen(before) || memcmp(symbol, before, strlen(before)) != 0) return false;
-    const char *at = symbol + strlen(before), *const end = symbol + length;
-    int value;
+    const struct list *const list = starts_with(symbol, length, ATTENTION.start) ? &ATTENTION : &LADDER;
+    if (!starts_with(symbol, length, list->start)) return false;
     *config = (KernelConfig){.dtype = FP16};
-    for (int i = 0; i < N_FIELDS && (i < item_end(0) || at < end); i++) { /* a symbol may lack the later ones */
-        if (!symbol_value(&at, end, FIELDS[i].type, &value)) return false;
-        set_value(config, i, value);
-    }
-    while (at < end) /* fields added after those known here: only their zero means what we know */
-        if (!(symbol_value(&at, end, TYPE_BOOL, &value) || symbol_value(&at, end, TYPE_INT, &value)) || value != 0)
-            return false;
+    if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
+    if (list == &ATTENTION && !config->instruction) return false;
+    if (list == &ATTENTION) add_words(config);
     return config->any_length == general;
 }
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {
-    for (int i = 0; i < N_FIELDS; i++)
-        if (value_of(a, i) != value_of(b, i)) return false;
-    return true;
-}
-
-static void add_dtype(struct json *json, const char *name, enum dtype dtype) {
-    json_string(json, name, dtype_name(dtype));
+    for (int i = 0; i < LADDER.count; i++)
+        if (value_of(a, &LADDER_FIELDS[i]) != value_of(b, &LADDER_FIELDS[i])) return false;
+    return a->instruction == b->instruction;
 }
 
 void config_json(struct json *json, const char *name, const KernelConfig *config) {
+    const struct list *const list = list_of(config);
     json_open(json, name, '{');
-#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
-    _Generic(config->name, bool: json_bool, int: json_int, default: add_dtype)(json, #name, config->name);
-#include "common/config_fields.h"
+    for (const struct field *field = list->fields; field < list->fields + list->count; field++) {
+        const int value = value_of(config, field);
+        if (field->type == TYPE_DTYPE)
+            json_string(json, field->name, dtype_name((enum dtype)value));
+        else if (field->type == TYPE_INSTRUCTION)
+            json_string(json, field->name, instruction_name((enum instruction)value));
+        else if (field->type == TYPE_BOOL)
+            json_bool(json, field->name, value);
+        else
+            json_int(json, field->name, value);
+    }
     json_close(json, '}');
 }

@@ -3,7 +3,8 @@
  *     config_parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", &config, &failure);
  *
  * Everything comes from the rows of common/config_fields.h, as in analysis/ladder/config.py; tests give both the same
- * texts.
+ * texts. A short form that names an instruction, and a symbol of an attention_config, have the rows of
+ * common/attention_fields.h: what is read is a KernelConfig too, the words that follow, and `instruction` is not 0.
  */
 #ifndef FL_HARNESS_CONFIG_H
 #define FL_HARNESS_CONFIG_H

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import Names, functions, predicate
-from analysis.ladder.fields import FIELDS, ITEMS, PARENTHESIS, RULES, SHAPE, Field, Item
+from analysis.ladder.fields import ATTENTION, ATTENTION_LIST, FIELDS, LADDER, PARENTHESIS, SHAPE, Field, FieldList, Item
 
 
 class ConfigError(AnalysisError):
@@ -33,10 +33,17 @@ class Dtype(IntEnum):
     BF16 = 15
 
 
-TYPES: Mapping[str, type[int]] = {"enum dtype": Dtype, "int": int, "bool": bool}  # of the list, and of the values
-FIELD_TYPES = {name: TYPES[row.type] for name, row in FIELDS.items()}
-CASTS = {Dtype: "dtype", int: "int", bool: "bool"}  # in a demangled name
-LITERALS = {Dtype: "L5dtype", int: "Li", bool: "Lb"}  # in a mangled one
+class Instruction(IntEnum):
+    """What a kernel of kernels/attention/ gives the tensor cores, with the numbers that kernel symbols carry."""
+
+    MMA_SYNC = 1
+    WGMMA = 2
+
+
+# Of the lists, and of the values.
+TYPES: Mapping[str, type[int]] = {"enum dtype": Dtype, "enum instruction": Instruction, "int": int, "bool": bool}
+CASTS = {Dtype: "dtype", Instruction: "instruction", int: "int", bool: "bool"}  # in a demangled name
+LITERALS = {Dtype: "L5dtype", Instruction: "L11instruction", int: "Li", bool: "Lb"}  # in a mangled one
 
 if TYPE_CHECKING:
 
@@ -70,6 +77,9 @@ class KernelConfig(_Fields):
     Fields that are not in the parenthesis of a short form may be left out, and are zero. Construction checks the rules.
     """
 
+    LIST = LADDER
+    STRUCT = "KernelConfig"
+
     def __post_init__(self) -> None:
         broken = broken_rule(self)
         if broken:
@@ -82,13 +92,15 @@ class KernelConfig(_Fields):
     def short_form(self, include_d_head: bool = True, include_tuple: bool = True) -> str:
         """`(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles`, without the head size or the parenthesis on request."""
         shape = [cpp_literal(getattr(self, row.name)) for row in SHAPE if row.name != "d_head" or include_d_head]
-        items = [self._item(item) for item in ITEMS]
+        items = [self._item(item) for item in self.LIST.items]
         return (f"({', '.join(shape)}): " if include_tuple else "") + "+".join(filter(None, items))
 
     def _item(self, item: Item) -> str:
         values = [getattr(self, row.name) for row in item.fields]
         if not item.required and not values[0]:
             return ""
+        if isinstance(values[0], Instruction):
+            return values[0].name.lower()
         numbers = iter(values)
         return re.sub("[A-Z]", lambda _: str(next(numbers)), item.word)
 
@@ -97,17 +109,17 @@ class KernelConfig(_Fields):
 
     def to_cpp(self) -> str:
         """The C++ literal, as instances.cuh spells it: `KernelConfig{FP16, 128, 64, 64, 4, true, ...}`."""
-        return f"KernelConfig{{{', '.join(map(cpp_literal, self.values()))}}}"
+        return f"{self.STRUCT}{{{', '.join(map(cpp_literal, self.values()))}}}"
 
     def symbol(self) -> str:
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
         values = "".join(f"{LITERALS[type(value)]}{int(value)}E" for value in self.values())
         parameters = "".join(f"{len(name)}{name}" for name in self.parameter_types())
-        return f"{SYMBOL_START}{values}{SYMBOL_END}{parameters}"
+        return f"{SYMBOL_START}{len(self.STRUCT)}{self.STRUCT}{values}{SYMBOL_END}{parameters}"
 
     def values(self) -> tuple[int, ...]:
         """The field values in order, each of its field's type."""
-        return tuple(getattr(self, name) for name in FIELDS)
+        return tuple(getattr(self, name) for name in self.LIST.fields)
 
     def parameter_types(self) -> list[str]:
         """The types of flash_forward's parameters."""
@@ -139,6 +151,26 @@ LAUNCH = functions(
 )
 
 
+class AttentionConfig(KernelConfig):
+    """One instance of a kernel of kernels/attention/, an attention_config; the other words of the ladder follow."""
+
+    LIST = ATTENTION
+    STRUCT = "attention_config"
+
+    def __init__(self, **values: int) -> None:
+        rows = [row for row in ATTENTION.fields.values() if TYPES[row.type] is not Instruction]
+        chosen = {row.name: values[row.name] if row.name in values else TYPES[row.type](0) for row in rows}
+        given = SimpleNamespace(**chosen, instruction=values["instruction"])
+        super().__init__(**chosen, **{name: holds(given) for name, holds in _FOLLOWS.items()})
+
+    @property
+    def instruction(self) -> Instruction:
+        return Instruction.WGMMA if self.tensor_copies else Instruction.MMA_SYNC
+
+    def replace(self, **values: int) -> "AttentionConfig":
+        return AttentionConfig(**dict(zip(ATTENTION.fields, self.values(), strict=True)) | values)
+
+
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
 SMEM_MOST = {
     "8.0": 163 << 10,
@@ -150,7 +182,7 @@ SMEM_MOST = {
     "12.0": 99 << 10,
 }
 
-SYMBOL_START = "_Z13flash_forwardIXtl12KernelConfig"
+SYMBOL_START = "_Z13flash_forwardIXtl"  # the name of the struct and the values follow
 SYMBOL_END = "EEEv"  # the types of the parameters follow
 
 
@@ -158,37 +190,49 @@ def cpp_literal(value: int) -> str:
     """A value of a field as C++ spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.name if isinstance(value, Dtype) else str(value)
+    return value.name if isinstance(value, IntEnum) else str(value)
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
-NAMES = Names({"cfg": FIELDS}, constants={**{dtype.name: int(dtype) for dtype in Dtype}, "true": 1, "false": 0})
-_PREDICATES = [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in RULES]
+NAMES = Names(
+    {"cfg": (*FIELDS, "instruction")},
+    constants={each.name: int(each) for each in (*Dtype, *Instruction)} | {"true": 1, "false": 0},
+)
+_PREDICATES = {
+    kind: [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in kind.LIST.rules]
+    for kind in (KernelConfig, AttentionConfig)
+}
+_FOLLOWS = {name: predicate(value, ATTENTION_LIST, NAMES) for name, value in ATTENTION.follows.items()}
 
 
 def broken_rule(config: KernelConfig) -> str:
     """Field, value and sentence of the first rule that the values break, as the harness words it; empty if none."""
-    for name, kind in FIELD_TYPES.items():
-        value = getattr(config, name)
+    for row in config.LIST.fields.values():
+        kind, value = TYPES[row.type], getattr(config, row.name)
         if type(value) is not kind:
-            return f"{name} = {value!r}: must be of type {kind.__name__}"
+            return f"{row.name} = {value!r}: must be of type {kind.__name__}"
     return _broken_rule(config)
 
 
 @lru_cache(maxsize=1024)  # readers make the configs of the versions many times
 def _broken_rule(config: KernelConfig) -> str:
-    for rule, holds in _PREDICATES:
+    for rule, holds in _PREDICATES[type(config)]:
         if not holds(config):
-            others = ", ".join(f"{name} = {cpp_literal(getattr(config, name))}" for name in rule.others())
-            said = f"{rule.field} = {cpp_literal(getattr(config, rule.field))}: {rule.sentence}"
+            others = ", ".join(f"{name} = {_word(getattr(config, name))}" for name in rule.others())
+            said = f"{rule.field} = {_word(getattr(config, rule.field))}: {rule.sentence}"
             return said + (f" ({others})" if others else "")
     return ""
 
 
-def _checked(values: Mapping[str, int], text: str) -> KernelConfig:
+def _word(value: int) -> str:
+    """A value of a field in a sentence."""
+    return value.name.lower() if isinstance(value, Instruction) else cpp_literal(value)
+
+
+def _checked(values: Mapping[str, int], text: str, kind: type[KernelConfig] = KernelConfig) -> KernelConfig:
     try:
-        return KernelConfig(**values)
+        return kind(**values)
     except ConfigError as error:
         raise ConfigError(f"{text!r}: {error}") from None
 
@@ -209,11 +253,18 @@ def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfi
     shape_text, colon, feature_text = form.rpartition(":")
     if form and not colon and base is not None and not form.startswith("("):
         shape = {row.name: getattr(base, row.name) for row in SHAPE}
-        return _checked(shape | _parse_features(form, text), text)
+        return _with_features(shape, form, text)
     shape = _parse_shape((shape_text if colon else form).strip(BLANKS), base, text)
     if not colon:
         raise ConfigError(f"{text!r}: ':' and the features are missing after {form!r}")
-    return _checked(shape | _parse_features(feature_text, text), text)
+    return _with_features(shape, feature_text, text)
+
+
+def _with_features(shape: dict[str, int], feature_text: str, text: str) -> KernelConfig:
+    """An attention_config names its instruction, a configuration of the ladder has no such item."""
+    words = [part.strip(BLANKS) for part in feature_text.split("+")]
+    kind = AttentionConfig if any(each.name.lower() in words for each in Instruction) else KernelConfig
+    return _checked(shape | _parse_features(words, kind.LIST, text), text, kind)
 
 
 def _parse_shape(shape: str, base: KernelConfig | None, text: str) -> dict[str, int]:
@@ -244,22 +295,24 @@ def _parse_dtype(word: str, text: str) -> Dtype:
     raise ConfigError(f"{text!r}: unknown dtype {word!r}: expected FP16 or BF16")
 
 
-def _parse_features(feature_text: str, text: str) -> dict[str, int]:
+def _parse_features(words: Sequence[str], rows: FieldList, text: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for word in (part.strip(BLANKS) for part in feature_text.split("+")):
-        new = _parse_item(word, text)
+    for word in words:
+        new = _parse_item(word, rows.items, text)
         if found.keys() & new.keys():
             raise ConfigError(f"{text!r}: repeated feature {word!r}")
         found |= new
-    for item in ITEMS:
+    for item in rows.items:
         if item.required and item.fields[0].name not in found:
             raise ConfigError(f"{text!r}: the item {item.word} is missing")
     return found
 
 
-def _parse_item(word: str, text: str) -> dict[str, int]:
-    for item in ITEMS:
+def _parse_item(word: str, items: Sequence[Item], text: str) -> dict[str, int]:
+    for item in items:
         if match := item.pattern.fullmatch(word):
+            if TYPES[item.fields[0].type] is Instruction:
+                return {item.fields[0].name: Instruction[word.upper()]}
             values = [int(number) for number in match.groups()] or [True]
             return {row.name: value for row, value in zip(item.fields, values, strict=True)}
         if item.start and word.startswith(item.start):
@@ -267,62 +320,77 @@ def _parse_item(word: str, text: str) -> dict[str, int]:
             raise ConfigError(
                 f"{text!r}: {word!r} must have the form {item.word} with numbers from {least} to 999999999"
             )
-    known = ", ".join(item.word for item in ITEMS)
+    known = ", ".join(item.word for item in items)
     raise ConfigError(f"{text!r}: unknown feature {word!r}: expected one of {known}")
 
 
 def parse_braces(text: str) -> KernelConfig:
-    """Read a demangled name: the values of the `KernelConfig{...}` in it, with or without casts.
+    """Read a demangled name: the values of the `KernelConfig{...}` in it, or `attention_config{...}`.
 
-    Takes `{5, 128, ..., 1, 0}` (ncu), `{(dtype)5, 128, ..., true}` (c++filt) and `{FP16, 128, ..., false}` (C++).
+    With casts or without: takes `{5, 128, ..., 1, 0}` (ncu), `{(dtype)5, 128, ..., true}` (c++filt) and
+    `{FP16, 128, ..., false}` (C++).
     """
-    match = re.search(r"\bKernelConfig\s*\{([^{}]*)\}", text)
+    match = re.search(r"\b(KernelConfig|attention_config)\s*\{([^{}]*)\}", text)
     if not match:
         raise ConfigError(f"{text!r}: holds no KernelConfig{{...}}")
     values = []
-    for index, part in enumerate(match[1].split(",")):
-        value = re.fullmatch(r"\s*(?:\((dtype|int|bool)\))?\s*([A-Za-z0-9]+|-[0-9]+)\s*", part)
+    for index, part in enumerate(match[2].split(",")):
+        value = re.fullmatch(r"\s*(?:\((dtype|instruction|int|bool)\))?\s*([A-Za-z0-9_]+|-[0-9]+)\s*", part)
         if not value:
-            raise ConfigError(f"{text!r}: value {index + 1} of KernelConfig, {part.strip()!r}, is not understood")
+            raise ConfigError(f"{text!r}: value {index + 1} of {match[1]}, {part.strip()!r}, is not understood")
         values.append((value[1], value[2]))
-    return _from_values(values, text)
+    return _from_values(values, text, STRUCTS[match[1]])
 
 
 def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
     match = re.fullmatch(
-        re.escape(SYMBOL_START) + r"((?:L(?:5dtype|i|b)n?[0-9]+E)+)" + SYMBOL_END + r"(1[24]\w+_args)(11tensor_maps)?",
+        re.escape(SYMBOL_START)
+        + r"1[26](KernelConfig|attention_config)((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
+        + SYMBOL_END
+        + r"(1[24]\w+_args)(11tensor_maps)?",
         symbol,
     )
     if not match:
         raise ConfigError(f"{symbol!r}: not the symbol of a flash_forward instance")
     casts = {LITERALS[kind]: CASTS[kind] for kind in CASTS}
-    literals = re.findall(r"(L5dtype|Li|Lb)(n?)([0-9]+)E", match[1])
-    config = _from_values([(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals], symbol)
+    literals = re.findall(r"(L5dtype|L11instruction|Li|Lb)(n?)([0-9]+)E", match[2])
+    values = [(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals]
+    config = _from_values(values, symbol, STRUCTS[match[1]])
     first = config.parameter_types()[0]
-    if match[2] != f"{len(first)}{first}":
+    if match[3] != f"{len(first)}{first}":
         raise ConfigError(f"{symbol!r}: the first parameter of {config} must be of type {first}")
     return config
 
 
-def _from_values(values: Sequence[tuple[str | None, str]], text: str) -> KernelConfig:
+STRUCTS: Mapping[str, type[KernelConfig]] = {kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig)}
+
+
+def _from_values(values: Sequence[tuple[str | None, str]], text: str, struct: type[KernelConfig]) -> KernelConfig:
     """A config from (cast, value) pairs in field order. Values past the last field must be zero."""
-    if len(values) < len(SHAPE):
-        raise ConfigError(f"{text!r}: KernelConfig holds {len(values)} values, expected at least {len(SHAPE)}")
-    for index, (_, word) in enumerate(values[len(FIELDS) :], start=len(FIELDS) + 1):
+    known = struct.LIST.fields
+    least = len(SHAPE) + (struct is AttentionConfig)  # the instruction stands right behind the shape
+    if len(values) < least:
+        raise ConfigError(f"{text!r}: {struct.STRUCT} holds {len(values)} values, expected at least {least}")
+    for index, (_, word) in enumerate(values[len(known) :], start=len(known) + 1):
         if word not in ("0", "false"):
-            raise ConfigError(f"{text!r}: value {index} of KernelConfig is {word}, but only {len(FIELDS)} are known")
+            raise ConfigError(f"{text!r}: value {index} of {struct.STRUCT} is {word}, but only {len(known)} are known")
     arguments: dict[str, int] = {}
-    for (name, kind), (cast, word) in zip(FIELD_TYPES.items(), values, strict=False):
+    for row, (cast, word) in zip(known.values(), values, strict=False):
+        kind = TYPES[row.type]
         if cast is not None and cast != CASTS[kind]:
-            raise ConfigError(f"{text!r}: {name} is written as ({cast}){word}, but is not of that type")
-        arguments[name] = _value_of(kind, name, word, text)
-    return _checked(arguments, text)
+            raise ConfigError(f"{text!r}: {row.name} is written as ({cast}){word}, but is not of that type")
+        arguments[row.name] = _value_of(kind, row.name, word, text)
+    return _checked(arguments, text, struct)
 
 
 def _value_of(kind: type[int], name: str, word: str, text: str) -> int:
     if kind is Dtype:
         return _parse_dtype(word, text)
+    if kind is Instruction:
+        for each in Instruction:
+            if word in (each.name, str(int(each))):
+                return each
     if kind is bool and word in ("0", "1", "false", "true"):
         return word in ("1", "true")
     if kind is int and re.fullmatch(r"-?[0-9]{1,9}", word):

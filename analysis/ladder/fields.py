@@ -1,6 +1,7 @@
 """The fields of a configuration and the rules between them: the rows of common/config_fields.h, which C includes.
 
     FIELDS["stages"].word       # "stages_N"
+    ATTENTION.items[0].word     # "mma_sync|wgmma": the rows of common/attention_fields.h
 
 The header says what each column means. Nothing is compiled: a row is a call with string literals in it.
 """
@@ -10,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import Call, calls, one_line, string_literal, without_comments
 
 LIST = "common/config_fields.h"
+ATTENTION_LIST = "common/attention_fields.h"
 PARENTHESIS = "()"  # the word of the fields in the parenthesis of a short form
-TYPES = ("enum dtype", "int", "bool")
+TYPES = ("enum dtype", "enum instruction", "int", "bool")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Rule:
     def others(self) -> list[str]:
         """The other fields that the expression names, in their order."""
         named = set(re.findall(r"\bcfg\.(\w+)", self.holds))
-        return [name for name in FIELDS if name in named and name != self.field]
+        return [name for name in (*FIELDS, "instruction") if name in named and name != self.field]
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,37 @@ class Item:
         return re.compile(re.sub("[A-Z]", lambda _: number, self.word))
 
 
-def parse_fields(source: str, name: str) -> dict[str, Field]:
-    """The rows FIELD(type, name, word, mma_sync, wgmma, help) by field name; `name` is the file's, for messages."""
+@dataclass(frozen=True)
+class FieldList:
+    """The rows of a file: fields, rules, and by name the fields of the ladder whose values follow from them."""
+
+    fields: dict[str, Field]
+    rules: list[Rule]
+    follows: dict[str, str]
+
+    @cached_property
+    def shape(self) -> tuple[Field, ...]:
+        """The fields in the parenthesis of a short form."""
+        return tuple(field for field in self.fields.values() if field.word == PARENTHESIS)
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """What stands behind the parenthesis."""
+        behind = [field for field in self.fields.values() if field.word != PARENTHESIS]
+        return tuple(Item(word, tuple(fields)) for word, fields in groupby(behind, lambda field: field.word))
+
+
+def parse_fields(source: str, name: str, versions: bool = True) -> dict[str, Field]:
+    """The rows FIELD(type, name, word, mma_sync, wgmma, help) by field name; `name` is the file's, for messages.
+
+    Without `versions` the rows have no columns of first versions.
+    """
     found: dict[str, Field] = {}
-    for call in _rows(source, "FIELD", name, 6):
+    for call in _rows(source, "FIELD", name, 6 if versions else 4):
         kind, field, *words = call.arguments
         texts = [string_literal(word) for word in words]
+        if not versions:
+            texts[1:1] = "", ""
         if kind not in TYPES or not re.fullmatch(r"[A-Za-z_]\w*", field) or field in found or None in texts:
             raise AnalysisError(
                 f'{call.where}: expected FIELD(type, name, "word", "mma_sync", "wgmma", "help") with a type of '
@@ -108,15 +134,17 @@ def _rows(source: str, macro: str, name: str, columns: int) -> Iterator[Call]:
         yield call
 
 
-def _read(path: Path) -> tuple[dict[str, Field], list[Rule]]:
-    source = read_text(path)
-    return parse_fields(source, LIST), parse_rules(source, LIST)
+def parse_follows(source: str, name: str) -> dict[str, str]:
+    """The rows FOLLOWS(name, value) by name."""
+    return {field: value for field, value in (call.arguments for call in _rows(source, "FOLLOWS", name, 2))}
 
 
-FIELDS, RULES = _read(root() / LIST)
-SHAPE = tuple(field for field in FIELDS.values() if field.word == PARENTHESIS)
-ITEMS = tuple(
-    Item(word, tuple(fields))
-    for word, fields in groupby(FIELDS.values(), lambda field: field.word)
-    if word != PARENTHESIS
-)
+def _read(name: str, versions: bool) -> FieldList:
+    source = read_text(root() / name)
+    return FieldList(parse_fields(source, name, versions), parse_rules(source, name), parse_follows(source, name))
+
+
+LADDER = _read(LIST, versions=True)
+ATTENTION = _read(ATTENTION_LIST, versions=False)
+FIELDS, RULES = LADDER.fields, LADDER.rules
+SHAPE, ITEMS = LADDER.shape, LADDER.items

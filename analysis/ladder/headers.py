@@ -4,6 +4,7 @@
     version.idea, version.config, version.parent
 
 Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
+The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git.
 """
 
 import difflib
@@ -17,12 +18,14 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.claims import Claim, parse_claims
-from analysis.ladder.config import SMEM_MOST, ConfigError, KernelConfig, parse_short_form
+from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, KernelConfig, parse_short_form
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
 OPTIONAL_KEYS = ("predict", "claims", "others", "smaller")
+KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
+ATTENTION = "attention"  # the folder of the kernels that are changed by commits
 FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
@@ -31,7 +34,7 @@ TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be writt
 class Header:
     """The header block of a kernel file."""
 
-    version: str  # "v10"
+    version: str  # "v10", "attention/wgmma"
     title: str  # "peel the first KV block"
     parent: str  # "v09", "" for the first version
     idea: str
@@ -64,6 +67,11 @@ class Version:
         return self.header.version
 
     @property
+    def stem(self) -> str:
+        """What files are named after: "v10", "attention.wgmma"."""
+        return stem_of(self.version)
+
+    @property
     def file(self) -> str:
         """Where it is within kernels/."""
         return f"{self.path.parent.name}/{self.path.name}"
@@ -87,12 +95,22 @@ class Version:
         """The source lines below the header block."""
         return self.source.splitlines()[self.header.lines :]
 
+    @property
+    def is_attention(self) -> bool:
+        """Whether it is a kernel of kernels/attention/, not a version of the ladder."""
+        return self.version.startswith(f"{ATTENTION}/")
+
+
+def stem_of(version: str) -> str:
+    """What files of a version or of a kernel are named after: "v10", "attention.wgmma"."""
+    return version.replace("/", ".")
+
 
 @lru_cache(maxsize=256)  # a command reads the ladder several times
 def parse_header(source: str, name: str) -> Header:
     """Read the comment a kernel file begins with; `name` is the file's, for messages."""
     lines = source.splitlines()
-    first = re.fullmatch(r"/\* (v[0-9]{2}) - (\S.*)", lines[0].rstrip()) if lines else None
+    first = re.fullmatch(rf"/\* (v[0-9]{{2}}|{ATTENTION}/\w+) - (\S.*)", lines[0].rstrip()) if lines else None
     if not first:
         raise AnalysisError(f"{name}:1: expected '/* vNN - title', found {lines[0] if lines else ''!r}")
     values: dict[str, str] = {}
@@ -122,7 +140,7 @@ def parse_header(source: str, name: str) -> Header:
             )
     if not end:
         raise AnalysisError(f"{name}: the header block is not closed by a line ' */'")
-    missing = [key for key in REQUIRED_KEYS if key not in values]
+    missing = [key for key in (REQUIRED_KEYS if first[1][0] == "v" else KEYS_OF_ATTENTION) if key not in values]
     if missing:
         raise AnalysisError(f"{name}: the header block lacks {', '.join(missing)}")
     return _checked_header(first[1], first[2], values, keys, end, name)
@@ -131,7 +149,7 @@ def parse_header(source: str, name: str) -> Header:
 def _checked_header(
     version: str, title: str, values: dict[str, str], keys: dict[str, int], end: int, name: str
 ) -> Header:
-    parent = "" if values["parent"] == "none" else values["parent"]
+    parent = values.get("parent", "none").removesuffix("none")
     if parent and not re.fullmatch(r"v[0-9]{2}", parent):
         raise AnalysisError(f"{name}:{keys['parent']}: parent must be a version such as v09 or none, found {parent!r}")
     if parent == version:
@@ -166,7 +184,7 @@ def _checked_header(
         version,
         title,
         parent,
-        values["idea"],
+        values.get("idea", ""),
         values.get("predict", ""),
         claims,
         config,
@@ -187,6 +205,8 @@ def _config_of(form: str, line: int, name: str) -> KernelConfig:
 
 def read_version(path: Path) -> Version:
     """Read one kernel file; its name and its header must agree on the version."""
+    if path.parent.name == ATTENTION:
+        return _read_attention(path)
     name = re.fullmatch(r"(v[0-9]{2})_([a-z0-9_]+)\.cu", path.name)
     if not name:
         raise AnalysisError(f"{path}: the name of a kernel file has the form vNN_name.cu")
@@ -197,6 +217,27 @@ def read_version(path: Path) -> Version:
     if path.parent.name in FOLDERS and (path.parent.name == WGMMA) != (header.arch == "sm_90a"):
         raise AnalysisError(f"{path}: its header says arch {header.arch}; versions for sm_90a are in kernels/{WGMMA}/")
     return Version(path, name[2], header, source)
+
+
+def _read_attention(path: Path) -> Version:
+    source = read_text(path)
+    header = parse_header(source, str(path))
+    if header.version != f"{ATTENTION}/{path.stem}":
+        raise AnalysisError(f"{path}:1: the header says {header.version}, the file is {ATTENTION}/{path.stem}")
+    return Version(path, path.stem, header, source)
+
+
+def attention_files(root: Path) -> dict[str, Path]:
+    """Name, such as "attention/wgmma", to file of every kernel of kernels/attention/."""
+    return {f"{ATTENTION}/{path.stem}": path for path in sorted((root / "kernels" / ATTENTION).glob("*.cu"))}
+
+
+VERSION = re.compile(rf"v[0-9]{{2}}|{ATTENTION}[./][a-z0-9_]+")  # what a user calls a version or a kernel
+
+
+def name_of_stem(stem: str) -> str:
+    """The version or kernel that files of this name are of, the opposite of stem_of()."""
+    return stem.replace(".", "/")
 
 
 def kernel_files(root: Path) -> dict[str, Path]:
@@ -214,6 +255,8 @@ def kernel_files(root: Path) -> dict[str, Path]:
 
 def read_ladder_version(path: Path) -> Version:
     """Read one kernel file of a checkout, whose parent must be there too."""
+    if path.parent.name == ATTENTION:
+        return _read_attention(path)
     return _with_parent(read_version(path), kernel_files(path.parents[2]))
 
 
@@ -225,23 +268,30 @@ def _with_parent(version: Version, there: Collection[str]) -> Version:
 
 
 def load(root: Path, version: str) -> Version:
-    """One version by its number, such as "v10"."""
-    files = kernel_files(root)
+    """One version by its number, such as "v10", or a kernel by its name, "attention/wgmma" or "attention.wgmma"."""
+    files = kernel_files(root) | attention_files(root)
+    version = version.replace(f"{ATTENTION}.", f"{ATTENTION}/")
     if version not in files:
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
     return read_ladder_version(files[version])
 
 
 def load_all(root: Path) -> dict[str, Version]:
-    """Every version in order."""
+    """Every version of the ladder in order."""
     files = kernel_files(root)
     return {version: _with_parent(read_version(path), files) for version, path in files.items()}
 
 
+def load_attention(root: Path) -> dict[str, Version]:
+    """Every kernel of kernels/attention/."""
+    return {name: _read_attention(path) for name, path in attention_files(root).items()}
+
+
 def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
-    """The versions of a list such as "v09 v10", all of them when it is empty."""
+    """The versions of a list such as "v09 attention/wgmma", all of the ladder when it is empty."""
     words = (chosen or "").replace(",", " ").split()
-    return {version: load(root, version) for version in words} if words else load_all(root)
+    versions = [load(root, word) for word in words]
+    return {version.version: version for version in versions} if words else load_all(root)
 
 
 def refusals(version: Version, config: KernelConfig) -> list[str]:
@@ -250,13 +300,18 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     What the source refuses and, where that is nothing, fields in use that only later versions of its folder act on, or
     none, and more shared memory than the only architecture of a version has.
     """
+    if version.is_attention:
+        if not isinstance(config, AttentionConfig) or config.instruction.name.lower() != version.name:
+            return [f"the configurations of {version.version} are those that name {version.name}"]
+    elif isinstance(config, AttentionConfig):
+        return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
     own = [check.sentence for check in version.checks if not check.holds(config)]
     return own or _not_acted_on(version, config) + _too_much_shared_memory(version, config)
 
 
 def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
-    found = []
-    for row in FIELDS.values():
+    found: list[str] = []
+    for row in () if version.is_attention else FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
         if getattr(config, row.name) and (not first or first > version.version):
             who = f"{first} is the first version with {line} that" if first else f"no version with {line}"

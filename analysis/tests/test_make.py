@@ -596,4 +596,4 @@ def test_instances_are_remade_where_a_part_of_their_generator_changes() -> None:
     imported = {str(Path(name).relative_to(ROOT)) for name in done.stdout.split()}
     database = subprocess.run(["make", "-npq", "v01"], cwd=ROOT, env=CLEAN_ENV, capture_output=True, text=True).stdout
     (rule,) = re.findall(r"^build/v01/instances\.stamp: kernels/mma_sync/v01_base\.cu (.*)$", database, re.MULTILINE)
-    assert set(rule.split()) == imported | {"common/config_fields.h", "build/v01/source"}
+    assert set(rule.split()) == imported | {"common/config_fields.h", "common/attention_fields.h", "build/v01/source"}

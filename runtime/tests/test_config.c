@@ -243,6 +243,61 @@ static void shared_memory(void) {
     }
 }
 
+/* Symbols of an attention_config. */
+static void attention_symbols(void) {
+#define ATTENTION "_Z13flash_forwardIXtl16attention_configL5dtype5ELi128ELi128ELi128ELi8E"
+#define PARAMETERS "EEEv14attention_args"
+    static const char *const bad[] = {
+        ATTENTION PARAMETERS,                                      /* no instruction */
+        ATTENTION "L11instruction0ELi2ELi32ELb1E" PARAMETERS MAPS, /* no such instruction */
+        ATTENTION "L11instruction3ELi2ELi32ELb1E" PARAMETERS MAPS,
+        ATTENTION "Li2ELi2ELi32ELb1E" PARAMETERS MAPS,                  /* int for the instruction */
+        ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" PARAMETERS MAPS,  /* an unknown field in use */
+        ATTENTION "L11instruction2ELi2ELi32ELb1E" AFTER MAPS,           /* these kernels take attention_args */
+        BEFORE "L5dtype5ELi128ELi128ELi128ELi8EL11instruction2E" AFTER, /* of the ladder */
+    };
+    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS,
+               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"),
+       "a symbol of an attention_config for wgmma");
+    ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
+       "one for mma.sync, without the last fields");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        KernelConfig config;
+        ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
+    }
+}
+
+/* The kernels of kernels/attention/ are launched as the versions are that they come from. */
+static void words_that_follow(void) {
+#define V52 "eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+persistent+tensor+producer+qk_ahead+first_max+early_k"
+#define V51 "async+eager+load_2_2_2_tiles+opt_softmax+lazy+padded+split_tail+persistent"
+#define CAN "+any_length+causal+grouped+tickets"
+    static const struct {
+        const char *shape, *features, *version;
+    } cases[] = {
+        {"(FP16, 128, 128, 128, 8): ", "wgmma+stages_2+exp_32+ping_pong",
+         V52 CAN "+stages_2+double_q+ping_pong+exp_32"},
+        {"(BF16, 64, 256, 64, 16): ", "wgmma+stages_4+exp_16", V52 CAN "+stages_4+double_q+exp_16"},
+        {"(FP16, 256, 128, 64, 8): ", "wgmma+stages_2+exp_16", V52 CAN "+stages_2+exp_16"},
+        {"(FP16, 128, 256, 64, 8): ", "mma_sync+stages_4", V51 CAN "+stages_4+slack_1+packed"},
+        {"(FP16, 64, 128, 64, 4): ", "mma_sync+stages_2", V51 CAN "+stages_2+packed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[CONFIG_TEXT_SIZE], of_version[CONFIG_TEXT_SIZE];
+        KernelConfig config, version;
+        struct failure failure = {""};
+        snprintf(text, sizeof text, "%s%s", cases[i].shape, cases[i].features);
+        snprintf(of_version, sizeof of_version, "%s%s", cases[i].shape, cases[i].version);
+        ok(!config_parse(text, &config, &failure), "reads %s %s", text, failure.text);
+        ok(!config_parse(of_version, &version, &failure), "reads %s %s", of_version, failure.text);
+        ok(!config_equal(&config, &version), "they are not of one kernel");
+#define FOLLOWS(name, value) ok(config.name == version.name, #name " is %d in %s", version.name, text);
+#include "common/attention_fields.h"
+        ok(config_smem_bytes(&config) == config_smem_bytes(&version), "as much shared memory: %s", text);
+        ok(config_threads(&config) == config_threads(&version), "as many threads: %s", text);
+    }
+}
+
 /* Random changes of a good text: the parser must end, and what it accepts must print and read back. */
 static void fuzz(void) {
     static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+load_2_2_2_tiles+lazy+stages_4+slack_2+padded";
@@ -293,6 +348,8 @@ int main(void) {
     launch_shapes();
     launch_shapes_of_any_length();
     shared_memory();
+    attention_symbols();
+    words_that_follow();
     fuzz();
     return tap_done();
 }

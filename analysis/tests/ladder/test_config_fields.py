@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import config as c
-from analysis.ladder.config import ConfigError, Dtype, KernelConfig
-from analysis.ladder.fields import FIELDS, ITEMS, LIST, RULES, Item, parse_fields, parse_rules
+from analysis.ladder.config import ConfigError, KernelConfig
+from analysis.ladder.fields import ATTENTION, FIELDS, LADDER, LIST, FieldList, Item, parse_fields, parse_rules
 from analysis.ladder.headers import Version, load_all, refusals
 
 C_FILES = ("tests/config_lines.c", "config.c", "json.c", "status.c")
@@ -48,14 +49,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- the same texts for both -----------------------------------------------------------------------------------------
 
 
-def good_form(rng: random.Random) -> tuple[list[str], list[str]]:
+def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]]:
     """The values in the parenthesis and the items of a configuration that Python takes; what it refuses goes."""
-    always = {item.fields[0].name for item in ITEMS if item.required}
+    always = {item.fields[0].name for item in rows.items if item.required or "|" in item.word}
     while True:
         n_warps = rng.choice((1, 2, 4, 8))
         sizes = (16 * rng.randint(1, 16), 16 * n_warps * rng.randint(1, 4), 16 * rng.randint(1, 8), n_warps)
         values = [rng.choice(("FP16", "BF16", "bf16", "5", "15")), *map(str, sizes)]
-        items = {item.fields[0].name: item_text(item, rng) for item in ITEMS if item.required or rng.random() < 0.6}
+        items = {
+            item.fields[0].name: item_text(item, rng)
+            for item in rows.items
+            if item.fields[0].name in always or rng.random() < 0.6
+        }
         while True:
             said = said_by_python(f"({','.join(values)}): {'+'.join(items.values())}")
             if said[0] == "ok":
@@ -68,11 +73,13 @@ def good_form(rng: random.Random) -> tuple[list[str], list[str]]:
 
 def item_text(item: Item, rng: random.Random) -> str:
     """An item with numbers that are often allowed."""
+    if "|" in item.word:
+        return rng.choice(item.word.split("|"))
     allowed = (0, 2, 2, 4) if item.required else (8, 8, 16, 24) if item.word == "exp_N" else (1, 2, 4, 5)
     return re.sub("[A-Z]", lambda _: str(rng.choice(allowed)), item.word)
 
 
-def spoil(values: list[str], items: list[str], rng: random.Random) -> None:
+def spoil(values: list[str], items: list[str], rng: random.Random, rows: FieldList) -> None:
     """Change one value or item, so that another rule or another part of the parser is asked."""
     at, item = rng.randrange(len(values)), rng.randrange(len(items))
     kind = rng.randrange(16)
@@ -110,7 +117,7 @@ def spoil(values: list[str], items: list[str], rng: random.Random) -> None:
     elif kind == 7:
         del items[item]
     elif kind <= 11:
-        items.insert(item, item_text(rng.choice(ITEMS), rng))
+        items.insert(item, item_text(rng.choice(rows.items), rng))
     else:
         number = rng.choice(("0", "1", "3", "7", "16", "64", "08", "1000000000", "-2", "x"))
         numbered = [i for i, text in enumerate(items) if re.search("[0-9]", text)]
@@ -130,13 +137,13 @@ def edited(text: str, rng: random.Random) -> str:
     return text[:at] + rng.choice(("", text[at] * 2, other, other + text[at])) + text[at + 1 :]
 
 
-def forms(count: int, seed: int) -> Iterator[str]:
+def forms(count: int, seed: int, rows: FieldList = LADDER) -> Iterator[str]:
     """Short forms, about half of them good."""
     rng = random.Random(seed)
     for _ in range(count):
-        values, items = good_form(rng)
+        values, items = good_form(rng, rows)
         if rng.random() < 0.5:
-            spoil(values, items, rng)
+            spoil(values, items, rng, rows)
         if rng.random() < 0.3:
             rng.shuffle(items)
         blank = rng.choice(("", "", "", " ", "\t"))
@@ -155,8 +162,8 @@ def said_by_python(text: str) -> list[str]:
 
 
 def fields_of(config: KernelConfig) -> dict[str, object]:
-    values = zip(FIELDS, config.values(), strict=True)
-    return {name: value.name.lower() if isinstance(value, Dtype) else value for name, value in values}
+    values = zip(config.LIST.fields, config.values(), strict=True)
+    return {name: value.name.lower() if isinstance(value, IntEnum) else value for name, value in values}
 
 
 def comparable(said: list[str]) -> list[object]:
@@ -167,8 +174,9 @@ def comparable(said: list[str]) -> list[object]:
     return [said[0], message.removeprefix("config ")]
 
 
-def test_both_sides_say_the_same_of_two_thousand_forms(program: Path) -> None:
-    texts = list(forms(FORMS, SEED))
+@pytest.mark.parametrize("rows", [LADDER, ATTENTION], ids=["ladder", "attention"])
+def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: FieldList) -> None:
+    texts = list(forms(FORMS, SEED, rows))
     by_c, by_python = said_by_c(program, texts), [said_by_python(text) for text in texts]
     assert len(by_c) == len(texts)
     different = [
@@ -178,7 +186,7 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path) -> None:
     counts = Counter(said[0] for said in by_c)
     assert counts["ok"] > FORMS / 4 and counts["bad"] > FORMS / 4, counts
     messages = "\n".join(said[1] for said in by_c if said[0] == "bad")
-    for rule in RULES:
+    for rule in rows.rules:
         assert re.search(rf"\b{rule.field} = \S+: {re.escape(rule.sentence)}", messages), f"never broken: {rule}"
     for words in (
         "unknown dtype",
@@ -189,13 +197,16 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path) -> None:
         "must have the form",
         "unknown feature",
         "repeated feature",
-        "is missing",
+        *(["is missing"] if rows is LADDER else []),
     ):
         assert words in messages, f"never said: {words}"
 
 
-def test_c_decodes_the_symbols_that_python_writes(program: Path) -> None:
-    configs = [c.parse_short_form(said[1]) for said in map(said_by_python, forms(200, SEED + 1)) if said[0] == "ok"]
+@pytest.mark.parametrize("rows", [LADDER, ATTENTION], ids=["ladder", "attention"])
+def test_c_decodes_the_symbols_that_python_writes(program: Path, rows: FieldList) -> None:
+    said_of = map(said_by_python, forms(200, SEED + 1, rows))
+    configs = [c.parse_short_form(said[1]) for said in said_of if said[0] == "ok"]
+    assert len(configs) > 50
     for config, said in zip(configs, said_by_c(program, [config.symbol() for config in configs]), strict=True):
         assert said[:2] == ["ok", str(config)] and json.loads(said[2]) == fields_of(config)
 
@@ -247,7 +258,7 @@ def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
     for side in (by_c, by_python):
         assert "wavy = true: must be off with fewer than 3 pipelines (pipelines = 2)" in side[1][1]
         assert side[2][1] == texts[2]
-        assert side[3][1].endswith(f"{ITEMS[-1].word}, pipelines_N, wavy")
+        assert side[3][1].endswith(f"{LADDER.items[-1].word}, pipelines_N, wavy")
 
     asked = ["--version", "v01", "--set", "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+pipelines_3", "--json"]
     command = [sys.executable, "-m", "analysis", "configs", *asked]

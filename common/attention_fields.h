@@ -1,0 +1,65 @@
+/* attention_fields.h - the fields of an attention_config, the rules between them and the words of the ladder that
+ * follow from them: the one list that C and Python read.
+ *
+ *     #define FIELD(type, name, word, help) type name;
+ *     #include "common/attention_fields.h"
+ *
+ * To be included as common/config_fields.h is, whose columns FIELD and RULE have, but for first versions. A type more is
+ * `enum instruction`: its word in the short form is the name of the instruction.
+ *
+ * FOLLOWS(name, value)   a field of KernelConfig that is not 0 in all or some of these kernels, and its value, an
+ *                        expression over cfg.FIELD: by it harness and library know how a kernel is launched
+ */
+#ifndef FIELD
+#define FIELD(type, name, word, help)
+#endif
+#ifndef RULE
+#define RULE(name, holds, sentence)
+#endif
+#ifndef FOLLOWS
+#define FOLLOWS(name, value)
+#endif
+
+/* clang-format off */
+FIELD(enum dtype, dtype, "()", "element type of Q, K, V and O")
+FIELD(int, d_head, "()", "elements of a head's row")
+FIELD(int, B_r, "()", "query rows of a Q block")
+FIELD(int, B_c, "()", "keys and values of a KV block")
+FIELD(int, n_warps, "()", "warps that compute, each with B_r / n_warps query rows")
+FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given")
+FIELD(int, stages, "stages_N", "blocks in the rings of K and of V")
+FIELD(int, exp_columns, "exp_N",
+      "columns of S whose exponentials are computed while those before them are summed; 0 is all")
+FIELD(bool, ping_pong, "ping_pong", "the warpgroups take turns: one multiplies while the other computes exponentials")
+
+RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
+RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
+RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 256 && cfg.B_c % 16 == 0, "must be a multiple of 16 up to 256")
+RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 32, "must be from 1 to 32")
+RULE(B_r, cfg.B_r % (16 * cfg.n_warps) == 0, "must be a multiple of 16 rows for each warp")
+RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
+RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the columns of one tile of S")
+RULE(ping_pong, !cfg.ping_pong || cfg.instruction == WGMMA, "must be off with mma_sync: its warps go at their own pace")
+
+FOLLOWS(any_length, true)
+FOLLOWS(causal, true)
+FOLLOWS(grouped_heads, true)
+FOLLOWS(packed_heads, cfg.instruction == MMA_SYNC)
+FOLLOWS(tickets, true)
+FOLLOWS(persistent, true)
+FOLLOWS(split_tail, cfg.instruction == MMA_SYNC)
+FOLLOWS(padded_rows, cfg.instruction == MMA_SYNC)
+FOLLOWS(async_copy, cfg.instruction == MMA_SYNC)
+FOLLOWS(swizzled, cfg.instruction == WGMMA)
+FOLLOWS(eager_load_blocks, true)
+FOLLOWS(optimized_softmax, true)
+FOLLOWS(lazy_rescale, true)
+FOLLOWS(tensor_copies, cfg.instruction == WGMMA)
+FOLLOWS(producer, cfg.instruction == WGMMA)
+FOLLOWS(double_buffer_Q, cfg.instruction == WGMMA && cfg.d_head <= 128)
+FOLLOWS(first_max, cfg.instruction == WGMMA)
+/* clang-format on */
+
+#undef FIELD
+#undef RULE
+#undef FOLLOWS
