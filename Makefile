@@ -44,10 +44,12 @@ SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'
 
 versions_in = $(foreach s,$(sort $(notdir $(wildcard $(1:%=kernels/%/v[0-9][0-9]_*.cu)))),$(firstword $(subst _, ,$s)))
 SOURCES := $(sort $(wildcard kernels/*/v[0-9][0-9]_*.cu))
-VERSIONS := $(call versions_in,mma_sync wgmma)
+# The kernels of kernels/attention/ are built as versions are; here and in names of files theirs is attention.wgmma.
+ATTENTION := $(patsubst kernels/attention/%.cu,attention.%,$(sort $(wildcard kernels/attention/*.cu)))
+VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION)
 # A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
 # for each of ARCHS. LEFT_OUT: the versions that have none.
-HOPPER := $(call versions_in,wgmma)
+HOPPER := $(call versions_in,wgmma) $(filter %.wgmma,$(ATTENTION))
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
 archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))

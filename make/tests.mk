@@ -87,7 +87,7 @@ C_FILES := $(EMULATOR_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
-	kernels/*/*.cu)
+	kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)

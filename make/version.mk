@@ -11,7 +11,7 @@
 
 GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
 	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py fields.py headers.py instances.py)) \
-	common/config_fields.h
+	common/config_fields.h common/attention_fields.h
 
 # The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and
 # toolkits yield stays below build/, so that no set overwrites another.
@@ -93,6 +93,7 @@ $(foreach a,$(call archs_of,$(1)),$(eval $(call records,$(1),$a,$(3)/sm_$a.cubin
 endef
 version_of = $(firstword $(subst _, ,$(notdir $(1))))
 $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call folder,$(call version_of,$s)))))
+$(foreach v,$(ATTENTION),$(eval $(call version,$v,kernels/$(subst .,/,$v).cu,$(call folder,$v))))
 
 # The helper kernels of the harness: clock stamps, peak of the tensor cores. Versions for sm_90a have some of their own.
 define device  # $(1) folder, $(2) architecture of the PTX, $(3) those of the cubins
@@ -122,9 +123,13 @@ bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
 	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
 -include $(wildcard $(BUILD)/peak/*.d)
 
-.PHONY: all cubins $(VERSIONS)
+.PHONY: all cubins attention $(VERSIONS)
 all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun
 # make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
 $(VERSIONS): %: $(BIN)/%
+attention: $(BIN)/attention $(filter-out $(LEFT_OUT),$(ATTENTION))  ## the kernels of kernels/attention/
+# The one for the newest GPUs of ARCHS; bin/attention.mma_sync runs on the others, and either of them on the emulator.
+$(BIN)/attention: $(BIN)/$(lastword $(filter-out $(LEFT_OUT),$(ATTENTION)))
+	@ln -sfn $(<F) $@
 cubin = $(call folder,$(1))/sm_$(2).cubin
 cubins: $(call each,cubin)

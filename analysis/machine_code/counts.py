@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
+from analysis.ladder.headers import VERSION
 from analysis.machine_code.library import count_library
 from analysis.machine_code.loops import add_loop_argument, nest_table, parts_of, print_note
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.opcodes import MATRIX, family, main_matrix
 from analysis.machine_code.regions import Graph, Parts, matrix_count
 from analysis.machine_code.sass import Instruction
-from analysis.machine_code.subjects import VERSION, add_subject_arguments, start, subject_of, subjects_of
+from analysis.machine_code.subjects import add_subject_arguments, start, subject_of, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 WHOLE = "whole"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
-from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_chosen
+from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_attention, load_chosen, name_of_stem, stem_of
 from analysis.machine_code.cubin import code_summary
 from analysis.machine_code.loops import (
     PART_FIGURES,
@@ -101,16 +101,16 @@ COLUMNS = tuple(field.name for field in fields(Accepted))
 
 
 def cubin_of(folder: Path, version: Version, arch: str) -> Path:
-    return folder / "build" / version.version / f"{arch}.cubin"
+    return folder / "build" / version.stem / f"{arch}.cubin"
 
 
 def measure(folder: Path, version: Version, arch: str) -> Fresh:
     """Read the build of a version below `folder`: its ptxas log, its cubin and the listing of its own config."""
     cubin = cubin_of(folder, version, arch)
-    log_path = folder / "logs/ptxas" / f"{version.version}.{arch}.log"
+    log_path = folder / "logs/ptxas" / f"{version.stem}.{arch}.log"
     for path in (cubin, log_path):
         if not path.exists():
-            raise AnalysisError(f"{path} is missing: run `make {version.version} ARCHS={arch.removeprefix('sm_')}`")
+            raise AnalysisError(f"{path} is missing: run `make {version.stem} ARCHS={arch.removeprefix('sm_')}`")
     log = read_log(log_path)
     listing = disassemble(cubin, version.header.config)
     advisories = "+".join(sorted({note.code for note in log.notes if note.code}))
@@ -124,8 +124,13 @@ def figures_hash(row: Row) -> str:
 
 
 def source_hash(version: Version) -> str:
-    """A hash of the source below the header block, whose predictions and records may change freely."""
-    return hashlib.sha256("\n".join(version.body()).encode()).hexdigest()[:16]
+    """A hash of the source below the header block, whose predictions and records may change freely.
+
+    Of a kernel of kernels/attention/ it is of the headers beside it, too.
+    """
+    headers = sorted(version.path.parent.glob("*.cuh")) if version.is_attention else []
+    texts = ["\n".join(version.body()), *map(read_text, headers)]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
 
 
 def toolkit_version(folder: Path) -> str:
@@ -193,7 +198,7 @@ def compare_rows(version: str, fresh: Sequence[Row], recorded: Sequence[Row]) ->
         if before is None or after is None:
             there = "absent" if before is None else "there"
             found.append(Finding(version, arch, config, "regs/registers.csv", there, "built" if after else "not built",
-                                 f"run `make regs VER={version}`"))  # fmt: skip
+                                 f"run `make regs VER={stem_of(version)}`"))  # fmt: skip
             continue
         found += [
             Finding(version, arch, config, name, getattr(before, name), getattr(after, name), note)
@@ -214,13 +219,15 @@ def change(figure: str, before: Cell, after: Cell) -> str:
 
 def compare_listings(folder: Path, fresh: Fresh) -> list[Finding]:
     """Whether the committed listing is the fresh one."""
-    name = f"sass/{fresh.version}.{fresh.arch}.sass"
+    name = f"sass/{stem_of(fresh.version)}.{fresh.arch}.sass"
     path = folder / name
     text = read_text(path) if path.exists() else None
     if text == fresh.sass_text:
         return []
     there = "missing" if text is None else "stale"
-    return [Finding(fresh.version, fresh.arch, "", name, there, "fresh", f"run `make sass VER={fresh.version}`")]
+    return [
+        Finding(fresh.version, fresh.arch, "", name, there, "fresh", f"run `make sass VER={stem_of(fresh.version)}`")
+    ]
 
 
 def compare_loops(fresh: Fresh, accepted: Sequence[Part]) -> list[Finding]:
@@ -298,9 +305,10 @@ def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
         return Finding(version, "", "", what, "there", "no such version", remedy)
 
     found = [
-        gone(path.name[:3], f"sass/{path.name}", "remove it")
-        for path in sorted((folder / "sass").glob("v*.sass"))
-        if path.name[:3] not in known
+        gone(name, f"sass/{path.name}", "remove it")
+        for path in sorted((folder / "sass").glob("*.sass"))
+        for name in [name_of_stem(path.name.rpartition(".sm_")[0])]
+        if name not in known
     ]
     rows = sorted(read_registers(folder).keys() - known)
     found += [gone(version, "regs/registers.csv", "run `make regs`") for version in rows]
@@ -331,7 +339,7 @@ def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[
 
 def accept_line(versions: Iterable[str]) -> str:
     """What to type to accept the figures of these versions."""
-    return f'make accept VER="{" ".join(sorted(set(versions)))}" WHY="..."'
+    return f'make accept VER="{" ".join(map(stem_of, sorted(set(versions))))}" WHY="..."'
 
 
 def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: str) -> int:
@@ -400,9 +408,10 @@ def run_gate(args: argparse.Namespace) -> int:
     if reason:
         print(reason)
         return DONE
-    found = check(folder, load_chosen(folder, args.version), archs)
+    versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_attention(folder)
+    found = check(folder, versions, archs)
     if not args.version:
-        found += leftover_files(folder, load_all(folder))
+        found += leftover_files(folder, versions)
     if found or args.json or args.csv:
         print_table(differences(found), args)
     if found:

@@ -19,6 +19,7 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, write_atomically
 from analysis.ladder.config import library_of
+from analysis.ladder.headers import VERSION
 from analysis.machine_code.library import (
     Figures,
     Library,
@@ -32,7 +33,6 @@ from analysis.machine_code.names import add_filter_argument, file_part, names_of
 from analysis.machine_code.regions import Graph, Parts, to_dot
 from analysis.machine_code.sass import Listing, bare, format_listing, parse_listing, start_job
 from analysis.machine_code.subjects import (
-    VERSION,
     add_subject_arguments,
     names_in,
     resolve,

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
+from analysis.ladder.headers import VERSION
 from analysis.machine_code.names import name_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
-from analysis.machine_code.subjects import VERSION, Subject, add_subject_arguments, start, subject_of
+from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 

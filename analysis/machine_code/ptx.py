@@ -17,10 +17,11 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.ladder.c_source import without_comments
+from analysis.ladder.headers import VERSION
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of
-from analysis.machine_code.subjects import VERSION, add_arch_argument, built_cubins, cubins_for
+from analysis.machine_code.subjects import add_arch_argument, built_cubins, cubins_for
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"

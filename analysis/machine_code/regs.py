@@ -24,7 +24,7 @@ from pathlib import Path
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_atomically, write_if_changed
 from analysis.ladder.config import ConfigError, parse_short_form
-from analysis.ladder.headers import kernel_files, load_all
+from analysis.ladder.headers import attention_files, kernel_files, load_all, name_of_stem, stem_of
 from analysis.machine_code.cubin import CodeSummary, code_summary
 from analysis.machine_code.names import names_of
 from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
@@ -53,6 +53,7 @@ class Row:
 
 COLUMNS = tuple(field.name for field in fields(Row))
 KEYS = ("version", "arch", "config")
+BUILD = re.compile(r"(v[0-9]{2}|attention\.\w+)\.(sm_\w+)")  # what the files of a build are named
 REGISTERS_COLUMNS = (*KEYS, *(name for name in COLUMNS if name not in KEYS))
 FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "barriers", "ldl", "stl")
 
@@ -156,20 +157,20 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def read_folder(folder: Path) -> dict[str, list[Row]]:
-    """Version to rows of every vNN.sm_XX.csv in a folder, each of one build."""
-    return _by_version(read_build(path) for path in sorted(folder.glob("v[0-9][0-9].sm_*.csv")))
+    """Version to rows of every vNN.sm_XX.csv in a folder, and of attention.*, each of one build."""
+    return _by_version(read_build(path) for path in sorted(folder.glob("*.sm_*.csv")) if BUILD.fullmatch(path.stem))
 
 
 def read_build(path: Path) -> tuple[str, list[Row]]:
     """The version that a file vNN.sm_XX.csv is named after, and its rows, all of the architecture in its name."""
-    name = re.fullmatch(r"(v[0-9]{2})\.(sm_\w+)\.csv", path.name)
-    if not name:
+    name = BUILD.fullmatch(path.name.removesuffix(".csv"))
+    if not name or path.suffix != ".csv":
         raise AnalysisError(f"{path}: expected a file named vNN.sm_XX.csv, such as v07.sm_80.csv")
     rows = read_csv(path)
     other = next((row.arch for row in rows if row.arch != name[2]), None)
     if other:
         raise AnalysisError(f"{path}: holds a kernel for {other}")
-    return name[1], rows
+    return name_of_stem(name[1]), rows
 
 
 def _by_version(builds: Iterable[tuple[str, list[Row]]]) -> dict[str, list[Row]]:
@@ -225,7 +226,7 @@ def merge_registers(folder: Path, builds: Sequence[tuple[str, list[Row]]]) -> li
         replaced = {(version, row.arch) for version, rows in builds for row in rows}
         kept = [(name, [row for row in rows if (name, row.arch) not in replaced]) for name, rows in before.items()]
         after = _by_version([*kept, *builds])
-        there = kernel_files(folder)
+        there = kernel_files(folder).keys() | attention_files(folder).keys()
         after = {version: rows for version, rows in after.items() if version in there}
         write_if_changed(path, registers_text(after))
     finally:
@@ -349,11 +350,13 @@ def run_registers(args: argparse.Namespace) -> int:
         raise AnalysisError(f"{args.folder or registers_path(root())}: no registers there: run `make regs`")
     parents = {name: version.header.parent for name, version in load_all(root()).items()}
     table = report_table(versions, parents)
-    chosen = (args.version or "").replace(",", " ").split()
+    chosen = [name_of_stem(word) for word in (args.version or "").replace(",", " ").split()]
     unknown = [name for name in chosen if name not in versions]
     if unknown:
         there = " ".join(versions)
-        raise AnalysisError(f"no registers of {unknown[0]}: run `make regs VER={unknown[0]}`; there are: {there}")
+        raise AnalysisError(
+            f"no registers of {unknown[0]}: run `make regs VER={stem_of(unknown[0])}`; there are: {there}"
+        )
     rows = [row for row in table.rows if (not chosen or row[0] in chosen) and (not args.arch or row[1] == args.arch)]
     print_table(Table(table.columns, rows), args)
     return DONE
@@ -379,7 +382,7 @@ def run_capture(args: argparse.Namespace) -> int:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise AnalysisError(f"--name {name}: letters, digits, '.', '_' and '-' only")
     logs = args.logs or sorted(
-        path for path in (root() / "logs/ptxas").glob("v[0-9][0-9].sm_*.log") if ".demangled." not in path.name
+        path for path in (root() / "logs/ptxas").glob("*.sm_*.log") if BUILD.fullmatch(path.stem)
     )
     if not logs:
         raise AnalysisError("no ptxas log in logs/ptxas: run `make all`")
@@ -404,7 +407,7 @@ def capture_csv(text: str, name: str) -> str:
     for part in re.split(r"^# (?=\S+\.log$)", text, flags=re.MULTILINE)[1:]:
         source, _, body = part.partition("\n")
         log = parse_log(body, f"{name}, {source}")
-        stem = re.fullmatch(r"(v[0-9]{2})\.(sm_\w+)\.log", source)
+        stem = BUILD.fullmatch(source.removesuffix(".log"))
         cubin = root() / "build" / stem[1] / f"{stem[2]}.cubin" if stem else None
         code = code_summary(cubin) if cubin and cubin.exists() else None
         rows += [[source.removesuffix(".log"), *cells(row)] for row in rows_of(log, code)]

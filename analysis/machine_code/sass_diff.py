@@ -20,6 +20,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.ladder.config import KernelConfig, parse_config
+from analysis.ladder.headers import VERSION
 from analysis.ladder.pairs import pair_named
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
@@ -27,7 +28,7 @@ from analysis.machine_code.loops import add_loop_argument, parts_in, parts_of, p
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, Graph, Parts
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
-from analysis.machine_code.subjects import VERSION, Subject, add_arch_argument, arch_of_pair, resolve, start
+from analysis.machine_code.subjects import Subject, add_arch_argument, arch_of_pair, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"

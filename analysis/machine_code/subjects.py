@@ -16,14 +16,13 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
-from analysis.ladder.headers import Version, load
+from analysis.ladder.headers import VERSION, Version, load, stem_of
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of, name_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
-VERSION = re.compile(r"v\d\d")
 DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
 
 
@@ -111,10 +110,10 @@ def resolve(name: str, arch: str | None = None, choice: KernelConfig | str | Non
 
 def cubins_of_version(version: str, arch: str) -> list[Path]:
     """The cubins built for a version: the default set's first, then those of other sets."""
-    build = root() / "build"
+    build, stem = root() / "build", stem_of(version)
     return [
         path
-        for path in (build / version / f"{arch}.cubin", *sorted(build.glob(f"{version}.*/{arch}.cubin")))
+        for path in (build / stem / f"{arch}.cubin", *sorted(build.glob(f"{stem}.*/{arch}.cubin")))
         if path.exists()
     ]
 

@@ -1,0 +1,611 @@
+/* attention/wgmma - Hopper: a producer, its consumers, and the tensor copy engine
+ *
+ * config    (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong
+ * others    (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16
+ * arch      sm_90a
+ */
+#include "common/abi.h"
+#include "common/attention_config.h"
+#include "common/ptx_sm90a.cuh"
+#include "kernels/attention/dump.cuh"
+#include "kernels/attention/epilogue.cuh"
+#include "kernels/attention/kv.cuh"
+#include "kernels/attention/mask.cuh"
+#include "kernels/attention/ring.cuh"
+#include "kernels/attention/schedule.cuh"
+#include "kernels/attention/softmax.cuh"
+
+/* A CTA stays on its multiprocessor and takes one block of B_r rows of Q after another. It goes through the K and V
+ * that these rows see in blocks of B_c keys, from the last to the first. Which Q blocks: schedule.cuh. Which keys:
+ * mask.cuh. Where they lie: kv.cuh. What is computed: softmax.cuh, epilogue.cuh. This file is the pipeline: who holds
+ * what, and who waits for whom.
+ *
+ * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies; one thread of another
+ * of its warps is the scheduler. The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its
+ * rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, and so does Q where there are
+ * registers left. wgmma reads K, V and else Q from shared memory, P from registers.
+ *
+ * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
+ * rows for each warp. With d_head = 256 there is no place for O, and Q is a ring of parts: one Q block and, in static
+ * shared memory, one part more. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte
+ * chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and the places of Q blocks.
+ *
+ * S of a KV block is started before O of the block behind it: a consumer turns S to exponentials while O is computed.
+ * The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of all
+ * mbarriers, continue through all Q blocks.
+ */
+
+/* ---- shape ---- */
+
+template <attention_config cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
+    static_assert(cfg.n_warps == 8 || cfg.n_warps == 12 || cfg.n_warps == 16,
+                  "n_warps must be 8, 12 or 16: two to four consumer warpgroups");
+    static_assert(cfg.B_r == 16 * cfg.n_warps, "B_r must be 16 * n_warps: wgmma gives each warp 16 rows");
+    static_assert(cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 64 or 128: wgmma's n, in tiles of a constant number");
+    static_assert(cfg.stages >= 2, "stages must be at least 2, as K is read one block ahead of V");
+    static_assert(cfg.exp_columns >= 8 && cfg.B_c % cfg.exp_columns == 0,
+                  "exp_columns must be at least 8 and divide B_c: exponentials are computed in equal blocks");
+}
+
+/* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
+template <attention_config cfg>
+constexpr int d_steps = cfg.d_head / 16;
+template <attention_config cfg>
+constexpr int key_steps = cfg.B_c / 16;
+
+/* What a warp holds of its 16 rows (fragments.cuh). */
+template <attention_config cfg>
+using S_tiles = float[2 * key_steps<cfg>][4];
+template <attention_config cfg>
+using O_tiles = float[2 * d_steps<cfg>][4];
+template <attention_config cfg>
+using Q_fragments = uint32_t[d_steps<cfg>][4];
+template <attention_config cfg>
+using P_fragments = uint32_t[key_steps<cfg>][4];
+
+/* Threads and rows of a warpgroup. */
+constexpr int group_threads = 128, group_rows = 64;
+template <attention_config cfg>
+constexpr int consumers = cfg.n_warps / 4;
+
+/* Registers of a thread: at the start as many as the file has for each, then what the producer leaves the consumers. */
+template <attention_config cfg>
+constexpr int start_registers = 65536 / (group_threads + 32 * cfg.n_warps) / 8 * 8;
+constexpr int producer_registers = 24;
+template <attention_config cfg>
+constexpr int consumer_registers =
+    ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
+
+/* Whether registers hold Q. Those of d_head = 256 are full of O, and those of four consumers are few. */
+template <attention_config cfg>
+constexpr bool Q_in_registers = cfg.d_head == 128;
+
+/* Whether parts of Q take the stages of a ring, each with mbarriers of its own, or whole Q blocks those of a pair. */
+template <attention_config cfg>
+constexpr bool Q_parts = cfg.d_head == 256;
+template <attention_config cfg>
+constexpr int parts_at_once = Q_parts<cfg> ? 1 : consumers<cfg>;
+template <attention_config cfg>
+constexpr int Q_copies = consumers<cfg> / parts_at_once<cfg>; /* of a Q block */
+template <attention_config cfg>
+constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
+
+/* ---- shared memory ---- */
+
+/* Bytes of a row of a tile, of the rows of Q of a consumer and of a K or V block. */
+constexpr int tile_row_bytes = 128;
+template <attention_config cfg>
+constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+template <attention_config cfg>
+constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+
+/* Addresses of what lies there. */
+template <attention_config cfg>
+struct smem_places {
+    ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>> Q;
+    ring<cfg.stages, KV_bytes<cfg>> K, V;
+    place_ring places;
+    uint32_t last_Q, O, draw;
+
+    /* K and V of block number n, for wgmma. */
+    __device__ __forceinline__ uint64_t K_matrix(int n) const {
+        return wgmma_descriptor(K.first_stage, 0) + n % cfg.stages * (KV_bytes<cfg> / 16);
+    }
+    __device__ __forceinline__ uint64_t V_matrix(int n) const {
+        return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (KV_bytes<cfg> / 16);
+    }
+
+    /* Where the parts are that copy number n brings. */
+    __device__ __forceinline__ uint32_t Q_stage(int n) const {
+        return Q_parts<cfg> && n % Q_stages<cfg> == consumers<cfg> ? last_Q : Q.stage(n);
+    }
+};
+
+template <attention_config cfg>
+__device__ __forceinline__ smem_places<cfg> find_places() {
+    extern __shared__ __align__(1024) unsigned char smem[];
+    smem_places<cfg> at;
+    at.Q.first_stage = __cvta_generic_to_shared(smem);
+    at.K.first_stage = at.Q.first_stage + (Q_parts<cfg> ? 1 : Q_stages<cfg>)*consumers<cfg> * Q_bytes<cfg>;
+    if constexpr (Q_parts<cfg>) {
+        __shared__ __align__(1024) unsigned char last_place[Q_bytes<cfg>];
+        at.last_Q = __cvta_generic_to_shared(last_place);
+    }
+    at.V.first_stage = at.K.first_stage + cfg.stages * KV_bytes<cfg>;
+    at.O = at.V.first_stage + cfg.stages * KV_bytes<cfg>;
+    at.K.first_full = at.O + (Q_parts<cfg> ? 0 : consumers<cfg> * Q_bytes<cfg>);
+    at.V.first_full = at.K.first_full + 8 * cfg.stages;
+    at.K.first_empty = at.V.first_full + 8 * cfg.stages;
+    at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
+    at.Q.first_full = at.V.first_empty + 8 * cfg.stages;
+    at.Q.first_empty = at.Q.first_full + 8 * Q_stages<cfg>;
+    at.places.first_full = at.Q.first_empty + 8 * Q_stages<cfg>;
+    at.places.first_empty = at.places.first_full + 8 * place_slots;
+    at.draw = at.places.first_empty + 8 * place_slots;
+    at.places.first_stage = at.draw + 16;
+    return at;
+}
+
+/* One thread arrives at the full mbarriers, each consumer at the empty ones of K, V and the parts of Q, each warp at
+ * those of whole Q blocks and, with the producer, of places. */
+template <attention_config cfg>
+__device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < Q_stages<cfg>; stage++) at.Q.init(stage, Q_parts<cfg> ? 1 : cfg.n_warps);
+        mbarrier_init(at.draw, 1);
+        for (int slot = 0; slot < place_slots; slot++) at.places.init(slot, cfg.n_warps + 1);
+        for (int stage = 0; stage < cfg.stages; stage++) {
+            mbarrier_init(at.K.full(stage), 1), mbarrier_init(at.V.full(stage), 1);
+            mbarrier_init(at.K.empty(stage), consumers<cfg>);
+            mbarrier_init(at.V.empty(stage), consumers<cfg>);
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+}
+
+/* ---- tensor cores ---- */
+
+/* The 16 rows of this warp as fragments. Q_rows is the first of them in shared memory. */
+template <attention_config cfg>
+__device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, uint32_t Q_rows, int lane) {
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const int chunk = k % 4 * 2 + lane / 16;
+        ldmatrix_x4(Q[k], Q_rows + (k / 4 * group_rows + lane % 16) * tile_row_bytes + (chunk ^ lane % 8) * 16);
+    }
+}
+
+/* S = A K^T for 16 columns of Q and K, or S += A K^T. A is in registers or the descriptor of a matrix. */
+template <attention_config cfg, typename A>
+__device__ __forceinline__ void start_QK_step(S_tiles<cfg> &S, const A &a, uint64_t K, int accumulate) {
+    if constexpr (cfg.B_c == 128 && cfg.dtype == FP16) wgmma_m64n128k16_f16(S, a, K, accumulate);
+    if constexpr (cfg.B_c == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16(S, a, K, accumulate);
+    if constexpr (cfg.B_c == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16(S, a, K, accumulate);
+    if constexpr (cfg.B_c == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16(S, a, K, accumulate);
+}
+
+/* Start S = Q K^T, a group of wgmma, one for each 16 columns of Q and K. Q is read from registers or, with the
+ * descriptor Q_matrix, from shared memory. */
+template <attention_config cfg>
+__device__ __forceinline__ void start_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, uint64_t Q_matrix, uint64_t K) {
+    wgmma_fence();
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const uint64_t K_step = K + k / 4 * (cfg.B_c * tile_row_bytes / 16) + k % 4 * 2;
+        if constexpr (Q_in_registers<cfg>)
+            start_QK_step<cfg>(S, Q[k], K_step, k != 0);
+        else
+            start_QK_step<cfg>(S, Q_matrix + k / 4 * (group_rows * tile_row_bytes / 16) + k % 4 * 2, K_step, k != 0);
+    }
+    wgmma_commit_group();
+}
+
+/* Start O += P V, a group of wgmma, one for each 16 keys. */
+template <attention_config cfg>
+__device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg> &P, uint64_t V) {
+    wgmma_fence();
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        const uint64_t V_step = V + k * (16 * tile_row_bytes / 16);
+        if constexpr (cfg.d_head == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.d_head == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.d_head == 128 && cfg.dtype == FP16) wgmma_m64n128k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.d_head == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.d_head == 256 && cfg.dtype == FP16) wgmma_m64n256k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (cfg.d_head == 256 && cfg.dtype == BF16) wgmma_m64n256k16_bf16_trans(O, P[k], V_step, 1);
+    }
+    wgmma_commit_group();
+}
+
+/* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
+ * first of the warp's in its part of Q. A part of the ring may be released: then Q is read from global memory, where
+ * `Q` is the first of the warp's rows, and last_row stands for the rows behind it. K is the first of the block's rows
+ * in global memory. */
+template <attention_config cfg>
+__device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t *Q, int64_t Q_stride, int last_row,
+                                const uint16_t *K, int64_t K_stride, int lane) {
+    for (int n = 0; n < 2 * key_steps<cfg>; n++)
+        for (int e = 0; e < 4; e++) S[n][e] = 0;
+#pragma unroll 1
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        const auto chunk = [&](int right) { return (k % 4 * 2 + right ^ lane % 8) * 16; };
+        uint32_t a[4];
+        if constexpr (!Q_parts<cfg>)
+            ldmatrix_x4(a, Q_rows + (k / 4 * group_rows + lane % 16) * tile_row_bytes + chunk(lane / 16));
+        else
+            for (int r = 0; r < 4; r++) {
+                const int row = min(lane / 4 + r % 2 * 8, last_row), column = 16 * k + r / 2 * 8 + lane % 4 * 2;
+                a[r] = *(const uint32_t *)(Q + row * Q_stride + column);
+            }
+        for (int n = 0; n < 2 * key_steps<cfg>; n++) {
+            const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
+            mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
+        }
+    }
+}
+
+/* ---- turns, with ping_pong: named barriers, at which the one consumer waits and the other only arrives ---- */
+
+template <attention_config cfg>
+__device__ __forceinline__ void wait_for_turn(int group) {
+    if constexpr (cfg.ping_pong) bar_sync(1 + group, 2 * group_threads);
+}
+template <attention_config cfg>
+__device__ __forceinline__ void pass_turn(int group) {
+    if constexpr (cfg.ping_pong) bar_arrive(1 + (group + 1) % consumers<cfg>, 2 * group_threads);
+}
+
+/* ---- the producer: one thread, which starts all copies ---- */
+
+template <attention_config cfg>
+struct producer {
+    const attention_args &args;
+    const tensor_maps &maps;
+    const smem_places<cfg> &at;
+
+    /* Block number n of the CTA. It may be copied once all consumers have read the block before it in the stage. */
+    __device__ __forceinline__ void copy_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
+                                               int n, const KV_place &from) const {
+        blocks.wait_until_empty(n);
+        mbarrier_arrive_expect_tx(blocks.full(n), KV_bytes<cfg>);
+        copy_tensor_to_smem(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
+    }
+
+    /* Copy number n of Q: parts from `part` on, those that are copied at once. */
+    __device__ __forceinline__ void copy_Q(int n, int part, const Q_place &first) const {
+        const uint32_t smem = at.Q_stage(n), full = at.Q.full(n);
+        at.Q.wait_until_empty(n);
+        mbarrier_arrive_expect_tx(full, parts_at_once<cfg> * Q_bytes<cfg>);
+        for (int i = 0; i < parts_at_once<cfg>; i++)
+            copy_tensor_to_smem(smem + i * Q_bytes<cfg>, maps.Q, full, first.row + (part + i) * group_rows, first.head,
+                                first.sample);
+    }
+
+    __device__ __forceinline__ Q_place take_place(int turn) const {
+        at.places.wait_until_full(turn);
+        const Q_place first = read_place(at.places, turn);
+        mbarrier_arrive(at.places.empty(turn));
+        return first;
+    }
+
+    /* V is copied after the K of the next block, as it is read after that. */
+    __device__ __forceinline__ void produce() const {
+        int copied = 0; /* K blocks, for all Q blocks */
+        KV_place V_from;
+        for (int turn = 0;; turn++) {
+            const Q_place first = take_place(turn);
+            if (first.row < 0) break;
+            copy_Q(turn * Q_copies<cfg>, 0, first); /* its place is free while the consumers read the Q block before */
+#pragma unroll 1
+            for (int block = first.KV_blocks - 1; block >= 0; block--, copied++) {
+                if (block == min(blocks_ahead, first.KV_blocks) - 1) mbarrier_arrive(at.draw);
+                const KV_place K_from = find_KV_block<cfg.B_c>(first, block);
+                copy_block(at.K, maps.K, copied, K_from);
+                if (copied > 0) copy_block(at.V, maps.V, copied - 1, V_from);
+                V_from = K_from;
+                /* The last V of the Q block before goes ahead of what waits for its end. */
+                if (Q_parts<cfg> && block == first.KV_blocks - 1)
+                    for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
+            }
+        }
+        copy_block(at.V, maps.V, copied - 1, V_from);
+    }
+};
+
+/* ---- a consumer: a warpgroup with 64 rows of each Q block ---- */
+
+/* What it has to know of a Q block: its first row in it, or -1 after the last Q block, the KV blocks that only other
+ * consumers' rows see, which come first, and those that its own rows see. */
+struct Q_share {
+    int row, unseen_blocks, seen_blocks;
+};
+
+/* Arrays that live in registers are variables of their own, to which the struct refers: the compiler takes apart a
+ * struct only once every index into it is constant, and then too late for the rest. */
+template <attention_config cfg>
+struct consumer {
+    const attention_args &args;
+    const tensor_maps &maps;
+    const smem_places<cfg> &at;
+    const int group;
+    S_tiles<cfg> &S;
+    Q_fragments<cfg> &Q;
+    P_fragments<cfg> &P;
+    O_tiles<cfg> &O;
+    row_values &m, &l, &factor;
+
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const bool leads = threadIdx.x % group_threads == 0;  /* the thread that arrives for the consumer */
+    const float scale = 1.44269504f * args.softmax_scale; /* exponentials have base 2: log2(e) */
+
+    /* Where it is: the Q block and the KV block, both numbered for this CTA, its share of the Q block, and the first
+     * key of the KV block whose S comes next. */
+    int turn = 0, block = 0, key;
+    Q_share share;
+
+    debug_names<cfg> names;
+
+    /* ---- Q ---- */
+
+    /* The part of a Q block that this consumer owns. With a causal mask the parts see different numbers of KV blocks:
+     * it is the first and the last part in turn. */
+    __device__ __forceinline__ int part_of(int turn) const {
+        return args.causal && turn % 2 ? consumers<cfg> - 1 - group : group;
+    }
+    /* The number of the copy that brings that part; in shared memory the part, and the first of this warp's rows. */
+    __device__ __forceinline__ int Q_copy(int turn) const {
+        return Q_parts<cfg> ? turn * consumers<cfg> + part_of(turn) : turn;
+    }
+    __device__ __forceinline__ uint32_t Q_part(int turn) const {
+        return at.Q_stage(Q_copy(turn)) + (Q_parts<cfg> ? 0 : part_of(turn)) * Q_bytes<cfg>;
+    }
+    __device__ __forceinline__ uint32_t Q_rows(int turn) const { return Q_part(turn) + 16 * warp * tile_row_bytes; }
+
+    __device__ __forceinline__ void take_Q(int turn) {
+        at.Q.wait_until_full(Q_copy(turn));
+        if constexpr (Q_in_registers<cfg>) load_Q<cfg>(Q, Q_rows(turn), lane);
+    }
+
+    __device__ __forceinline__ Q_share find_share(int turn) {
+        at.places.wait_until_full(turn);
+        const Q_place place = read_place(at.places, turn);
+        names.take(args, place);
+        const int first = warp_uniform(place.row), blocks = warp_uniform(place.KV_blocks);
+        const int row = first + part_of(turn) * group_rows;
+        const int seen = count_seen<cfg.B_c>(args, row + group_rows, blocks);
+        return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
+    }
+
+    /* ---- K and V ---- */
+
+    __device__ __forceinline__ void start_S(int block, int turn) {
+        at.K.wait_until_full(block);
+        start_QK<cfg>(S, Q, wgmma_descriptor(Q_part(turn), 0), at.K_matrix(block));
+    }
+    __device__ __forceinline__ void start_O(int block) {
+        at.V.wait_until_full(block);
+        start_PV<cfg>(O, P, at.V_matrix(block));
+    }
+
+    /* Release a block of a ring unread, once all warps of the consumer have seen that it is there. */
+    __device__ __forceinline__ void pass_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, int block) const {
+        blocks.wait_until_full(block);
+        bar_sync(1 + consumers<cfg> + group, group_threads);
+        if (leads) mbarrier_arrive(blocks.empty(block));
+    }
+    __device__ __forceinline__ void pass_K(int block) const {
+        wait_for_turn<cfg>(group);
+        pass_block(at.K, block);
+        pass_turn<cfg>(group);
+    }
+
+    /* S is computed: release K and, where no other S follows, the part of Q in the ring. */
+    __device__ __forceinline__ void release_K(int block, int turn, bool last) const {
+        if (leads) mbarrier_arrive(at.K.empty(block));
+        if (Q_parts<cfg> && leads && last) mbarrier_arrive(at.Q.empty(Q_copy(turn)));
+    }
+    __device__ __forceinline__ void release_V(int block) const {
+        if (leads) mbarrier_arrive(at.V.empty(block));
+        names.dump_PO(args, P, O);
+    }
+
+    /* ---- from S to P ---- */
+
+    __device__ __forceinline__ void mask_S() {
+        mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
+    }
+
+    /* Let m catch up with S. */
+    __device__ __forceinline__ void catch_up(row_values &m, row_values &l) {
+        row_values lane_max;
+        find_lane_max(lane_max, S);
+        update_m(m, l, factor, lane_max, scale);
+    }
+
+    /* The first S of a Q block: m is its maximum. */
+    __device__ __forceinline__ void use_first_S(int block, int turn, row_values &m, row_values &l) {
+        release_K(block, turn, key == 0);
+        if (is_masked<cfg.B_c>(args, share.row, key)) mask_S();
+        names.dump_S(args, S, share.row + 16 * warp, key);
+        catch_up(m, l);
+        exponentiate<cfg.exp_columns>(S, l, m, scale);
+        names.dump_ml(args, m, l, scale);
+    }
+
+    /* The exponentials do not fit: m is found again, from the scores whose place they have taken. */
+    __device__ __forceinline__ void use_S_again(row_values &sum) {
+        const Q_place first = read_place(at.places, turn);
+        const int64_t Q_row = share.row + 16 * warp;
+        compute_S_again<cfg>(S, Q_rows(turn), find_row(args.Q, args.Q_strides, first.sample, first.head, Q_row),
+                             args.Q_strides.seq, args.seq_q - 1 - Q_row,
+                             find_row(args.K, args.K_strides, first.sample, first.KV_head, key), args.K_strides.seq,
+                             lane);
+        catch_up(m, l);
+        sum[0] = sum[1] = 0;
+        exponentiate<cfg.exp_columns>(S, sum, m, scale);
+    }
+
+    /* A later S: m may lag behind. Up to the last masked block it is found in every block: a row may see no key before.
+     * Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
+    __device__ __forceinline__ bool use_S(int block, bool masked) {
+        release_K(block, turn, key == 0);
+        if (masked) mask_S();
+        names.dump_S(args, S, share.row + 16 * warp, key);
+        if (masked) catch_up(m, l);
+        row_values sum = {};
+        exponentiate<cfg.exp_columns>(S, sum, m, scale);
+        /* also for a NaN */
+        const bool outgrown = __any_sync(0xffffffff, !(fmaxf(sum[0], sum[1]) <= most_sum<cfg.dtype>));
+        if (outgrown && !masked) [[unlikely]]
+            use_S_again(sum);
+        l[0] += sum[0], l[1] += sum[1];
+        names.dump_ml(args, m, l, scale);
+        return masked || outgrown;
+    }
+
+    __device__ __forceinline__ void take_P_from_S() {
+        round_to_P<cfg.dtype>(P, S);
+        names.round();
+    }
+
+    /* ---- O ---- */
+
+    /* A warp's rows of O, tiles of 16 rows, take a place of their own, once the engine has read the previous ones. */
+    __device__ __forceinline__ void copy_O(int row, int head, int sample) {
+        const uint32_t smem = at.O + (4 * group + warp) * (Q_bytes<cfg> / 4);
+        if (lane == 0) bulk_wait_group_read<0>();
+        __syncwarp();
+        store_O_to_smem<cfg.dtype>(smem, O, lane);
+        fence_proxy_async(); /* the engine reads by the async proxy */
+        __syncwarp();
+        if (lane == 0) {
+            copy_smem_to_tensor(maps.O, smem, row, head, sample);
+            bulk_commit_group();
+        }
+    }
+    __device__ __forceinline__ void store_O(int first_row) {
+        const Q_place first = read_place(at.places, turn);
+        const int row = first_row + 16 * warp;
+        divide_by_l(O, l);
+        if (args.LSE) store_LSE(args, m, l, row + lane / 4, first.head, first.sample, lane);
+        if constexpr (Q_parts<cfg>)
+            store_O_to_gmem<cfg.dtype>(args, O, row + lane / 4, first.head, first.sample, lane);
+        else
+            copy_O(row, first.head, first.sample);
+    }
+
+    /* ---- the loop ---- */
+
+    /* Up to the first P. */
+    __device__ __forceinline__ void begin() {
+        share = find_share(0);
+        for (; block < share.unseen_blocks; block++) {
+            pass_K(block);
+            pass_block(at.V, block);
+        }
+        key = (share.seen_blocks - 1) * cfg.B_c;
+        take_Q(0);
+        start_S(block, 0);
+        wgmma_wait_group<0>(S);
+        use_first_S(block, 0, m, l);
+        take_P_from_S();
+    }
+
+    /* The next S, and O of the block before, while S turns to exponentials. */
+    __device__ __forceinline__ void step(bool masked) {
+        wait_for_turn<cfg>(group);
+        start_S(block + 1, turn);
+        start_O(block);
+        pass_turn<cfg>(group);
+        wgmma_wait_group<1>(S);
+        const bool outgrown = use_S(block + 1, masked);
+        wgmma_wait_group<0>(O);
+        release_V(block);
+        if (outgrown) rescale(O, factor);
+        take_P_from_S();
+    }
+
+    /* The first S of the next Q block, and the last O of this one. */
+    __device__ __forceinline__ void step_across(int first_seen, row_values &next_m, row_values &next_l) {
+        for (int unseen = block + 1; unseen < first_seen; unseen++) pass_K(unseen);
+        key = (share.seen_blocks - 1) * cfg.B_c;
+        take_Q(turn + 1);
+        wait_for_turn<cfg>(group);
+        start_S(first_seen, turn + 1);
+        start_O(block);
+        pass_turn<cfg>(group);
+        wgmma_wait_group<1>(S);
+        use_first_S(first_seen, turn + 1, next_m, next_l);
+    }
+
+    /* Finish this Q block; `share` is that of the next one. */
+    __device__ __forceinline__ void finish(row_values &next_m, row_values &next_l) {
+        const int last_row = share.row;
+        share = find_share(turn + 1);
+        const int first_seen = block + 1 + share.unseen_blocks;
+        if (share.row >= 0)
+            step_across(first_seen, next_m, next_l);
+        else
+            start_O(block);
+        wgmma_wait_group<0>(O);
+        release_V(block++);
+        for (; block < first_seen; block++) pass_block(at.V, block);
+        store_O(last_row);
+        __syncwarp();
+    }
+
+    /* Continue with the next Q block, of which S is there. */
+    __device__ __forceinline__ void take_next(const row_values &next_m, const row_values &next_l) {
+        if (lane == 0) mbarrier_arrive(at.places.empty(turn));
+        take_P_from_S();
+        for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
+        for (int n = 0; n < 2 * d_steps<cfg>; n++)
+            for (int e = 0; e < 4; e++) O[n][e] = 0;
+    }
+
+    __device__ __forceinline__ void attend() {
+        begin();
+        for (;; turn++) {
+            key -= cfg.B_c;
+#pragma unroll 1
+            for (; key >= 0 && is_masked<cfg.B_c>(args, share.row, key); key -= cfg.B_c, block++) step(true);
+#pragma unroll 1
+            for (; key >= 0; key -= cfg.B_c, block++) step(false);
+            if (!Q_parts<cfg> && lane == 0) mbarrier_arrive(at.Q.empty(turn));
+
+            row_values next_m = {no_maximum, no_maximum}, next_l = {};
+            finish(next_m, next_l);
+            if (share.row < 0) break;
+            take_next(next_m, next_l);
+        }
+        if (lane == 0) bulk_wait_group_read<0>(); /* shared memory stays until the engine has read it */
+    }
+};
+
+/* ---- the kernel: a CTA for each multiprocessor ---- */
+
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
+    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
+    check_config<cfg>();
+    const smem_places<cfg> at = find_places<cfg>();
+    init_mbarriers<cfg>(at);
+    const int group = warp_uniform(threadIdx.x / group_threads);
+    if (group == 0) { /* the producer gives back what it can */
+        setmaxnreg_dec<producer_registers>();
+        if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();
+        if (threadIdx.x == 32) schedule<cfg>(args, at.places, at.draw);
+    } else {
+        setmaxnreg_inc<consumer_registers<cfg>>();
+        if (group == consumers<cfg>) pass_turn<cfg>(group - 1); /* to the first */
+        S_tiles<cfg> S;
+        Q_fragments<cfg> Q;
+        P_fragments<cfg> P;
+        O_tiles<cfg> O = {};
+        row_values m = {no_maximum, no_maximum}, l = {}, factor;
+        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();
+    }
+}
+
+#include "instances.cuh"
