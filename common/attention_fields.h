@@ -4,8 +4,8 @@
  *     #define FIELD(type, name, word, help) type name;
  *     #include "common/attention_fields.h"
  *
- * To be included as common/config_fields.h is, whose columns FIELD and RULE have, but for first versions. A type more is
- * `enum instruction`: its word in the short form is the name of the instruction.
+ * To be included as common/config_fields.h is, whose columns FIELD and RULE have, but for first versions. A type more
+ * is `enum instruction`: its word in the short form is the name of the instruction.
  *
  * FOLLOWS(name, value)   a field of KernelConfig that is not 0 in all or some of these kernels, and its value, an
  *                        expression over cfg.FIELD: by it harness and library know how a kernel is launched

@@ -76,7 +76,7 @@ static void equality(void) {
     const KernelConfig base = {.dtype = FP16};
     ok(config_equal(&base, &(KernelConfig){.dtype = FP16}), "a configuration equals its copy");
     KernelConfig other;
-#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                           \
+#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
     other = base;                                                                                                      \
     other.name = (type)(base.name ? 0 : 1);                                                                            \
     ok(!config_equal(&base, &other) && !config_equal(&other, &base), "but not one with another " #name);
