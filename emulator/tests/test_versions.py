@@ -6,11 +6,15 @@ from pathlib import Path
 
 import golden
 import pytest
+from support import general
+from support.general import General
 from support.versions import DTYPES, Launch, Version, first_in_check, versions
 
 from analysis.tests.support.kinds import marks_of
 
 VERSIONS = versions()
+ANY_LENGTH = [version for version in VERSIONS if version.config.any_length]
+WITH_TICKETS = [version for version in ANY_LENGTH if version.config.tickets]
 WITH_MATRICES = [version for version in VERSIONS if version.name != "v00"]
 ONE_OF_EACH_KIND = [pytest.param(version, id=version.name, marks=marks_of(version.name)) for version in VERSIONS]
 BY_NAME = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
@@ -44,6 +48,25 @@ def test_version_is_right_with_rows_of_16_heads(version: Version, tmp_path: Path
     """A version may have a copy of the code for the row stride of 16 heads. Two of them are enough to run it."""
     worst, text = problem(version, "fp16", 128, 2, row_heads=16).worst(version.ptx, tmp_path)
     assert worst <= 1, f"largest error over bound {worst}\n{text}"
+
+
+@pytest.mark.parametrize("version", WITH_TICKETS, ids=lambda version: version.name)
+def test_tickets_are_0_after_a_launch(version: Version, tmp_path: Path) -> None:
+    """With more Q blocks than CTAs, so that each of these draws, and without a mask or with one."""
+    symbol = version.entry("fp16")
+    for causal in (False, True):
+        launch = General(symbol, 40, heads=6, KV_heads=2, batch=2, seq_k=70, causal=causal, lse=True, ctas=3)
+        error, findings = launch.worst(version.ptx, tmp_path)
+        assert error <= 1, findings
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ANY_LENGTH, ids=lambda version: version.name)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_problems_of_mutants_are_right(version: Version, dtype: str, tmp_path: Path) -> None:
+    for launch in general.problems(version.entry(dtype)):
+        error, findings = launch.worst(version.ptx, tmp_path)
+        assert error <= 1, f"{launch}\n{findings}"
 
 
 @pytest.mark.parametrize("version", first_in_check(WITH_MATRICES, and_last=True))

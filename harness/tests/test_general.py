@@ -96,6 +96,23 @@ def test_many_random_cases_are_right(version: Version) -> None:
     each()
 
 
+# One case for each thing that a kernel can do, in every check: the golden counters tell only that the code has changed.
+# Rows that see no key, and Q blocks of which one warp has rows; three heads for each KV head, of two samples.
+ABILITIES = {
+    "any_length": "--seq-q 150 --seq-k 133 --heads 2 --lse",
+    "causal": "--seq-q 290 --seq-k 200 --heads 2 --lse --causal",
+    "grouped_heads": "--seq-q 40 --seq-k 70 --heads 6 --kv-heads 2 --batch 2 --lse",
+}
+
+
+@pytest.mark.parametrize("ability", ABILITIES)
+@BY_NAME
+def test_what_a_kernel_can_do(version: Version, ability: str) -> None:
+    if not getattr(version.header.config, ability):
+        pytest.skip(f"{version.version} does not take it")
+    assert_right(version, ["--batch", "1", *ABILITIES[ability].split()])
+
+
 # Cases that random ones rarely meet: one query, one key, rows without a key, a group of 16 heads.
 EDGES = (
     "--seq-q 1 --seq-k 1 --lse",

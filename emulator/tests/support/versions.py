@@ -43,6 +43,11 @@ class Version:
         (source,) = (ROOT / "kernels").glob(f"*/{self.name}_*.cu")
         return re.search(r"^ \* arch +sm_90a$", source.read_text(), re.MULTILINE) is not None
 
+    @property
+    def config(self) -> KernelConfig:
+        """Its own one, in fp16."""
+        return parse_symbol(self.entry("fp16"))
+
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
@@ -154,6 +159,10 @@ class Launch:
 
     def tensor_maps(self) -> str:
         return tensor_maps_argument(self.config, self.seq, self.heads, self.batch, self.row_heads)
+
+    def dumps(self) -> tuple[str, ...]:
+        """The members of the first parameter that the kernel writes, as ptxrun numbers them."""
+        return ("0.3",)
 
     def run(self, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
         return ptxrun(ptx, *self.options(), *options)
