@@ -5,6 +5,8 @@ which returns the exit status (errors.py). Dashes in a name are underscores ther
 """
 
 import argparse
+import contextlib
+import errno
 import importlib
 import importlib.util
 import io
@@ -13,10 +15,13 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.errors import DONE, FAILED, REFUSED, AnalysisError
 from analysis.files import root
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 VENV = ".venv/bin/python"
 
@@ -92,8 +97,15 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells when its help cannot be written, which argparse keeps for itself."""
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        (file or sys.stderr).write(message)
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python3 -m analysis",
         description="Reads logs, machine code and records of the kernels.",
         epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
@@ -123,10 +135,40 @@ def _word(command: Command) -> str:
     return command.name.replace("-", "_")
 
 
+def _open_streams() -> None:
+    """Where a standard stream is closed, no file may get its number; what is written there fails as such a write does.
+
+    Python has None for such a stream. A message that nobody can read goes nowhere.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)  # takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """What standard output still holds goes nowhere: at its end the interpreter would try to write it once more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unnamed(error: OSError) -> str:
+    """What an error without a file is about: no other file is written without its name."""
+    of_output = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return "standard output" if error.errno in of_output else "system"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    _open_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
+    name = f"analysis {chosen}" if chosen else "analysis"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -134,29 +176,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
         if needs and importlib.util.find_spec(needs) is None:
             raise AnalysisError(_lacking(needs, arguments))
-        args = _parser(chosen).parse_args(arguments)
+        try:
+            args = _parser(chosen).parse_args(arguments)
+        except SystemExit:
+            sys.stdout.flush()  # help that cannot be written is a failure
+            raise
         command = next(command for command in COMMANDS if command.name == args.command)
         module = importlib.import_module(f".{command.module}", __package__)
         status: int = getattr(module, f"run_{_word(command)}")(args)
         sys.stdout.flush()
         return status
     except AnalysisError as error:
-        print(f"analysis {chosen}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return REFUSED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
+        _drop_output()  # the reader left: nothing more to say
         return DONE
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"analysis {chosen}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        _drop_output()
+        print(f"{name}: {error.filename or _unnamed(error)}: {error.strerror or error}", file=sys.stderr)
         return FAILED
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("analysis"):
-            print(f"analysis {chosen}: {_lacking(error.name or 'a package', arguments)}", file=sys.stderr)
+            print(f"{name}: {_lacking(error.name or 'a package', arguments)}", file=sys.stderr)
             return REFUSED
         traceback.print_exc()
-        print(f"analysis {chosen}: this is a fault of the program, not of its input", file=sys.stderr)
+        print(f"{name}: this is a fault of the program, not of its input", file=sys.stderr)
         return FAILED
 
 

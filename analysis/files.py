@@ -27,26 +27,27 @@ def read_text(path: Path) -> str:
         raise AnalysisError(f"{path}: {error.strerror}") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write the file so that a reader sees the old text or the new one, never half of it. Creates its folder.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write the file so that a reader sees the old content or the new one, never half of it. Creates its folder.
 
-    A link stays: its target is written. So does what is no file, such as /dev/stdout or a pipe, which takes the text.
+    A link stays: its target is written. So does what is no file, such as /dev/stdout or a pipe, which takes all.
     """
+    data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8", newline="")
+            path.write_bytes(data)
         else:
-            _replace(path.resolve(), text)
+            _replace(path.resolve(), data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # not that of the file beside it
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         umask = os.umask(0)
         os.umask(umask)
         Path(name).chmod(0o666 & ~umask)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
+from analysis.files import write_atomically
 from analysis.ladder.config import library_of
 from analysis.machine_code.cubin import EM_CUDA, SHT_NOBITS, Cubin
 from analysis.machine_code.names import add_filter_argument, filter_by_name, names_of
@@ -257,8 +258,7 @@ def run_images(args: argparse.Namespace) -> int:
         suffix = "cubin" if image.kind == "cubin" else "ptx"
         same = sum(other.kind == image.kind and other.arch == image.arch for other in images[:number])
         path = args.out / f"{base}.{image.arch}{f'.{same}' if same else ''}.{suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image.data)
+        write_atomically(path, image.data)
         written.append((str(path), image.kind, image.arch, len(image.data)))
     print_table(Table(("file", "kind", "arch", "bytes"), written), args)
     return DONE

@@ -7,6 +7,7 @@ same data gives the same file, so that a stale picture is found by comparing. Wh
 """
 
 import argparse
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from analysis.emulate.traffic import MODELLED
 from analysis.errors import DONE, AnalysisError
-from analysis.files import root, write_if_changed
+from analysis.files import root, write_atomically, write_if_changed
 from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
 from analysis.measure import records, stats, summary
 from analysis.measure.records import Problem, Record
@@ -309,8 +310,9 @@ def run_plot(args: argparse.Namespace) -> int:
     run = run_of(found, problem, args.run)
     figure = draw(args.picture, run, [] if args.picture == "ladder" else overview.read_steps(root()))
     if args.output.suffix == ".png":
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(args.output, dpi=150)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=150)
+        write_atomically(args.output, picture.getvalue())
     else:
         write_if_changed(args.output, svg(figure))
     return DONE

@@ -49,6 +49,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], cwd=root(), capture_output=True, text=True, check=False)
+
+
 def test_usage_errors_are_2() -> None:
     assert run().returncode == 2
     assert run("nonsense").returncode == 2
@@ -151,6 +155,45 @@ def test_a_full_disk_is_an_error_and_not_silence() -> None:
                               stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
     assert done.returncode == 3
     assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["--help", "configs --help", "exercises"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_little_output_is_not_lost_in_silence(arguments: str, unbuffered: str) -> None:
+    """It fails at the end, when the buffer is written, and the interpreter does not try again."""
+    done = shell(f"PYTHONUNBUFFERED={unbuffered} '{sys.executable}' -m analysis {arguments} >/dev/full")
+    name = "analysis" if arguments == "--help" else f"analysis {arguments.partition(' ')[0]}"
+    assert (done.returncode, done.stderr) == (3, f"{name}: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status", "said"),
+    [
+        ("exercises", ">&-", 3, "analysis exercises: standard output: Bad file descriptor\n"),
+        ("exercises", "<&- >&-", 3, "analysis exercises: standard output: Bad file descriptor\n"),
+        ("exercises", ">&- 2>&-", 3, ""),
+        ("exercises", "2>&- >/dev/null", 0, ""),
+        ("nonsense", ">/dev/null 2>&-", 2, ""),
+        ("configs --set all -o /dev/null", "<&- >&-", 0, ""),
+    ],
+)
+def test_streams_that_are_closed(arguments: str, closed: str, status: int, said: str) -> None:
+    """What was to be written there is lost, which is a failure; a command that writes nothing there is done."""
+    done = shell(f"'{sys.executable}' -m analysis {arguments} {closed}")
+    assert (done.returncode, done.stderr) == (status, said)
+
+
+@pytest.mark.parametrize(
+    "command", ["configs --set all -o {}/out", "plot ladder -o {}/out.png", "plot ladder -o {}/out.svg"]
+)
+def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path: Path) -> None:
+    """Files may have a KiB at most here: a disk that is full fails in the same place."""
+    path = next(tmp_path / word.partition("/")[2] for word in command.split() if word.startswith("{}"))
+    path.write_text("before")
+    done = shell(f"ulimit -f 1; '{sys.executable}' -m analysis {command.format(tmp_path)}")
+    name = command.partition(" ")[0]
+    assert (done.returncode, done.stderr) == (3, f"analysis {name}: {path}: File too large\n")
+    assert [one.name for one in tmp_path.iterdir()] == [path.name] and path.read_text() == "before"
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
