@@ -27,6 +27,7 @@ UNSERVED = {
     "cu_seq_lens_q": "packed sequences",
     "cu_seq_lens_k": "packed sequences",
     "block_table": "a paged cache",
+    "cache": "a paged cache",  # of continuous batching; other caches hand their keys on
 }
 
 
