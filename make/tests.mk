@@ -59,7 +59,7 @@ TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a 
 CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 
 ##@ Testing
-.PHONY: check check-long check-mutants check-site mutate fuzz lint format
+.PHONY: check check-frameworks check-long check-mutants check-site mutate fuzz lint format
 check check-long: lib
 check-long check-mutants mutate: | $(READY)
 check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
@@ -75,6 +75,16 @@ check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ does a test fail 
 check-site: site report  ##+ the pages in Chromium, at two widths, light and dark: build/screens/
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site
+# In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
+FRAMEWORKS := build/frameworks
+FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))
+check-frameworks: lib $(FRAMEWORKS)/ready  ##+ the Python package inside PyTorch, JAX and transformers
+	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
+$(FRAMEWORKS)/ready: requirements-frameworks.txt
+	$(call say,SETUP,PyTorch$(comma) JAX and transformers into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
+		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
+		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
+	@touch $@
 mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)

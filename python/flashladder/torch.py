@@ -16,7 +16,7 @@ puts the kernels behind torch.nn.functional.scaled_dot_product_attention itself;
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 
@@ -29,6 +29,12 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 NO_BACKWARD = (
     "flashladder has no backward: call it under torch.no_grad() or torch.inference_mode(), or detach() its arguments"
 )
+
+
+def _check_tensors(**tensors: Any) -> None:
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}: a torch.Tensor is needed")
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -121,15 +127,20 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     version: str = "best",
+    **unknown: NoReturn,
 ) -> Any:
     """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head]; with return_lse also log-sum-exp [batch, heads, seq_q].
 
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
     """
+    if unknown:
+        _call.refuse_unknown("attention", ("causal", "scale", "return_lse", "version"), unknown)
     if type(q) is torch.Tensor and not torch.compiler.is_compiling():
         # The same launch without the dispatcher, which costs more time than the rest of the call.
         return flashladder.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)
+    _check_tensors(q=q, k=k, v=v)
+    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise NotImplementedError(NO_BACKWARD)
     out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version)
@@ -151,12 +162,15 @@ def scaled_dot_product_attention(
     PyTorch aligns the causal mask to the top left, the kernels to the bottom right. So is_causal needs as many queries
     as keys. The result has the memory order of [batch, seq, heads, d_head], as that of PyTorch's flash attention has.
     """
+    _check_tensors(query=query, key=key, value=value)
     if attn_mask is not None:
         raise NotImplementedError("attn_mask: the kernels know no mask but the causal one (is_causal=True)")
     if dropout_p != 0.0:
         raise NotImplementedError(f"dropout_p={dropout_p}: the kernels have no dropout; 0 is right for inference")
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         raise ValueError("query, key and value must have 4 dimensions: [batch, heads, seq, d_head]")
+    if not isinstance(is_causal, bool):
+        raise TypeError(f"is_causal is {is_causal!r}: True or False is needed")
     if is_causal and query.shape[2] != key.shape[2]:
         raise NotImplementedError(
             f"is_causal with {query.shape[2]} queries and {key.shape[2]} keys: here the mask begins at the first key. "

@@ -1,4 +1,4 @@
-"""Arrays that lie nowhere, or on a GPU that is not there, and the package on a library that writes down its calls.
+"""The package on a library that writes down its calls, and arrays with __dlpack__ that lie nowhere.
 
 package = Recorded(folder)                  # compiles fake_library.c there
 package.attention(q, k, v)
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -58,6 +58,7 @@ class Recorded:
             self.call: Any = importlib.import_module("flashladder._call")
             self.dlpack: Any = importlib.import_module("flashladder._dlpack")
             self.library: Any = importlib.import_module("flashladder._library")
+            self._modules = {name: module for name, module in sys.modules.items() if name.startswith("flashladder")}
         library = self.library
 
         class Call(ctypes.Structure):
@@ -71,6 +72,18 @@ class Recorded:
 
         self.last: Any = Call.in_dll(self.library.LIBRARY, "fake_last")
         self.status: Any = ctypes.c_int.in_dll(self.library.LIBRARY, "fake_status")
+
+    @contextlib.contextmanager
+    def on(self, **modules: Any) -> Iterator[Any]:
+        """This copy of the package as `flashladder`, beside made-up packages; gives what imports a module of it."""
+        with pytest.MonkeyPatch.context() as patch, without_package():
+            sys.modules.update(self._modules)
+            for name, module in modules.items():
+                patch.setitem(sys.modules, name, module)
+                for inner in vars(module).values():
+                    if isinstance(inner, ModuleType):
+                        patch.setitem(sys.modules, inner.__name__, inner)
+            yield lambda name: importlib.import_module(f"flashladder.{name}")
 
     def attention(self, *arrays: Any, **options: Any) -> Any:
         return self.package.attention(*arrays, **options)
@@ -144,90 +157,3 @@ class Producer:
         self.asked.append(asked)
         self.alive += 1
         return _new(ctypes.addressof(self._managed), self._name, ctypes.cast(self._destructor, ctypes.c_void_p))
-
-
-# ---- packages that are not installed ---------------------------------------------------------------------------------
-
-
-class Stream:
-    """A stream of made-up PyTorch; as a context it is the current one."""
-
-    current = 0x5000
-    entered = 0  # how often one became the current stream
-
-    def __init__(self, handle: int) -> None:
-        self.cuda_stream = handle
-
-    def __enter__(self) -> None:
-        self.before, Stream.current = Stream.current, self.cuda_stream
-        Stream.entered += 1
-
-    def __exit__(self, *_: object) -> None:
-        Stream.current = self.before
-
-
-class Tensor:
-    """What the package reads of a torch.Tensor."""
-
-    next_address = 0x7F1000000000
-
-    def __init__(self, shape: Sequence[int], dtype: str = "float16", device: str = "cuda:0") -> None:
-        self.shape, self._stride = tuple(shape), strides_of(shape)
-        self.dtype = f"torch.{dtype.replace('torch.', '')}"
-        kind, _, index = device.partition(":")
-        self.device = _Device(kind, int(index) if index else None)
-        self.requires_grad = False
-        self.allocated_in = Stream.current
-        self._address = Tensor.next_address
-        Tensor.next_address += 1 << 20
-
-    def stride(self) -> tuple[int, ...]:
-        return self._stride
-
-    def data_ptr(self) -> int:
-        return self._address
-
-    def new_empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        return Tensor(shape, dtype, str(self.device))
-
-    def transposed(self) -> Tensor:
-        """As transpose(1, 2) is: the same memory."""
-        view = Tensor(self.shape, self.dtype, str(self.device))
-        swap = (0, 2, 1, 3)
-        view.shape, view._stride = (tuple(values[i] for i in swap) for values in (self.shape, self._stride))
-        view._address = self._address
-        return view
-
-
-class _Device(SimpleNamespace):
-    def __init__(self, kind: str, index: int | None) -> None:
-        super().__init__(type=kind, index=index)
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
-
-    def __str__(self) -> str:
-        return self.type if self.index is None else f"{self.type}:{self.index}"
-
-
-def _empty_like(like: Tensor, memory_format: str = "as it is") -> Tensor:
-    made = Tensor(like.shape, like.dtype, str(like.device))
-    if memory_format != "contiguous":
-        made._stride = like._stride
-    return made
-
-
-def made_up_torch() -> ModuleType:
-    """A module with what the package uses of PyTorch, on made-up GPUs."""
-    torch: Any = ModuleType("torch")
-    Tensor.__module__ = "torch"
-    torch.Tensor, torch.float32, torch.grad = Tensor, "float32", True
-    torch.is_grad_enabled = lambda: torch.grad
-    torch.contiguous_format = "contiguous"
-    torch.empty_like = _empty_like
-    torch.cuda = SimpleNamespace(
-        current_stream=lambda gpu: SimpleNamespace(cuda_stream=Stream.current + gpu),
-        stream=lambda stream: stream,
-        ExternalStream=lambda handle, device: Stream(handle),
-    )
-    return torch

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Producer, Recorded, Stream, Tensor, made_up_torch
+from made_up import Producer, Recorded
+from made_up_frameworks import Stream, Tensor, made_up_torch
 
 SHAPE, STRIDES = (2, 5, 4, 64), (5 * 4 * 64, 4 * 64, 64)
 KV_SHAPE = (2, 7, 2, 64)
@@ -418,7 +419,7 @@ def test_torch_tensors_run_where_they_lie(package: Recorded, torch: Any) -> None
 def test_torch_views_keep_their_strides(package: Recorded, torch: Any) -> None:
     """Also after a call with tensors that differ in nothing else."""
     package.attention(*[Tensor(SHAPE)] * 3)
-    q, k, v = (Tensor((2, 4, 5, 64)).transposed() for _ in range(3))
+    q, k, v = (Tensor((2, 4, 5, 64)).transpose(1, 2) for _ in range(3))
     o = package.attention(q, k, v)
     assert package.steps("q") == (4 * 5 * 64, 64, 5 * 64) and package.steps("o") == STRIDES == o.stride()[:3]
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import flashladder
+
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed, and make check does without it")
 jnp: Any = jax.numpy
 from flashladder.jax import attention  # noqa: E402
@@ -46,6 +48,13 @@ def test_one_call_and_a_compiled_program_agree(dtype: str, causal: bool) -> None
     assert (compiled == out * 2).all()
 
 
+def test_the_package_takes_arrays_of_jax() -> None:
+    q, k, v = arrays()
+    out = flashladder.attention(q, k, v, causal=True)
+    assert isinstance(out, jax.Array) and (out == attention(q, k, v, causal=True)).all()
+    assert flashladder.supports(q, k, v)
+
+
 def test_vmap_is_a_call_for_each() -> None:
     q, k, v = arrays()
     many = jax.vmap(lambda q: attention(q, k, v))(jnp.stack([q, q * 2]))
@@ -64,6 +73,8 @@ def test_errors_say_what_is_wrong() -> None:
         attention(q, k, v[:, :30])
     with pytest.raises(ValueError, match="scale"):
         attention(q, k, v, scale=-1.0)
+    with pytest.raises(TypeError, match="causal is 'no'"):
+        attention(q, k, v, causal="no")
     with pytest.raises(NotImplementedError, match="no derivative"):
         jax.grad(lambda q: attention(q, k, v).astype(jnp.float32).sum())(q)
     with pytest.raises(RuntimeError, match="40"):

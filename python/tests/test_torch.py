@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+import flashladder  # noqa: E402
 from flashladder import _library  # noqa: E402
 from flashladder import torch as fl  # noqa: E402
 
@@ -119,6 +120,42 @@ def test_wrong_tensors_are_refused(change: Any, error: type[Exception], words: s
     call = fl.attention if through == "eager" else torch.ops.flashladder.attention
     with pytest.raises(error, match=words):
         call(*change(*tensors()))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arguments_of_a_wrong_type_are_named(compiled: bool) -> None:
+    q, k, v = tensors()
+
+    def call(*arrays: Any, **options: Any) -> Any:
+        function = torch.compile(fl.attention, backend="eager") if compiled else fl.attention
+        with torch.no_grad():
+            return function(*arrays, **options)
+
+    for arrays, options, words in (
+        ((q, k, v), {"causal": "no"}, "causal is 'no'"),
+        ((q, k, v), {"version": 3}, "version is 3"),
+        ((q, k, v), {"softmax_scale": 0.1}, "here it is scale"),
+        (([1.0], k, v), {}, "q is list"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call(*arrays, **options)
+
+
+def test_a_parameter_is_a_tensor() -> None:
+    q, k, v = tensors()
+    out = fl.attention(torch.nn.Parameter(q, requires_grad=False), k, v)
+    assert torch.equal(out, fl.attention(q, k, v))
+
+
+def test_out_on_a_tensor_is_refused_by_name() -> None:
+    memory = tensors(rows=80)[0]
+    q, k, v = tensors()
+    with torch.no_grad():
+        with pytest.raises(ValueError, match="out shares memory with q"):
+            flashladder.attention(memory[:, 20:60], k, v, out=memory[:, :40])
+        flashladder.attention(memory[:, 40:], k, v, out=memory[:, :40])
+        with pytest.raises(ValueError, match="rows of it overlap"):
+            flashladder.attention(q, k, v, out=q[:, :1].clone().expand(q.shape))
 
 
 def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

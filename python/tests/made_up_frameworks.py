@@ -1,0 +1,245 @@
+"""PyTorch, JAX and transformers as far as the package looks at them, where they are not installed.
+
+with package.on(torch=made_up_torch()) as load:
+    fl = load("torch")                      # flashladder.torch on made-up GPUs
+
+Tensors have an address and no memory. test_frameworks_made_up.py asks these modules and the real ones the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from made_up import strides_of
+
+# ---- PyTorch ---------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A stream; as a context it is the current one."""
+
+    current = 0x5000
+    entered = 0  # how often one became the current stream
+
+    def __init__(self, handle: int) -> None:
+        self.cuda_stream = handle
+
+    def __enter__(self) -> None:
+        self.before, Stream.current = Stream.current, self.cuda_stream
+        Stream.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        Stream.current = self.before
+
+
+class Tensor:
+    """What the package reads of a torch.Tensor."""
+
+    next_address = 0x7F1000000000
+
+    def __init__(self, shape: Sequence[int], dtype: str = "float16", device: str = "cuda:0") -> None:
+        self.shape, self._stride = tuple(shape), strides_of(shape) if shape else ()
+        self.dtype = f"torch.{dtype.replace('torch.', '')}"
+        kind, _, index = device.partition(":")
+        self.device = _Device(kind, int(index) if index else None)
+        self.requires_grad = False
+        self.allocated_in = Stream.current
+        self._address = Tensor.next_address
+        Tensor.next_address += 1 << 20
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def stride(self, axis: int | None = None) -> Any:
+        return self._stride if axis is None else self._stride[axis]
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def new_empty(self, shape: Sequence[int], dtype: str) -> Tensor:
+        return Tensor(shape, dtype, str(self.device))
+
+    def transpose(self, one: int, other: int) -> Tensor:
+        """The same memory."""
+        swap = list(range(self.ndim))
+        swap[one], swap[other] = other, one
+        return self.as_strided([self.shape[i] for i in swap], [self._stride[i] for i in swap])
+
+    def as_strided(self, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
+        view = Tensor(self.shape, self.dtype, str(self.device))
+        view.shape, view._stride, view._address = tuple(shape), tuple(stride), self._address
+        return view
+
+
+Tensor.__module__ = "torch"
+
+
+class _Device(SimpleNamespace):
+    def __init__(self, kind: str, index: int | None) -> None:
+        super().__init__(type=kind, index=index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+def _empty(size: int | Sequence[int], *, dtype: str, device: Any) -> Tensor:
+    return Tensor((size,) if isinstance(size, int) else size, dtype, str(device))
+
+
+def _empty_like(like: Tensor, *, memory_format: str = "as it is") -> Tensor:
+    made = Tensor(like.shape, like.dtype, str(like.device))
+    if memory_format != "contiguous":
+        made._stride = like._stride
+    return made
+
+
+class Operator:
+    """What torch.library.custom_op() returns; as torch.ops.flashladder.attention it calls the function."""
+
+    def __init__(self, name: str, function: Callable[..., Any], mutates_args: Sequence[str]) -> None:
+        self.name, self.function, self.mutates_args = name, function, mutates_args
+        self.fake: Any = None
+        self.backward: Any = None
+        annotated = inspect.signature(function).parameters.values()
+        assert all(one.annotation is not inspect.Parameter.empty for one in annotated), "the schema is made of them"
+
+    def register_fake(self, fake: Any) -> None:
+        self.fake = fake
+
+    def register_autograd(self, backward: Any) -> None:
+        self.backward = backward
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self.function(*arguments, **options)
+
+
+class _Library:
+    """torch.library.Library: what was put in the place of which operator."""
+
+    def __init__(self, namespace: str, kind: str, key: str) -> None:
+        self.about, self.functions = (namespace, kind, key), dict[str, Any]()
+
+    def impl(self, name: str, function: Any, key: str, *, with_keyset: bool) -> None:
+        self.functions[name] = (function, key, with_keyset)
+
+
+def made_up_torch() -> Any:
+    """A module with what the package uses of PyTorch, on made-up GPUs. `grad` and `compiling` are its state."""
+    torch: Any = ModuleType("torch")
+    torch.__version__ = "0.1"
+    torch.Tensor, torch.grad, torch.compiling = Tensor, True, False
+    for name in ("float16", "bfloat16", "float32", "uint64"):
+        setattr(torch, name, f"torch.{name}")
+    torch.is_grad_enabled = lambda: torch.grad
+    torch.contiguous_format = "contiguous"
+    torch.empty, torch.empty_like = _empty, _empty_like
+    torch.compiler = SimpleNamespace(is_compiling=lambda: torch.compiling)
+    torch.cuda = SimpleNamespace(
+        current_stream=lambda gpu: SimpleNamespace(cuda_stream=Stream.current + getattr(gpu, "index", gpu)),
+        stream=lambda stream: stream,
+        ExternalStream=lambda handle, device: Stream(handle),
+    )
+    torch.ops = SimpleNamespace()
+
+    def custom_op(name: str, function: Any, *, mutates_args: Sequence[str]) -> Operator:
+        namespace, _, own = name.partition("::")
+        operator = Operator(name, function, mutates_args)
+        setattr(torch.ops, namespace, SimpleNamespace(**{own: operator}))
+        return operator
+
+    torch.originals = []
+
+    def get_kernel(name: str, key: str) -> Any:
+        def call_boxed(keyset: Any, *arguments: Any, **options: Any) -> Any:
+            torch.originals.append((name, key, keyset, arguments, options))
+            return "PyTorch's own"
+
+        return SimpleNamespace(call_boxed=call_boxed)
+
+    torch.library = SimpleNamespace(custom_op=custom_op, get_kernel=get_kernel, Library=_Library)
+    torch.implementations = {}
+
+    def register_flash_attention_impl(name: str, *, register_fn: Any) -> None:
+        torch.implementations[name] = register_fn
+
+    torch.nn = SimpleNamespace(attention=SimpleNamespace(register_flash_attention_impl=register_flash_attention_impl))
+    return torch
+
+
+# ---- JAX -------------------------------------------------------------------------------------------------------------
+
+
+class Array(np.ndarray[Any, Any]):
+    """jax.Array, with the memory of NumPy's."""
+
+
+Array.__module__ = "jax"
+
+
+def made_up_jax() -> Any:
+    """A module with what flashladder.jax uses. `targets` and `calls` are what it registered and called."""
+    jax: Any = ModuleType("jax")
+    jnp: Any = ModuleType("jax.numpy")
+    jnp.float16, jnp.bfloat16, jnp.float32 = np.float16, np.int16, np.float32  # NumPy lacks bfloat16
+    jax.numpy, jax.Array = jnp, Array
+    jax.targets, jax.calls, jax.static = {}, [], {}
+
+    def register_ffi_target(name: str, capsule: Any, *, platform: str) -> None:
+        jax.targets[name, platform] = capsule
+
+    def ffi_call(name: str, results: Sequence[Any], *, vmap_method: str) -> Any:
+        def call(*arrays: Any, **attributes: Any) -> Any:
+            jax.calls.append((name, vmap_method, arrays, attributes))
+            return [np.zeros(one.shape, one.dtype).view(Array) for one in results]
+
+        return call
+
+    def jit(function: Any, *, static_argnums: Sequence[int]) -> Any:
+        jax.static["jit"] = tuple(static_argnums)
+        return function
+
+    class custom_jvp:
+        def __init__(self, function: Any, *, nondiff_argnums: Sequence[int]) -> None:
+            self.function, jax.static["jvp"] = function, tuple(nondiff_argnums)
+
+        def defjvp(self, derivative: Any) -> None:
+            jax.derivative = derivative
+
+        def __call__(self, *arguments: Any) -> Any:
+            return self.function(*arguments)
+
+    jax.ffi = SimpleNamespace(
+        register_ffi_target=register_ffi_target, pycapsule=lambda function: ("capsule", function), ffi_call=ffi_call
+    )
+    jax.ShapeDtypeStruct = lambda shape, dtype: SimpleNamespace(shape=shape, dtype=dtype)
+    jax.jit, jax.custom_jvp = jit, custom_jvp
+    return jax
+
+
+# ---- transformers ----------------------------------------------------------------------------------------------------
+
+
+def made_up_transformers() -> Any:
+    """A module with what flashladder.transformers uses: `attention` and `masks` hold what is registered."""
+    transformers: Any = ModuleType("transformers")
+    transformers.attention, transformers.masks = {}, {}
+    register = transformers.attention.__setitem__, transformers.masks.__setitem__
+    transformers.AttentionInterface = SimpleNamespace(register=register[0])
+    transformers.AttentionMaskInterface = SimpleNamespace(register=register[1])
+    modeling = ModuleType("transformers.modeling_utils")
+    modeling.lazy_import_flash_attention = (  # type: ignore[attr-defined]
+        lambda implementation, *more, **options: ("imported", implementation, more, options)
+    )
+    transformers.modeling_utils = modeling
+    return transformers

@@ -1,0 +1,98 @@
+"""flashladder.jax on made-up JAX: what it registers and hands to XLA. test_jax.py asks the real one for results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up import Recorded
+from made_up_frameworks import Array, made_up_jax
+
+SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture
+def made(package: Recorded) -> Iterator[Any]:
+    jax = made_up_jax()
+    with package.on(jax=jax) as load:
+        yield SimpleNamespace(jax=jax, attention=load("jax").attention)
+
+
+def arrays(dtype: Any = np.float16) -> list[Any]:
+    return [np.zeros(shape, dtype).view(Array) for shape in (SHAPE, KV_SHAPE, KV_SHAPE)]
+
+
+def test_both_back_ends_have_a_handler(package: Recorded, made: Any) -> None:
+    library = package.library.LIBRARY
+    assert made.jax.targets == {
+        ("flashladder_attention", "CUDA"): ("capsule", library.fl_xla_ffi_attention),
+        ("flashladder_attention", "cpu"): ("capsule", library.fl_xla_ffi_attention_host),
+    }
+
+
+def test_a_call_hands_everything_on(made: Any) -> None:
+    given = arrays()
+    out, lse = made.attention(*given, causal=True, scale=0.25, return_lse=True, version="v91")
+    ((name, mapped, inputs, attributes),) = made.jax.calls
+    assert (name, mapped) == ("flashladder_attention", "sequential")
+    assert all(one is other for one, other in zip(inputs, given, strict=True))
+    assert attributes == {"causal": 1, "scale": 0.25, "version": "v91"}
+    assert (type(attributes["causal"]), type(attributes["scale"])) == (np.int32, np.float32)
+    assert (out.shape, out.dtype, lse.shape, lse.dtype) == (SHAPE, np.float16, (2, 4, 5), np.float32)
+
+
+def test_what_is_not_asked_for_is_not_handed_on(made: Any) -> None:
+    out = made.attention(*arrays())
+    assert isinstance(out, Array) and out.shape == SHAPE
+    assert made.jax.calls[0][3] == {"causal": 0, "scale": 0.0, "version": "best"}
+
+
+def test_what_is_no_array_is_known_to_jit(made: Any) -> None:
+    """The numbers of the arguments behind q, k and v."""
+    assert made.jax.static == {"jit": (3, 4, 5, 6), "jvp": (3, 4, 5, 6)}
+
+
+def test_there_is_no_derivative(made: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"flashladder has no derivative: keep it outside of jax\.grad"):
+        made.jax.derivative(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "change", "options", "message"),
+    [
+        (ValueError, lambda q, k, v: (q[0], k, v), {}, "q has 3 dimensions"),
+        (ValueError, lambda q, k, v: (q, k, v.astype(np.float32)), {}, "v is float32, not float16"),
+        (ValueError, lambda q, k, v: (q, k[:1], v[:1]), {}, "batch and d_head must be the same"),
+        (ValueError, lambda q, k, v: (q, k, v), {"scale": -1.0}, r"scale is -1\.0"),
+        (TypeError, lambda q, k, v: (q, k, v), {"causal": "no"}, "causal is 'no'"),
+        (TypeError, lambda q, k, v: (q, k, v), {"return_lse": "no"}, "return_lse is 'no'"),
+        (TypeError, lambda q, k, v: (q, k, v), {"version": 3}, "version is 3"),
+        (TypeError, lambda q, k, v: (q, k, v), {"scale": "x"}, "scale is 'x'"),
+        (TypeError, lambda q, k, v: (q, k, v), {"sm_scale": 1}, "'sm_scale': here it is scale"),
+    ],
+)
+def test_what_is_wrong_is_named(made: Any, error: type[Exception], change: Any, options: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        made.attention(*change(*arrays()), **options)
+    assert made.jax.calls == []
+
+
+def test_the_package_hands_arrays_of_jax_over(package: Recorded, made: Any) -> None:
+    given = arrays()
+    out, lse = package.attention(*given, causal=True, scale=0.5, return_lse=True, version="v90")
+    ((_, _, inputs, attributes),) = made.jax.calls
+    assert all(one is other for one, other in zip(inputs, given, strict=True))
+    assert attributes == {"causal": 1, "scale": 0.5, "version": "v90"} and (out.shape, lse.shape) == (SHAPE, (2, 4, 5))
+    for options in ({"out": given[0]}, {"stream": 0}):
+        with pytest.raises(
+            ValueError, match="out or stream is given, and JAX has immutable arrays and a stream of its own"
+        ):
+            package.attention(*given, **options)
