@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent
 FOLDERS = {"": ROOT / "build/tests", " (sanitized)": ROOT / "build/tests-san"}
 # Tests run side by side already: a product of small matrices on all cores costs several times what it needs on one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The same examples in every run, so that a change that fails has broken something. `make check-long` draws others.
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("random", deadline=None, print_blob=True)
+# No test fails because a busy machine draws or runs them slowly.
+SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **SLOW)  # type: ignore[arg-type]
+settings.register_profile("random", print_blob=True, **SLOW)  # type: ignore[arg-type]
 settings.load_profile("fixed")
 TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
 

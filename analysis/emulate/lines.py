@@ -17,7 +17,7 @@ from analysis.measure import executables
 from analysis.table import Table, add_table_arguments, print_table, read_columns
 
 COLUMNS = ("version", "line", "executed", "wavefronts", "ideal", "sectors")
-TIMEOUT = 60.0
+TIMEOUT = 600.0
 
 
 @dataclass(frozen=True, order=True)

@@ -24,7 +24,7 @@ from analysis.table import Table, add_table_arguments, print_table, read_columns
 
 COLUMNS = ("version", "who", "what", "block", "Q_block", "step")
 SEQ, HEADS = 512, 8  # the emulator's 16 multiprocessors then have two Q blocks of 128 rows each
-TIMEOUT = 60.0
+TIMEOUT = 600.0
 WARPS = 4  # of a warpgroup
 SEVERAL = 8  # one or two max or ex2 do not make a search for the maxima or the exponentials of a block
 COPIES = "copies"

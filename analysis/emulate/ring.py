@@ -22,7 +22,7 @@ from analysis.table import Table, add_table_arguments, print_table, read_columns
 
 COLUMNS = ("version", "block", "stage", "empty_parity", "copied", "full_parity", "awaited", "released")
 SEQ, HEADS = 512, 16  # two Q blocks of 256 rows for each of the emulator's 16 multiprocessors
-TIMEOUT = 60.0
+TIMEOUT = 600.0
 MBARRIER_BYTES = 8
 
 

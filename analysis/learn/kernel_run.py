@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 FLAGS = ("-I.", "-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
 SILENT, FINDINGS, REFUSED, FAULT = range(4)  # exit statuses of ptxrun
 STEPS = 20_000_000  # warp instructions of a CTA: ten times what an exercise takes
-TIMEOUT = 120.0
+TIMEOUT = 600.0
 UNIT_ROUNDOFF = 2.0**-11  # of fp16
 
 

@@ -51,7 +51,7 @@ from analysis.machine_code.subjects import Subject
 from analysis.table import Cell, Table, read_columns
 
 REST = "rest"  # of the kernel, in the column `part`
-TIMEOUT = 120.0
+TIMEOUT = 600.0
 ABI = "common/abi.h"
 PTXRUN = root() / "bin/ptxrun"
 

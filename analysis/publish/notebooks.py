@@ -27,7 +27,7 @@ from analysis.ladder.headers import Version
 from analysis.ladder.source_diff import part_diff, part_of
 from analysis.table import Table
 
-TIMEOUT = 120  # seconds per cell
+TIMEOUT = 600  # seconds per cell: it hangs, on any machine
 DPI = 110
 AT_A_TIME = 2
 

@@ -19,7 +19,7 @@ from analysis.tests.test_docs import steps
 
 FOLDER = root() / "docs/learn"
 PAGES = sorted(FOLDER.glob("*.md"))
-SECONDS = 300
+SECONDS = 600
 BUILT = r"^  (?:CC|NVCC|PTXAS|EMBED|LINK|NVDISASM) +\S.*\n"  # what make says that it builds
 
 

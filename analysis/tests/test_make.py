@@ -19,11 +19,12 @@ from analysis.machine_code.cubin import Cubin
 from analysis.tests.support.copies import lend_objects
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN_ENV = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KERNELS", "CI")}
+OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KERNELS", "CI", "OMP_NUM_THREADS")  # nproc takes notice of the last
+CLEAN_ENV = {k: v for k, v in os.environ.items() if k not in OF_MAKE}
 
 
 def run_make(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, timeout=300)
+    return subprocess.run(["make", *arguments], cwd=tree, env=CLEAN_ENV, capture_output=True, text=True, timeout=600)
 
 
 def make(tree: Path, *arguments: str) -> str:
@@ -248,7 +249,7 @@ def test_what_needs_a_gpu_says_so_before_it_builds(
 ) -> None:
     """With -q make only says by 1 that there is something to do."""
     result = subprocess.run(
-        ["make", "-q", *arguments], cwd=tree, env=with_gpus(tmp_path, gpus), capture_output=True, text=True, timeout=60
+        ["make", "-q", *arguments], cwd=tree, env=with_gpus(tmp_path, gpus), capture_output=True, text=True, timeout=600
     )
     assert result.returncode == status, result.stderr
     assert (" needs a GPU, and there is none: there is an NVIDIA driver, but no GPU" in result.stderr) == (status == 2)
@@ -451,14 +452,19 @@ def running(session: int) -> list[str]:
 
 
 def test_an_interrupted_build_leaves_nothing_half_made(tree: Path) -> None:
-    edit(tree / "common/ptx_sm80.cuh")
-    build = subprocess.Popen(["make", "v01"], cwd=tree, env=CLEAN_ENV, stdout=subprocess.PIPE, start_new_session=True)
-    for _ in range(200):
-        time.sleep(0.01)
-        if {"cicc", "ptxas"} & set(running(build.pid)):
+    """A build that ends before its compiler was seen to run is begun again."""
+    for _ in range(20):
+        edit(tree / "common/ptx_sm80.cuh")
+        build = subprocess.Popen(
+            ["make", "v01"], cwd=tree, env=CLEAN_ENV, stdout=subprocess.PIPE, start_new_session=True
+        )
+        while build.poll() is None and not {"cicc", "ptxas"} & set(running(build.pid)):
+            time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(build.pid, signal.SIGINT)
+        if build.wait(timeout=600) != 0:
             break
-    os.killpg(build.pid, signal.SIGINT)
-    assert build.wait(timeout=60) != 0
+    assert build.returncode != 0
     make(tree, "v01")
     assert rebuilt(tree) == set()
     result = subprocess.run([tree / "bin/v01", "--list"], capture_output=True, text=True)
@@ -483,7 +489,7 @@ def test_a_test_program_that_hangs_is_stopped_and_said_to_hang(tree: Path, hangi
     impatient.write_text(f'#!/bin/bash\necho "$@" >{tmp_path}/arguments\nexec {real} 1 "${{@: -1}}"\n')
     impatient.chmod(0o755)
     environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
-    subprocess.run(["make", "build/tests/hanging.tap"], cwd=tree, env=environment, check=True, timeout=300)
+    subprocess.run(["make", "build/tests/hanging.tap"], cwd=tree, env=environment, check=True, timeout=600)
     seconds = (tmp_path / "arguments").read_text().split()[-2]
     said = hanging.with_suffix(".tap").read_text()
     assert said.endswith(f"# stopped after {seconds} s: it hangs\n# exit 124\n") and int(seconds) >= 600
@@ -496,7 +502,7 @@ def test_an_interrupted_test_program_leaves_no_tap(tree: Path, hanging: Path) ->
     while not Path(f"{hanging}.runs").exists():
         assert run.poll() is None
     os.killpg(run.pid, signal.SIGKILL)
-    assert run.wait(timeout=60) != 0
+    assert run.wait(timeout=600) != 0
     assert not hanging.with_suffix(".tap").exists()
 
 
@@ -526,7 +532,7 @@ def test_a_log_that_the_disk_does_not_hold_fails_the_build(tree: Path, tmp_path:
     full.chmod(0o755)
     edit(next(tree.glob("kernels/mma_sync/v01_*.cu")))
     environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
-    failed = subprocess.run(["make", "v01"], cwd=tree, env=environment, capture_output=True, text=True, timeout=300)
+    failed = subprocess.run(["make", "v01"], cwd=tree, env=environment, capture_output=True, text=True, timeout=600)
     assert failed.returncode == 2 and "No space left on device" in failed.stderr
     assert not log.exists(), "or the next make would take it for a whole one"
     make(tree, "v01")

@@ -45,7 +45,7 @@ def test_example_runs(example: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         assert capsys.readouterr().out.strip()
     else:
         assert words[0] == "bin/v01"
-        done = subprocess.run(words, cwd=root(), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, cwd=root(), capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
 
 

@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
         own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), **environment}
         clean = {key: value for key, value in os.environ.items() if key != "CUDA"}
         command = [str(PTXRUN), *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env={**clean, **own}, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=tmp_path, env={**clean, **own}, capture_output=True, text=True, timeout=600)
 
     return call
 
@@ -141,7 +141,7 @@ def test_no_nvcc(run: Run, tmp_path: Path) -> None:
     lonely.write_bytes(PTXRUN.read_bytes())
     lonely.chmod(0o755)
     clean = {key: value for key, value in os.environ.items() if key != "CUDA"}
-    found = subprocess.run([lonely, "a.cu"], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([lonely, "a.cu"], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=600)
     assert found.returncode == 2
     where = f"{lonely.parent}/../.venv/toolkit"
     assert found.stderr.startswith(

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, command: str) -> tuple[int, str]:
     """Exit status and output of a command of the page, without the folder in names of files."""
     words = [str(PTXRUN), *command.split()[1:]]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
     return done.returncode, (done.stdout + done.stderr).replace(f"{folder}/", "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import time
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -215,12 +215,13 @@ def test_an_endless_argument_is_refused(tmp_path: Path) -> None:
         assert done.returncode == 2 and "/dev/zero has more than" in done.stderr
 
 
-def seconds(tmp_path: Path, lines: list[str]) -> float:
+def processor_seconds(tmp_path: Path, lines: list[str]) -> float:
     (tmp_path / "k.ptx").write_text(of_body("\n".join(lines)))
-    begin = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = ptxrun(tmp_path / "k.ptx", "--list")
     assert done.returncode == 0, done.stderr
-    return time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize(
@@ -232,9 +233,9 @@ def seconds(tmp_path: Path, lines: list[str]) -> float:
     ],
 )
 def test_branches_take_linear_time(lines: str, tmp_path: Path) -> None:
-    """With 40,000 branches: quadratic, they took above 15 s."""
-    body = [lines.format(i=i) for i in range(40000)]
-    assert seconds(tmp_path, [*body, "out:"]) < 5
+    """Quadratic, 40,000 branches took above 15 s and these would take above 240 s, where a few are enough."""
+    body = [lines.format(i=i) for i in range(160000)]
+    assert processor_seconds(tmp_path, [*body, "out:"]) < 60
 
 
 def test_loops_are_those_of_the_graph(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_many_functions(tmp_path: Path) -> None:
     (tmp_path / "many.ptx").write_text(
         entry(START + "setp.gt.u32 %p, %t, 99;\n@%p call f0;", POINTERS, "test", functions)
     )
-    done = ptxrun(tmp_path / "many.ptx", "--arg", "buf:u32:32", "--arg", "buf:u32:64", timeout=10)
+    done = ptxrun(tmp_path / "many.ptx", "--arg", "buf:u32:32", "--arg", "buf:u32:64", timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 500, BLOCKS = 8, INPUT_BYTES = 96 * 1024, HANG_SECONDS = 60, EXCERPT_BYTES = 12000 };
+enum { BLOCK = 500, BLOCKS = 8, INPUT_BYTES = 96 * 1024, HANG_SECONDS = 600, EXCERPT_BYTES = 12000 };
 
 #define HEAD ".version 8.3\n.target sm_80\n.address_size 64\n"
 

@@ -74,8 +74,8 @@ def test_a_plain_c11_program_needs_the_header_and_the_library(tmp_path: Path) ->
     quoted = text.replace("\n", "\\n")
     (tmp_path / "user.c").write_text(USER.replace("PTX;", f'"{quoted}";'))
     command = ["cc", *PLAIN, f"-I{LIB}", tmp_path / "user.c", f"-L{LIB}", "-lflemu", f"-Wl,-rpath,{LIB}"]
-    subprocess.run([*command, "-o", tmp_path / "user"], check=True, timeout=60)
-    done = subprocess.run([tmp_path / "user"], env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    subprocess.run([*command, "-o", tmp_path / "user"], check=True, timeout=600)
+    done = subprocess.run([tmp_path / "user"], env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     lines = iter(done.stdout.splitlines())
     assert next(lines) == "entries: 1 0 -1"
@@ -96,7 +96,7 @@ def test_sources_compile_as_plain_c11(folder: str) -> None:
     """As emu.h promises: no macro, no include folder."""
     files = sorted((ROOT / "emulator" / folder).glob("*.c"))
     assert files
-    subprocess.run(["cc", "-fsyntax-only", *PLAIN, "-Wno-psabi", *files], check=True, timeout=60)
+    subprocess.run(["cc", "-fsyntax-only", *PLAIN, "-Wno-psabi", *files], check=True, timeout=600)
 
 
 def test_the_library_exports_the_interface_alone() -> None:

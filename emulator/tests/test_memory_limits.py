@@ -38,7 +38,7 @@ def test_local_memory_takes_room_where_it_is_touched(tmp_path: Path) -> None:
     words = [PTXRUN, path, "--grid", 6, "--block", 1024, "--threads", 3, "--arg", "buf:u32:1024", "--print", "0:3"]
     # a process of its own starts it: the memory of a child begins with what its parent has
     run = subprocess.run(
-        [sys.executable, "-c", MEASURE, *map(str, words)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", MEASURE, *map(str, words)], capture_output=True, text=True, check=True, timeout=600
     )
     *printed, kib = run.stdout.splitlines()
     assert "0 1 2" in "\n".join(printed), run.stdout

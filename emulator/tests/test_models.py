@@ -62,7 +62,7 @@ def same(kind: str) -> Callable[[Array, Array], Array]:
 
 def build(folder: Path) -> ctypes.CDLL:
     command = ["cc", "-std=gnu11", "-O1", "-frounding-math", "-Wall", "-Wno-parentheses", "-shared", "-fPIC"]
-    subprocess.run([*command, "-o", folder / "models.so", SOURCE, "-lm"], check=True, timeout=120)
+    subprocess.run([*command, "-o", folder / "models.so", SOURCE, "-lm"], check=True, timeout=600)
     return ctypes.CDLL(str(folder / "models.so"))
 
 

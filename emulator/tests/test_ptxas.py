@@ -42,10 +42,10 @@ LEFT_OUT = re.compile(r"fma\b.*\.r[zmp]\..*bf16|madc\.hi.*\.sat|madc\.hi\.[us]16
 def refused_here(instructions: Sequence[str], folder: Path) -> dict[str, str]:
     (folder / "reader.c").write_text(READER)
     command = ["cc", "-std=c11", "-pthread", f"-I{ROOT}", "-o", folder / "reader", folder / "reader.c", *OBJECTS, "-lm"]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=600)
     bodies = (f".entry e{i}()\n{{\n{REGISTERS}\n{text}\nret;\n}}\n" for i, text in enumerate(instructions))
     (folder / "all.ptx").write_text(".version 9.0\n.target sm_90\n.address_size 64\n" + "".join(bodies))
-    done = subprocess.run([folder / "reader", folder / "all.ptx"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([folder / "reader", folder / "all.ptx"], capture_output=True, text=True, timeout=600)
     answers = done.stdout.split("\n")
     assert done.returncode == 0 and len(answers) == len(instructions) + 1, done.stdout[-2000:] + done.stderr
     return {text: answer for text, answer in zip(instructions, answers, strict=False) if answer}

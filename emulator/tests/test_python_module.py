@@ -265,7 +265,7 @@ def test_structs_are_those_of_the_header(tmp_path: Path) -> None:
             ]
     (tmp_path / "sizes.c").write_text("#include <emu.h>\nint main(void) {\n" + "\n".join(lines) + "\n}\n")
     command = ["cc", "-std=c11", f"-I{ROOT / 'lib'}", "-o", tmp_path / "sizes", tmp_path / "sizes.c"]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=600)
     done = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         what, _, number = line.partition(" ")

@@ -238,6 +238,6 @@ def test_a_program_with_names_of_its_own_links_the_emulator(tmp_path: Path) -> N
     )
     objects = [at for path, at in OBJECTS.items() if path.name != "ptxrun.c"]
     command = ["cc", "-std=c11", "-pthread", f"-I{ROOT}", "-o", tmp_path / "foreign", tmp_path / "foreign.c", *objects]
-    subprocess.run([*command, "-lm"], check=True, timeout=60)
+    subprocess.run([*command, "-lm"], check=True, timeout=600)
     done = subprocess.run([tmp_path / "foreign", tmp_path / "square.ptx"], capture_output=True, text=True, check=True)
     assert done.stdout == "1 961 54\n"

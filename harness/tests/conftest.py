@@ -13,5 +13,5 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
     command = ["cc", "-shared", "-fPIC", "-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}"]
     for library, source in (("libcuda.so.1", "fake_cuda.c"), ("libnvidia-ml.so.1", "fake_nvml.c")):
         files = ["-o", str(folder / library), str(ROOT / "harness/tests" / source)]
-        subprocess.run([*command, *files, "-lm", "-ldl"], check=True, timeout=60)
+        subprocess.run([*command, *files, "-lm", "-ldl"], check=True, timeout=600)
     return str(folder)

@@ -21,7 +21,7 @@ NEEDS_V01 = pytest.mark.skipif(not V01.exists(), reason="bin/v01 is not built: m
 def run(*arguments: str, program: Path = V01, **environment: str) -> subprocess.CompletedProcess[str]:
     """bin/v01 or another with no driver to be found, unless the environment says where one is."""
     env = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/nowhere", **environment}
-    return subprocess.run([program, *arguments], capture_output=True, text=True, env=env, timeout=120, cwd=ROOT)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, env=env, timeout=600, cwd=ROOT)
 
 
 def made_up(driver: str, how: str) -> dict[str, str]:

@@ -104,7 +104,7 @@ def compile_text(text: str, *flags: str, language: str = "c") -> str:
     """What the compiler says of a text; "" where it is right."""
     standard = "-std=c11" if language == "c" else "-std=c++17"
     command = ["cc", "-x", language, standard, "-D_GNU_SOURCE", f"-I{ROOT}", "-Wall", "-Wextra", "-Werror", *flags]
-    done = subprocess.run([*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=600)
     return done.stderr
 
 

@@ -32,7 +32,7 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "images.c").write_text(IMAGES)
     flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-I{ROOT / 'build'}", "-o", str(folder / "peak")]
     sources = [str(ROOT / "harness/device/peak.c"), str(folder / "images.c")]
-    subprocess.run(["cc", *flags, *sources, *map(str, OBJECTS), "-ldl", "-lm"], check=True, timeout=60)
+    subprocess.run(["cc", *flags, *sources, *map(str, OBJECTS), "-ldl", "-lm"], check=True, timeout=600)
     return folder / "peak"
 
 

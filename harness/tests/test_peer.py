@@ -46,13 +46,13 @@ def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{folder}", "-Ibuild", "-pthread"]
     program = folder / "fa3"
     command = ["cc", *flags, "-o", str(program), *sources, *harness, "build/device/code.o", "-ldl", "-lm"]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+    subprocess.run(command, check=True, cwd=ROOT, timeout=600)
     return program
 
 
 def run(fa3: Path, driver: str, *arguments: str, how: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": "/usr/bin:/bin", **(made_up(driver, how) if driver else {"LD_LIBRARY_PATH": "/nowhere"}), **more}
-    return subprocess.run([fa3, *arguments], capture_output=True, text=True, env=env, timeout=60)
+    return subprocess.run([fa3, *arguments], capture_output=True, text=True, env=env, timeout=600)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

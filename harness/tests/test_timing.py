@@ -219,5 +219,5 @@ def test_the_example_of_the_page_ends_as_it_says(tmp_path: Path) -> None:
     (example,) = re.findall(r"\n\n((?:    .*\n)*    LD_PRELOAD=.*\n)", page)
     assert "This run ends with status 4" in page
     script = f"set -e\n{example}".replace("build/made-up", str(tmp_path))
-    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 4 and "not converged" in done.stderr

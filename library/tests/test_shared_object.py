@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not r
 
 
 def run(*command: str | Path, text: str | None = None, status: int = 0) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600, cwd=ROOT)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

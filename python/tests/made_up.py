@@ -28,7 +28,7 @@ def compiled(folder: Path, *defines: str) -> Path:
     target = folder / "libflashladder.so"
     source = ROOT / "python/tests/fake_library.c"
     command = ["cc", "-std=c11", "-O1", "-shared", "-fPIC", f"-I{ROOT / 'include'}", *defines, "-o", target, source]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=600)
     return target
 
 

@@ -217,6 +217,6 @@ def test_an_import_brings_no_other_package_along() -> None:
     """NumPy too is only used where an array of it comes in; 50 ms is the promise, of which most is Python's own."""
     program = "import sys, flashladder; print(*sorted({'numpy', 'torch', 'jax', 'cupy'} & set(sys.modules)), end='')"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT / "python", capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], cwd=ROOT / "python", capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout == ""

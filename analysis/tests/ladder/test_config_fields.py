@@ -31,7 +31,7 @@ def compiled(checkout: Path, target: Path) -> Path:
     """runtime/tests/config_lines.c of a checkout, with the parts of the harness that it needs."""
     sources = [str(checkout / "runtime" / name) for name in C_FILES]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", *CHECKED, f"-I{checkout}"]
-    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(target), *sources], check=True, timeout=120)
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(target), *sources], check=True, timeout=600)
     return target
 
 

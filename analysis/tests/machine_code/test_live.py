@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -274,9 +273,10 @@ def test_code_that_is_older_than_its_source_is_noted(
     path = tmp_path / "some.cubin"
     path.write_bytes(cubin("attention.cu").read_bytes())
     (tmp_path / "attention.cu").write_text("// changed\n")
+    written = (tmp_path / "attention.cu").stat().st_mtime
     monkeypatch.setattr(maps, "root", lambda: tmp_path)
     told = f"note: {path}: older than attention.cu: its lines may be others by now; build it again"
     for seconds, noted in ((10, False), (-10, True)):
-        os.utime(path, (time.time() + seconds, time.time() + seconds))
+        os.utime(path, (written + seconds, written + seconds))
         assert main([command[0], str(path), *command[1:]]) == 0
         assert (told in capsys.readouterr().err) == noted

@@ -135,10 +135,11 @@ def test_a_branch_forward_past_a_vector_stays_in_its_scope() -> None:
 
 
 def test_a_long_scope_is_read_in_linear_time() -> None:
-    body = "{\n" + "add.s32 %r1, %r2, %r3;\n" * 6000 + "}\n"
+    """A scan of the rest at every statement would take minutes of processor time, this a second."""
+    body = "{\n" + "add.s32 %r1, %r2, %r3;\n" * 30000 + "}\n"
     start = time.process_time()
-    assert len(function(body).statements) == 6000
-    assert time.process_time() - start < 2.0  # 0.2 s; a scan of the rest at every statement took 9 s
+    assert len(function(body).statements) == 30000
+    assert time.process_time() - start < 60
 
 
 # ---- where PTX is found ----------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """sass-diff: verdicts, tables, the aligned text, and which configs a comparison uses."""
 
 import json
-import resource
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
-from analysis.machine_code import subjects
+from analysis.machine_code import subjects, toolkit
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.regions import Parts, split
 from analysis.machine_code.sass import parse_listing, select
@@ -235,13 +234,15 @@ def test_missing_sides_and_builds(
     assert "v01 is not built for sm_80: run `make v01 ARCHS=80`" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("no_kept_disassemblies")
-def test_two_built_versions_take_two_seconds() -> None:
-    """Processor time, so that a busy machine does not fail it: what 2 cores need 2 s for."""
-    for version in ("v03", "v04"):
-        built(version, "sm_80")
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
+def test_of_two_built_versions_one_kernel_is_disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvdisasm takes most of the time; both run side by side."""
+    started, start = [], toolkit.start
+
+    def counted(tool: str, arguments: Sequence[str], folder: Path | None = None) -> toolkit.Running:
+        started.append((tool, "-fun" in arguments, arguments[-1]))
+        return start(tool, arguments, folder)
+
+    monkeypatch.setattr("analysis.machine_code.sass.start", counted)
+    sides = [built(version, "sm_80") for version in ("v03", "v04")]
     assert main(["sass-diff", "v03", "v04", "--json"]) == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    children = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert time.process_time() - start + children / 2 < 2.0
+    assert started == [("nvdisasm", True, str(side)) for side in sides]

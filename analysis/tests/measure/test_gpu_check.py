@@ -1,9 +1,10 @@
 """gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
 
+import contextlib
 import math
 import re
 import struct
-import time
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from analysis.files import read_text, root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import kernel_files
 from analysis.measure import executables, gpu_check
+from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_tool
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -175,27 +177,30 @@ def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None
     assert "no GPU" in capsys.readouterr().err
 
 
-def test_the_budget_leaves_out_and_says_so(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_budget_leaves_out_and_says_so(
+    fake: FakeBin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fake.set("v01")
-    assert main(["gpu-check", "--budget", "0.5", "--quiet"]) == 4
-    assert " not run" in capsys.readouterr().err
+    ticking(monkeypatch, gpu_check)
+    assert main(["gpu-check", "--budget", "5", "--quiet"]) == 4
+    assert re.search(r"\b[1-9]\d* not run", capsys.readouterr().err)
 
 
 def test_checks_run_side_by_side_but_not_those_that_take_the_time() -> None:
-    running, most = 0, {"shapes": 0, "steady": 0}
+    """Two that run at a time meet; one that runs alone waits for another in vain."""
+    meeting = {"shapes": threading.Barrier(2, timeout=60), "steady": threading.Barrier(2, timeout=0.2)}
+    met = dict.fromkeys(meeting, 0)
 
-    def busy(group: str) -> tuple[str, str]:
-        nonlocal running
-        running += 1
-        most[group] = max(most[group], running)
-        time.sleep(0.05)
-        running -= 1
+    def wait(group: str) -> tuple[str, str]:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting[group].wait()
+            met[group] += 1
         return "", ""
 
-    checks = [gpu_check.Check(group, "v01", f"{i}", partial(busy, group)) for group in most for i in range(6)]
+    checks = [gpu_check.Check(group, "v01", f"{i}", partial(wait, group)) for group in meeting for i in range(6)]
     results, left_out = gpu_check.run_checks(checks, None, 6, True)
     assert [result.check for result in results] == checks and left_out == 0
-    assert most["shapes"] > 1 and most["steady"] == 1
+    assert met == {"shapes": 6, "steady": 0}
 
 
 def test_unknown_groups_are_usage(fake: FakeBin) -> None:

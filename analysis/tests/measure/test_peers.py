@@ -14,6 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.measure import peers, peers_worker, records
 from analysis.measure.executables import NoGpu, Timing
 from analysis.measure.records import Problem
+from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
 
 FAKE_TORCH = str(Path(__file__).parents[1] / "fixtures" / "fake_torch.py")
@@ -188,20 +189,21 @@ def fake_worker(step: float) -> Any:
     return worker
 
 
-def test_sampling_stops_when_the_median_is_known() -> None:
+def test_sampling_stops_when_the_median_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = {"warmup": 2, "min_samples": 12, "max_noise": 0.5, "min_time": 0.0, "timeout": 5.0}
 
     def launch() -> None:
         FakeEvent.now += 1.0
 
+    ticking(monkeypatch, peers_worker, step=0.1)
     timing = fake_worker(1.0).time(launch, rule)
     assert timing["stop_reason"] == "converged"
     assert timing["median"] == pytest.approx(1e6)
     assert len(timing["samples_ns"]) == 12
 
 
-def test_sampling_stops_at_the_time_limit() -> None:
-    rule = {"warmup": 0, "min_samples": 12, "max_noise": 0.0, "min_time": 0.0, "timeout": 0.05}
+def test_sampling_stops_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = {"warmup": 0, "min_samples": 12, "max_noise": 0.0, "min_time": 0.0, "timeout": 4.0}
     calls = 0
 
     def launch() -> None:
@@ -209,4 +211,5 @@ def test_sampling_stops_at_the_time_limit() -> None:
         calls += 1
         FakeEvent.now += calls  # every sample differs
 
-    assert fake_worker(1.0).time(launch, rule)["stop_reason"] == "timeout"
+    ticking(monkeypatch, peers_worker)
+    assert fake_worker(1.0).time(launch, rule)["stop_reason"] == "timeout" and calls == 5

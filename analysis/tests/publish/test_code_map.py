@@ -219,7 +219,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
     page.write_text(text.replace("</body>", LOOK), encoding="utf-8")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
                f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     title = re.search(r"<title>(.*?)</title>", done.stdout)
     assert title
     width, *rest = json.loads(title[1])

@@ -25,7 +25,7 @@ POINTERS = ".param .u64 a, .param .u64 b"
 HEADER = ".version 8.6\n.target sm_90\n.address_size 64\n"
 
 
-def ptxrun(*args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def ptxrun(*args: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
     """One call of bin/ptxrun. A crash by a signal is an error of the test, never a result."""
     assert PTXRUN.exists(), "bin/ptxrun is missing: run `make bin/ptxrun`"
     done = subprocess.run([str(PTXRUN), *map(str, args)], capture_output=True, text=True, timeout=timeout)
