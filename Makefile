@@ -58,10 +58,24 @@ CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
 option = $(if $($(1)),--$(2) '$(call quoted,$($(1)))')# option,NAME,word: of a command, where NAME= is given
+# A recipe writes $(part) and moves it in place when it is whole: no interruption leaves half a file, and another make in
+# the same folder reads none.
+ME := $(shell echo $$PPID)
+part = $@.$(ME)
+parts = trap 'rm -f $(part) $(part).d' EXIT;# begins such a recipe
+whole = mv $(part) $@# ends it
+update = cmp -s $(part) $@ || $(whole)# ends it where a file is to keep its time as long as its text stays
+# What a full disk or a copy cut short looks up to date. So where an input cannot be read, this looks for it.
+define name_broken  # $(1) objects, cubins, PTX
+for f in $(1); do \
+	if [[ $$f = *.ptx ]]; then [[ "$$(tail -c 9 $$f)" = *[}\"] ]]; else [ -z "$$(nm $$f 2>&1 >/dev/null)" ]; fi \
+		|| { echo "make: $$f is cut short: delete it and run make again" >&2; broken=1; }; \
+done
+endef
 define stamp  # $(1) file, $(2) text: a file that changes only when the text it holds changes
 $(1): FORCE
 	@mkdir -p $$(@D)
-	@printf '%s\n' '$$(call quoted,$(2))' >$$@.new; cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+	@$$(parts) printf '%s\n' '$$(call quoted,$(2))' >$$(part); $$(update)
 endef
 
 PARTS := arguments toolkit harness version library inspect measure peers learn tests

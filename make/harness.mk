@@ -7,14 +7,16 @@
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -fPIC -pthread -I. -MD -MP \
 	-Wall -Wextra -Wpedantic -Wno-psabi $(if $(CI),-Werror) $(if $(DEBUG),-O0 -g,$(CFLAGS))
 ALL_LDLIBS = -pthread -ldl -lm
+compile = $(parts) $(CC) $(ALL_CFLAGS) $(1) -MT $@ -MF $(part).d -c -o $(part) $<; \
+	mv $(part).d $(basename $@).d; $(whole)
+linked = && $(whole) || { $(call name_broken,$(filter %.o,$^)); exit 1; }
 
 $(eval $(call stamp,$(BUILD)/flags/cc,$$(CC) $$(ALL_CFLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/ld,$$(CC) $$(LDFLAGS)))
 $(BUILD)/revision.h: FORCE
 	@mkdir -p $(@D)
-	@{ printf '#define FL_REVISION "%s"\n' "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"; \
-	   printf '#define FL_DIRTY %d\n' $$(test -z "$$(git status --porcelain 2>/dev/null)"; echo $$?); } > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	@$(parts) { printf '#define FL_REVISION "%s"\n' "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"; \
+	   printf '#define FL_DIRTY %d\n' $$(test -z "$$(git status --porcelain 2>/dev/null)"; echo $$?); } >$(part); $(update)
 
 # about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
@@ -24,25 +26,26 @@ RUNTIME := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/*.c))
 OBJECTS := $(HARNESS) $(RUNTIME) $(EMULATOR)
 $(BUILD)/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$@)$(call compile)
 
 bin/ptxrun: $(BUILD)/emulator/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
 
 # The folder can be moved away: nothing in it points to others. The library exports what emu.h declares.
 .PHONY: emu-lib
 emu-lib: lib/libflemu.so lib/emu.h lib/emu.py  ##+ the emulator as a library for C and Python: lib/
 $(BUILD)/emu.map: emulator/emu.h
 	@mkdir -p $(@D)
-	@{ echo '{ global:'; grep -o 'emu_[a-z_]*(' $< | sort -u | tr '(' ';'; echo 'local: *; };'; } >$@
+	@$(parts) { echo '{ global:'; grep -o 'emu_[a-z_]*(' $< | sort -u | tr '(' ';'; \
+		echo 'local: *; };'; } >$(part); $(whole)
 lib/libflemu.so: $(filter-out $(BUILD)/emulator/tool/%,$(EMULATOR)) $(BUILD)/emu.map $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/emu.map -o $@ \
-		$(filter %.o,$^) $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) \
+		-Wl,-soname,$(@F),--version-script=$(BUILD)/emu.map $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
 lib/emu.h lib/emu.py: lib/%:
 	@mkdir -p $(@D)
-	@cp $< $@
+	@$(parts) cp $< $(part); $(whole)
 lib/emu.h: emulator/emu.h
 lib/emu.py: emulator/python/emu.py
 

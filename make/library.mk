@@ -16,8 +16,8 @@ define embedded  # $(1) version, $(2) folder of its PTX and cubins
 $(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) -DIMAGES=fl_$(1)_images -DIMAGE_COUNT=fl_$(1)_image_count \
-		-DENTRY=fl_$(1)_entry -I$(2) -I$(BUILD) -c -o $$@ $$<
+	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(1)_images -DIMAGE_COUNT=fl_$(1)_image_count \
+		-DENTRY=fl_$(1)_entry -I$(2) -I$(BUILD))
 -include $(2)/library.d
 endef
 $(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v))))
@@ -26,29 +26,31 @@ EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED),$(call folder,$v))
 $(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED_FOLDERS)))
 $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	@mkdir -p $(@D)
-	@{ echo '#include "library/version.h"'; printf 'extern const struct version fl_%s_entry;\n' $(EMBEDDED); \
+	@$(parts) { echo '#include "library/version.h"'; \
+	   printf 'extern const struct version fl_%s_entry;\n' $(EMBEDDED); \
 	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(EMBEDDED); \
-	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$@
+	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$@)$(call compile)
 $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,-I$(BUILD))
 
 # What is exported: the functions of the header, and the handler that JAX calls.
 $(BUILD)/library/exports.map: include/flashladder.h make/library.mk
 	@mkdir -p $(@D)
-	@{ echo '{ global:'; grep -oE '^[a-z].*\bfl_[a-z]+\(' $< | grep -oE 'fl_[a-z]+\($$' | sort -u | tr '(' ';'; \
-	   echo 'fl_xla_ffi_*;'; echo 'local: *; };'; } >$@
+	@$(parts) { echo '{ global:'; \
+	   grep -oE '^[a-z].*\bfl_[a-z]+\(' $< | grep -oE 'fl_[a-z]+\($$' | sort -u | tr '(' ';'; \
+	   echo 'fl_xla_ffi_*;'; echo 'local: *; };'; } >$(part); $(whole)
 .PHONY: lib
 lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
 lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(BUILD)/library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map \
-		-Wl,--no-undefined -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) \
+		-Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map,--no-undefined $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
 
 # Files that are gone would stay in the wheel, so setuptools' folder goes first.
 .PHONY: wheel

@@ -54,9 +54,9 @@ $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(
 	words such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
 $(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
 	@mkdir -p $$(@D)
-	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
+	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
-		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$@ $$<
+		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_KERNELS),$(eval $(call fa3_kernel,$k)))
 
@@ -64,25 +64,25 @@ fa3_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1))
 	word_of,$(1),3)), $(call cluster_of,$(1)))
 $(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
 	@mkdir -p $(@D)
-	@{ echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; \
-	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$@
+	@$(parts) { echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; \
+	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$(part); $(whole)
 $(FA3_BUILD)/about.h: make/peers.mk
 	@mkdir -p $(@D)
-	@for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
-		ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$@
-	@echo '#define FL_PEER fl_fa3' >>$@
+	@$(parts) for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
+		ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$(part); \
+		echo '#define FL_PEER fl_fa3' >>$(part); $(whole)
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -I$(BUILD) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD) -I$(BUILD))
 $(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
+	$(call say,NVCC,$@)$(parts) $(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $(part) $<; $(whole)
 $(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(FA3_BUILD) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD))
 bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/fa3_call.o $(FA3_BUILD)/about.o $(FA3_KERNELS:%=$(FA3_BUILD)/%.o) \
 		$(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(OBJECTS) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(firstword $(wildcard \
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(firstword $(wildcard \
 		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \
-		-static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS)
+		-static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS) $(linked)
 
 $(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))

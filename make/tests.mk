@@ -12,46 +12,45 @@ vpath test_%.c emulator/tests runtime/tests harness/tests library/tests
 vpath bench_%.c emulator/tests
 vpath gpu_%.c library/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
 		$(BUILD)/device/code.o
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 # Tests of the library call the shared object; under the sanitizers they link what it is made of.
+WITH_LIBRARY = -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/$(if $(VARIANT),../)../../lib' $(ALL_LDLIBS)
 LIBRARY_TESTS := $(filter-out test_choice,$(notdir $(basename $(wildcard library/tests/test_*.c))))
 $(BUILD)/tests/test_choice: $(LIBRARY) $(LIBRARY_CODE)# it calls what the shared object hides
 $(BUILD)/tests-san/test_choice: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,$(CURDIR)/lib \
-		$(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
 # Run by hand, where there is a GPU: it compares the library with the harness's own launches of v52.
 $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v52)/code.o \
 		$(call folder,v52)/about.o $(call device_of,v52) lib/libflashladder.so
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/../../lib' \
-		$(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
 $(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fvisibility=default -Wl,-soname,$(@F) -o $@ $< \
-		$(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(ALL_CFLAGS) -MF $(part).d -shared -fvisibility=default -Wl,-soname,$(@F) \
+		-o $(part) $< $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE)
-	$(call say,LINK,$@)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$@)$(call compile)
 $(BUILD)/tests-san/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,$(SAN))
 $(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) $(SAN) -I$(BUILD) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,$(SAN) -I$(BUILD))
 # A failing program does not stop make: pytest reads its exit status from the last line. A .tap that is there is whole.
 TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a core
 %.tap: %
-	$(call say,TEST,$*)part=$@.$$$$; trap "rm -f $$part" EXIT; status=0; \
-		timeout --foreground -k 10 $(TEST_SECONDS) ./$< >$$part 2>&1 || status=$$?; \
-		[ $$status -ne 124 ] || echo '# stopped after $(TEST_SECONDS) s: it hangs' >>$$part; \
-		echo "# exit $$status" >>$$part; mv $$part $@
+	$(call say,TEST,$*)$(parts) status=0; \
+		timeout --foreground -k 10 $(TEST_SECONDS) ./$< >$(part) 2>&1 || status=$$?; \
+		[ $$status -ne 124 ] || echo '# stopped after $(TEST_SECONDS) s: it hangs' >>$(part); \
+		echo "# exit $$status" >>$(part); $(whole)
 
 -include $(wildcard $(addprefix $(BUILD)/,tests/*.d tests-san/*.d san/harness/*.d san/runtime/*.d san/emulator/*/*.d \
 	san/library/*.d))
@@ -104,9 +103,8 @@ lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
 	@mkdir -p $(@D)
-	$(call say,TIDY,$<)$(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Iinclude -Ibuild \
-		-Ibuild/v01 >$@.log 2>&1 || { cat $@.log >&2; exit 1; }
-	@touch $@
+	$(call say,TIDY,$<)$(parts) $(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Iinclude -Ibuild \
+		-Ibuild/v01 >$(part) 2>&1 || { cat $(part) >&2; exit 1; }; $(whole)
 format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
 	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .

@@ -26,7 +26,7 @@ $(eval $(call stamp,$(BUILD)/flags/nvcc,$$(NVCC) $$(ALL_NVCCFLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/ptxas,$$(PTXAS) $$(ALL_PTXASFLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/archs,$$(ARCHS)))
 $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
-	@printf '#define FL_TOOLKIT "%s"\n' "$$($(NVCC) --version | sed -n 's/.*, V//p')" > $@
+	@$(parts) printf '#define FL_TOOLKIT "%s"\n' "$$($(NVCC) --version | sed -n 's/.*, V//p')" >$(part); $(whole)
 
 ##@ Building
 .PHONY: setup

@@ -32,12 +32,12 @@ $(3)/instances.stamp: $(2) $(3)/source $(GENERATOR)
 $(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:
 endef
 
+compile_cuda = $(parts) $(NVCC) $(ALL_NVCCFLAGS) $(1) -MD -MP -MT $@ -MF $(part).d -o $(part) $<
+whole_ptx = mv $(part).d $(basename $@).d; $(whole)
 # -MP gives every header an empty rule, so that one may go; the kernel file, which may be renamed, gets its own here.
 define nvcc  # $(1) version, $(2) source, $(3) folder
 $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(COMPILER)
-	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) $(call compute,$(1)) -I$(3) -MD -MP \
-		-MT $$@ -MF $(3)/$(1).d -o $$@ $$<
-	@echo '$(2):' >>$(3)/$(1).d
+	$$(call say,NVCC,$$@)$$(call compile_cuda,$(call compute,$(1)) -I$(3)); echo '$(2):' >>$$(part).d; $$(whole_ptx)
 endef
 
 # `&:` says that one run makes both files. ptxas does not mind a full disk below its log: cat does. Advisories C75xx are
@@ -45,15 +45,19 @@ endef
 define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
 $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 	@mkdir -p $(dir $(4))
-	$$(call say,PTXAS,$(1)/sm_$(3).cubin)$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $(1)/sm_$(3).cubin $$< 2>&1 \
-		| cat >$(4) || { cat $(4) >&2; exit 1; }
-	$(if $(DEBUG),,@! grep -q 'info.*C75[0-9]' $(4) || $(RUN) -m analysis losses $(4) --exit-code >&2)
+	$$(call say,PTXAS,$(1)/sm_$(3).cubin)cubin=$(1)/sm_$(3).cubin.$(ME) log=$(4).$(ME); \
+	trap "rm -f $$$$cubin $$$$log" EXIT; \
+	$(PTXAS) $(ALL_PTXASFLAGS) -arch=sm_$(3) -o $$$$cubin $$< 2>&1 | cat >$$$$log \
+		|| { cat $$$$log >&2; $$(call name_broken,$$<); exit 1; }; mv $$$$log $(4); \
+	$(if $(DEBUG),,! grep -q 'info.*C75[0-9]' $(4) || $(RUN) -m analysis losses $(4) --exit-code >&2;) \
+	mv $$$$cubin $(1)/sm_$(3).cubin
 endef
 
 define embed  # $(1) object, $(2) folder of PTX and cubins, $(3) PTX file, $(4) name of the table, $(5) architectures
 $(1): runtime/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUILD)/flags/cc
-	$$(call say,EMBED,$$@)$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
-		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$@ $$<
+	$$(call say,EMBED,$$@)$$(parts) $$(call name_broken,$(2)/$(3) $(5:%=$(2)/sm_%.cubin)); [ ! "$$$${broken-}" ]; \
+	$(CC) -c -DIMAGES=$(4)s -DIMAGE_COUNT=$(4)_count -DPTX='"$(3)"' \
+		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$(part) $$<; $$(whole)
 endef
 
 device_of = $(BUILD)/device/$(if $(filter $(1),$(HOPPER)),90a/)code.o
@@ -63,11 +67,11 @@ device_of = $(BUILD)/device/$(if $(filter $(1),$(HOPPER)),90a/)code.o
 define link  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(BUILD)/flags/set.$(1),$(3))
 $(3)/about.o: harness/about.c $(3)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
-	$$(call say,CC,$$@)$(CC) $$(ALL_CFLAGS) $(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD) -c -o $$@ $$<
+	$$(call say,CC,$$@)$$(call compile,$(if $(DUMP),-DFA_DEBUG) -I$(3) -I$(BUILD))
 $(BIN)/$(1): $(3)/about.o $(call device_of,$(1)) $(BUILD)/harness/main.o $(3)/instances.cuh $(EMULATOR) \
 		$(3)/code.o $(HARNESS) $(RUNTIME) $(BUILD)/flags/ld $(BUILD)/flags/set.$(1)
 	@mkdir -p $(BIN)
-	$$(call say,LINK,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(ALL_LDLIBS)
+	$$(call say,LINK,$$@)$$(parts) $(CC) $(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $(ALL_LDLIBS) $$(linked)
 endef
 
 define records  # $(1) version, $(2) architecture, $(3) cubin, $(4) log
@@ -99,7 +103,7 @@ $(foreach v,$(ATTENTION),$(eval $(call version,$v,kernels/$(subst .,/,$v).cu,$(c
 define device  # $(1) folder, $(2) architecture of the PTX, $(3) those of the cubins
 $(1)/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $(1)
-	$$(call say,NVCC,$$@)$(NVCC) $$(ALL_NVCCFLAGS) -arch=compute_$(2) -MD -MP -MT $$@ -MF $(1)/device.d -o $$@ $$<
+	$$(call say,NVCC,$$@)$$(call compile_cuda,-arch=compute_$(2)); $$(whole_ptx)
 $(foreach a,$(3),$(eval $(call ptxas,$(1),device.ptx,$a,$(1)/sm_$a.log)))
 $(call embed,$(1)/code.o,$(1),device.ptx,fl_device_image,$(3))
 endef
@@ -110,17 +114,17 @@ $(eval $(call device,$(BUILD)/device/90a,90a,90a))
 # The microbenchmark of wgmma: a program of its own, as it is built for sm_90a alone and no version needs it.
 $(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) $(ALL_NVCCFLAGS) -arch=compute_90a -MD -MP -MT $@ -MF $(BUILD)/peak/peak.d -o $@ $<
+	$(call say,NVCC,$@)$(call compile_cuda,-arch=compute_90a); $(whole_ptx)
 $(eval $(call ptxas,$(BUILD)/peak,peak.ptx,90a,$(BUILD)/peak/sm_90a.log))
 $(eval $(call embed,$(BUILD)/peak/code.o,$(BUILD)/peak,peak.ptx,fl_peak_image,90a))
 $(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $(@D)
-	$(call say,CC,$@)$(CC) $(ALL_CFLAGS) -I$(BUILD) -c -o $@ $<
+	$(call say,CC,$@)$(call compile,-I$(BUILD))
 bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
 		$(BUILD)/harness/stats.o $(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o sha256.o json.o status.o) \
 		$(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDLIBS)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
 -include $(wildcard $(BUILD)/peak/*.d)
 
 .PHONY: all cubins attention $(VERSIONS)

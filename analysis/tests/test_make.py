@@ -534,9 +534,65 @@ def test_a_log_that_the_disk_does_not_hold_fails_the_build(tree: Path, tmp_path:
     environment = {**CLEAN_ENV, "PATH": f"{tmp_path}:{CLEAN_ENV['PATH']}"}
     failed = subprocess.run(["make", "v01"], cwd=tree, env=environment, capture_output=True, text=True, timeout=600)
     assert failed.returncode == 2 and "No space left on device" in failed.stderr
-    assert not log.exists(), "or the next make would take it for a whole one"
+    assert not log.exists() or log.read_text() == text, "or the next make would take half of it for a whole one"
     make(tree, "v01")
     assert "Used" in log.read_text() and len(log.read_text().splitlines()) == len(text.splitlines())
+
+
+def test_two_makes_in_one_folder_build_the_same_things(tree: Path, tmp_path: Path) -> None:
+    """Each writes to names of its own. The compilers of an object wait until both have begun."""
+    compiler, seen = tmp_path / "cc", tmp_path / "seen"
+    seen.mkdir()
+    compiler.write_text(f"""#!/bin/sh
+for word; do [ "$before" = -o ] && out=$word; before=$word; last=$word; done
+case " $* " in *" -c "*stats.c*) ;; *) exec cc "$@" ;; esac
+echo "$out" >"{seen}/$$"
+while [ "$(ls "{seen}" | wc -l)" -lt 2 ]; do :; done
+exec cc "$@"
+""")
+    compiler.chmod(0o755)
+    edit(tree / "harness/stats.c")
+    edit(next(tree.glob("kernels/mma_sync/v01_*.cu")))
+    command = ["make", "-j2", f"CC={compiler}", "build/harness/stats.o", "build/v01/sm_80.cubin", "build/revision.h"]
+    makes = [
+        subprocess.Popen(command, cwd=tree, env=CLEAN_ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    said = [each.communicate(timeout=300)[0] for each in makes]
+    assert [each.returncode for each in makes] == [0, 0], said
+    written = {file.read_text().strip() for file in seen.iterdir()}
+    assert len(written) == 2 and "build/harness/stats.o" not in written
+    assert not [path for path in tree.rglob("*") if re.search(r"\.(o|ptx|cubin|h|log|d)\.\d+", path.name)], (
+        "parts are left"
+    )
+    make(tree, "v01")
+    assert rebuilt(tree) == set()
+
+
+@pytest.mark.parametrize(
+    ("file", "user"),
+    [
+        ("build/harness/stats.o", "bin/v01"),
+        ("build/v01/sm_80.cubin", "build/v01/code.o"),
+        ("build/v01/v01.ptx", "build/v01/code.o"),
+        ("build/v01/v01.ptx", "build/v01/sm_90.cubin"),
+    ],
+)
+def test_a_file_that_is_cut_short_is_named(tree: Path, file: str, user: str) -> None:
+    """By what reads it. To make it looks up to date."""
+    path = tree / file
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(whole[: len(whole) // 2])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for outdated in {user, "bin/v01"}:
+        (tree / outdated).unlink()
+    try:
+        failed = run_make(tree, "v01")
+        assert failed.returncode == 2
+        assert f"make: {file} is cut short: delete it and run make again" in failed.stderr
+        path.unlink()
+    finally:
+        make(tree, "v01")
 
 
 def test_clean_ends_before_the_goals_beside_it_begin(tree: Path, tmp_path: Path) -> None:
