@@ -79,6 +79,9 @@ __device__ constexpr void check_config() {
     static_assert(!cfg.padded_rows, "padded_rows must be off: wgmma reads swizzled rows");
     static_assert(!cfg.split_tail, "split_tail must be off: a CTA has whole Q blocks");
     static_assert(cfg.persistent, "persistent must be on: a CTA takes the Q blocks that are a whole grid apart");
+    static_assert(cfg.any_length, "any_length must be on: the kernel takes attention_args");
+    static_assert(cfg.causal, "causal must be on: a launch may ask for the mask");
+    static_assert(cfg.grouped_heads, "grouped must be on: a launch decides by its heads");
 }
 
 /* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */

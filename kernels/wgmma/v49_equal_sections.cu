@@ -90,7 +90,11 @@ __device__ constexpr void check_config() {
                   "stages must be at least 2, as K is read one block ahead of V, and slack 0");
     static_assert(!cfg.padded_rows, "padded_rows must be off: wgmma reads swizzled rows");
     static_assert(!cfg.split_tail, "split_tail must be off: a CTA has whole Q blocks");
-    static_assert(cfg.persistent, "persistent must be on: a CTA takes the Q blocks that are a whole grid apart");
+    static_assert(cfg.persistent, "persistent must be on: a CTA takes one Q block after another");
+    static_assert(cfg.any_length, "any_length must be on: the kernel takes attention_args");
+    static_assert(cfg.causal, "causal must be on: a launch may ask for the mask");
+    static_assert(cfg.grouped_heads, "grouped must be on: a launch decides by its heads");
+    static_assert(cfg.tickets, "tickets must be on: CTAs draw Q blocks from a counter in global memory");
 }
 
 /* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
@@ -540,7 +544,7 @@ __device__ __forceinline__ void wait_for_place(const smem_places &at, int turn) 
 /* ---- the producer: one thread ---- */
 
 /* Blocks take the stages in turn: block b is number b / stages in its stage, and the phases of both mbarriers have that
- * number. It may be copied once both consumers have read the block before it in the stage. V is copied after the K of
+ * number. It may be copied once all consumers have read the block before it in the stage. V is copied after the K of
  * the next block, as it is read after that. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void produce(const attention_args &args, const tensor_maps &maps, const smem_places &at) {

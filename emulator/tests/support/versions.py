@@ -147,11 +147,11 @@ class Launch:
     def options(self) -> list[str]:
         config = self.config
         kind = "f16" if config.dtype == DTYPES["fp16"] else "bf16"
-        row = (self.row_heads or self.heads) * D_HEAD
+        row = (self.row_heads or self.heads) * config.d_head
         count = self.batch * self.seq * row
         output = f"buf:{kind}:{count}:poison" if self.row_heads else f"out:{kind}:{count}"
         tensors = [f"buf:{kind}:{count}:{self.inputs}"] * 3
-        strides = (self.seq * row, row, D_HEAD)
+        strides = (self.seq * row, row, config.d_head)
         arguments = argument_fields(config, [*tensors, output], self.seq, self.heads, self.batch, strides)
         parameters = [arguments, *([self.tensor_maps()] if config.tensor_copies else [])]
         shape = ["--grid", ",".join(map(str, self.grid())), "--block", config.threads(), "--smem", config.smem_bytes()]
@@ -174,10 +174,10 @@ class Launch:
         if done.returncode != 0:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
         dtype = int(self.config.dtype)
-        shape = (self.batch, self.seq, self.row_heads or self.heads, D_HEAD)
+        shape = (self.batch, self.seq, self.row_heads or self.heads, self.config.d_head)
         tensors = (widen(np.fromfile(folder / f"{i}.bin", np.uint16), dtype).reshape(shape) for i in range(4))
         q, k, v, o = (tensor[:, :, : self.heads].swapaxes(1, 2) for tensor in tensors)  # [batch, head, row, column]
-        scores = q @ k.swapaxes(2, 3) / np.sqrt(D_HEAD)
+        scores = q @ k.swapaxes(2, 3) / np.sqrt(self.config.d_head)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
         want = p @ v

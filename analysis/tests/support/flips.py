@@ -1,0 +1,38 @@
+"""Each field of a configuration flipped once, for tests of what versions refuse.
+
+flipped(config, "tickets")     # the configuration without tickets, or the sentence of the rule that it breaks
+"""
+
+from __future__ import annotations
+
+from analysis.ladder.config import FIELD_TYPES, ConfigError, Dtype, KernelConfig
+
+HALVED = ("d_head", "B_r", "B_c", "n_warps")
+WHERE_ZERO = {"stages": 2, "slack": 1, "exp_columns": 16}  # of ints that may be 0; 2 for the others
+
+
+def another(name: str, value: int) -> int:
+    """The other value of a bool, else one that is plain for the field."""
+    if FIELD_TYPES[name] is bool:
+        return not value
+    if FIELD_TYPES[name] is Dtype:
+        return Dtype.BF16 if value == Dtype.FP16 else Dtype.FP16
+    if name in HALVED or (name == "exp_columns" and value):
+        return value // 2
+    return 0 if value and name != "stages" else value + 1 if value else WHERE_ZERO.get(name, 2)
+
+
+def flipped(config: KernelConfig, name: str) -> KernelConfig | str:
+    """The configuration with another value of one field, and zero in those that a rule then forbids.
+
+    Where a rule forbids the value itself, its sentence.
+    """
+    values = {name: another(name, getattr(config, name))}
+    while True:
+        try:
+            return config.replace(**values)
+        except ConfigError as error:
+            broken = str(error).split(" = ", 1)[0]
+            if broken in values or broken in HALVED or not getattr(config, broken):
+                return str(error)
+            values[broken] = FIELD_TYPES[broken](0)

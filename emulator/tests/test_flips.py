@@ -1,0 +1,66 @@
+"""Each field of a version's configuration flipped once: what analysis takes computes the right result, and what a
+static_assert refuses does not compile, with its sentence.
+
+analysis/tests/ladder/test_flips.py asks what each version refuses.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.emulation import ROOT
+from support.versions import Launch
+
+from analysis.ladder.config import KernelConfig, default_set
+from analysis.ladder.fields import FIELDS
+from analysis.ladder.headers import Version, load_all, refusals
+from analysis.ladder.instances import instances_text
+from analysis.machine_code.toolkit import find_tool
+from analysis.tests.support.flips import flipped
+
+VERSIONS = load_all(ROOT)
+QUICK = ("v03", "v26")  # one of each folder, in every check
+EACH = [pytest.param(version, marks=() if name in QUICK else pytest.mark.long) for name, version in VERSIONS.items()]
+
+
+def flips(version: Version) -> list[KernelConfig]:
+    """Those of the header's configuration that no rule refuses; the default set has the other type."""
+    found = [flipped(version.header.config, name) for name in FIELDS]
+    usual = default_set(version.header.config)
+    return list(dict.fromkeys(one for one in found if not isinstance(one, str) and one not in usual))
+
+
+def compiled(version: Version, configs: list[KernelConfig], folder: Path) -> tuple[Path, str]:
+    """PTX with an entry for each configuration, and what nvcc says."""
+    (folder / "instances.cuh").write_text(instances_text(configs))
+    arch = version.header.arch.replace("sm", "compute")
+    flags = ["-std=c++20", "-O3", "--use_fast_math", "-ptx", f"-I{ROOT}", f"-I{folder}", f"-arch={arch}"]
+    command = [str(find_tool("nvcc")), *flags, "-o", str(folder / "flips.ptx"), str(version.path)]
+    return folder / "flips.ptx", subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize("version", EACH, ids=lambda version: version.version)
+def test_what_is_taken_is_right(version: Version, tmp_path: Path) -> None:
+    configs = [config for config in flips(version) if not refusals(version, config)]
+    assert configs
+    ptx, said = compiled(version, configs, tmp_path)
+    assert ptx.exists(), said
+    for config in configs:
+        seq = 2 * max(config.B_r, config.B_c)
+        worst, findings = Launch(config.symbol(), seq, heads=2).worst(ptx, tmp_path)
+        assert worst <= 1 and not findings, f"{config}: {worst}\n{findings}"
+
+
+@pytest.mark.parametrize("version", EACH, ids=lambda version: version.version)
+def test_nvcc_says_why_it_refuses(version: Version, tmp_path: Path) -> None:
+    """Each sentence, from one compilation; a configuration with other parameters has no kernel to refuse it."""
+    refused = [config for config in flips(version) if not all(check.holds(config) for check in version.checks)]
+    ptx, said = compiled(version, refused, tmp_path)
+    assert not ptx.exists()
+    own = [config for config in refused if config.parameter_types() == version.header.config.parameter_types()]
+    assert said.count("no instance of function template") == len(refused) - len(own)
+    sentences = [check.sentence for config in own for check in version.checks if not check.holds(config)]
+    assert said.count("static assertion failed") >= len(own)
+    assert [sentence for sentence in sentences if f'static assertion failed with "{sentence}"' not in said] == [], said
