@@ -9,11 +9,13 @@ predictions are for the H200; a file of another GPU adds the tables of its runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from analysis.files import read_text
+from analysis.files import read_text, root
+from analysis.ladder.claims import CASES, Claim, Setting
+from analysis.ladder.headers import Version, load_all
 from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Problem, Record
 from analysis.measure.summary import series, subjects_of
@@ -242,34 +244,56 @@ ODD_LENGTHS = tuple(
              name, divisor_seq=4096)
     for name in (MMA, HOPPER) for causal in (False, True)
 )  # fmt: skip
-# What the header blocks predict, at the lengths that they name. v46 takes over v45's source for d_head 64.
-PREDICTED = (
-    Quotient("v38 / v25", "v38", Case(), {512: 0.99, 4096: 1.0}, "v25"),
-    Quotient("v39 / v38", "v39", Case(), {512: 1.0, 4096: 1.0}, "v38"),
-    Quotient("v39, causal / non-causal", "v39", CAUSAL, {512: 0.75, 2048: 0.92, 16384: 0.98}, "v39", Case()),
-    Quotient("v41 / v38", "v41", Case(), {512: 1.0, 4096: 1.0}, "v38"),
-    Quotient("v41, d_head 64 / 128", "v41", Case(64), {4096: 0.85}, "v41", Case()),
-    Quotient("v41, d_head 256 / 128", "v41", Case(256), {4096: 0.6}, "v41", Case()),
-    Quotient("v47 / v38", "v47", Case(), {512: 0.98}, "v38"),
-    Quotient("v47 / v41", "v47", Case(), {16384: 1.01}, "v41"),
-    Quotient("v50 / v47", "v50", Case(), {512: 1.03, 4096: 1.02, 16384: 1.15}, "v47"),
-    Quotient("v50 / v47, causal", "v50", CAUSAL, {2048: 1.05, 4096: 1.03}, "v47"),
-    Quotient("v51 / v50, causal", "v51", CAUSAL, {512: 1.05, 2048: 1.02}, "v50"),
-    Quotient("v42 / v37", "v42", Case(), by_length(0.99, 1.0), "v37"),
-    Quotient("v43 / v42", "v43", Case(), {512: 1.0, 4096: 1.0}, "v42"),
-    Quotient("v43, causal / v42, non-causal", "v43", CAUSAL, {512: 0.45, 4096: 0.85}, "v42", Case()),
-    Quotient("v44 / v43", "v44", Case(), {512: 0.99, 4096: 0.99}, "v43"),
-    Quotient("v44 / v43, causal", "v44", CAUSAL, {512: 1.35, 4096: 1.10, 16384: 1.50}, "v43"),
-    Quotient("v46 / v42", "v46", Case(), {512: 0.99, 4096: 0.99}, "v42"),
-    Quotient("v45 (measured: v46) / FlashAttention-3, d_head 64", "v46", Case(64), {512: 1.45, 8192: 1.1}, "fa3"),
-    Quotient("v45 (measured: v46), d_head 64, TFLOP/s", "v46", Case(64), by_length(650), at_most=True),
-    Quotient("v46, d_head 256, TFLOP/s", "v46", Case(256), {512: 525, 16384: 750}),
-    Quotient("v48 / v46", "v48", Case(), {512: 1.02, 4096: 1.03}, "v46"),
-    Quotient("v48 / v46, d_head 256", "v48", Case(256), {2048: 1.04}, "v46"),
-    Quotient("v48 / v46, d_head 64", "v48", Case(64), {4096: 1.01}, "v46"),
-    Quotient("v49 / v48", "v49", Case(), {512: 1.0, 4096: 1.0}, "v48"),
-    Quotient("v52 / v49 (measured: v48), d_head 256", "v52", Case(256), {512: 1.07, 1024: 1.04, 4096: 1.01}, "v48"),
-)
+# What was measured in place of a version: v46 has v45's source for d_head 64, and v49 differs with the mask alone.
+MEASURED_AS = {("v45", 64): "v46", ("v49", 256): "v48"}
+
+
+def predicted(versions: Mapping[str, Version]) -> list[Quotient]:
+    """The speeds that the header blocks claim: those with mma.sync, then those with wgmma."""
+    found = []
+    for version in sorted(versions.values(), key=lambda version: version.one_arch):
+        groups: dict[tuple[str, Setting, Setting], list[Claim]] = {}
+        for claim in version.header.claims if version.header.config.any_length else ():
+            if claim.quantity in CASES:
+                against = claim.against or Setting()
+                other = replace(against, version=against.version or version.header.parent)
+                groups.setdefault((claim.quantity, claim.case or Setting(), other), []).append(claim)
+        found += [_claimed(version.version, *group, claims) for group, claims in groups.items()]
+    return found
+
+
+def _claimed(name: str, quantity: str, case: Setting, against: Setting, claims: Sequence[Claim]) -> Quotient:
+    wanted = {int(claim.place): (claim.low + claim.high) / 2 for claim in claims}
+    at_most = not any(claim.low for claim in claims)
+    if at_most:
+        wanted = {int(claim.place): claim.high for claim in claims}
+    of, under = Case(case.d_head, case.causal), Case(against.d_head, against.causal)
+    words = [f"d_head {case.d_head}"] * (case.d_head != Setting.d_head) + ["causal"] * case.causal
+    same = "".join(f", {word}" for word in words)
+    subject, shown = _measured_as(name, case.d_head)
+    if quantity == "tflops":
+        return Quotient(f"{shown}{same}, TFLOP/s", subject, of, wanted, at_most=at_most)
+    if quantity == "fa3":
+        return Quotient(f"{shown} / {NAMES['fa3']}{same}", subject, of, wanted, "fa3")
+    divisor, other = _measured_as(against.version, against.d_head)
+    if of == under:
+        return Quotient(f"{shown} / {other}{same}", subject, of, wanted, divisor)
+    left, right = [], []  # what they differ in
+    if of.d_head != under.d_head:
+        left.append(f"d_head {of.d_head}")
+        right.append(f"{under.d_head}" if name == against.version else f"d_head {under.d_head}")
+    if of.causal != under.causal:
+        names = {True: "causal", False: "non-causal"}
+        left.append(names[of.causal])
+        right.append(names[under.causal])
+    text = ", ".join([shown, *left]) + " / " + ", ".join([other] * (name != against.version) + right)
+    return Quotient(text, subject, of, wanted, divisor, under)
+
+
+def _measured_as(version: str, d_head: int) -> tuple[str, str]:
+    """The version whose records count, and how the table names the two."""
+    other = MEASURED_AS.get((version, d_head), version)
+    return other, version if other == version else f"{version} (measured: {other})"
 
 
 def figure(value: float) -> str:
@@ -341,7 +365,7 @@ def targets_text(folder: Path) -> str:
 def predictions_table(speeds: Speeds) -> Table:
     """What the header blocks predict, and what is measured, by length."""
     lines: list[Sequence[Cell]] = []
-    for one in PREDICTED:
+    for one in predicted(load_all(root())):
         lines.append((one.named(speeds), "predicted", *(_wanted(one, length) for length in LENGTHS)))
         by_type = {dtype: [one.measured(speeds, dtype, length) for length in LENGTHS] for dtype in DTYPES}
         for dtype, measured in by_type.items():

@@ -74,12 +74,13 @@ def measured_for(claim: Claim, step: Step, parent: Step | None) -> float | None:
 
 
 def judge(steps: Sequence[Step]) -> list[Judged]:
-    """Every claim of every header."""
+    """Every claim of every header but those of another case, which docs/general-attention.md shows."""
     by_name = {step.name: step for step in steps}
     return [
         Judged(step.name, claim, measured_for(claim, step, by_name.get(step.version.header.parent)))
         for step in steps
         for claim in step.version.header.claims
+        if claim.scored
     ]
 
 

@@ -69,7 +69,7 @@ def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for name in names:
         header = by_name[name].version.header
-        claims = [claim.text for claim in header.claims if claim.quantity == "speedup"]
+        claims = [claim.text for claim in header.claims if claim.scored and claim.quantity == "speedup"]
         gains = [gain(steps, name, seq) for seq in LENGTHS]
         shown = [NOT_MEASURED if one is None else f"{100 * (one - 1):+.1f} %" for one in gains]
         rows.append([name, header.title, ", ".join(claims) or MISSING, *shown])
@@ -118,7 +118,7 @@ def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
         if not step.version.one_arch or parent is None:
             continue
         versions = {parent.version: parent, step.name: step.version}
-        claims = [claim.text for claim in step.version.header.claims if claim.quantity == "speedup"]
+        claims = [claim.text for claim in step.version.header.claims if claim.scored and claim.quantity == "speedup"]
         seen: set[Problem] = set()
         for size, problem in SIZES.items():
             problems = [problem(seq, HEADLINE.dtype) for seq in LENGTHS]

@@ -6,7 +6,8 @@
  * predict   not causal: two tests of values in uniform registers more in the loop, v38's speed. Causal, per FLOP of the
  *           keys that are seen: the four KV blocks at the diagonal hold twice the work that counts, of which warps skip
  *           a third: 0.75 of the full speed at 512, 0.92 at 2048, 0.98 at 16384
- * claims    loop_change@sm_80=60..320 speedup@512=1.0±0.01 speedup@4096=1.0±0.01
+ * claims    loop_change@sm_80=60..320 speedup@512=1.0±0.01 speedup@4096=1.0±0.01 speedup[causal/v39,full]@512=0.75
+ *           speedup[causal/v39,full]@2048=0.92 speedup[causal/v39,full]@16384=0.98
  * config    (FP16, 128, 256, 64, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal

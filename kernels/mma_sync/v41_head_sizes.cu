@@ -6,7 +6,8 @@
  * predict   no spills at any size. d 64: per HMMA twice as many exponentials as at d 128, which the tensor cores hide
  *           half: 0.85 of d 128's speed. From d 192 on a warp has 16 rows in place of 32 and reads each K and V for
  *           half as many products, so that shared memory binds it: 0.6 of d 128's speed
- * claims    loop_change@sm_80=0±40 speedup@4096=1.0±0.01
+ * claims    loop_change@sm_80=0±40 speedup@4096=1.0±0.01 speedup[/v38]@512=1.0 speedup[/v38]@4096=1.0
+ *           speedup[d64/v41,d128]@4096=0.85 speedup[d256/v41,d128]@4096=0.6
  * config    (FP16, 128, 256, 64, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal+grouped+packed

@@ -5,7 +5,7 @@
  *           it needs it: 141 divisions in 9256 instructions for sm_90, most of them between two Q blocks
  * predict   at 512, where a Q block has eight KV blocks, 0.98 of v38's speed, where v41 has 0.86; at 16384 1.01 of
  *           v41's. No spills on sm_90, the loop over KV blocks as before
- * claims    loop_change@sm_80=0±40 speedup@4096=1.03±0.02
+ * claims    loop_change@sm_80=0±40 speedup@4096=1.03±0.02 speedup[/v41]@16384=1.01 speedup[/v38]@512=0.98
  * config    (FP16, 128, 256, 64, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal+grouped+packed

@@ -8,7 +8,8 @@
  *           the L2 cache adds 2 %: 1.05 and 1.03 of v47's speed. Without it 1.03 at 512, where eight warps divide in
  *           v47, and 1.15 at 16384, where v47 cuts 100 Q blocks into 800 slices. 4097 rows: per FLOP 0.98 of the speed
  *           at 4096, with the mask 0.955. The loop as before
- * claims    loop_change@sm_80=0±40 speedup@512=1.03±0.02 speedup@4096=1.02±0.02
+ * claims    loop_change@sm_80=0±40 speedup@512=1.03±0.02 speedup@4096=1.02±0.02 speedup[/v47]@16384=1.15
+ *           speedup[causal]@2048=1.05 speedup[causal]@4096=1.03
  * config    (FP16, 128, 256, 64, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal+grouped+packed+tickets

@@ -6,7 +6,7 @@
  * predict   at the diagonal lie four KV blocks. The two warps of a scheduler saw 4 or 6 of their 8 shares, now 5:
  *           half a block less of 6 at 512, 1.05 of v50's speed there, 1.02 at 2048, 1.00 from 4096 on and without
  *           the mask
- * claims    loop_change@sm_80=0±10 speedup@4096=1.00±0.01
+ * claims    loop_change@sm_80=0±10 speedup@4096=1.00±0.01 speedup[causal]@512=1.05 speedup[causal]@2048=1.02
  * config    (FP16, 128, 256, 64, 8):
  *           async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail+persistent+
  *           any_length+causal+grouped+packed+tickets

@@ -5,7 +5,7 @@
  *           the diagonal to the first key, and have a loop of their own: the loop over the others stays as it is
  * predict   without a mask as v42; with it CTAs take Q blocks in a fixed order and end at different times: at 512,
  *           where a Q block has 1 to 4 KV blocks, 0.45 of v42's FLOP/s, at 4096 0.85
- * claims    speedup@512=1±0.01 speedup@4096=1±0.01
+ * claims    speedup@512=1±0.01 speedup@4096=1±0.01 speedup[causal/v42,full]@512=0.45 speedup[causal/v42,full]@4096=0.85
  * config    (FP16, 128, 128, 128, 8):
  *           eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead+ping_pong
  *           +double_q+exp_32+first_max+early_k+any_length+causal+grouped

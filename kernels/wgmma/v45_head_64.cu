@@ -5,7 +5,9 @@
  *           multiply while others compute exponentials; with a mask each skips the KV blocks that only the others see
  * predict   non-causal 1.45 times FlashAttention-3 at 512 and 1.1 at 8192, where exponentials bind both: 650 TFLOP/s
  *           at most; the code for d 128 stays as it is
- * claims    speedup@512=1±0.01 speedup@4096=1±0.01
+ * claims    speedup@512=1±0.01 speedup@4096=1±0.01 fa3[d64]@512=1.45 fa3[d64]@8192=1.1 tflops[d64]@512=0..650
+ *           tflops[d64]@1024=0..650 tflops[d64]@2048=0..650 tflops[d64]@4096=0..650 tflops[d64]@8192=0..650
+ *           tflops[d64]@16384=0..650
  * config    (FP16, 128, 128, 128, 8):
  *           eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead+ping_pong
  *           +double_q+exp_32+first_max+early_k+any_length+causal+grouped+tickets

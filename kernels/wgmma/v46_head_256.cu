@@ -6,7 +6,8 @@
  * predict   an exponential goes with four times as many products as for d 64: the tensor cores bind alone, and at
  *           16384 it runs as fast as a matrix product, 750 TFLOP/s; at 512, where a Q block of 8 KV blocks waits for
  *           its Q first, 0.7 of that
- * claims    speedup@512=1±0.01 speedup@4096=1±0.01
+ * claims    speedup@512=1±0.01 speedup@4096=1±0.01 speedup[/v42]@512=0.99 speedup[/v42]@4096=0.99 tflops[d256]@512=525
+ *           tflops[d256]@16384=750
  * config    (FP16, 128, 128, 128, 8):
  *           eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead+ping_pong
  *           +double_q+exp_32+first_max+early_k+any_length+causal+grouped+tickets

@@ -7,7 +7,7 @@
  * predict   as many cycles as v46; without a mask 1.03 of its speed at d 128, 1.04 at d 256 with 2048 rows, and 1.01 at
  *           d 64, where exponentials bind; with the mask as v46: there a row of Q blocks sees fewer keys than the next,
  *           so that neighbours in a head are never at the same block
- * claims    speedup@512=1.02±0.02 speedup@4096=1.03±0.015
+ * claims    speedup@512=1.02±0.02 speedup@4096=1.03±0.015 speedup[d256]@2048=1.04 speedup[d64]@4096=1.01
  * config    (FP16, 128, 128, 128, 8):
  *           eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead+ping_pong
  *           +double_q+exp_32+first_max+early_k+any_length+causal+grouped+tickets

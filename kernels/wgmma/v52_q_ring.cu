@@ -6,7 +6,8 @@
  *           the last V and the next first K no longer wait behind Q
  * predict   a Q block takes 2500 cycles less: at d 256 cycles fall by 10 % at 512, 6 % at 1024 and 1.5 % at 4096; power
  *           binds: time falls by two thirds of that, 1.07, 1.04 and 1.01 of v49's speed; d 64 and 128 as before
- * claims    speedup@512=1±0.01 speedup@4096=1±0.01
+ * claims    speedup@512=1±0.01 speedup@4096=1±0.01 speedup[d256]@512=1.07 speedup[d256]@1024=1.04
+ *           speedup[d256]@4096=1.01
  * config    (FP16, 128, 128, 128, 8):
  *           eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+stages_2+persistent+tensor+producer+qk_ahead+ping_pong
  *           +double_q+exp_32+first_max+early_k+any_length+causal+grouped+tickets

@@ -3,13 +3,14 @@
 import csv
 import json
 import re
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.files import root
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.claims import parse_claims
+from analysis.ladder.headers import load_all
 from analysis.measure.records import Record, load_line
 from analysis.measure.records import parse as parse_record
 from analysis.measure.stats import median
@@ -19,17 +20,17 @@ from analysis.publish.general import (
     HOPPER,
     MMA,
     ODD_LENGTHS,
-    PREDICTED,
     REPLACED,
     TARGETS,
     TRIED,
-    Quotient,
+    Case,
     Speeds,
     checked_table,
     code_hashes,
     code_notes,
     general_text,
     gpus,
+    predicted,
     predictions_table,
     records_of,
     run_table,
@@ -222,7 +223,7 @@ def test_slower_records_change_the_page(checkout: Path) -> None:
 
 
 def test_a_quotient_of_two_runs_says_so(checkout: Path) -> None:
-    by_text = {one.text: one for one in PREDICTED}
+    by_text = {one.text: one for one in predicted(load_all(root()))}
     v44, v43 = by_text["v44 / v43"], by_text["v43, causal / v42, non-causal"]
     speeds = Speeds(records_of(checkout))
     assert v44.named(speeds) == v44.text and v43.named(speeds) == f"{v43.text} (two runs)"
@@ -241,32 +242,37 @@ def said_in(text: str, figure: float) -> bool:
     return bool(re.search(rf"(?<![\d.]){figure:g}(?![\d.]*\d)", text)) or percent in text
 
 
-def claimed(versions: Mapping[str, Version], one: Quotient, length: int) -> float | None:
-    """The product of the claims of all versions from the divisor to the subject; None where one claims nothing."""
-    product, name = 1.0, one.subject
-    while name != one.divisor:
-        header = versions[name].header
-        claims = [c for c in header.claims if (c.quantity, c.place) == ("speedup", str(length))]
-        if not claims:
-            return None
-        product, name = product * (claims[0].low + claims[0].high) / 2, header.parent
-    return product
-
-
-def test_predictions_are_those_of_the_header_blocks() -> None:
-    versions = load_all(root())
-    for one in PREDICTED:
-        predict = versions[one.text[:3]].header.predict
-        for length, figure in one.wanted.items():
-            product = claimed(versions, one, length) if one.text == f"{one.subject} / {one.divisor}" else None
-            if product is not None:
-                assert product == pytest.approx(figure), (one.text, length)
-            elif figure == 525:
+def test_claims_of_a_case_are_said_in_the_prediction() -> None:
+    for version in load_all(root()).values():
+        predict = version.header.predict
+        for claim in version.header.claims:
+            value = (claim.low or claim.high) if claim.quantity == "tflops" else (claim.low + claim.high) / 2
+            if claim.scored or value == 1.0:
+                continue
+            if value == 525:
                 assert "750 TFLOP/s" in predict and "0.7 of that" in predict
-            elif figure != 1.0:
-                assert said_in(predict, figure), (one.text, length, figure)
-    assert [name for name, version in versions.items() if version.header.config.any_length and name not in
-            {one.text[:3] for one in PREDICTED}] == ["v40"]  # fmt: skip
+            elif claim.text in ("speedup[/v42]@512=0.99", "speedup[/v42]@4096=0.99"):
+                assert version.version == "v46"  # the product of the claims of v43 to v46
+            else:
+                assert said_in(predict, value), (version.version, claim.text)
+
+
+def test_predictions_come_from_the_claims() -> None:
+    versions = load_all(root())
+    by_text = {one.text: one for one in predicted(versions)}
+    claimed = {name for name, version in versions.items() if version.header.config.any_length and version.header.claims}
+    assert {text[:3] for text in by_text} == claimed
+    assert by_text["v43, causal / v42, non-causal"].wanted == {512: 0.45, 4096: 0.85}
+    assert by_text["v41, d_head 64 / 128"].sides("fp16", 4096)[1] == ("v41", Case().problem("fp16", 4096))
+    assert by_text["v52 / v49 (measured: v48), d_head 256"].sides("fp16", 512) == (
+        ("v52", Case(256).problem("fp16", 512)),
+        ("v48", Case(256).problem("fp16", 512)),
+    )
+    most = by_text["v45 (measured: v46), d_head 64, TFLOP/s"]
+    assert (most.subject, most.at_most, most.wanted[512], most.divisor) == ("v46", True, 650, "")
+    header = replace(versions["v52"].header, claims=parse_claims("speedup@512=3±0.01"))
+    changed = replace(versions["v52"], header=header)
+    assert {one.text: one.wanted for one in predicted({"v52": changed})} == {"v52 / v49": {512: 3.0}}
 
 
 # ---- variants and prose ----------------------------------------------------------------------------------------------
