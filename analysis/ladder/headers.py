@@ -22,7 +22,7 @@ from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, Kern
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("predict", "claims", "others", "smaller")
+OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller")
 KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits

@@ -2,6 +2,7 @@
  *
  * parent    v16
  * idea      rescale l and O only when a row's maximum has outgrown the one in use by a factor of 2^8; m may lag behind
+ * credit    FlashAttention-4 rescales l and O by such a condition too, with the same factor
  * predict   loop without 128 FMUL and 8 shuffles in nearly every block: 8 to 12 % faster
  * claims    speedup@4096=1.08..1.12
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax+lazy

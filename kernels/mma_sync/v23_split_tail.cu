@@ -2,6 +2,8 @@
  *
  * parent    v22
  * idea      Q blocks left over for a last wave of CTAs are cut into slices of 32 rows, whose KV blocks the warps share
+ * credit    slices along the keys that are added up at the end: Flash-Decoding (Dao et al., 2023), Stream-K (Osama et
+ *           al., 2023)
  * predict   4096 Q blocks on 132 multiprocessors are 31 waves and 4 blocks: the 32nd wave takes a fifth of the time,
  *           2 % in all; nothing where the waves come out even
  * claims    speedup@4096=1.02±0.01

@@ -2,6 +2,7 @@
  *
  * parent    v24
  * idea      a CTA continues with its next Q block without a pause: the ring already holds its K and V, Q is on its way
+ * credit    persistent CTAs: CUTLASS's persistent kernels
  * predict   same loop, no register left over; of each Q block after the first, launch, first loads and stores of O are
  *           hidden, 2 us: 10 % faster at 512, where a Q block takes 21 us, and 1 % at 4096
  * claims    loop_change@sm_80=0±2 speedup@512=1.1±0.01 speedup@4096=1.01±0.01

@@ -290,8 +290,8 @@ __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l,
 }
 
 /* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
- * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale
- * + m) is one FMA and one ex2. */
+ * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) * scale) = 2^(S *
+ * softmax_scale + m): one FMA and one ex2. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m,
                                                float softmax_scale, int first, int end) {

@@ -80,7 +80,7 @@ __device__ constexpr void check_config() {
                   "stages must be 2, 4 or 8: a power of two, as a block's stage is its number modulo stages");
     static_assert(cfg.slack >= 0 && cfg.slack <= cfg.stages - 2, "slack must be from 0 to stages - 2");
     static_assert(cfg.split_tail, "split_tail must be on: the grid may be longer than the number of Q blocks");
-    static_assert(cfg.persistent, "persistent must be on: a CTA takes the Q blocks that are a whole grid apart");
+    static_assert(cfg.persistent, "persistent must be on: a CTA takes one Q block after another");
     static_assert(cfg.any_length, "any_length must be on: the kernel takes attention_args");
     static_assert(cfg.causal, "causal must be on: a launch may ask for the mask");
     static_assert(cfg.grouped_heads && cfg.packed_heads,
@@ -320,8 +320,8 @@ __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l,
 }
 
 /* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
- * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale
- * + m) is one FMA and one ex2. */
+ * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) * scale) = 2^(S *
+ * softmax_scale + m): one FMA and one ex2. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m,
                                                float softmax_scale, int first, int end) {

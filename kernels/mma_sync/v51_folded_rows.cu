@@ -45,8 +45,9 @@
  * Keys may end within a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
  * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
- * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
+ * Who holds what: a warp owns B_r / n_warps rows of Q, S, P and O, all columns: warps 0 to 3 the first ones, the others
+ * the last ones in reverse. Every warp reads the whole K and V block from shared memory. S, P and O stay in registers,
+ * in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
  * A CTA takes one Q block after another. While it reads the last KV block of one, the first KV blocks of the next
  * are being copied to shared memory. So it draws the next Q block a few KV blocks before the end.
@@ -328,8 +329,8 @@ __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l,
 }
 
 /* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
- * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale
- * + m) is one FMA and one ex2. */
+ * once, after the last block. With optimized_softmax S is raw scores: exp((S - maximum) * scale) = 2^(S *
+ * softmax_scale + m): one FMA and one ex2. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values<cfg> &l, const row_values<cfg> &m,
                                                float softmax_scale, int first, int end) {

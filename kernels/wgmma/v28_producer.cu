@@ -2,6 +2,7 @@
  *
  * parent    v27
  * idea      a warpgroup of its own starts the copies, into rings of two; two others multiply, with its registers too
+ * credit    FlashAttention-3 (section 3.1) and CUTLASS: a producer warpgroup that gives its registers to the consumers
  * predict   copies run one block ahead and no barrier of the CTA is left in the loop: two warpgroups of 64 rows share K
  *           and V, half as many bytes come from L2, and one multiplies while the other does its softmax: 1.35 times v27
  * claims    speedup@4096=1.35±0.15

@@ -2,6 +2,7 @@
  *
  * parent    v28
  * idea      S = Q K^T of the next block is started before O += P V of this one: exponentials run beside a product
+ * credit    FlashAttention-3 (section 3.2): overlap of products and softmax within a warpgroup
  * predict   the tensor cores have work during most of the softmax; S, P and O live at once, 160 registers of 240; about
  *           1.25 times v28
  * claims    speedup@4096=1.25±0.05

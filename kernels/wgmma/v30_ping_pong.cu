@@ -2,6 +2,7 @@
  *
  * parent    v29
  * idea      the consumers take turns to start products: while one multiplies, the other computes exponentials
+ * credit    FlashAttention-3 (section 3.1): ping-pong scheduling
  * predict   each consumer already overlaps its own softmax with a product, so a fixed order has little to add: 2 %
  *           slower than v29; without qk_ahead the turns are the only overlap and make up for most of it
  * claims    speedup@4096=0.98±0.02

@@ -315,7 +315,7 @@ __device__ __forceinline__ void rescale_O(O_tiles<cfg> &O, const row_values &fac
 }
 
 /* S = exp(S - m), and l += row sums of S over this lane's own columns; the quad adds up once, after the last block.
- * With optimized_softmax S is raw scores: exp((S - maximum) / sqrt(d_head)) = 2^(S * scale + m) is one FMA and one ex2.
+ * With optimized_softmax S is raw scores: exp((S - maximum) * scale) = 2^(S * softmax_scale + m): one FMA, one ex2.
  * Exponentials are computed in blocks of exp_columns columns. Beside each, those of the block before are added up. */
 template <KernelConfig cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, row_values &l, const row_values &m,
