@@ -5,7 +5,8 @@ flipped(config, "tickets")     # the configuration without tickets, or the sente
 
 from __future__ import annotations
 
-from analysis.ladder.config import FIELD_TYPES, ConfigError, Dtype, KernelConfig
+from analysis.ladder.config import TYPES, ConfigError, Dtype, KernelConfig
+from analysis.ladder.fields import FIELDS
 
 HALVED = ("d_head", "B_r", "B_c", "n_warps")
 WHERE_ZERO = {"stages": 2, "slack": 1, "exp_columns": 16}  # of ints that may be 0; 2 for the others
@@ -13,9 +14,9 @@ WHERE_ZERO = {"stages": 2, "slack": 1, "exp_columns": 16}  # of ints that may be
 
 def another(name: str, value: int) -> int:
     """The other value of a bool, else one that is plain for the field."""
-    if FIELD_TYPES[name] is bool:
+    if TYPES[FIELDS[name].type] is bool:
         return not value
-    if FIELD_TYPES[name] is Dtype:
+    if TYPES[FIELDS[name].type] is Dtype:
         return Dtype.BF16 if value == Dtype.FP16 else Dtype.FP16
     if name in HALVED or (name == "exp_columns" and value):
         return value // 2
@@ -35,4 +36,4 @@ def flipped(config: KernelConfig, name: str) -> KernelConfig | str:
             broken = str(error).split(" = ", 1)[0]
             if broken in values or broken in HALVED or not getattr(config, broken):
                 return str(error)
-            values[broken] = FIELD_TYPES[broken](0)
+            values[broken] = TYPES[FIELDS[broken].type](0)
