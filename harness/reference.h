@@ -14,7 +14,8 @@
 
 enum { MAX_REFERENCE_ROWS = 16 }; /* at most, in one call */
 
-/* What one row should be, p the softmax of its scores. A row that sees no key has zeros, and lse is -infinity. */
+/* What one row should be, p the softmax of its scores. A row that sees no key has zeros, and lse is -infinity. Keys
+ * that it does not see are not read: a NaN there is in no result. Kernels promise less for V: include/flashladder.h. */
 struct reference_row {
     double output[MAX_D_HEAD]; /* sum_j p_j v_j */
     double weight[MAX_D_HEAD]; /* sum_j p_j |v_j| */

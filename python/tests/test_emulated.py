@@ -62,6 +62,49 @@ def test_the_mask_is_aligned_to_the_bottom_right() -> None:
     right(o, case, lse=lse)
 
 
+MASKED = [version.name for version in flashladder.versions() if version.causal]
+
+
+@pytest.mark.parametrize("version", MASKED)
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_how_far_a_number_that_is_none_reaches(version: str, odd: float) -> None:
+    """What flashladder.h promises: 440 queries on 450 keys, one of two KV heads has a row with such a number."""
+    case = problem(seq=440, seq_k=450, heads=2, batch=1, causal=True)
+    q, k, v = arrays(case)
+    config = flashladder.supports(q, k, v, causal=True, version=version).config
+    B_r, B_c = (int(number) for number in config.split(",")[2:4])
+    clean, clean_lse = flashladder.attention(q, k, v, causal=True, version=version, return_lse=True)
+    key, first = 430, 430 - (450 - 440)
+    assert 0 < first - (B_r + B_c) < first
+    for name, array, before in (("k", k, 0), ("v", v, B_r + B_c)):
+        array = array.copy()
+        array[:, key, 1, 7] = odd
+        o, lse = flashladder.attention(
+            *({"q": q, "k": k, "v": v} | {name: array}).values(), causal=True, version=version, return_lse=True
+        )
+        np.testing.assert_array_equal(o[:, :, 0], clean[:, :, 0])  # the other head
+        np.testing.assert_array_equal(o[:, : first - before], clean[:, : first - before])
+        np.testing.assert_array_equal(lse[:, :, :first], clean_lse[:, :, :first])
+        if name == "v" or np.isnan(odd):  # an infinite score may be the least one
+            assert not np.isfinite(o[:, first:, 1, 7]).any()
+        if name == "v":
+            np.testing.assert_array_equal(lse, clean_lse)
+            o[..., 1, 7] = clean[..., 1, 7]  # one column of V is one of O
+            np.testing.assert_array_equal(o, clean)
+
+
+@pytest.mark.parametrize("version", MASKED)
+def test_a_query_that_is_no_number_reaches_its_own_row_alone(version: str) -> None:
+    case = problem(seq=40, seq_k=50, causal=True)
+    q, k, v = arrays(case)
+    clean = flashladder.attention(q, k, v, causal=True, version=version)
+    q[:, 20] = np.nan
+    o = flashladder.attention(q, k, v, causal=True, version=version)
+    assert np.isnan(o[:, 20]).all()
+    o[:, 20] = clean[:, 20]
+    right(o, case)
+
+
 LAYOUTS = ("contiguous", "heads first", "packed", "padded", "backwards")
 
 
