@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,30 @@ settings.load_profile("fixed")
 TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest starts first, or one core would wait for it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="tests of a file, and the files, in another order")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.getoption("--shuffle")
+    return None if seed is None else f"in the order of --shuffle {seed}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest starts first, or one core would wait for it at the end.
+
+    Shuffled, the tests of a file stay together, for what they share is made once for them.
+    """
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        items.sort(key=lambda item: item.get_closest_marker("first") is None)
+        return
+    rng = random.Random(seed)
+    files = sorted({item.path for item in items})
+    rng.shuffle(files)
+    place = {path: number for number, path in enumerate(files)}
+    rng.shuffle(items)
+    items.sort(key=lambda item: place[item.path])
 
 
 class TapLine(pytest.Item):

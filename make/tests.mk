@@ -58,16 +58,24 @@ TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a 
 CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 
 ##@ Testing
-.PHONY: check check-frameworks check-long check-mutants check-site mutate fuzz lint format
-check check-long: lib
-check-long check-mutants mutate: | $(READY)
+.PHONY: check check-anywhere check-frameworks check-long check-mutants check-site mutate fuzz lint format
+IN_CHECK := not long and not gpu and not site
+check check-long check-anywhere: lib
+check-long check-anywhere check-mutants mutate: | $(READY)
 check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
 	@$(MAKE) --no-print-directory DUMP=1 v01
-	$(PY) -m pytest -n 2 --dist worksteal -m "not long and not gpu and not site"
+	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 check-long: all emu-lib $(TAPS) $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
+# With the C programs run again. make's own lines say with which seed.
+check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ make check as on other machines: BUSY= loops beside it, order of SEED=
+	@$(MAKE) --no-print-directory DUMP=1 v01
+	@rm -f $(TAPS)
+	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
+	bash make/anywhere.sh $(or $(BUSY),4) $(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)" \
+		--shuffle $(or $(SEED),$(shell echo $$RANDOM))
 check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ does a test fail for 90 % of small changes of the code?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
