@@ -13,6 +13,7 @@ from pathlib import Path
 from analysis import FLOORS
 from analysis.errors import AnalysisError
 from analysis.files import read_text
+from analysis.ladder.headers import ATTENTION
 
 ROOTS = (
     "kernels",
@@ -40,7 +41,9 @@ def first_sentence(path: Path, name: str) -> str:
         lines = re.match(r"(?:#.*\n)*", text)
         wanted, top = "a comment", re.sub(r"^#", "", lines[0] if lines else "", flags=re.MULTILINE)
     else:
-        title = path.stem.partition("_")[0] if path.parent.parent.name == "kernels" else path.name
+        title = path.name
+        if path.suffix == ".cu" and path.parent.parent.name == "kernels":  # "v07", "attention/wgmma"
+            title = f"attention/{path.stem}" if path.parent.name == ATTENTION else path.stem.partition("_")[0]
         comment = re.match(rf"/\* {re.escape(title)} - (.*?)\*/", text, re.DOTALL)
         wanted = f"a comment '/* {title} - SENTENCE'"
         top = re.sub(r"^ \*", "", comment[1] if comment else "", flags=re.MULTILINE)
