@@ -283,15 +283,6 @@ def kept(folder: Path) -> dict[str, Profile]:
     }
 
 
-def page(folder: Path) -> str:
-    """docs/profiles.md's table: the kept launches, one column per version. Empty where none is kept."""
-    profiles = list(kept(folder).values())
-    if not profiles:
-        return ""
-    whole = table(profiles, 6, transpose=True)
-    return Table(whole.columns, [row for row in whole.rows if row[0] not in ("kernel", "seq", "TFLOP/s")]).markdown()
-
-
 # ---- running ncu -----------------------------------------------------------------------------------------------------
 
 

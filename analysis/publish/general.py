@@ -1,4 +1,4 @@
-"""Figures of docs/general-attention.md: a table per run of logs/general/, targets, predictions, variants.
+"""Figures of docs/general-attention.md: speeds of logs/general/, targets, variants; `ladder --part` prints the rest.
 
 text = general_text(root())
 
@@ -140,6 +140,32 @@ def code_notes(records: Sequence[Record], hashes: Mapping[str, set[str]]) -> lis
         "built from a changed checkout, with the machine code of the repository": changed,
     }
     return [f"{' and '.join(sorted(names))} {note}" for note, names in notes.items() if names]
+
+
+def newest_table(folder: Path) -> Table:
+    """A row for each case, library and type: the speed of the newest version that was measured beside it, by length."""
+    lines: list[Sequence[Cell]] = []
+    for gpu in gpus(folder):
+        cases: dict[tuple[int, bool, str], list[Record]] = {}  # of the newest run
+        for records in runs(folder, gpu):
+            problem = records[0].problem
+            usual = not problem.kv_heads and {record.problem.seq for record in records} >= set(LENGTHS)
+            usual = usual and not all(record.is_peer for record in records)
+            for reference in REFERENCES if usual else ():
+                if reference in subjects_of(records):
+                    cases[problem.d_head, problem.causal, reference] = records
+        for (d_head, causal, reference), records in sorted(cases.items()):
+            speeds = Speeds(records)
+            subject = [name for name in subjects_of(records) if name not in NAMES][-1]
+            case = f"{gpu.upper()}, d_head {d_head}{', causal' if causal else ''}"
+            for dtype in DTYPES:
+                problems = {one.problem.seq: one.problem for one in records if one.problem.dtype == dtype}
+                cells = [
+                    _cell(speeds, records[0].run_id, (subject, problems[seq]), [reference]) if seq in problems else None
+                    for seq in LENGTHS
+                ]
+                lines.append((case, f"{subject} / {NAMES[reference]}", dtype, *cells))
+    return Table(("", "", "type", *map(str, LENGTHS)), lines)
 
 
 def general_text(folder: Path) -> str:
@@ -455,3 +481,20 @@ def checked_table(folder: Path) -> Table:
             lines.append((gpu, row["version"], GROUPS[row["group"]], int(row["problems"]), int(row["wrong"]), *errors))
     columns = ("GPU", "version", "what", "problems", "wrong or reported", "largest error / tolerance", "of log-sum-exp")
     return Table(columns, lines)
+
+
+def checked_sums(folder: Path) -> Table:
+    """The same in a row for each GPU and group of problems, all versions together."""
+    sums: dict[tuple[str, str], list[tuple[str, int, int, str]]] = {}
+    for gpu, version, what, problems, wrong, error, _ in checked_table(folder).rows:
+        sums.setdefault((str(gpu), str(what)), []).append(
+            (str(version), int(str(problems)), int(str(wrong)), str(error or ""))
+        )
+    lines: list[Sequence[Cell]] = []
+    for (gpu, what), found in sums.items():
+        worst = max(found, key=lambda one: float(one[3].rstrip(" %") or 0))[3]
+        versions = (
+            f"{len(found)}: {found[0][0]} to {found[-1][0]}" if len(found) > 2 else ", ".join(one[0] for one in found)
+        )
+        lines.append((gpu, what, versions, sum(one[1] for one in found), sum(one[2] for one in found), worst or None))
+    return Table(("GPU", "what", "versions", "problems", "wrong or reported", "largest error / tolerance"), lines)

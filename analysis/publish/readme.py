@@ -1,8 +1,7 @@
 """The generated parts of the documents: `python3 -m analysis ladder --write`.
 
-kernels/README.md, docs/trust.md and the pictures in docs/ are generated whole; README.md, docs/profiles.md,
-docs/configurations.md, docs/testing.md, docs/hopper.md and docs/performance.md hold parts between two markers,
-docs/architecture.md the module map. Everything in them comes from committed files, so that a test can say whether they
+kernels/README.md and the pictures in docs/ are generated whole; README.md and pages of docs/ hold parts between two
+markers. Everything in them comes from committed files, so that a test can say whether they
 are stale.
 """
 
@@ -233,6 +232,9 @@ Wavefronts / ideal is the number of shared-memory wavefronts that the emulator m
 accesses without bank conflicts. TFLOP/s are those of fp16, batch 16, 16 heads, seq 4096, d_head 128, non-causal;
 % of peak divides them by the dense fp16 peak of the GPU's data sheet (../analysis/data/peaks.csv).
 Speed / FA2 is the speed divided by FlashAttention-2's in the same run, ± the half-width of the 95 % interval.
+
+    python3 -m analysis ladder             # also each version's idea, prediction and outcome, and the published figures
+    make why A=v01 B=v02                   # all of one step
 """
 FAMILIES: dict[tuple[str, ...], str] = {
     ARCHS: """## mma.sync: compute capability 8.0 and newer
@@ -262,13 +264,18 @@ ours/published. Sources: analysis/data/README.md.
 """
 
 
-def readme_text(steps: Sequence[Step]) -> str:
+def ladder_page(steps: Sequence[Step]) -> str:
     """The whole of kernels/README.md."""
-    by_name = {step.name: step for step in steps}
     parts = [INTRODUCTION]
     for archs, members in families(steps).items():
         parts += [FAMILIES[archs], ladder_table(members, archs=archs).markdown()]
-    parts.append("## Predicted and measured\n")
+    return "\n".join(parts)
+
+
+def readme_text(steps: Sequence[Step]) -> str:
+    """What `ladder` prints: the page, every prediction beside what was measured, and the published figures."""
+    by_name = {step.name: step for step in steps}
+    parts = [ladder_page(steps), "## Predicted and measured\n"]
     for step in steps:
         header = step.version.header
         parts.append(
@@ -359,16 +366,11 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
-    from analysis.measure import profile, schema
-    from analysis.mutation import results
     from analysis.publish import (
-        abi,
         drawing,
-        energy,
         general,
         lessons,
         library_figures,
-        modules,
         pictures,
         plot,
         ranking,
@@ -378,7 +380,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         vocabulary,
     )
 
-    made = {folder / "kernels/README.md": readme_text(steps)}
+    made = {folder / "kernels/README.md": ladder_page(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
     if run := plot.headline_run(folder):
         for picture in ("roofline", "time"):
@@ -387,45 +389,31 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         made[folder / f"docs/learn/{name}.svg"] = text
     if (folder / ranking.FILE).exists():
         made[folder / ranking.FILE] = ranking.ranking_text(folder, {step.name: step.version for step in steps})
-    if (folder / trust.PAGE).exists():
-        made[folder / trust.PAGE] = trust.trust_page(folder)
     parts: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {
             "ladder": lambda: short_table(folder, steps, "sm_80").markdown(),
             "hopper": lambda: short_table(folder, steps, HOPPER).markdown(),
             "standing": lambda: standing(folder, steps),
         },
-        "docs/architecture.md": {"ladder": lambda: modules.module_map(folder)},
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/reading-sass.md": {"loops": lambda: loops_table(steps).markdown()},
-        "docs/measuring.md": {"record": lambda: schema.table().markdown()},
-        "docs/profiles.md": {"ladder": lambda: profile.page(folder)},
         "docs/configurations.md": {
             "ladder": lambda: space.winners_table(folder).markdown(),
             "fields": lambda: fields_table().markdown(),
         },
-        "docs/testing.md": {
-            "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
-            "equivalents": lambda: results.equivalents_table(folder).markdown(),
-        },
+        "docs/testing.md": {"trust": lambda: trust.trust_text(folder)},
         "docs/general-attention.md": {
-            "speeds": lambda: general.general_text(folder),
+            "speeds": lambda: general.newest_table(folder).markdown(),
             "targets": lambda: general.targets_text(folder),
-            "predictions": lambda: general.predictions_text(folder),
             "tried": lambda: general.tried_table(folder).markdown(),
-            "checked": lambda: general.checked_table(folder).markdown(),
+            "checked": lambda: general.checked_sums(folder).markdown(),
         },
-        "docs/library.md": {
-            "abi": lambda: abi.abi_text(folder),
-            "figures": lambda: library_figures.library_text(folder),
-        },
+        "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
         "docs/frameworks.md": {"figures": lambda: library_figures.frameworks_text(folder)},
         "docs/performance.md": {
-            "ladder": lambda: story.story_table(folder, steps).markdown(),
-            "gains": lambda: story.gains_table(folder, steps).markdown(),
+            "gains": lambda: story.measured_gains(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),
             "lead": lambda: lead_table(folder, steps).markdown(),
-            "energy": lambda: energy.energy_text(folder, steps),
         },
     }
     for chapter, (first, last) in CHAPTERS.items():
@@ -437,6 +425,26 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
                 text = with_part(text, generated(), page, part)
             made[folder / page] = text
     return made
+
+
+def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[], str]]:
+    """What `ladder --part NAME` prints: tables that a page links to and does not show."""
+    from analysis.measure import schema
+    from analysis.mutation import results
+    from analysis.publish import abi, energy, general, story
+
+    return {
+        "abi": lambda: abi.abi_text(folder),
+        "energy": lambda: energy.energy_text(folder, steps),
+        "equivalents": lambda: results.equivalents_table(folder).markdown(),
+        "gains": lambda: story.gains_table(folder, steps).markdown(),
+        "general": lambda: general.general_text(folder),
+        "general-checks": lambda: general.checked_table(folder).markdown(),
+        "general-predictions": lambda: general.predictions_text(folder),
+        "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
+        "record": lambda: schema.table().markdown(),
+        "story": lambda: story.story_table(folder, steps).markdown(),
+    }
 
 
 def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
@@ -460,9 +468,18 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
     ]
 
 
+PARTS = (
+    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "mutants", "record",
+    "story",
+)  # fmt: skip
+
+
 def add_ladder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write the generated documents instead of printing")
     parser.add_argument("--exit-code", action="store_true", help="status 1 when one of them is stale")
+    parser.add_argument(
+        "--part", metavar="NAME", help="print one table that the documents leave out: " + ", ".join(PARTS)
+    )
     add_output_arguments(parser)
 
 
@@ -470,6 +487,12 @@ def run_ladder(args: argparse.Namespace) -> int:
     if args.write or args.exit_code:
         importlib.import_module("matplotlib")  # or say that it is missing before all the work
     steps = read_steps(root())
+    if args.part:
+        parts = parts_printed(root(), steps)
+        if args.part not in parts:
+            raise AnalysisError(f"--part {args.part}: there are {', '.join(parts)}")
+        emit(parts[args.part](), args.output)
+        return DONE
     if args.json:
         emit(json.dumps(ladder_record(steps), indent=1) + "\n", args.output)
         return DONE

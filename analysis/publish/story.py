@@ -1,4 +1,4 @@
-"""The table of docs/performance.md: every version's prediction, its speed at three lengths, and what held it up.
+"""Every version's prediction, its speed at three lengths and what held it up, and what each step gained.
 
     story_table(root(), read_steps(root())).markdown()
 
@@ -129,3 +129,11 @@ def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
                 rows.append([step.name, step.version.header.title, ", ".join(claims), size, *shown])
             seen |= {*problems}
     return Table(("version", "idea", "predicted", "batch", *map(str, LENGTHS)), rows)
+
+
+def measured_gains(folder: Path, steps: Sequence[Step]) -> Table:
+    """The same at the first size alone, of the versions that were measured, without what was predicted."""
+    whole = gains_table(folder, steps)
+    first = next(iter(SIZES))
+    rows = [row for row in whole.rows if row[3] == first and set(row[4:]) != {NOT_MEASURED}]
+    return Table((*whole.columns[:2], *whole.columns[4:]), [[*row[:2], *row[4:]] for row in rows])

@@ -30,8 +30,7 @@ GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
 GPU_PAGES = (
     "one-hour.md",
     "new-gpu.md",
-    "clusters.md",
-    "contributing-results.md",
+    "other-machines.md",
     "measuring.md",
     "adding-a-version.md",
     "CONTRIBUTING.md",

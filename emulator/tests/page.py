@@ -1,4 +1,4 @@
-"""Fills the generated parts of docs/emulator.md: the table of forms, a message, counters beside ncu's, the speed, what
+"""Fills the generated parts of docs/emulator.md: a message, counters beside ncu's, the speed, what
 came of other people's kernels and of broken ones for sm_90a, and how the outputs of GPUs compare.
 
 .venv/bin/python emulator/tests/page.py             # rewrite the page
@@ -95,7 +95,6 @@ def message(folder: Path) -> str:
 
 def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
-    page = fill(page, "forms", "\n" + run("--forms"))
     page = fill(page, "ncu", ncu.table(folder))
     page = fill(page, "ncu-hopper", ncu.hopper_table(folder))
     page = fill(page, "speed", speed.recorded_table())

@@ -1,4 +1,4 @@
-"""docs/emulator.md says what the emulator does: its table of forms and its example are those of the program."""
+"""docs/emulator.md says what the emulator does: its tables and its example are those of the program."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_the_page_says_which_versions_draw_tickets() -> None:
 
 def test_a_row_that_is_missing_shows(tmp_path: Path) -> None:
     page = PAGE.read_text()
-    row = next(line for line in page.splitlines() if line.startswith("| ldmatrix |"))
+    row = next(line for line in page.splitlines() if line.startswith("| cuda-samples |"))
     assert generate(page.replace(row + "\n", ""), tmp_path) == page
 
 
 def test_a_page_without_the_block_is_an_error() -> None:
-    with pytest.raises(ValueError, match="0 blocks 'forms'"):
-        fill("no block", "forms", "text")
+    with pytest.raises(ValueError, match="0 blocks 'speed'"):
+        fill("no block", "speed", "text")
 
 
 def test_the_largest_difference_of_outputs_is_named() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.files import root
 from analysis.measure import profile
 from analysis.tests.support.fake import FakeBin, fake_tool
 
@@ -197,10 +196,3 @@ def test_no_gpu_is_77(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.set("v02")
     monkeypatch.setenv("FAKE_TOOL", "77 nothing")
     assert main(["profile", "--versions", "v02"]) == 77
-
-
-def test_the_page_shows_what_is_kept(tmp_path: Path) -> None:
-    assert profile.page(tmp_path) == ""
-    header = profile.page(root()).splitlines()[0]
-    kept = sorted(path.name.split(".")[0] for path in (root() / "logs/profile").glob("v*.fp16.4096.csv"))
-    assert [cell.strip() for cell in header.strip("|").split("|")] == ["figure", *kept]

@@ -25,11 +25,13 @@ from analysis.publish.general import (
     TRIED,
     Case,
     Speeds,
+    checked_sums,
     checked_table,
     code_hashes,
     code_notes,
     general_text,
     gpus,
+    newest_table,
     predicted,
     predictions_table,
     records_of,
@@ -123,6 +125,18 @@ def test_a_run_that_a_newer_one_holds_is_not_shown(checkout: Path) -> None:
     assert [run[0].run_id for run in runs(checkout)] == [*before[:-1], "20990101T000000Z-0000"]
     write(checkout / FOLDER / "h200.jsonl", lines + again[1:])  # the newer one lacks a record
     assert [run[0].run_id for run in runs(checkout)] == [*before, "20990101T000000Z-0000"]
+
+
+def test_the_page_shows_the_newest_version_beside_each_library(checkout: Path) -> None:
+    rows = {tuple(row[:3]): row[3:] for row in newest_table(checkout).rows}
+    assert rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]
+    assert rows["H200, d_head 128, causal", f"{MMA} / FlashAttention-2", "fp16"]
+    run = run_of(HOPPER, True)
+    wanted = next(row for row in run_table(run).rows if row[:2] == (HOPPER, "bf16"))
+    assert list(rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]) == list(wanted[2:])
+    write(checkout / FOLDER / "h200.jsonl", [line for line in lines_of(checkout) if line.get("version") != HOPPER])
+    left = [row[1] for row in newest_table(checkout).rows if row[0] == "H200, d_head 128, causal"]
+    assert f"{HOPPER} / FlashAttention-3" not in left and "v46 / FlashAttention-3" in left
 
 
 # ---- other machine code, other GPUs ----------------------------------------------------------------------------------
@@ -375,6 +389,13 @@ def test_what_was_checked_is_on_the_page(tmp_path: Path) -> None:
     rows = checked_table(tmp_path).rows
     assert [row[:2] for row in rows] == [("H200", "v46")] * 2
     assert [row[3:] for row in rows] == [(174, 2, "75 %", "2 %"), (1, 0, None, None)]
+    with (folder / "checked.h200.csv").open("a") as more:
+        more.write("v51,short,10,1,0.9,\nv52,short,16,0,0.08,\n")
+    what = rows[0][2]
+    assert [list(row) for row in checked_sums(tmp_path).rows] == [
+        ["H200", what, "3: v46 to v52", 200, 3, "90 %"],
+        ["H200", rows[1][2], "v46", 1, 0, None],
+    ]
 
 
 REPORTED = ("v38", "v47", "v50", "v51")

@@ -15,7 +15,6 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.publish import notebooks
 from analysis.tests.support.kept import raws, write
-from analysis.tests.test_wording import stumbled_on
 
 ALL = notebooks.notebooks(root())
 COMMITTED = ("analysis", "common", "kernels", "regs", "sass", "notebooks")
@@ -145,11 +144,6 @@ def test_a_notebook_fails_when_the_records_contradict_it(tmp_path: Path, monkeyp
 def test_a_notebook_parses_nothing(path: Path) -> None:
     code = "\n".join(text(cell) for cell in read_code(path))
     assert not re.search(r"\b(open|read_text|re\.|json|csv|Path)\b", code)
-
-
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_a_notebook_keeps_to_the_wording(path: Path) -> None:
-    assert [said for cell in cells(path) if cell["cell_type"] == "markdown" for said in stumbled_on(text(cell))] == []
 
 
 def read_code(path: Path) -> list[dict[str, Any]]:

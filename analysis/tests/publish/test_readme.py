@@ -32,7 +32,15 @@ from analysis.publish.overview import (
     speeds_at,
 )
 from analysis.publish.published import differences, listings, nearest_listing, percent_on_h200, speeds
-from analysis.publish.readme import ladder_table, outcome, published_table, readme_text
+from analysis.publish.readme import (
+    PARTS,
+    ladder_page,
+    ladder_table,
+    outcome,
+    parts_printed,
+    published_table,
+    readme_text,
+)
 from analysis.tests.support.kinds import one_of_each_kind
 
 V01 = load(root(), "v01")
@@ -401,4 +409,16 @@ def test_the_committed_traffic_is_not_stale(name: str) -> None:
 
 def test_the_committed_page_is_not_stale() -> None:
     text = (root() / "kernels/README.md").read_text()
-    assert text == readme_text(read_steps(root())), "run `make ladder`"
+    assert text == ladder_page(read_steps(root())), "run `make ladder`"
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_the_pages_leave_out_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ladder", "--part", name]) == 0
+    assert capsys.readouterr().out.count("\n| ") > 3
+
+
+def test_a_part_that_is_none_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(PARTS) == parts_printed(root(), []).keys()
+    assert main(["ladder", "--part", "speeds"]) == 2
+    assert "--part speeds: there are abi, energy" in capsys.readouterr().err

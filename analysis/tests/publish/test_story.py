@@ -15,8 +15,17 @@ from analysis.measure.profile import kept
 from analysis.publish.energy import energy_table, joules_and_watts
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
-from analysis.publish.readme import documents
-from analysis.publish.story import MISSING, busy, busy_table, gain, gains_table, held_up, steps_table, story_table
+from analysis.publish.story import (
+    MISSING,
+    busy,
+    busy_table,
+    gain,
+    gains_table,
+    held_up,
+    measured_gains,
+    steps_table,
+    story_table,
+)
 from analysis.tests.support.kept import raws, write
 
 
@@ -58,14 +67,6 @@ def test_the_largest_stalls_come_first(checkout: Path) -> None:
     assert "selected" not in text
 
 
-def test_the_page_takes_the_table(checkout: Path) -> None:
-    (checkout / "docs").mkdir()
-    page = checkout / "docs/performance.md"
-    shutil.copy(root() / "docs/performance.md", page)
-    steps = read_steps(checkout)
-    assert story_table(checkout, steps).markdown() in documents(checkout, steps)[page]
-
-
 # ---- gains of the versions for sm_90a --------------------------------------------------------------------------------
 
 
@@ -99,6 +100,8 @@ def test_gains_are_those_over_the_parent_at_each_size(checkout: Path) -> None:
     _, first, second = (list(row[3:]) for row in gains_table(checkout, steps).rows)
     assert first == ["16, 8, 4", NOT_MEASURED, "1.500", NOT_MEASURED, "0.500", *[NOT_MEASURED] * 2]
     assert second == ["16384 / length", "1.250", "1.500", *[NOT_MEASURED] * 4]
+    (shown,) = measured_gains(checkout, steps).rows
+    assert list(shown) == ["v27", "tensor copies", *first[1:]]
     write(log, [raw for raw in made if raw["problem"]["seq"] != 512])
     assert [row[3] for row in gains_table(checkout, steps).rows] == ["16, 8, 4", "16, 8, 4"]
 

@@ -1,4 +1,4 @@
-"""docs/trust.md: its files exist, and its figures are those of the tests."""
+"""What docs/testing.md promises: its files exist, and its figures are those of the tests."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.publish.trust import COUNTS, PROMISES, Count, trust_page
+from analysis.publish.trust import COUNTS, PROMISES, Count, trust_text
 from analysis.tests import test_parsers
 
 
@@ -22,7 +22,7 @@ def test_figures_are_those_of_the_tests() -> None:
     assert values["analysis/tests/test_parsers.py"] == formats * int(
         re.findall(r"EXAMPLES = .*else (\d+)", Path(test_parsers.__file__).read_text())[0]
     )
-    assert all(f"{value:,}" in trust_page(root()) for value in values.values())
+    assert all(f"{value:,}" in trust_text(root()) for value in values.values())
 
 
 def test_a_figure_follows_its_file(tmp_path: Path) -> None:
