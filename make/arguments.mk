@@ -8,8 +8,9 @@ $(call known,$(VER) $(A) $(B) $(filter v%,$(MAKECMDGOALS)))
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
 $(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
 
-# PTX names source files between quotes, and ptxas knows no quote within them.
-$(if $(findstring ",$(CURDIR)),$(error the folder $(CURDIR) has a quote in its path, which ptxas cannot read: move it))
+# PTX names source files between quotes, and so does the shell the folder.
+$(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
+	the folder $(CURDIR) has a $c in its path, which ptxas or the shell cannot read: move it)))
 
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma

@@ -16,7 +16,7 @@ export PATH := $(if $(CUDA),$(CUDA)/bin:)$(CURDIR)/$(VENV)/toolkit/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)
 export LAUNCH KERNELS
 
-ALL_NVCCFLAGS = -std=c++20 -O3 --use_fast_math -lineinfo -ptx -I. \
+ALL_NVCCFLAGS = -std=c++20 -O3 --use_fast_math -lineinfo -ptx -I. -frandom-seed=$(notdir $<) \
 	$(if $(DUMP),-DFA_DEBUG) $(NVCCFLAGS)
 # The PTX of a version is for the least architecture that it runs on.
 compute = -arch=compute_$(if $(filter $(1),$(HOPPER)),90a,80)

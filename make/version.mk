@@ -32,8 +32,14 @@ $(3)/instances.stamp: $(2) $(3)/source $(GENERATOR)
 $(3)/instances.cuh $(3)/about.h: $(3)/instances.stamp ; @:
 endef
 
-compile_cuda = $(parts) $(NVCC) $(ALL_NVCCFLAGS) $(1) -MD -MP -MT $@ -MF $(part).d -o $(part) $<
+# The same sources give the same bytes in every folder. Files are named by their path from here: nvcc takes that of the
+# folder from PWD if it names the folder, as this one does in every process. Of local functions' names, _INTERNAL_ and a
+# checksum of the path in hexadecimal digits, which debug sections spell in ASCII, the checksum becomes 0.
+compile_cuda = $(parts) PWD=/proc/self/cwd $(NVCC) $(ALL_NVCCFLAGS) $(1) -MD -MP -MT $@ -MF $(part).d -o $(part) $<; \
+	sed -Ei 's|"/proc/self/cwd/(\./)*|"|; s/_INTERNAL_[0-9a-f]{8}_/_INTERNAL_00000000_/g; \
+		s/(95,73,78,84,69,82,78,65,76,95)(,[0-9]+){8},95/\1,48,48,48,48,48,48,48,48,95/g' $(part)
 whole_ptx = mv $(part).d $(basename $@).d; $(whole)
+
 # -MP gives every header an empty rule, so that one may go; the kernel file, which may be renamed, gets its own here.
 define nvcc  # $(1) version, $(2) source, $(3) folder
 $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(COMPILER)
