@@ -243,3 +243,50 @@ def made_up_transformers() -> Any:
     )
     transformers.modeling_utils = modeling
     return transformers
+
+
+# ---- CuPy ------------------------------------------------------------------------------------------------------------
+
+
+class CupyArray:
+    """What the package reads of a cupy.ndarray. `allocated` says on which GPU and in which stream it was made."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any = "float16", gpu: int = 0, allocated: Any = None) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self.itemsize = self.dtype.itemsize
+        self.strides = tuple(self.itemsize * step for step in strides_of(shape))
+        self.data = SimpleNamespace(ptr=Tensor(shape).data_ptr(), device_id=gpu)
+        self.allocated = allocated
+
+
+CupyArray.__module__, CupyArray.__name__ = "cupy", "ndarray"
+
+
+class _Current:
+    """A GPU or a stream of CuPy as a context: `what` of the module's state is it meanwhile."""
+
+    def __init__(self, state: Any, **what: Any) -> None:
+        self.state, self.what = state, what
+
+    def __enter__(self) -> None:
+        self.before = {name: getattr(self.state, name) for name in self.what}
+        vars(self.state).update(self.what)
+        self.state.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        vars(self.state).update(self.before)
+
+
+def made_up_cupy() -> Any:
+    """A module with what the package uses of CuPy, on made-up GPUs. `state` is the current GPU and stream."""
+    cupy: Any = ModuleType("cupy")
+    cupy.state = state = SimpleNamespace(gpu=0, stream=None, entered=0)
+    cupy.ndarray = CupyArray
+    cupy.empty = lambda shape, dtype: CupyArray(shape, dtype, state.gpu, (state.gpu, state.stream))
+    cupy.cuda = SimpleNamespace(
+        get_current_stream=lambda gpu: SimpleNamespace(ptr=0x6000 + gpu),
+        Device=lambda gpu: _Current(state, gpu=gpu),
+        ExternalStream=lambda handle, gpu: _Current(state, stream=(handle, gpu)),
+        runtime=SimpleNamespace(getDevice=lambda: state.gpu),
+    )
+    return cupy
