@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import made_up
 import numpy as np
 import pytest
 from made_up import Producer, Recorded
@@ -147,6 +148,11 @@ def test_forward_with_plain_numbers(package: Recorded) -> None:
     assert tuple(package.steps(name) for name in "qkvo") == steps
     assert (tensors.q, tensors.k, tensors.v, tensors.o, tensors.lse) == (16, 32, 48, 64, 80)
     assert package.last.stream == 0x77 and problem.config == b"(BF16, 128)"
+    package.call.forward(
+        q=16, k=32, v=48, o=64, lse=0, dtype="fp16", device=None, shape=(2, 8, 4, 6, 7, 128), strides=steps,
+        causal=False, scale=None,
+    )  # fmt: skip
+    assert (package.last.stream, package.last.version, package.last.problem.config) == (None, b"best", None)
 
 
 def test_long_emulation_is_announced_once(package: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +163,7 @@ def test_long_emulation_is_announced_once(package: Recorded, monkeypatch: pytest
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             package.attention(*made[:3], out=made[3])
+        assert all(one.filename == made_up.__file__ for one in caught)  # where attention() is called
         return [str(one.message) for one in caught]
 
     monkeypatch.setattr(package.arrays.os, "cpu_count", lambda: 2)
@@ -167,6 +174,11 @@ def test_long_emulation_is_announced_once(package: Recorded, monkeypatch: pytest
     (said,) = call(8192)  # 4 · 32 · 8192² · 128 operations, two cores
     assert "no GPU: the emulator computes this, which takes about 5 minutes" in said
     assert call(8192) == []
+    package.arrays._plans.clear()
+    monkeypatch.setattr(package.arrays, "_warned", False)
+    monkeypatch.setattr(package.arrays.os, "cpu_count", lambda: None)
+    (said,) = call(8192)  # as on one core
+    assert "takes about 9 minutes" in said
     package.arrays._plans.clear()
 
 

@@ -203,6 +203,8 @@ def test_sdpa_masks_from_the_first_key_on(package: Recorded, made: Any) -> None:
         sdpa(query, key, value, is_causal=True, enable_gqa=True)
     sdpa(query, key, value, enable_gqa=True)
     assert package.last.problem.causal == 0
+    with pytest.raises(ValueError, match="set enable_gqa=True"):
+        sdpa(query, key, value)
     sdpa(query, query, query, is_causal=True)
     assert package.last.problem.causal == 1
 
