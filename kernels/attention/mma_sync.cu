@@ -1,0 +1,897 @@
+/* attention/mma_sync - Ampere and newer: all warps copy, compute, and go at their own pace
+ *
+ * config    (FP16, 128, 256, 64, 8): mma_sync+stages_4
+ * others    (FP16, 64, 256, 128, 8): mma_sync+stages_4;
+ *           (FP16, 96, 256, 64, 8): mma_sync+stages_4;
+ *           (FP16, 192, 128, 32, 8): mma_sync+stages_4;
+ *           (FP16, 256, 128, 32, 8): mma_sync+stages_4
+ * smaller   (FP16, 128, 128, 32, 4): mma_sync+stages_2;
+ *           (FP16, 64, 128, 64, 4): mma_sync+stages_2
+ * arch      sm_80
+ */
+#include "common/abi.h"
+#include "common/attention_config.h"
+#include "common/debug.cuh"
+#include "common/ptx_sm80.cuh"
+#include "kernels/attention/fragments.cuh"
+#include "kernels/attention/mask.cuh"
+
+/* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
+ * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
+ * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
+ * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
+ * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ *
+ * Keys may end within a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
+ * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
+ *
+ * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
+ *
+ * A CTA takes one Q block after another. While it reads the last KV block of one, the first KV blocks of the next
+ * are being copied to shared memory. So it draws the next Q block a few KV blocks before the end.
+ * Slices of others, the rows of one warp, may come before its own Q blocks. There all warps have the same rows. Warp w
+ * processes KV blocks w, w + n_warps, ...; at the end the warps add up their O and l, scaled to the largest of their m.
+ *
+ * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
+ * bytes of padding. Then two mbarriers for each stage: full, at which the copies of all threads arrive, and
+ * empty, at which every warp arrives once it has read the stage.
+ * The partial sums of l are spilled to a place of their own from one block to the next.
+ *
+ * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
+ * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
+
+/* ---- shape ---- */
+
+/* Whole blocks by which the warps of a CTA may drift apart. */
+template <attention_config cfg>
+constexpr int slack = cfg.stages >= 4 ? 1 : 0;
+
+template <attention_config cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head % 32 == 0, "d_head must be a multiple of 32: four or eight threads copy a row");
+    static_assert(cfg.n_warps == 4 || cfg.n_warps == 8, "n_warps must be 4 or 8");
+    static_assert(cfg.B_r == 64 || cfg.B_r == 128 || cfg.B_r == 256, "B_r must be 64, 128 or 256");
+    static_assert(cfg.B_c == 32 || cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 32, 64 or 128");
+    static_assert(cfg.B_r % (16 * cfg.n_warps) == 0, "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
+    static_assert(cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
+                  "S and O of a warp, in fp32, must leave a lane 31 of its 255 registers for operands");
+    static_assert(cfg.stages == 2 || cfg.stages == 4 || cfg.stages == 8,
+                  "stages must be 2, 4 or 8: a power of two, as a block's stage is its number modulo stages");
+    static_assert(cfg.exp_columns == 0, "exp_columns must be 0: exponentials of 16 keys are computed before their mma");
+    static_assert(cfg.B_c % (cfg.n_warps * (cfg.d_head % 64 == 0 ? 4 : 8)) == 0,
+                  "the CTA copies whole rows: 4 or, where d_head is no multiple of 64, 8 of each warp must divide B_c");
+    static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
+                  "the warps' partial results of a slice, in fp32, must fit the place of Q, K and V");
+}
+
+/* Numbers of 16x16 operand blocks: along a warp's own rows, along d_head and along the keys of a KV block. */
+template <attention_config cfg>
+constexpr int row_tiles = cfg.B_r / cfg.n_warps / 16;
+template <attention_config cfg>
+constexpr int d_steps = cfg.d_head / 16;
+template <attention_config cfg>
+constexpr int key_steps = cfg.B_c / 16;
+
+/* Whether registers hold all of Q; else 16 columns at a time are read from shared memory. d_head = 192 is read so often
+ * that it pays, and its warps have 16 rows, of which registers hold Q as well. */
+template <attention_config cfg>
+constexpr bool Q_in_registers = cfg.d_head == 192;
+template <attention_config cfg>
+constexpr int Q_slices = Q_in_registers<cfg> ? d_steps<cfg> : 1;
+
+/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
+ * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+template <attention_config cfg>
+using Q_fragments = uint32_t[row_tiles<cfg>][4];
+template <attention_config cfg>
+using K_fragments = uint32_t[key_steps<cfg>][4];
+template <attention_config cfg>
+using V_fragments = uint32_t[d_steps<cfg>][4];
+template <attention_config cfg>
+using P_fragments = uint32_t[row_tiles<cfg>][key_steps<cfg>][4];
+template <attention_config cfg>
+using S_tiles = float[row_tiles<cfg>][2 * key_steps<cfg>][4];
+template <attention_config cfg>
+using O_tiles = float[row_tiles<cfg>][2 * d_steps<cfg>][4];
+template <attention_config cfg>
+using rows_values = float[row_tiles<cfg>][2];
+
+/* ---- shared memory ---- */
+
+/* Byte offset of an element, of a column that is a multiple of 8, within a block. A row has 16 bytes of padding: it is
+ * an odd number of times 4 banks, so that the same 16 bytes of 8 rows are 8 times 4 different banks. */
+template <attention_config cfg>
+constexpr int row_bytes = cfg.d_head * 2 + 16;
+template <attention_config cfg>
+__device__ constexpr uint32_t smem_offset(int row, int column) {
+    return row * row_bytes<cfg> + column * 2;
+}
+
+/* ---- global memory to shared memory ---- */
+
+/* Threads that copy a row, and rows that one instruction of the CTA copies: eight threads copy 128 contiguous bytes of
+ * it, one L2 line, or four copy half a line where d_head is no multiple of 64. */
+template <attention_config cfg>
+constexpr int row_threads = cfg.d_head % 64 == 0 ? 8 : 4;
+template <attention_config cfg>
+constexpr int copy_rows = 32 * cfg.n_warps / row_threads<cfg>;
+
+/* Address of an element `row` rows behind gmem: 32 bits hold a row and the elements between two rows. */
+__device__ __forceinline__ const uint16_t *row_of(const uint16_t *gmem, int row, int seq_stride) {
+    return (const uint16_t *)mad_wide_s32(2 * row, seq_stride, (int64_t)gmem);
+}
+
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked` the rows from
+ * `there` on, counted from that chunk's, do not exist: they become zeros. */
+template <attention_config cfg, int rows>
+__device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride,
+                                                  bool checked = false, int there = rows) {
+    for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
+        for (int row = 0; row < rows; row += copy_rows<cfg>) {
+            const uint16_t *chunk = (row == 0 ? gmem : row_of(gmem, row, seq_stride)) + column;
+            if (checked)
+                cp_async_16_or_zeros(smem_first + smem_offset<cfg>(row, column), chunk, row < there);
+            else
+                cp_async_16(smem_first + smem_offset<cfg>(row, column), chunk);
+        }
+    }
+}
+
+extern __shared__ __align__(128) unsigned char smem[];
+
+/* Set up the mbarriers of all stages: every thread arrives at a full one with its copies, every warp at an empty one.
+ */
+template <attention_config cfg>
+__device__ __forceinline__ void init_mbarriers() {
+    const uint32_t full = __cvta_generic_to_shared(smem) + smem_offset<cfg>(cfg.B_r + 2 * cfg.stages * cfg.B_c, 0);
+    const uint32_t empty = full + 8 * cfg.stages;
+    if (threadIdx.x < cfg.stages) {
+        mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
+        mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
+    }
+    __syncthreads();
+}
+
+/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
+ * first, is complete from the start. */
+__device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
+    while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
+    }
+}
+
+/* ---- shared memory to registers ---- */
+
+/* Q as A operands: tile i, step k is the 16x16 block of rows 16i and columns 16k. Matrices 0 to 3 of ldmatrix must be
+ * its quarters (rows 0-7, 8-15 of columns 0-7, then of columns 8-15), so lanes 0-15 name the 16 rows of the left half
+ * and lanes 16-31 those of the right half. */
+template <attention_config cfg>
+__device__ __forceinline__ void load_Q(Q_fragments<cfg> &Q, uint32_t Q_addr, int k) {
+    for (int i = 0; i < row_tiles<cfg>; i++) ldmatrix_x4(Q[i], Q_addr + smem_offset<cfg>(16 * i, 16 * k));
+}
+
+/* K as B operands of Q K^T: n runs over keys, k over d_head, and a row of K is a column of K^T, so no transposition is
+ * needed. K[n] is the block of keys 16n and columns 16k. Unlike for Q the second matrix of ldmatrix is the first 8
+ * keys' right half: registers 0 and 1 belong to the first 8 keys, 2 and 3 to the other 8. */
+template <attention_config cfg>
+__device__ __forceinline__ void load_K(K_fragments<cfg> &K, uint32_t K_addr, int k) {
+    for (int n = 0; n < key_steps<cfg>; n++) ldmatrix_x4(K[n], K_addr + smem_offset<cfg>(16 * n, 16 * k));
+}
+
+/* V as B operands of P V: n runs over d_head, k over keys. Here a column of B is a column of V, so ldmatrix transposes:
+ * V[n] is the block of keys 16k and columns 16n; registers 0 and 1 belong to the first 8 columns, 2 and 3 to the
+ * other 8. */
+template <attention_config cfg>
+__device__ __forceinline__ void load_V(V_fragments<cfg> &V, uint32_t V_addr, int k) {
+    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_addr + smem_offset<cfg>(16 * k, 16 * n));
+}
+
+/* ---- tensor cores ---- */
+
+/* S += Q K^T over one slice of 16 columns. All row tiles use an operand of K before the next operand is used. */
+template <attention_config cfg>
+__device__ __forceinline__ void mma_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, const K_fragments<cfg> &K) {
+    for (int n = 0; n < key_steps<cfg>; n++) {
+        for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(S[i][2 * n], Q[i], K[n][0], K[n][1]);
+        for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(S[i][2 * n + 1], Q[i], K[n][2], K[n][3]);
+    }
+}
+
+/* S += Q K^T, a slice of 16 columns after another. */
+template <attention_config cfg>
+__device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, Q_fragments<cfg> (&Q)[Q_slices<cfg>], uint32_t Q_addr,
+                                            uint32_t K_addr) {
+    K_fragments<cfg> K;
+#pragma unroll
+    for (int k = 0; k < d_steps<cfg>; k++) {
+        if constexpr (!Q_in_registers<cfg>) load_Q<cfg>(Q[0], Q_addr, k);
+        load_K<cfg>(K, K_addr, k);
+        mma_QK<cfg>(S, Q[k % Q_slices<cfg>], K);
+    }
+}
+
+/* O += P V over slice k of 16 keys, in the same order */
+template <attention_config cfg>
+__device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &P, const V_fragments<cfg> &V, int k) {
+    for (int n = 0; n < d_steps<cfg>; n++) {
+        for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(O[i][2 * n], P[i][k], V[n][0], V[n][1]);
+        for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(O[i][2 * n + 1], P[i][k], V[n][2], V[n][3]);
+    }
+}
+
+/* ---- softmax: elements 0 and 1 of a tile are of the lane's first row (half 0), 2 and 3 of its second (half 1) ---- */
+
+/* row_end(row) is the first key, counted from that of the block, that row number `row` of the warp does not see. */
+template <attention_config cfg>
+__device__ __forceinline__ void mask_S(S_tiles<cfg> &S, const auto &row_end, int lane) {
+    for (int i = 0; i < row_tiles<cfg>; i++) mask(S[i], [&](int row) { return row_end(16 * i + row); }, lane);
+}
+
+/* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the row sees a key it is no_key, which
+ * is finite, so that exp(-inf - m) is 0. */
+constexpr float no_key = 0x1.fffffep127f;
+constexpr float most_lag = 8; /* log2 of the largest exponential */
+
+/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
+ * for the first block, and for a NaN. */
+template <attention_config cfg>
+__device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const rows_values<cfg> &m, const S_tiles<cfg> &S,
+                                           float softmax_scale) {
+    float lag = -INFINITY;
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+        for (int half = 0; half < 2; half++) {
+            lane_max[i][half] = fmaxf(S[i][0][2 * half], S[i][0][2 * half + 1]);
+            for (int n = 1; n < 2 * key_steps<cfg>; n++)
+                lane_max[i][half] = fmaxf(lane_max[i][half], fmaxf(S[i][n][2 * half], S[i][n][2 * half + 1]));
+            lag = fmaxf(lag, fmaf(lane_max[i][half], softmax_scale, m[i][half]));
+        }
+    }
+    return __any_sync(0xffffffff, !(lag <= most_lag));
+}
+
+/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
+ * maximum. l and O were sums of exp(score - m_old); make them sums of exp(score - m). */
+template <attention_config cfg>
+__device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &l, O_tiles<cfg> &O,
+                                         const rows_values<cfg> &lane_max, float softmax_scale) {
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+        for (int half = 0; half < 2; half++) {
+            float row_max = lane_max[i][half];
+            row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
+            row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
+            const float m_old = m[i][half];
+            m[i][half] = fminf(m_old, -row_max * softmax_scale);
+            const float factor = ex2_approx(m[i][half] - m_old);
+            l[i][half] *= factor;
+            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+                O[i][n][2 * half] *= factor;
+                O[i][n][2 * half + 1] *= factor;
+            }
+        }
+    }
+}
+
+/* S = exp(S - m) in slices first to end - 1, and l += row sums of S over this lane's own columns; the quad adds up
+ * once, after the last block. S is raw scores: exp((S - maximum) * softmax_scale) = 2^(S * scale + m) is one FMA and
+ * one ex2. */
+template <attention_config cfg>
+__device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, rows_values<cfg> &l, const rows_values<cfg> &m,
+                                               float softmax_scale, int first, int end) {
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+        for (int n = 2 * first; n < 2 * end; n++) {
+            for (int e = 0; e < 4; e++) {
+                S[i][n][e] = ex2_approx(fmaf(S[i][n][e], softmax_scale, m[i][e / 2]));
+                l[i][e / 2] += S[i][n][e];
+            }
+        }
+    }
+}
+
+/* P = S in 16 bits, in slices first to end - 1. Two 8-wide accumulator tiles of a lane are exactly its elements of one
+ * 16-wide A operand: no lane needs a value of another. */
+template <attention_config cfg>
+__device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<cfg> &S, int first, int end) {
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+        for (int k = first; k < end; k++) {
+            for (int r = 0; r < 4; r++) {
+                const float *pair = &S[i][2 * k + r / 2][r % 2 * 2];
+                P[i][k][r] = round_pair<cfg.dtype>(pair[0], pair[1]);
+            }
+        }
+    }
+}
+
+/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
+ * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
+ * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
+template <attention_config cfg>
+__device__ __forceinline__ void spill_l(rows_values<cfg> &place, const rows_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
+}
+template <attention_config cfg>
+__device__ __forceinline__ void reload_l(rows_values<cfg> &l, const rows_values<cfg> &place) {
+    spill_l<cfg>(l, place);
+}
+
+/* O += P V: every slice of S becomes P just before its mma. l is spilled. */
+template <attention_config cfg>
+__device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, rows_values<cfg> &l,
+                                            rows_values<cfg> &l_place, const rows_values<cfg> &m, float softmax_scale,
+                                            uint32_t V_addr) {
+    V_fragments<cfg> V;
+#pragma unroll
+    for (int k = 0; k < key_steps<cfg>; k++) {
+        exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+        round_S_to_P<cfg>(P, S, k, k + 1);
+        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+        load_V<cfg>(V, V_addr, k);
+        mma_PV<cfg>(O, P, V, k);
+    }
+}
+
+/* ---- epilogue ---- */
+
+/* ln of the sum of exp(score * softmax_scale), whose base-2 terms are l and m: -inf where l is 0. */
+__device__ __forceinline__ float log_sum_exp(float l, float m) {
+    return (lg2_approx(l) - m) * 0.693147181f;
+}
+
+/* O *= 1 / l, after adding up the quad's partial sums. O stays 0 where the row sees no key. */
+template <attention_config cfg>
+__device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, rows_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+        for (int half = 0; half < 2; half++) {
+            l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 2);
+            l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 1);
+            const float inverse = l[i][half] == 0 ? 0 : 1 / l[i][half];
+            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+                O[i][n][2 * half] *= inverse;
+                O[i][n][2 * half + 1] *= inverse;
+            }
+        }
+    }
+}
+
+/* Round O and store its rows below `there`, counted from the lane's first, at gmem(row), bypassing L1. A lane has 4
+ * bytes of each of four 8x8 tiles; the quad exchanges them, so that its lane q gets the 16 contiguous bytes of tile q:
+ * first lanes 1 apart, for tiles 0 and 1 and for 2 and 3, then 2 apart. */
+template <attention_config cfg>
+__device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O, int lane, int there) {
+#pragma unroll
+    for (int row = 0; row < 16 * row_tiles<cfg>; row += 8) {
+        uint16_t *const row_gmem = gmem(row);
+#pragma unroll
+        for (int n = 0; n < 2 * d_steps<cfg>; n += 4) {
+            uint32_t value[4];
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                const float *pair = &O[row / 16][n + q][row % 16 / 4];
+                value[q] = round_pair<cfg.dtype>(pair[0], pair[1]);
+            }
+#pragma unroll
+            for (int swap = 0; swap < 4; swap++) {
+                const int apart = swap / 2 + 1;
+                uint32_t &low = value[swap % 2 * (3 - apart)], &high = value[swap % 2 * (3 - apart) + apart];
+                const uint32_t other = __shfl_xor_sync(0xffffffff, lane & apart ? low : high, apart);
+                if (lane & apart)
+                    low = other;
+                else
+                    high = other;
+            }
+            if (row < there) st_global_v4_no_allocate(row_gmem + 8 * n, value);
+        }
+    }
+}
+
+/* A warp's partial result of a slice: for each row O, then l and m. 4 extra columns keep rows in different banks. */
+template <attention_config cfg>
+using slice_partial = float[cfg.B_r / cfg.n_warps][cfg.d_head + 4];
+
+/* Store this warp's partial result, scaled to the largest m of all warps. A warp without a block has the factor 0. */
+template <attention_config cfg>
+__device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, const rows_values<cfg> &m,
+                                              rows_values<cfg> &l, const O_tiles<cfg> &O, int warp, int lane) {
+    __syncthreads(); /* all warps have read Q and the ring, whose place the partials take */
+    for (int i = 0; i < row_tiles<cfg>; i++)
+        for (int half = 0; half < 2; half++)
+            if (lane % 4 == 0) partials[warp][16 * i + 8 * half + lane / 4][cfg.d_head + 1] = m[i][half];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < row_tiles<cfg>; i++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = 16 * i + 8 * half + lane / 4;
+            float m_all = m[i][half];
+            for (int w = 0; w < cfg.n_warps; w++) m_all = fminf(m_all, partials[w][row][cfg.d_head + 1]);
+            const float factor = ex2_approx(m_all - m[i][half]);
+            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+                float *pair = &partials[warp][row][8 * n + lane % 4 * 2];
+                pair[0] = O[i][n][2 * half] * factor, pair[1] = O[i][n][2 * half + 1] * factor;
+            }
+            l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 2);
+            l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 1);
+            if (lane % 4 == 0) partials[warp][row][cfg.d_head] = l[i][half] * factor;
+        }
+    }
+    __syncthreads();
+}
+
+/* O and LSE of a slice: add up all partial results, divide by l, round and store. A thread has 8 columns of every 64.
+ */
+template <attention_config cfg>
+__device__ __forceinline__ void combine_partials(const auto &gmem, const auto &LSE, const slice_partial<cfg> *partials,
+                                                 int first_row, int first_column, int there) {
+    for (int row = 0; row < cfg.B_r / cfg.n_warps && row < there; row += copy_rows<cfg>) {
+        for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
+            float l = 0, m = no_key, O[8] = {};
+            for (int w = 0; w < cfg.n_warps; w++) {
+                m = fminf(m, partials[w][first_row + row][cfg.d_head + 1]);
+                l += partials[w][first_row + row][cfg.d_head];
+                for (int n = 0; n < 8; n++) O[n] += partials[w][first_row + row][first_column + column + n];
+            }
+            uint32_t value[4];
+            const float inverse = l == 0 ? 0 : 1 / l;
+            for (int n = 0; n < 4; n++) value[n] = round_pair<cfg.dtype>(O[2 * n] * inverse, O[2 * n + 1] * inverse);
+            if (first_column + column == 0) LSE(row, log_sum_exp(l, m));
+            st_global_v4_no_allocate(gmem(row) + column, value);
+        }
+    }
+}
+
+/* Quotient of numbers that are not negative: without signs it takes fewer instructions. */
+__device__ __forceinline__ int divide(int number, int by) {
+    return (uint32_t)number / (uint32_t)by;
+}
+
+/* ---- the kernel: a CTA of 32 * n_warps threads for each multiprocessor ---- */
+
+/* `size` heads share a KV head. Where the queries of these fill fewer Q blocks together, `packed` is as many, and each
+ * query has a row for each of them; else it is 1. `all_heads` counts packed heads once. Each of them has `Q_blocks`,
+ * and behind them `behind` slices of a last, partly filled one. Of all Q blocks the first `whole` are not cut into
+ * slices. The first `slicers` CTAs share all `slices`. With the causal mask the Q blocks of a section of heads come
+ * before those of the next: `larger` sections have a head more than the others, which have `section`. */
+struct head_groups {
+    int size, packed, rows, all_heads, Q_blocks, behind, whole, slices, slicers, section, larger;
+};
+template <attention_config cfg>
+__device__ __forceinline__ head_groups groups_of(const attention_args &args) {
+    constexpr int n_warps = cfg.n_warps, Q_rows = cfg.B_r / n_warps;
+    const auto blocks = [&](int heads) { return (args.seq_q * heads + cfg.B_r - 1) / cfg.B_r; };
+    const int size = args.heads == args.KV_heads ? 1 : divide(args.heads, args.KV_heads);
+    const int packed = blocks(size) < size * blocks(1) ? size : 1, rows = args.seq_q * packed;
+    const int all_heads = (packed == 1 ? args.heads : args.KV_heads) * args.batch, ctas = gridDim.x;
+    /* In the time of 3 KV blocks a slice reads as many as there are warps, and begins and ends in the same time again.
+     * A few rows behind the last full Q block become slices, if these take less than 3/4 of a Q block's time. Q blocks
+     * left over for a last turn become slices, if all CTAs together are ready with them in less than a Q block's time.
+     */
+    const int KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c, of_slice = 3 * (KV_blocks + n_warps);
+    const int few = (rows % cfg.B_r + Q_rows - 1) / Q_rows;
+    const int behind = 4 * few * of_slice < 3 * n_warps * KV_blocks ? few : 0;
+    const int Q_blocks = behind > 0 ? rows / cfg.B_r : blocks(packed), all = Q_blocks * all_heads;
+    const int left = all - divide(all, ctas) * ctas, waves = divide(left * n_warps + ctas - 1, ctas);
+    const int whole = !args.causal && waves * of_slice < n_warps * KV_blocks ? all - left : all;
+    const int slices = (all - whole) * n_warps + behind * all_heads;
+    /* CTAs without a Q block in the last turn take the slices, if they are ready with them in a Q block's time. */
+    const int idle = whole < all || left == 0 || args.causal ? 0 : ctas - left;
+    const int slicers = slices * of_slice < idle * n_warps * KV_blocks ? idle : ctas;
+    /* FlashAttention-3's sections: 32 MB of K and V stay in L2. Alike, as a short last one leaves CTAs without work. */
+    const int KV_heads = max(divide((8 << 20) / cfg.d_head, args.seq_k), 1);
+    const int most = min(KV_heads * (packed == 1 ? size : 1), all_heads);
+    const int sections = divide(all_heads + most / 2, most), section = divide(all_heads, sections);
+    return {size,
+            packed,
+            rows,
+            all_heads,
+            Q_blocks,
+            behind,
+            whole,
+            slices,
+            slicers,
+            section,
+            all_heads - sections * section};
+}
+
+/* Where a Q block or slice lies: the first elements of its head in each tensor and the first LSE; the first row, or -1
+ * where a CTA has no more Q blocks; the number of KV blocks; how many Q blocks come before it in memory, for the debug
+ * hooks. */
+struct Q_place {
+    int64_t Q, K, V, O, LSE;
+    int first, KV_blocks, number;
+};
+
+/* What the warps of a CTA share: the place of its Q block or slice number `turn` in slot turn % 4, and the
+ * mbarrier of the slot, at which the thread that found the place arrives. A warp may be behind that thread by two
+ * turns, but not by more. And the queries of each warp's rows, of this turn and the next, and the number of the slice.
+ */
+constexpr int place_slots = 4;
+template <attention_config cfg>
+struct cta_places {
+    Q_place place[place_slots];
+    uint64_t found[place_slots];
+    int queries[cfg.n_warps][2][cfg.B_r / cfg.n_warps];
+    int slice;
+};
+
+/* In shared memory variables lie in the order in which the functions that have them are compiled: these come first. */
+template <attention_config cfg>
+__device__ __forceinline__ cta_places<cfg> &shared_places() {
+    __shared__ cta_places<cfg> places;
+    return places;
+}
+
+/* Keys that a query sees, none if negative: all, or those up to the key that is as far from the last as the query. */
+__device__ __forceinline__ int keys_of(const attention_args &args, int query) {
+    return args.seq_k + (args.causal ? min(query + 1 - args.seq_q, 0) : 0);
+}
+
+/* First row of a warp in its Q block. With the causal mask a warp sees the more keys the later its rows are. Warps w
+ * and w + 4 share a scheduler: the rows of one are as far from the first as those of the other from the last. */
+template <attention_config cfg>
+__device__ __forceinline__ int rows_of_warp(int warp) {
+    return (warp < 4 ? warp : cfg.n_warps + 3 - warp) * (cfg.B_r / cfg.n_warps);
+}
+
+/* The query of a row; a row beyond the last is the last one. */
+__device__ __forceinline__ int query_of(const head_groups &groups, int row) {
+    const int there = min(row, groups.rows - 1);
+    return groups.packed == 1 ? there : divide(there, groups.packed);
+}
+
+/* Find the place of a Q block or slice. One thread does it for the CTA: integer divisions take tens of instructions
+ * each.
+ *
+ * Q blocks are numbered along seq, then heads, then batch. Causal ones are numbered along the heads of a section, then
+ * from the end of seq to its beginning: those with the most keys come first. */
+template <attention_config cfg, bool slice>
+__device__ __forceinline__ void find_place(Q_place &place, const attention_args &args, const head_groups &groups,
+                                           int number) {
+    constexpr int Q_rows = cfg.B_r / cfg.n_warps;
+    int heads_before, position, part = 0;
+    const int left = (groups.Q_blocks * groups.all_heads - groups.whole) * cfg.n_warps; /* slices of whole Q blocks */
+    if (slice && number >= left) {
+        heads_before = divide(number - left, groups.behind);
+        position = groups.Q_blocks, part = number - left - heads_before * groups.behind;
+    } else if (!slice && args.causal) {
+        const int before = groups.larger * (groups.section + 1); /* heads of the larger sections */
+        const bool larger = number < before * groups.Q_blocks;
+        const int heads = groups.section + larger, from = larger ? 0 : before;
+        const int behind = number - from * groups.Q_blocks, section = divide(behind, heads * groups.Q_blocks);
+        const int in_section = behind - section * heads * groups.Q_blocks, quotient = divide(in_section, heads);
+        heads_before = from + section * heads + in_section - quotient * heads;
+        position = groups.Q_blocks - 1 - quotient;
+    } else {
+        const int block = slice ? groups.whole + number / cfg.n_warps : number;
+        heads_before = divide(block, groups.Q_blocks);
+        position = block - heads_before * groups.Q_blocks, part = slice ? number % cfg.n_warps : 0;
+    }
+    const int first = position * cfg.B_r + part * Q_rows, end = min(first + (slice ? Q_rows : cfg.B_r), groups.rows);
+    place.number = heads_before * (groups.Q_blocks + (groups.behind > 0)) + position;
+    heads_before *= groups.packed;
+    const int batch = divide(heads_before, args.heads), head = heads_before - batch * args.heads;
+    const auto first_of = [&](const tensor_strides &strides, int head) {
+        return batch * strides.batch + head * strides.head;
+    };
+    const int KV_head = groups.size == 1 ? head : divide(head, groups.size);
+    place.Q = first_of(args.Q_strides, head), place.O = first_of(args.O_strides, head);
+    place.K = first_of(args.K_strides, KV_head), place.V = first_of(args.V_strides, KV_head);
+    place.LSE = (int64_t)heads_before * args.seq_q;
+    place.first = first;
+    place.KV_blocks = first < end ? (keys_of(args, query_of(groups, end - 1)) + cfg.B_c - 1) / cfg.B_c : 0;
+}
+
+/* Draw the next Q block of the CTA. As many numbers are drawn as there are Q blocks; who draws the last sets the
+ * counter to 0 again. */
+template <attention_config cfg>
+__device__ __forceinline__ void draw(cta_places<cfg> &places, const attention_args &args, const head_groups &groups,
+                                     uint32_t turn) {
+    const int drawn = atomicAdd(args.tickets, 1), slot = turn % place_slots, number = gridDim.x + drawn;
+    if (drawn == groups.whole - 1) atomicExch(args.tickets, 0);
+    places.place[slot].first = -1;
+    if (number < groups.whole) find_place<cfg, false>(places.place[slot], args, groups, number);
+    mbarrier_arrive(__cvta_generic_to_shared(&places.found[slot]));
+}
+
+/* ---- one Q block of the CTA, or a slice, as a warp sees it ---- */
+
+/* Arrays that live in registers are variables of attend(), to which the struct refers. threadIdx is read again, by
+ * read_tid_x(), for copies and at the end, or addresses would be kept in registers through the loop. */
+template <attention_config cfg, bool slice>
+struct Q_work {
+    static constexpr int Q_rows = cfg.B_r / cfg.n_warps;           /* a warp's own */
+    static constexpr int warp_rows = copy_rows<cfg> / cfg.n_warps; /* those that it copies at a time */
+    static constexpr int stage_bytes = smem_offset<cfg>(2 * cfg.B_c, 0);
+    /* Blocks copied ahead of the one that is read. That leaves slack + 1 stages: a warp that starts to copy waits only
+     * for warps which are more than `slack` whole blocks behind. Fewer blocks than that are filled up with zeros. */
+    static constexpr int ahead = cfg.stages - 1 - slack<cfg>;
+
+    const attention_args &args;
+    const head_groups &groups;
+    cta_places<cfg> &places;
+    const uint32_t turn;
+    const uint16_t *(&KV_places)[32 * cfg.n_warps][2];
+    uint32_t &read; /* KV blocks that the CTA has read so far */
+    Q_fragments<cfg> (&Q)[Q_slices<cfg>];
+    O_tiles<cfg> &O;
+    rows_values<cfg> &m, &l, &l_place; /* l is spilled to this thread's own place from one block to the next */
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t Q_smem = __cvta_generic_to_shared(smem);
+    const uint32_t K_smem = Q_smem + smem_offset<cfg>(cfg.B_r, 0);
+    const uint32_t V_smem = K_smem + smem_offset<cfg>(cfg.B_c, 0);
+    const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
+    /* The 16 rows and two chunks that the lanes give to ldmatrix, in Q and in the first stage. */
+    const uint32_t Q_addr = Q_smem + smem_offset<cfg>((slice ? 0 : warp * Q_rows) + lane % 16, lane / 16 * 8);
+    const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
+    const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
+    float softmax_scale; /* exponentials have base 2: log2(e) */
+
+    /* Keys that all rows of the warp see, and that any of them sees; the number of the block behind the last. */
+    int all_see, any_sees;
+    uint32_t all_read;
+
+    /* ---- places ---- */
+
+    __device__ __forceinline__ const Q_place &own() const { return places.place[turn % place_slots]; }
+    __device__ __forceinline__ const Q_place &next() const { return places.place[(turn + 1) % place_slots]; }
+    __device__ __forceinline__ int (&own_queries() const)[Q_rows] {
+        return places.queries[read_tid_x() / 32][turn % 2];
+    }
+    __device__ __forceinline__ int (&next_queries() const)[Q_rows] {
+        return places.queries[read_tid_x() / 32][(turn + 1) % 2];
+    }
+
+    /* Elements between a row, which has the query, and the first element of its Q block's first head. */
+    __device__ __forceinline__ int64_t offset_of(int row, int query, const tensor_strides &strides) const {
+        const int head = min(row, groups.rows - 1) - query * groups.packed;
+        return mad_wide_s32(query, strides.seq, head * strides.head);
+    }
+
+    __device__ __forceinline__ void find_queries(const Q_place &place, int (&queries)[Q_rows]) const {
+        const int thread = read_tid_x(), lane = thread % 32;
+        if (lane < Q_rows)
+            queries[lane] = query_of(groups, place.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + lane);
+        __syncwarp();
+    }
+
+    /* ---- copies ---- */
+
+    __device__ __forceinline__ void find_KV(const Q_place &place) const {
+        const int thread = read_tid_x(), row = thread / row_threads<cfg>, column = thread % row_threads<cfg> * 8;
+        KV_places[thread][0] = (const uint16_t *)args.K + place.K + row * args.K_strides.seq + column;
+        KV_places[thread][1] = (const uint16_t *)args.V + place.V + row * args.V_strides.seq + column;
+    }
+
+    /* Blocks take the stages in turn: the CTA's block `number` is number / stages in its stage, and the phases of both
+     * mbarriers have that number. It may be copied once the block before it in the stage has been read by all warps. */
+    __device__ __forceinline__ void copy_KV(bool checked, int block, uint32_t number) const {
+        const int tid = slice ? read_tid_x() : threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
+        const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
+        const int first = block * cfg.B_c, there = args.seq_k - first - row;
+        const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
+        const uint16_t *K = row_of(KV_places[tid][0], first, K_stride), *V = row_of(KV_places[tid][1], first, V_stride);
+        wait_for_phase(empty + 8 * stage, number / cfg.stages - 1);
+        copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, checked, there);
+        copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, checked, there);
+        cp_async_mbarrier_arrive_noinc(full + 8 * stage);
+    }
+
+    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. */
+    __device__ __forceinline__ void copy_Q(const Q_place &place, const int (&queries)[Q_rows]) const {
+        const int thread = read_tid_x(), column = thread % row_threads<cfg> * 8;
+        const int own_row = (slice ? thread : thread % 32) / row_threads<cfg>;
+        const uint16_t *Q_gmem = (const uint16_t *)args.Q + place.Q + column;
+        const int first = place.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32));
+        const uint32_t Q_copy = Q_smem + smem_offset<cfg>(own_row + (slice ? 0 : thread / 32 * Q_rows), column);
+        __syncwarp(); /* all lanes have read the previous Q */
+#pragma unroll 1
+        for (int row = 0; row < Q_rows && (!slice || own_row + row < Q_rows); row += slice ? copy_rows<cfg> : warp_rows)
+            copy_gmem_to_smem<cfg, 1>(Q_copy + smem_offset<cfg>(row, 0),
+                                      Q_gmem + offset_of(first + own_row + row, queries[own_row + row], args.Q_strides),
+                                      0);
+        cp_async_commit_group();
+    }
+
+    /* Copy the block that is `ahead` of this one, of this Q block or of the next. */
+    __device__ __forceinline__ void copy_ahead(int block) const {
+        if (block >= ahead) {
+            copy_KV(false, block - ahead, read + ahead);
+        } else if (!slice && next().first >= 0) {
+            if (block == 0) copy_Q(next(), next_queries());
+            if (block == ahead - 1) find_KV(next());
+            copy_KV(true, max(ahead, next().KV_blocks) + block - ahead, read + ahead);
+        }
+    }
+
+    /* ---- the loop ---- */
+
+    __device__ __forceinline__ void begin() {
+        const int n_blocks = max(ahead, own().KV_blocks);
+        if (slice || turn == 0) {
+            find_queries(own(), own_queries());
+            copy_Q(own(), own_queries());
+            find_KV(own());
+#pragma unroll 1
+            for (uint32_t number = 0; number < ahead; number++) copy_KV(true, n_blocks - 1 - number, read + number);
+        }
+        cp_async_wait_group<0>();
+        slice ? __syncthreads() : __syncwarp(); /* for the copies of the others */
+        if constexpr (Q_in_registers<cfg>)
+            for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
+        softmax_scale = 1.44269504f * args.softmax_scale;
+        for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = no_key;
+        spill_l<cfg>(l_place, l);
+        /* As results of a reduction they need no register of each lane. */
+        all_see = __reduce_max_sync(0xffffffff, keys_of(args, own_queries()[0]));
+        const bool any_row = own().first + (slice ? 0 : rows_of_warp<cfg>(warp)) < groups.rows;
+        any_sees = __reduce_max_sync(0xffffffff, any_row ? keys_of(args, own_queries()[Q_rows - 1]) : 0);
+        all_read = read + n_blocks;
+    }
+
+    /* Blocks that the warp does not see: it copies its share, and waits for all copies, for they may be those of a
+     * block that nobody reads. */
+    __device__ __forceinline__ void skip_unseen(int left) {
+#pragma unroll 1
+        for (; (int)(all_read - read) > left && (int)(all_read - 1 - read) * cfg.B_c >= any_sees; read++) {
+            copy_ahead(all_read - 1 - read);
+            wait_for_phase(full + 8 * (read % cfg.stages), read / cfg.stages);
+            if (lane == 0) mbarrier_arrive(empty + 8 * (read % cfg.stages));
+        }
+    }
+
+    /* A masked block has its own copy of the multiplication: one path for both would move S between registers, but not
+     * in a slice. */
+    __device__ __forceinline__ void compute_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
+        const bool masked = all_see < (block + 1) * cfg.B_c;
+        const auto row_end = [&](int row) { return keys_of(args, own_queries()[row]) - block * cfg.B_c; };
+        if (slice) multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        if (masked) {
+            if (!slice) multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+            mask_S<cfg>(S, row_end, read_tid_x() % 32);
+        } else if (!slice) {
+            multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        }
+    }
+
+    __device__ __forceinline__ void use_block(int block, int stage) {
+        const uint32_t K_addr = K_first + stage * stage_bytes, V_addr = V_first + stage * stage_bytes;
+        wait_for_phase(full + 8 * stage, read / cfg.stages); /* for the copies of all threads */
+        S_tiles<cfg> S = {};
+        compute_S(S, block, K_addr);
+        const int rows = slice ? own().first % cfg.B_r : rows_of_warp<cfg>(read_tid_x() / 32);
+        const debug_place dumped(debug_block<cfg>(args, own().number, block), rows);
+        dump_S<cfg>(args, dumped, S);
+
+        copy_ahead(block);
+
+        rows_values<cfg> lane_max;
+        const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
+        reload_l<cfg>(l, l_place);
+        if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
+        P_fragments<cfg> P;
+        multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
+        dump_m<cfg>(args, dumped, m, -softmax_scale);
+        dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
+    }
+
+    /* All blocks but the last `left`. */
+    __device__ __forceinline__ void use_blocks(int left) {
+#pragma unroll 1
+        for (; (int)(all_read - read) > left; read++) {
+            const int block = all_read - 1 - read;
+            const int stage = read % cfg.stages;
+            /* Of another warp's blocks this warp copies its share and reads nothing. */
+            if (slice && block % cfg.n_warps != warp) {
+                if (block >= ahead) copy_KV(false, block - ahead, read + ahead);
+                if (lane == 0) mbarrier_arrive(empty + 8 * stage);
+                continue;
+            }
+            use_block(block, stage);
+        }
+    }
+
+    /* With `left` blocks to go: one warp draws the next Q block, which one changes from turn to turn; or all take it.
+     */
+    __device__ __forceinline__ void find_next(int left) const {
+        if (left > ahead) {
+            const int thread = read_tid_x();
+            if (thread == turn % cfg.n_warps * 32) draw<cfg>(places, args, groups, turn + 1);
+            __syncwarp();
+        } else if (left > 0) {
+            const uint32_t slot = (turn + 1) % place_slots;
+            wait_for_phase(__cvta_generic_to_shared(&places.found[slot]), (turn + 1) / place_slots);
+            if (next().first >= 0) find_queries(next(), next_queries());
+        }
+    }
+
+    /* ---- the end ---- */
+
+    __device__ __forceinline__ void store() {
+        const int thread = read_tid_x(), O_lane = thread % 32, warp_row = slice ? thread / 32 * warp_rows : 0;
+        const Q_place &ended = own();
+        constexpr int O_threads = slice ? row_threads<cfg> : 4;
+        const int O_row = warp_row + O_lane / O_threads, O_column = O_lane % O_threads * 8;
+        const int first = ended.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + O_row;
+        const int there = groups.rows - first;
+        uint16_t *O_first = (uint16_t *)args.O + ended.O + O_column;
+        const auto own_offset = [&](int row, const tensor_strides &strides) {
+            return offset_of(first + row, own_queries()[O_row + row], strides);
+        };
+        const auto O_gmem = [&](int row) { return O_first + own_offset(row, args.O_strides); };
+        const auto store_LSE = [&](int row, float LSE) {
+            const tensor_strides strides = {0, 1, args.seq_q};
+            if (args.LSE != NULL && row < there) args.LSE[ended.LSE + own_offset(row, strides)] = LSE;
+        };
+        reload_l<cfg>(l, l_place);
+        if constexpr (slice) {
+            slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
+            store_partial<cfg>(partials, m, l, O, thread / 32, O_lane);
+            const int of_slice = copy_rows<cfg> > Q_rows ? min(there, Q_rows - O_row) : there;
+            read = all_read; /* the same in all threads, as the compiler sees here */
+            combine_partials<cfg>(O_gmem, store_LSE, partials, O_row, O_column, of_slice);
+        } else {
+            divide_O_by_l<cfg>(O, l);
+            store_O<cfg>(O_gmem, O, O_lane, there);
+            if (O_column == 0)
+                for (int row = 0; row < Q_rows; row += 8)
+                    store_LSE(row, log_sum_exp(l[row / 16][row % 16 / 8], m[row / 16][row % 16 / 8]));
+        }
+    }
+
+    /* While there are two more blocks than those after which the next Q block's are copied, the next is drawn. */
+    __device__ __forceinline__ void attend() {
+        begin();
+#pragma unroll 1
+        for (int left = slice ? 0 : ahead + 2; left >= 0; left = left > ahead ? ahead : left - ahead) {
+            skip_unseen(left);
+            use_blocks(left);
+            find_next(left);
+        }
+        store();
+    }
+};
+
+/* Process Q block number `turn` of the CTA, or a slice before the first, whose place is found. The CTA has read `read`
+ * KV blocks so far. */
+template <attention_config cfg, bool slice>
+__device__ __forceinline__ void attend(const attention_args &args, const head_groups &groups, cta_places<cfg> &places,
+                                       uint32_t turn, uint32_t &read) {
+    __shared__ __align__(16) const uint16_t *KV_places[32 * cfg.n_warps][2];
+    Q_fragments<cfg> Q[Q_slices<cfg>];
+    O_tiles<cfg> O = {};
+    rows_values<cfg> m, l = {};
+    __shared__ __align__(16) rows_values<cfg> l_places[32 * cfg.n_warps];
+    Q_work<cfg, slice>{args, groups, places, turn, KV_places, read, Q, O, m, l, l_places[threadIdx.x]}.attend();
+}
+
+/* A CTA processes its slices, then the Q block that has its number, then those that it draws. */
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ attention_args args) {
+    check_config<cfg>();
+    __shared__ head_groups groups;
+    cta_places<cfg> &places = shared_places<cfg>();
+    if (threadIdx.x == 0) {
+        groups = groups_of<cfg>(args);
+        for (int slot = 0; slot < place_slots; slot++) mbarrier_init(__cvta_generic_to_shared(&places.found[slot]), 1);
+        mbarrier_arrive(__cvta_generic_to_shared(&places.found[0]));
+        places.slice = blockIdx.x < groups.slicers ? blockIdx.x : groups.slices;
+    }
+    init_mbarriers<cfg>();
+    uint32_t read = 0;
+    while (places.slice < groups.slices) {
+        if (threadIdx.x == 0) find_place<cfg, true>(places.place[0], args, groups, places.slice);
+        __syncthreads();
+        attend<cfg, true>(args, groups, places, 0, read);
+        if (threadIdx.x == 0) places.slice += groups.slicers;
+        __syncthreads(); /* all threads have read the slice's sums and its place */
+    }
+    if (blockIdx.x >= groups.whole) return;
+    if (threadIdx.x == 0) find_place<cfg, false>(places.place[0], args, groups, blockIdx.x);
+    __syncthreads();
+    for (uint32_t turn = 0; places.place[turn % place_slots].first >= 0; turn++)
+        attend<cfg, false>(args, groups, places, turn, read);
+}
+
+#include "instances.cuh"
