@@ -17,7 +17,7 @@ from pathlib import Path
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_atomically
 from analysis.ladder.headers import load, read_version
-from analysis.learn.checks import Line
+from analysis.learn.asked import Line
 from analysis.learn.kernel_run import NotCompiledError, run_kernel
 from analysis.learn.patches import apply
 from analysis.learn.tasks import EXERCISES, Exercise

@@ -13,7 +13,7 @@ from functools import cache
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
-from analysis.learn.checks import (
+from analysis.learn.asked import (
     Check,
     Question,
     at_least,

@@ -1,14 +1,17 @@
-"""Fills the generated parts of docs/emulator.md: a message, counters beside ncu's, the speed, what
-came of other people's kernels and of broken ones for sm_90a, and how the outputs of GPUs compare.
+"""Fills the generated parts of docs/emulator.md: a message, the speed, what came of
+other people's kernels, and how the outputs of GPUs compare.
 
 .venv/bin/python emulator/tests/page.py             # rewrite the page
+.venv/bin/python emulator/tests/page.py ncu         # print a table that the page leaves out: PARTS
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import hopper_trials
@@ -95,18 +98,32 @@ def message(folder: Path) -> str:
 
 def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
-    page = fill(page, "ncu", ncu.table(folder))
-    page = fill(page, "ncu-hopper", ncu.hopper_table(folder))
     page = fill(page, "speed", speed.recorded_table())
     page = fill(page, "tried", tried.table())
-    page = fill(page, "tried-hopper", tried.hopper_table())
-    page = fill(page, "hopper", hopper_trials.table())
     page = fill(page, "outputs", comparison())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 
-if __name__ == "__main__":
-    import tempfile
+PARTS: Mapping[str, Callable[[Path], str]] = {
+    "hopper": lambda _: hopper_trials.table(),
+    "ncu": ncu.table,
+    "ncu-hopper": ncu.hopper_table,
+    "tried-hopper": lambda _: tried.hopper_table(),
+}
 
-    with tempfile.TemporaryDirectory() as temporary:
-        PAGE.write_text(generate(PAGE.read_text(), Path(temporary)))
+
+def main(arguments: Sequence[str]) -> int:
+    """Rewrite the page, or print a part; the exit status."""
+    if len(arguments) > 1 or not set(arguments) <= PARTS.keys():
+        print(f"page.py: there are {', '.join(PARTS)}, not {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments:
+            print(PARTS[arguments[0]](Path(folder)))
+        else:
+            PAGE.write_text(generate(PAGE.read_text(), Path(folder)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from page import EXAMPLE, PAGE, ROOT, fill, generate, outputs
+from page import EXAMPLE, PAGE, PARTS, ROOT, fill, generate, main, outputs
 
 
 def test_generated_parts_are_current(tmp_path: Path) -> None:
@@ -25,6 +25,17 @@ def test_a_row_that_is_missing_shows(tmp_path: Path) -> None:
     page = PAGE.read_text()
     row = next(line for line in page.splitlines() if line.startswith("| cuda-samples |"))
     assert generate(page.replace(row + "\n", ""), tmp_path) == page
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_the_page_leaves_out_is_printed(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([part]) == 0 and f"page.py {part} " in PAGE.read_text()
+    assert capsys.readouterr().out.count("\n| ") > 8
+
+
+def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forms"]) == 2
+    assert "page.py: there are hopper, ncu, ncu-hopper, tried-hopper, not forms" in capsys.readouterr().err
 
 
 def test_a_page_without_the_block_is_an_error() -> None:

@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.learn import exercises
-from analysis.learn.checks import Line
+from analysis.learn.asked import Line
 from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
 from analysis.learn.kernel_run import Case, inputs_of, reference
 from analysis.learn.patches import apply
