@@ -368,6 +368,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.publish import (
         drawing,
+        fits,
         general,
         lessons,
         library_figures,
@@ -410,6 +411,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         },
         "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
         "docs/frameworks.md": {"figures": lambda: library_figures.frameworks_text(folder)},
+        "docs/learn/new-gpu.md": {"fits": lambda: fits.fits_table(folder).markdown()},
         "docs/performance.md": {
             "gains": lambda: story.measured_gains(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from analysis.files import root
-from analysis.ladder.config import KernelConfig
+from analysis.ladder.config import SMEM_MOST, KernelConfig
 from analysis.ladder.headers import load_all
 from analysis.machine_code.regs import read_registers
 from analysis.publish import readme
+from analysis.publish.fits import CAPABILITIES, fits_table, shared_memory
+from analysis.publish.general import MMA
 from analysis.publish.notebooks import notebooks
 from analysis.tests.support.copies import environment, whole_checkout
 from analysis.tests.test_docs import steps
@@ -169,29 +171,24 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
         for arch in re.findall(r"\d+\.\d", archs)
     }
     assert sorted(limits, key=float) == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
-    static = read_registers(root())
-    taken = {
-        int(name[1:]): max(
-            config.smem_bytes() + row.static_smem
-            for config in (version.header.config, *version.header.others)
-            for row in static[name]
-            if row.config == config.short_form()
-        )
-        for name, version in load_all(root()).items()
-        if version.header.arch == "sm_80"
-    }
-    rows = re.findall(r"^\| v(\d\d)(?: to v(\d\d))? \| ([\d,]+) \| (.*) \|$", page, re.MULTILINE)
-    spans = [range(int(first), int(last or first) + 1) for first, last, _, _ in rows]
-    assert [number for span in spans for number in span] == sorted(taken)
-    for span, (_, _, bytes_, fit) in zip(spans, rows, strict=True):
-        most = max(taken[number] for number in span)
-        assert bytes_ == f"{most:,}"
-        where = sorted((arch for arch, limit in limits.items() if most <= limit), key=float)
-        assert fit == ("everywhere" if len(where) == len(limits) else ", ".join(where))
+    assert {arch: SMEM_MOST[arch] for arch in limits} == limits
     front = (root() / "README.md").read_text(encoding="utf-8")
-    large = [taken[number] // 1024 for number in taken if number > 18]
-    assert f"[{taken[18] // 1024} KB of shared memory]" in front
-    assert f"{min(large)} to {max(large)} KB of shared memory" in front
+    assert f"[{shared_memory(root())['v18'] // 1024} KB of shared memory]" in front
+
+
+def test_versions_fit_where_a_cta_may_have_their_shared_memory() -> None:
+    """Each in one row, with what its largest configuration takes and where that is allowed."""
+    taken = shared_memory(root())
+    spans = {}
+    for versions, bytes_, fit in fits_table(root()).rows:
+        first, last = str(versions)[:3], str(versions)[-3:]
+        spans |= {name: (bytes_, fit) for name in taken if first <= name <= last}
+    assert list(spans) == list(taken) == [name for name, version in load_all(root()).items() if not version.one_arch]
+    for name, (bytes_, fit) in spans.items():
+        assert bytes_ == f"{taken[name]:,}"
+        where = [capability for capability in CAPABILITIES if taken[name] <= SMEM_MOST[capability]]
+        assert fit == ("everywhere" if where == list(CAPABILITIES) else ", ".join(where))
+    assert spans["v00"][1] == "everywhere" and spans["v18"][1] == "8.0, 9.0, 10.0" and spans["v25"][1] == "9.0, 10.0"
 
 
 def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
@@ -204,11 +201,11 @@ def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
 
     own = [
         kilobytes(name, config)
-        for name in ("v38", "v51")
+        for name in ("v38", MMA)
         for config in (versions[name].header.config, *versions[name].header.others)
     ]
     assert f"take {min(own)} to {max(own)} KB of shared memory per CTA" in page
-    small = [f"{kilobytes('v51', config)} KB for {config.d_head}" for config in versions["v51"].header.smaller]
+    small = [f"{kilobytes(MMA, config)} KB for {config.d_head}" for config in versions[MMA].header.smaller]
     assert f"for the head size: {', '.join(small)}." in page
 
 
