@@ -7,7 +7,7 @@ RANGE is VALUE±TOLERANCE, VALUE±PERCENT% or LOW..HIGH. The prose of `predict` 
 
 Speeds are of d_head 128 without a mask. Another case stands in brackets, and behind a slash what it is compared with,
 another version or another case: `speedup[d256,causal]@512=1.35`, `speedup[causal/v42,full]@512=0.45`. A claim with
-brackets may be a VALUE alone: it is shown beside what was measured (docs/general-attention.md), not scored.
+brackets may be a VALUE alone: it is not scored, but shown beside what was measured.
 """
 
 import re

@@ -74,7 +74,7 @@ def measured_for(claim: Claim, step: Step, parent: Step | None) -> float | None:
 
 
 def judge(steps: Sequence[Step]) -> list[Judged]:
-    """Every claim of every header but those of another case, which docs/general-attention.md shows."""
+    """Every claim of every header but those of another case, which general.py shows."""
     by_name = {step.name: step for step in steps}
     return [
         Judged(step.name, claim, measured_for(claim, step, by_name.get(step.version.header.parent)))
