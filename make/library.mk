@@ -37,20 +37,33 @@ $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUIL
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,-I$(BUILD))
 
-# What is exported: the functions of the header, and the handler that JAX calls.
-$(BUILD)/library/exports.map: include/flashladder.h make/library.mk
-	@mkdir -p $(@D)
-	@$(parts) { echo '{ global:'; \
-	   grep -oE '^[a-z].*\bfl_[a-z]+\(' $< | grep -oE 'fl_[a-z]+\($$' | sort -u | tr '(' ';'; \
-	   echo 'fl_xla_ffi_*;'; echo 'local: *; };'; } >$(part); $(whole)
+# library/exports.map says what is exported, by the FL_ABI that added it. The ABI grows and does not change, so programs
+# that were linked with an older one run with a newer one: the number in the name stays.
+SONAME := libflashladder.so.1
 .PHONY: lib
 lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
-lib/libflashladder.so: $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
+lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
-		$(BUILD)/library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
+		library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) \
-		-Wl,-soname,$(@F),--version-script=$(BUILD)/library/exports.map,--no-undefined $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) \
+		-Wl,-soname,$(@F),--version-script=library/exports.map,--no-undefined $(linked)
+lib/libflashladder.so: lib/$(SONAME)
+	@ln -sfn $(<F) $@
+
+PREFIX ?= /usr/local
+INTO = $(DESTDIR)$(PREFIX)
+RELEASE := $(shell sed -n 's/^\#define FL_RELEASE "\(.*\)".*/\1/p' include/flashladder.h)
+.PHONY: install
+install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/usr/local), for packages in DESTDIR=
+	install -d '$(INTO)/lib/pkgconfig' '$(INTO)/include' '$(INTO)/share/doc/flashladder'
+	install lib/$(SONAME) '$(INTO)/lib/$(SONAME)'
+	ln -sfn $(SONAME) '$(INTO)/lib/libflashladder.so'
+	install -m 644 include/flashladder.h '$(INTO)/include/flashladder.h'
+	install -m 644 LICENSE '$(INTO)/share/doc/flashladder/LICENSE'
+	printf '%s\n' 'prefix=$(PREFIX)' 'Name: flashladder' 'Description: attention forward on NVIDIA GPUs' \
+		'Version: $(RELEASE)' 'Libs: -L$${prefix}/lib -lflashladder' 'Cflags: -I$${prefix}/include' \
+		>'$(INTO)/lib/pkgconfig/flashladder.pc'
 
 # Files that are gone would stay in the wheel, so setuptools' folder goes first.
 .PHONY: wheel

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from analysis.files import read_text, root
 from analysis.publish.abi import abi_text, functions, types
+from analysis.tests.support.copies import environment
 
 ROOT = root()
 LIBRARY = ROOT / "lib/libflashladder.so"
@@ -33,17 +35,52 @@ SIZES = {
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
 
 
-def run(*command: str | Path, text: str | None = None, status: int = 0) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600, cwd=ROOT)
+def run(*command: str | Path, text: str | None = None, status: int = 0, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600, cwd=ROOT, env=env)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
 def test_nothing_but_the_interface_is_visible() -> None:
     lines = run("nm", "-D", "--defined-only", LIBRARY).splitlines()
-    exported = {line.split()[-1] for line in lines}
+    exported = {line.split()[-1].partition("@")[0] for line in lines if line.split()[-2] != "A"}  # A: a version's name
     assert {name for name in exported if not name.startswith("fl_xla_ffi_")} == NAMES
     assert {each.name for each in functions(read_text(HEADER))} == NAMES
+
+
+def test_each_function_has_the_version_of_the_abi_that_added_it() -> None:
+    """A program that was linked with an older library finds what it asks for in a newer one."""
+    symbols = re.findall(r"(\S+) +(fl_\w+)$", run("objdump", "-T", LIBRARY), re.MULTILINE)
+    (abi,) = re.findall(r"#define FL_ABI (\d+)", read_text(HEADER))
+    assert {name for _, name in symbols} >= NAMES
+    assert {version for version, _ in symbols} == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1)}
+    assert re.search(r"\(SONAME\).*\[libflashladder\.so\.1\]", run("readelf", "-d", LIBRARY))
+
+
+def test_an_installed_library_is_found_by_its_pc_file(tmp_path: Path) -> None:
+    run("make", "install", f"PREFIX={tmp_path}", env=environment())
+    text = read_text(tmp_path / "lib/pkgconfig/flashladder.pc").replace("${prefix}", str(tmp_path))
+    said = dict(re.findall(r"^(\w+): (.*)$", text, re.MULTILINE))
+    (release,) = re.findall(r'#define FL_RELEASE "(.*?)"', read_text(HEADER))
+    assert said["Version"] == release and read_text(tmp_path / "share/doc/flashladder/LICENSE")
+    source = tmp_path / "program.c"
+    source.write_text(
+        "#include <flashladder.h>\n#include <stdio.h>\nint main(void) { return puts(fl_release()) < 0; }\n"
+    )
+    run("cc", *said["Cflags"].split(), source, *said["Libs"].split(), "-o", tmp_path / "program")
+    assert "libflashladder.so.1" in run("readelf", "-d", tmp_path / "program")
+    assert run(tmp_path / "program", env={"LD_LIBRARY_PATH": str(tmp_path / "lib")}).startswith(release)
+
+
+def test_a_package_is_installed_below_destdir_for_its_prefix(tmp_path: Path) -> None:
+    run("make", "install", f"DESTDIR={tmp_path}", "PREFIX=/opt/flash", env=environment())
+    below = tmp_path / "opt/flash"
+    assert list(tmp_path.iterdir()) == [tmp_path / "opt"]
+    assert {str(path.relative_to(below)) for path in below.rglob("*") if not path.is_dir()} == {
+        *("lib/libflashladder.so", "lib/libflashladder.so.1", "lib/pkgconfig/flashladder.pc"),
+        *("include/flashladder.h", "share/doc/flashladder/LICENSE"),
+    }
+    assert read_text(below / "lib/pkgconfig/flashladder.pc").startswith("prefix=/opt/flash\n")
 
 
 def test_libc_is_all_that_it_needs() -> None:
