@@ -60,11 +60,19 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 ##@ Testing
 .PHONY: check check-anywhere check-frameworks check-long check-mutants check-site mutate fuzz lint format
 IN_CHECK := not long and not gpu and not site
-check check-long check-anywhere: lib
+check-long check-anywhere: lib
 check-long check-anywhere check-mutants mutate: | $(READY)
-check: lint all emu-lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU
+ifeq ($(VER),)
+check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
+else
+OF_VERSION := (each_version or not long) and not gpu and not site
+check: $(VER) bin/ptxrun
+	@$(VENV)/bin/clang-format --dry-run -Werror $(foreach v,$(VER),$(wildcard kernels/*/$v_*.cu))
+	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
+		-k "whole_ladder $(VER:%=or %)"
+endif
 check-long: all emu-lib $(TAPS) $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01

@@ -301,6 +301,7 @@ def test_the_quick_start_is_short() -> None:
     assert 1 <= len([line for line in start.splitlines() if line.startswith("    ")]) <= 10
 
 
+@pytest.mark.whole_ladder
 def test_generated_parts_are_fresh() -> None:
     made = readme.documents(root(), steps())
     stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]

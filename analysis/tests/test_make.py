@@ -472,6 +472,13 @@ def test_an_interrupted_build_leaves_nothing_half_made(tree: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_check_of_a_version_builds_and_chooses_what_it_touches(tree: Path) -> None:
+    whole, own = make(tree, "-n", "check"), make(tree, "-n", "check", "VER=v01")
+    assert "build/tests/test_stats.tap" in whole and "mypy" in whole and "whole_ladder" not in whole
+    assert ".tap" not in own and "mypy" not in own and '-k "whole_ladder or v01"' in own
+    assert "clang-format --dry-run -Werror kernels/mma_sync/v01_base.cu\n" in own
+
+
 @pytest.fixture
 def hanging(tree: Path) -> Path:
     """A C test program, as far as make knows, that tells that it runs and then hangs."""

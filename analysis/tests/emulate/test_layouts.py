@@ -20,6 +20,7 @@ def accumulator(lane: int) -> tuple[Place, ...]:
     return tuple((row + down, column + right + e) for right in (0, 8) for down in (0, 8) for e in (0, 1))
 
 
+@pytest.mark.whole_ladder
 def test_the_committed_layouts_are_fresh() -> None:
     fresh = emulate_layouts()
     assert [one for held in RECORDED.values() for one in held] == fresh, "run `python3 -m analysis layouts --write`"

@@ -45,6 +45,7 @@ def test_another_record_is_refused(raw: dict[str, Any]) -> None:
         lines_of(raw, "v01")
 
 
+@pytest.mark.whole_ladder
 def test_the_committed_lines_are_fresh() -> None:
     for version in read_lines(root()):
         if not (root() / "bin" / version).exists():

@@ -170,6 +170,7 @@ def test_changed_lines_leave_the_header_out(tmp_path: Path) -> None:
 WITHOUT_PARENT = ["v00", "v01"]  # v00 is attention without tensor cores; with them the ladder begins
 
 
+@pytest.mark.whole_ladder
 def test_every_parent_is_an_earlier_version() -> None:
     versions = load_all(root())
     for version in versions.values():
@@ -196,6 +197,7 @@ def test_smaller_configs_take_less_shared_memory() -> None:
             parse_header(header.format(wrong), "k.cu")
 
 
+@pytest.mark.whole_ladder
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
     """At most the budget of each version, and 60 lines in the median of v01 to v37; a case of attention takes more."""
     versions = load_all(root())

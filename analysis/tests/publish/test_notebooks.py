@@ -45,6 +45,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.whole_ladder
 def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one kernel that forgets all names between them: it starts, imports and reads the listings once.
 

@@ -42,6 +42,7 @@ def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> Non
     assert measured([*wrong, replace(one, subject="fa3", is_peer=True)], VERSIONS) == []
 
 
+@pytest.mark.whole_ladder
 def test_the_committed_file_is_fresh_and_causal_attention_is_led_by_the_last_version() -> None:
     text = ranking_text(root(), VERSIONS)
     assert read_text(root() / FILE) == text

@@ -407,6 +407,7 @@ def test_the_committed_traffic_is_not_stale(name: str) -> None:
     assert read_traffic(root()).get(name) == emulate(load(root(), name)), f"run `make adopt VER={name}`"
 
 
+@pytest.mark.whole_ladder
 def test_the_committed_page_is_not_stale() -> None:
     text = (root() / "kernels/README.md").read_text()
     assert text == ladder_page(read_steps(root())), "run `make ladder`"

@@ -2,7 +2,8 @@
 
     @pytest.mark.parametrize("name", one_of_each_kind(load_all(root())))
 
-The others are marked `long`. A new version is the newest of its kind, so that it is always looked at.
+The others are marked `long`, and `each_version` for `make check VER=`. A new version is the newest of its kind, so that
+it is always looked at.
 """
 
 from collections.abc import Iterable
@@ -33,4 +34,4 @@ def one_of_each_kind(names: Iterable[str]) -> list[ParameterSet]:
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    return [] if name in newest_of_each_kind() else [pytest.mark.long]
+    return [] if name in newest_of_each_kind() else [pytest.mark.long, pytest.mark.each_version]

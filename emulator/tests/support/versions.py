@@ -109,7 +109,8 @@ def hopper_versions() -> list[str]:
 def first_in_check(found: list[Version], and_last: bool = False) -> list[object]:
     """Parameters of a test: the first version, and on demand the last one, in every check; the others in check-long."""
     always = {found[0].name, found[-1].name if and_last else ""}
-    marks = {version.name: () if version.name in always else (pytest.mark.long,) for version in found}
+    others = (pytest.mark.long, pytest.mark.each_version)
+    marks = {version.name: () if version.name in always else others for version in found}
     return [pytest.param(version, id=version.name, marks=marks[version.name]) for version in found]
 
 
