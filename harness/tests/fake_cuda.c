@@ -21,6 +21,7 @@
  *     idle           flash_forward writes nothing        late       only the first launch writes
  *     off            one element is off by 1 percent     early      ... in the first launch alone
  *     lse_off        one value of log-sum-exp is off by 0.01
+ *     lse_late       only the first launch writes log-sum-exp
  *     stray          an element behind the first row of O is written too; both of kernels with attention_args alone
  *     decay          right at first, wrong from the third launch on
  *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
@@ -31,6 +32,7 @@
  *     left           what the host did not give back is named on stderr at the end
  *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
  *     half_blind     no SM writes the stamps of every second pair
+ *     still          the nanoseconds of all SMs but the first stand still
  *     serial         launches return when they have ended, as under a profiler
  *     log            what the stream runs is named on stderr, in its order
  */
@@ -74,7 +76,7 @@ struct CUfunc_st {
     int loaded;       /* the first launch loads it */
 };
 
-/* An event holds the time at which the stream came to it; until then it is pending. */
+/* An event holds the time at which the stream came to it, 0 until it is recorded; until then it is pending. */
 struct CUevent_st {
     uint64_t ns;
     int pending;
@@ -556,6 +558,27 @@ static forward_args args_of_maps(const tensor_maps *maps, enum dtype dtype) {
                           .seq = (int32_t)layouts[0].sizes[1]};
 }
 
+/* Of a kernel with attention_args: it reads tensors where its maps say. */
+static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype dtype) {
+    const tensor_map *all[] = {&maps->Q, &maps->K, &maps->V, &maps->O};
+    tensor_strides *strides[] = {&args->Q_strides, &args->K_strides, &args->V_strides, &args->O_strides};
+    struct map_layout layouts[4];
+    for (int t = 0; t < 4; t++) {
+        memcpy(&layouts[t], all[t], sizeof *layouts);
+        if (layouts[t].made_here != MADE_HERE || layouts[t].dtype != dtype) {
+            fprintf(stderr, "tensor map %d is not one of this problem\n", t);
+            abort();
+        }
+        strides[t]->seq = (int64_t)layouts[t].strides[0] / 2;
+        strides[t]->head = (int64_t)layouts[t].strides[2] / 2;
+        strides[t]->batch = (int64_t)layouts[t].strides[3] / 2;
+    }
+    args->Q = (const void *)(uintptr_t)layouts[TENSOR_Q].address;
+    args->K = (const void *)(uintptr_t)layouts[TENSOR_K].address;
+    args->V = (const void *)(uintptr_t)layouts[TENSOR_V].address;
+    args->O = (void *)(uintptr_t)layouts[TENSOR_O].address;
+}
+
 /* What the CTAs of the grid compute: rows [64 x, 64 x + 64) of head y of batch z where B_r is 64. */
 static void forward(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
     const uint16_t *Q = args->Q, *K = args->K, *V = args->V;
@@ -692,7 +715,7 @@ static void stamp_clocks(const struct operation *op) {
         const int missed = mode("missed") && i > 0;
         if (mode("blind") || (missed && index % 4 > 1) || (mode("half_blind") && (index + 1) / 2 % 2)) continue;
         stamps[i] = (clock_stamp){op->parameters.words[1], (uint64_t)(now_cycles * slower * (missed ? 0.1 : 1)),
-                                  (uint64_t)now_ns};
+                                  mode("still") && i > 0 ? 1000 : (uint64_t)now_ns};
     }
     pass_time(1e3);
 }
@@ -730,12 +753,15 @@ static void flash_forward(const struct operation *op) {
     launches++;
     faulted = mode("fault");
     if (mode("idle") || (mode("late") && launches > 1)) return;
-    if (strstr(op->function->name, "14attention_args"))
-        attend(&op->general, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
+    if (strstr(op->function->name, "14attention_args")) {
+        attention_args args = op->general;
+        if (mode("lse_late") && launches > 1) args.LSE = NULL;
+        attend(&args, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
                (int)strtol(strstr(op->function->name, "ELi") + strlen("ELi"), NULL, 10));
-    else
+    } else {
         forward_again(&op->parameters.forward, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
                       (int)strtol(strstr(op->function->name, "ELi128ELi") + strlen("ELi128ELi"), NULL, 10), op->grid);
+    }
 }
 
 static void run_operation(const struct operation *op) {
@@ -931,6 +957,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     TRY(cuEventElapsedTime);
+    if (!start->pending && !start->ns) return 400;  /* CUDA_ERROR_INVALID_HANDLE: nobody has recorded it */
     if (start->pending || end->pending) return 600; /* CUDA_ERROR_NOT_READY */
     *milliseconds = (float)((double)(end->ns - start->ns) / 1e6);
     return 0;
@@ -950,11 +977,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         return 1; /* CUDA_ERROR_INVALID_VALUE */
     if (strstr(function->name, "flash_forward")) {
         const enum dtype dtype = strstr(function->name, "L5dtype15E") ? BF16 : FP16;
-        if (strstr(function->name, "14attention_args"))
+        const bool maps = strstr(function->name, "11tensor_maps") != NULL;
+        if (strstr(function->name, "14attention_args")) {
             op.general = *(attention_args *)parameters[0];
-        else
-            op.parameters.forward = strstr(function->name, "11tensor_maps") ? args_of_maps(parameters[1], dtype)
-                                                                            : *(forward_args *)parameters[0];
+            if (maps) take_maps(&op.general, parameters[1], dtype);
+        } else {
+            op.parameters.forward = maps ? args_of_maps(parameters[1], dtype) : *(forward_args *)parameters[0];
+        }
     } else if (strstr(function->name, "wgmma_peak")) {
         op.parameters.peak.out = *(uint64_t *)parameters[0];
         op.parameters.peak.iterations = *(int *)parameters[2];

@@ -1,12 +1,14 @@
 /* test_choice.c - which of some made-up versions runs a problem, on which GPU, and the sentence where none does. */
 #include "common/tests/tap.h"
 #include "library/choice.h"
+#include "library/ranking.h"
 #include "runtime/config.h"
 
 #include <elf.h>
+#include <math.h>
 #include <stdlib.h>
 
-enum { VERSIONS = 3, KB = 1024, STATIC_BYTES = 16 * KB };
+enum { VERSIONS = 4, KB = 1024, STATIC_BYTES = 16 * KB };
 
 /* v37 for contiguous tensors of one shape, v41 with a large and a small config, v46 for sm_90a alone. */
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
@@ -27,7 +29,7 @@ struct made_up {
     struct fl_library library;
     struct embedded versions[VERSIONS];
     struct version abouts[VERSIONS];
-    struct instance instances[VERSIONS][2];
+    struct instance instances[VERSIONS][4];
 };
 
 static KernelConfig parse(const char *text) {
@@ -45,9 +47,17 @@ static void add(struct made_up *made, const char *version, const char *own, cons
     struct embedded *const embedded = &made->versions[place];
     made->abouts[place] = (struct version){.version = version, .name = version, .config = own, .others = ""};
     made->instances[place][0] = (struct instance){.config = parse(own), .symbol = own};
-    if (other) made->instances[place][1] = (struct instance){.config = parse(other), .symbol = other};
+    size_t count = 1;
+    if (other) {
+        /* Others of its size come first: they are for another type and for other heads. */
+        for (; count < 4; count++) made->instances[place][count] = (struct instance){parse(other), .symbol = other};
+        made->instances[place][1].config.dtype = BF16;
+        made->instances[place][1].symbol = "the one for bf16";
+        made->instances[place][2].config.d_head = 64;
+        made->instances[place][2].symbol = "the one for heads of 64";
+    }
     *embedded = (struct embedded){.about = &made->abouts[place],
-                                  .table = {made->instances[place], other ? 2 : 1},
+                                  .table = {made->instances[place], count},
                                   .n_own = 1,
                                   .code = {.images = exact ? made->sm_90a : made->sm_80,
                                            .count = exact ? 1 : 2,
@@ -179,11 +189,123 @@ static void reasons(const struct made_up *made) {
     chosen(made, &call, &A100, "v41", SMALL, "by its short form");
 }
 
+/* A library of versions that all compute the same, under other names. */
+static void make_equals(struct made_up *made, size_t count, const char *const *names) {
+    make(made);
+    made->library.count = 0;
+    for (size_t i = 0; i < count; i++) add(made, names[i], SMALL, NULL, NULL);
+}
+
+/* Of two versions the one that the ranking of the nearest measured case names first. */
+static void rankings(void) {
+    const size_t count = sizeof RANKINGS / sizeof *RANKINGS;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < count; k++) {
+            /* two that are measured in both cases, in another order: only the right case puts them right */
+            const struct ranking *const asked = &RANKINGS[i], *const other = &RANKINGS[k];
+            char names[2][8];
+            bool found = false;
+            for (const char *a = asked->versions; *a && !found; a += strcspn(a, " "), a += *a == ' ')
+                for (const char *b = a + strcspn(a, " "); *b && !found; b += strcspn(b, " ")) {
+                    b += *b == ' ';
+                    snprintf(names[0], sizeof names[0], "%.*s", (int)strcspn(a, " "), a);
+                    snprintf(names[1], sizeof names[1], "%.*s", (int)strcspn(b, " "), b);
+                    const char *const first = strstr(other->versions, names[0]), *const second =
+                                                                                     strstr(other->versions, names[1]);
+                    found = second && (!first || second < first);
+                }
+            if (!found) continue;
+            const char *const both[] = {names[1], names[0]};
+            struct made_up made;
+            make_equals(&made, 2, both);
+            for (int v = 0; v < 2; v++) {
+                made.instances[v][0].config.d_head = made.versions[v].own[0].d_head = asked->d_head;
+                made.instances[v][0].symbol = LARGE; /* the cubin's */
+            }
+            struct call call = call_of(NULL);
+            call.problem.d_head = asked->d_head;
+            call.problem.causal = asked->causal;
+            struct gpu_target target = H200;
+            target.major = asked->major, target.minor = asked->minor;
+            char what[100];
+            snprintf(what, sizeof what, "d_head %d, causal %d: %s before %s", asked->d_head, asked->causal, names[0],
+                     names[1]);
+            chosen(&made, &call, &target, names[0], LARGE, what);
+        }
+    }
+}
+
+/* Versions that nobody has measured come last, the newest of them first. */
+static void not_measured(void) {
+    static const char *const names[] = {"v900", "v902", "v901", "v41"};
+    struct call call = call_of(NULL);
+    struct made_up made;
+    struct choice choice;
+    struct failure failure;
+    make_equals(&made, 3, names);
+    chosen(&made, &call, &H200, "v902", SMALL, "the newest of three");
+    ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.best && !choice.measured, "none is measured");
+    make_equals(&made, 4, names);
+    chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before newer ones that are not");
+}
+
+/* Structs of callers that know more fields, or fewer. */
+static void sizes_of_structs(void) {
+    static const unsigned char zeros[64];
+    struct {
+        fl_problem problem;
+        unsigned char more[16];
+    } longer = {.problem = {.size = sizeof longer}};
+    fl_problem read;
+    struct failure failure;
+    const size_t size = sizeof read, least = size - 8;
+    ok(!read_struct(&longer, &read, size, least, "problem", &failure) && read.size == size,
+       "zeros behind what is known");
+    for (size_t i = 0; i < sizeof longer.more; i += sizeof longer.more - 1) {
+        longer.more[i] = 1;
+        ok(read_struct(&longer, &read, size, least, "problem", &failure) == FL_INVALID, "byte %zu behind is not 0", i);
+        says(failure.text, "a newer library is needed", "a longer struct");
+        longer.more[i] = 0;
+    }
+    unsigned char *const exact = calloc(1, size); /* a byte behind it is not the caller's: the sanitizers see */
+    memcpy(exact, &size, sizeof size);
+    ok(!read_struct(exact, &read, size, least, "problem", &failure), "as long as it is known");
+    free(exact);
+    longer.problem.size = least - 1;
+    ok(read_struct(&longer, &read, size, least, "problem", &failure) == FL_INVALID, "too short");
+    memset(&read, 0xff, sizeof read);
+    longer.problem.size = least;
+    ok(!read_struct(&longer, &read, size, least, "problem", &failure) &&
+           !memcmp((const unsigned char *)&read + least, zeros, size - least),
+       "what an older caller does not know is 0");
+}
+
+static void scales(void) {
+    static const float refused_scales[] = {-1, -INFINITY, INFINITY, NAN}, good[] = {0, 0.125f, 1e30f};
+    fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 2, .kv_heads = 2, .d_head = 128};
+    struct failure failure;
+    struct call call;
+    problem.seq_q = problem.seq_k = 256;
+    for (size_t i = 0; i < sizeof refused_scales / sizeof *refused_scales; i++) {
+        problem.scale = refused_scales[i];
+        ok(call_read(&problem, &call, &failure) == FL_INVALID, "a scale of %g", (double)problem.scale);
+        says(failure.text, "must be positive, or 0 for 1 / sqrt(d_head)", "a scale");
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        problem.scale = good[i];
+        ok(!call_read(&problem, &call, &failure), "a scale of %g", (double)problem.scale);
+    }
+}
+
 int main(void) {
     struct made_up made;
     make(&made);
     best(&made);
     shared_memory(&made);
     reasons(&made);
+    rankings();
+    not_measured();
+    sizes_of_structs();
+    scales();
     return tap_done();
 }

@@ -166,9 +166,46 @@ static void layouts(fl_library *library) {
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !cuda.cuStreamSynchronize(stream) &&
            !*(const uint16_t *)attention.tensors.o,
        "no key: O is 0");
-    attention.asked.o = (fl_strides){0, 256, 64};
-    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_UNSUPPORTED, "no key, gaps in O");
-    says(fl_error(), "written to a contiguous o alone", "no key");
+    static const struct {
+        int batch, seq_q;
+        fl_strides o;
+        const char *what;
+    } gaps[] = {{1, 5, {0, 136, 64}, "rows"}, {1, 1, {0, 0, 72}, "heads"}, {2, 2, {264, 128, 64}, "sequences"}};
+    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++) {
+        attention.asked.batch = gaps[i].batch;
+        attention.asked.seq_q = gaps[i].seq_q;
+        attention.asked.o = gaps[i].o;
+        ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_UNSUPPORTED,
+           "no key, gaps between the %s of O", gaps[i].what);
+        says(fl_error(), "written to a contiguous o alone", "no key");
+    }
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+/* What a thread keeps of its last call is that of the same version and config alone. */
+static void calls_that_differ_in_a_word(fl_library *library) {
+    struct problem problem = small_problem();
+    problem.d_head = 128, problem.KV_heads = problem.heads;
+    struct attention attention = attention_on(0, problem, "v52");
+    const CUstream stream = stream_of(0);
+    fl_support support = {.size = sizeof support};
+    char other[sizeof support.config];
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && last_launch()->tickets, "v52 draws");
+    attention.asked.version = "v38";
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !last_launch()->tickets,
+       "the same problem by v38, which does not");
+    attention.asked.version = "v51";
+    ok(!fl_query(library, &attention.asked, &support) &&
+           !fl_forward(library, &attention.asked, &attention.tensors, stream),
+       "by the config of v51, %s", support.config);
+    const char *const own = last_launch()->symbol;
+    strcpy(other, support.config);
+    char *const size = strstr(other, ", 128, ");
+    memcpy(size, ", 999, ", 7);
+    attention.asked.config = other;
+    ok(fl_forward(library, &attention.asked, &attention.tensors, stream) == FL_INVALID && last_launch()->symbol == own,
+       "not by another one, which it has not: %s", fl_error());
     free_on(&attention);
     cuda.cuStreamDestroy_v2(stream);
 }
@@ -518,6 +555,7 @@ int main(void) {
     says(fl_error(), "device 2: must be from 0 on and below 2", "no GPU 2");
     streams_and_contexts(library);
     layouts(library);
+    calls_that_differ_in_a_word(library);
     memory_of_others(library);
     workspaces(library);
     streams_of_threads(library);
