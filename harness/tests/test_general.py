@@ -186,6 +186,7 @@ def test_a_gpu_is_given_every_layout(driver: str, layout: str) -> None:
         ("lse_off", "bshd", ["WRONG: 1 of", "row 1, head 0, log-sum-exp"]),
         ("stray", "padded", ["WRONG: 0 of", "1 written between the rows"]),
         ("idle", "bshd", ["NaN or Inf"]),
+        ("lse_late", "bshd", ["NaN or Inf"]),
     ],
 )
 def test_a_wrong_result_is_named(driver: str, how: str, layout: str, words: list[str]) -> None:

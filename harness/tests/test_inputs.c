@@ -145,8 +145,34 @@ static void number_types(void) {
     ok(half_bits(NAN) == HALF_NAN && bfloat_bits(NAN) == HALF_NAN, "NaN stays NaN");
 }
 
+/* A value depends on all bits of the seed and of the number of its block, and on the tensor. */
+static void words_of_a_block(void) {
+    const uint64_t high = UINT64_C(1) << 32;
+    static const struct {
+        uint64_t seed, block;
+        enum tensor tensor;
+    } others[] = {{1, 1, TENSOR_Q},
+                  {2, 0, TENSOR_Q},
+                  {1, 0, TENSOR_K},
+                  {1 + (UINT64_C(1) << 32), 0, TENSOR_Q},
+                  {1, UINT64_C(1) << 32, TENSOR_Q}};
+    float first[4], again[4], other[4];
+    input_block(DIST_NORMAL, 1, TENSOR_Q, 0, first);
+    input_block(DIST_NORMAL, 1, TENSOR_Q, 0, again);
+    ok(!memcmp(first, again, sizeof first), "the same block has the same values");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        input_block(DIST_NORMAL, others[i].seed, others[i].tensor, others[i].block, other);
+        ok(memcmp(first, other, sizeof first) != 0, "seed %" PRIu64 ", tensor %d, block %" PRIu64 ": other values",
+           others[i].seed, (int)others[i].tensor, others[i].block);
+    }
+    input_block(DIST_NORMAL, 1, TENSOR_Q, high, first);
+    input_block(DIST_NORMAL, 1, TENSOR_Q, 2 * high, other);
+    ok(memcmp(first, other, sizeof first) != 0, "also of blocks that are far apart");
+}
+
 int main(void) {
     known_answers();
+    words_of_a_block();
     moments(DIST_NORMAL, 0, 1, 3);
     moments(DIST_UNIFORM, 0.5, 1.0 / 12, 1.0 / 80);
     moments(DIST_LARGE, 0, 64, 3 * 4096);

@@ -116,6 +116,9 @@ static void texts(void) {
         {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},
         {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
         {"\xe2\x82", "\"\\ufffd\\ufffd\""},
+        {"\x90\x90", "\"\\ufffd\\ufffd\""},
+        {"\xf8\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+        {"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf", "\"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct json json = {0};

@@ -57,6 +57,18 @@ static void noise(void) {
     ok(b.noise > 20 * a.noise, "a drift does");
 }
 
+/* 1.2533 times the standard deviation that the quartiles tell, over the root of the number of samples. */
+static void noise_of_few(void) {
+    const double samples[] = {1, 2, 3}, zeros[] = {-1, 0, 0, 0, 1};
+    struct summary summary;
+    struct failure failure;
+    ok(!summarize(samples, 3, &summary, &failure) && fabs(summary.noise - 1.2533 / 1.349 / sqrt(3) / 2) < 1e-12,
+       "three samples have noise");
+    ok(!summarize(samples, 2, &summary, &failure) && isinf(summary.noise), "two have none");
+    ok(!summarize(zeros, 5, &summary, &failure) && summary.median == 0 && isinf(summary.noise),
+       "around a median of 0 there is none");
+}
+
 static void stopping(void) {
     const struct stopping_rule rule = {.min_samples = 10, .min_time_ns = 1e6, .max_noise = 0.005, .timeout_s = 15};
     const struct stopping_rule runs = {
@@ -78,6 +90,7 @@ static void stopping(void) {
 int main(void) {
     order();
     noise();
+    noise_of_few();
     stopping();
     return tap_done();
 }

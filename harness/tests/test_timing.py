@@ -88,6 +88,10 @@ def test_a_stamp_of_an_earlier_sample_does_not_count(driver: str) -> None:
     assert timing(driver, "missed", "--runs", "6")["sm_clock_hz"] == pytest.approx([1.5e9] * 6)
 
 
+def test_an_sm_whose_time_stands_still_has_no_clock(driver: str) -> None:
+    assert timing(driver, "still", "--runs", "2")["sm_clock_hz"] == pytest.approx([1.5e9] * 2)
+
+
 def test_samples_without_a_clock_are_kept(driver: str) -> None:
     blind = timing(driver, "blind", "--runs", "4")
     assert blind["sm_clock_hz"] == [0] * 4 and blind["samples_ns"] == [COLD] * 4 and blind["discarded"] == 0
@@ -209,6 +213,22 @@ def test_the_peak_is_that_of_the_device_and_of_the_dtype(driver: str, sms: int) 
         derived = record["derived"]
         assert derived["tflops"] == pytest.approx(4 * 2 * 128**3 / 20e-3 / 1e12, rel=1e-6)
         assert derived["share_of_peak"] == pytest.approx(derived["tflops"] / derived["peak_tflops"], rel=1e-4)
+
+
+# ---- the line of a result --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ("10:10:20:30:40", "  0.001 TFLOP/s  25000.0 us +-30.0 %  cold  4 samples  SM 1500 MHz  0.0 % of the measured"),
+        ("0.001:0.001:0.0018", "  16.8 TFLOP/s  1.0 us +-10.0 %  cold  4 samples  SM 1500 MHz  16.8 % of the measured"),
+    ],
+)
+def test_the_line_of_a_result(driver: str, times: str, words: str) -> None:
+    """4 * 2 * 128^3 operations: the checked launch takes the first time. Half of the span of the quartiles is told."""
+    done = on_fake(driver, f"times={times}", "--runs", "4", "--warmup", "0")
+    assert done.stdout.splitlines()[2].startswith(f"{words} mma.sync peak 100  correct: 256 rows")
 
 
 # ---- the page about testing ------------------------------------------------------------------------------------------

@@ -54,6 +54,28 @@ static KernelConfig config_of(unsigned bits) {
                           .optimized_softmax = bits & 128};
 }
 
+/* The sizes that every version has, at their limits. */
+static void limits(void) {
+    static const struct {
+        const char *text, *said; /* "": taken */
+    } cases[] = {{"(FP16, 0, 64, 64, 4): async+load_0_0_0_tiles", "d_head = 0: must be from 1 to 65536"},
+                 {"(FP16, 65552, 64, 64, 4): async+load_0_0_0_tiles", "d_head = 65552: must be from 1 to 65536"},
+                 {"(FP16, 128, 0, 64, 4): async+load_0_0_0_tiles", "B_r = 0: must be from 1 to 65536"},
+                 {"(FP16, 128, 65552, 64, 4): async+load_0_0_0_tiles", "B_r = 65552: must be from 1 to 65536"},
+                 {"(FP16, 128, 64, 0, 4): async+load_0_0_0_tiles", "B_c = 0: must be from 1 to 65536"},
+                 {"(FP16, 128, 64, 65552, 4): async+load_0_0_0_tiles", "B_c = 65552: must be from 1 to 65536"},
+                 {"(FP16, 128, 64, 64, 0): async+load_0_0_0_tiles", "n_warps = 0: must be from 1 to 65536"},
+                 {"(FP16, 128, 64, 64, 65537): async+load_0_0_0_tiles", "n_warps = 65537: must be from 1 to 65536"},
+                 {"(FP16, 128, 16, 64, 1): async+load_0_0_0_tiles", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KernelConfig config;
+        struct failure failure = {""};
+        const enum status status = config_parse(cases[i].text, &config, &failure);
+        ok((status == STATUS_OK) == !*cases[i].said, "%s: %s", cases[i].text, status ? failure.text : "taken");
+        if (*cases[i].said) says(failure.text, cases[i].said, cases[i].text);
+    }
+}
+
 static void round_trips(void) {
     int wrong = 0, different = 0;
     for (unsigned bits = 0; bits < 4096; bits++) {
@@ -342,6 +364,7 @@ static void fuzz(void) {
 
 int main(void) {
     shared_cases();
+    limits();
     round_trips();
     equality();
     symbols();

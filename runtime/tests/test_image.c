@@ -76,6 +76,18 @@ static void choice(void) {
         ok(cases[i].kind ? image && !strcmp(image->kind, cases[i].kind) : !image, "a GPU of capability %d.%d gets %s",
            cases[i].major, cases[i].minor, image ? image->kind : "none");
     }
+    static const struct {
+        struct code_image images[2];
+        const char *kind;
+    } pairs[] = {{{{"sm_90", NULL, 0}, {"sm_90a", NULL, 0}}, "sm_90a"},
+                 {{{"sm_90a", NULL, 0}, {"sm_90", NULL, 0}}, "sm_90a"},
+                 {{{"sm_86", NULL, 0}, {"sm_80", NULL, 0}}, "sm_86"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const struct code_image *const both = pairs[i].images;
+        const struct code_image *image = image_for_gpu(both, 2, both[0].kind[3] - '0', i < 2 ? 0 : 9);
+        ok(image && !strcmp(image->kind, pairs[i].kind), "of %s and %s: %s", both[0].kind, both[1].kind,
+           image ? image->kind : "none");
+    }
     char text[40];
     image_kinds(images, 5, text, sizeof text);
     ok(!strcmp(text, "sm_80 sm_86 sm_90a sm_120"), "kinds: %s", text);
