@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from made_up_gpu import ROOT, made_up, records, run
 
 from analysis.ladder.config import Dtype, KernelConfig
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.headers import Version, load_all, load_attention
 
 GENERAL = [version for version in load_all(ROOT).values() if version.header.config.any_length]
-# The last version of each family runs in every check, the others in check-long.
+GENERAL += load_attention(ROOT).values()
+# The last of each family, a kernel of kernels/attention/, runs in every check, the others in check-long.
 LAST = {version.one_arch: version.version for version in GENERAL}.values()
 BY_NAME = pytest.mark.parametrize("version", GENERAL, ids=lambda version: version.version)
 IN_CHECK = [
@@ -64,9 +65,9 @@ def cases(draw: st.DrawFn, version: Version) -> list[str]:
 
 
 def assert_right(version: Version, arguments: list[str]) -> None:
-    program = ROOT / "bin" / version.version
+    program = ROOT / "bin" / version.stem
     if not program.exists():
-        pytest.skip(f"bin/{version.version} is not built: make {version.version}")
+        pytest.skip(f"bin/{version.stem} is not built: make {version.stem}")
     fixed = ("--backend", "emu", "--check", "all", "--quiet", "--json", "-")
     done = run(*fixed, *arguments, program=program)
     assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
