@@ -1,7 +1,7 @@
 """Hardware counters of one launch, by Nsight Compute: runs ncu over versions, or reads what it saved.
 
     python3 -m analysis profile --versions v09,v10 --seqs 4096      # needs a GPU and ncu; keeps logs/profile/*.csv
-    python3 -m analysis profile logs/profile/v09.fp16.4096.csv      # needs neither
+    python3 -m analysis profile logs/profile/h200.fp16.4096.csv     # needs neither
 
 The clocks are left alone (--clock-control none), so cycles compare better than times. Reads the pages raw and details
 of `ncu --csv`, of any kernel: those that are not ours are named by kind. A figure that was not collected stays empty.
@@ -78,13 +78,14 @@ SCALE = {  # to nanoseconds, bytes and plain numbers
 class Profile:
     """One launch. Shares are percent of peak, stalls are warps stalled for each issued instruction."""
 
-    source: str  # version, or the file's name
+    source: str  # version, or the file's name; of a file with launches of several programs the program
     kernel: str  # symbol or demangled name, as ncu printed it
     grid: tuple[int, ...]
     figures: dict[str, float]
     pipes: dict[str, float] = field(default_factory=dict)
     stalls: dict[str, float] = field(default_factory=dict)
     problem: tuple[int, int, int] | None = None  # batch, heads, seq, where known
+    program: str = ""
 
     @property
     def config(self) -> KernelConfig | None:
@@ -136,7 +137,8 @@ def parse(text: str, source: str) -> list[Profile]:
     found = _details(header, rows[1:], source) if details else _raw(header, rows[1:], source)
     if not found:
         raise AnalysisError(f"{source}: the table of ncu holds no kernel")
-    return found
+    several = len({one.program for one in found}) > 1
+    return [replace(one, source=one.program) for one in found] if several else found
 
 
 def _raw(header: list[str], rows: list[list[str]], source: str) -> list[Profile]:
@@ -178,7 +180,7 @@ def _profile(cells: dict[str, str], values: dict[str, tuple[str, str]], source: 
         if (stall := STALL.fullmatch(name)) and stall[1] != "selected":
             stalls[stall[1]] = value
     grid = tuple(int(part) for part in re.findall(r"[0-9]{1,10}", cells["Grid Size"]))
-    return Profile(source, cells["Kernel Name"], grid, figures, pipes, stalls)
+    return Profile(source, cells["Kernel Name"], grid, figures, pipes, stalls, program=cells.get("Process Name", ""))
 
 
 def _number(text: str, unit: str, where: str) -> float | None:
@@ -274,11 +276,11 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
 
 
 def kept(folder: Path) -> dict[str, Profile]:
-    """The launches at 4096 in fp16 that are kept in logs/profile, by version."""
+    """The launches at 4096 in fp16 that are kept in logs/profile, by version: GPU.fp16.4096.csv has one line for each
+    below one header, and what `make profile` wrote since is in files of its own."""
     return {
-        name: replace(one, source=name)
-        for path in sorted((folder / "logs/profile").glob("v*.fp16.4096.csv"))
-        for name in [path.name.split(".")[0]]
+        one.program: replace(one, source=one.program)
+        for path in sorted((folder / "logs/profile").glob("*.fp16.4096.csv"))
         for one in parse(read_text(path), str(path))
     }
 

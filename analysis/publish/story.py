@@ -9,9 +9,8 @@ divided by FlashAttention-2's. What held it up is what ncu said of one launch th
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.files import read_text
 from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
-from analysis.measure.profile import parse
+from analysis.measure.profile import kept
 from analysis.measure.records import Problem
 from analysis.publish.libraries import NOT_MEASURED, SIZES, records_of
 from analysis.publish.overview import HEADLINE, LENGTHS, Step, newest_ratio, own_records
@@ -49,10 +48,9 @@ def story_table(folder: Path, steps: Sequence[Step]) -> Table:
 
 def held_up(folder: Path, version: str) -> str:
     """How busy the tensor pipe was, and the two largest reasons why warps did not issue, per issued instruction."""
-    path = folder / f"logs/profile/{version}.fp16.4096.csv"
-    if not path.exists():
+    launch = kept(folder).get(version)
+    if launch is None:
         return MISSING
-    launch = parse(read_text(path), str(path))[0]
     reasons = {name: stall for name, stall in launch.stalls.items() if name not in ("selected", "not_selected")}
     largest = sorted(reasons, key=lambda name: -reasons[name])[:2]
     return ", ".join([f"{launch.pipes['tensor']:.0f} %", *(f"{name} {reasons[name]:.2f}" for name in largest)])

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.measure import profile
 from analysis.tests.support.fake import FakeBin, fake_tool
 
@@ -101,7 +102,7 @@ def test_launches_are_averaged() -> None:
 def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(RAW), "--json", "--sort", "us"]) == 0
     fast, slow = json.loads(capsys.readouterr().out)
-    assert fast["us"] < slow["us"] and fast["from"] == "ncu_raw"
+    assert fast["us"] < slow["us"] and (fast["from"], slow["from"]) == ("v07", "v01")
     assert slow["stall short_scoreboard"] > 20
     assert main(["profile", str(RAW), "--transpose"]) == 0
     assert "pipe tensor %" in capsys.readouterr().out
@@ -196,3 +197,12 @@ def test_no_gpu_is_77(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.set("v02")
     monkeypatch.setenv("FAKE_TOOL", "77 nothing")
     assert main(["profile", "--versions", "v02"]) == 77
+
+
+def test_a_file_with_launches_of_several_programs_names_each(capsys: pytest.CaptureFixture[str]) -> None:
+    path = root() / "logs/profile/h200.fp16.4096.csv"
+    assert main(["profile", str(path), "--transpose", "--csv"]) == 0
+    header = capsys.readouterr().out.splitlines()[0]
+    assert header.split(",") == ["figure", *profile.kept(root())]
+    one = "\n".join(path.read_text().splitlines()[:3])
+    assert [launch.source for launch in profile.parse(one, "saved.csv")] == ["saved.csv"]
