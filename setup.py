@@ -1,8 +1,11 @@
 """The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
 
 `make lib` builds the library. The wheel's tag says the oldest glibc that has every symbol which the library imports.
+The same sources make the same wheel, byte for byte.
 """
 
+import hashlib
+import os
 import platform
 import re
 import shutil
@@ -24,6 +27,14 @@ def release() -> str:
     if not found:
         raise SystemExit("include/flashladder.h has no FL_RELEASE")
     return found[1]
+
+
+def version() -> str:
+    """The release, and a hash of what is packed: pip would keep an installed package of the same version."""
+    packed = hashlib.sha256()
+    for path in (LIBRARY, *sorted((ROOT / "python/flashladder").glob("*.py"))):
+        packed.update(path.read_bytes())
+    return f"{release()}+sha{packed.hexdigest()[:12]}"
 
 
 def platform_tag(library: bytes, machine: str) -> str:
@@ -48,7 +59,6 @@ class BuildWithLibrary(build_py):
     """Copies the library beside the modules."""
 
     def run(self) -> None:
-        make_library()
         super().run()
         shutil.copy2(LIBRARY, Path(self.build_lib) / "flashladder" / LIBRARY.name)
 
@@ -68,9 +78,11 @@ class WheelForAnyPython(bdist_wheel):
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")  # of the files in the wheel: 1980, where zip's time begins
     BUILD.mkdir(parents=True, exist_ok=True)
+    make_library()
     setup(
-        version=release(),
+        version=version(),
         distclass=WithMachineCode,
         cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelForAnyPython},
         options={"build": {"build_base": str(BUILD)}, "egg_info": {"egg_base": str(BUILD)}},

@@ -27,6 +27,22 @@ def holds_the_package_and_the_library(wheel: Path) -> None:
     assert wheel.stat().st_size < 40 << 20
 
 
+def says_what_it_is(wheel: Path) -> None:
+    """The version differs with what is packed; no path of the machine that built it is inside."""
+    with zipfile.ZipFile(wheel) as packed:
+        contents = {name: packed.read(name) for name in packed.namelist()}
+    (metadata,) = (data.decode() for name, data in contents.items() if name.endswith("/METADATA"))
+    assert re.search(r"^Version: \d+\.\d+\.\d+\+sha[0-9a-f]{12}$", metadata, re.MULTILINE)
+    assert "Project-URL: FlashAttention" in metadata and "help(flashladder.attention)" in metadata
+    assert [name for name, data in contents.items() if str(ROOT).encode() in data] == []
+
+
+def is_the_same_each_time(wheel: Path) -> None:
+    before = wheel.read_bytes()
+    done = run("make", "wheel", cwd=ROOT)
+    assert done.returncode == 0 and wheel.read_bytes() == before, done.stderr
+
+
 def has_a_true_tag(wheel: Path) -> None:
     """The newest glibc among the imported symbols; nothing else than glibc is needed."""
     library = ROOT / "lib/libflashladder.so"
@@ -63,6 +79,8 @@ def test_the_wheel(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (wheel,) = (ROOT / "dist").glob("*.whl")
     holds_the_package_and_the_library(wheel)
+    says_what_it_is(wheel)
+    is_the_same_each_time(wheel)
     has_a_true_tag(wheel)
     installs_and_runs(wheel, tmp_path)
     says_what_is_missing()
