@@ -40,13 +40,23 @@ $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUIL
 # library/exports.map says what is exported, by the FL_ABI that added it. The ABI grows and does not change, so programs
 # that were linked with an older one run with a newer one: the number in the name stays.
 SONAME := libflashladder.so.1
+# glibc 2.34 moved functions into libc.so.6 under new versions. Linked with stand-ins for the libraries that they came
+# from, which every glibc of x86-64 still answers for, the library runs from 2.29 on: that has the last change of exp2().
+OLD_libdl.so.2 := dlopen dlsym dlclose dlerror
+OLD_libpthread.so.0 := pthread_create pthread_join pthread_once
+STAND_INS := $(addprefix $(BUILD)/library/glibc/,libdl.so.2 libpthread.so.0)
+$(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
+	@mkdir -p $(@D)
+	@$(parts) printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -fPIC -nostdlib -w -x c - -o $(part) \
+		-Wl,-soname,$*,--version-script=<(echo 'GLIBC_2.2.5 { *; };'); $(whole)
+
 .PHONY: lib
 lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
 lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
-		library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
+		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) \
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(STAND_INS) $(ALL_LDLIBS) \
 		-Wl,-soname,$(@F),--version-script=library/exports.map,--no-undefined $(linked)
 lib/libflashladder.so: lib/$(SONAME)
 	@ln -sfn $(<F) $@

@@ -85,7 +85,19 @@ def test_a_package_is_installed_below_destdir_for_its_prefix(tmp_path: Path) -> 
 
 def test_libc_is_all_that_it_needs() -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", LIBRARY))
-    assert {name.split(".")[0] for name in needed} <= {"libc", "libm", "ld-linux-x86-64"}
+    assert {name.split(".")[0] for name in needed} <= {
+        "libc",
+        "libm",
+        "libdl",
+        "libpthread",
+        "ld-linux-x86-64",
+    }  # all of glibc
+
+
+def test_it_needs_no_new_glibc() -> None:
+    """Those of Debian 11 and Ubuntu 20.04 are new enough."""
+    wanted = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", LIBRARY))
+    assert wanted and max((int(major), int(minor)) for major, minor in wanted) <= (2, 29)
 
 
 def test_it_has_the_size_that_the_page_says() -> None:
