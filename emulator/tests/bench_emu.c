@@ -202,5 +202,9 @@ int main(int argc, char **argv) {
     bool complete = true;
     for (int i = 1; i < argc; i++) complete = bench_file(argv[i]) && complete;
     complete = bench(about_version(), ptx, true) && complete;
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "bench_emu: standard output cannot be written\n");
+        return 1;
+    }
     return complete ? 0 : 1;
 }

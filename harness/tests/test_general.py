@@ -212,6 +212,29 @@ def test_a_wrong_result_is_named(driver: str, how: str, layout: str, words: list
 
 
 @NEEDS_CAUSAL
+@pytest.mark.parametrize(
+    ("lengths", "last"),
+    [
+        (("--seq-q", "64", "--seq-k", "32,200"), ("--seq-q", "64", "--seq-k", "200")),
+        (("--seq-q", "32,64", "--seq-k", "200"), ("--seq-q", "64", "--seq-k", "200")),
+        (("--seq-q", "64", "--seq-k", "200,32"), ("--seq-q", "64", "--seq-k", "32")),
+    ],
+)
+def test_a_problem_has_the_same_inputs_behind_another(
+    driver: str, tmp_path: Path, lengths: tuple[str, ...], last: tuple[str, ...]
+) -> None:
+    """Inputs at hand serve a problem that needs no more of Q and of K; O of the last problem is what is kept."""
+    outputs = []
+    for words in (lengths, last):
+        path = tmp_path / "O"
+        arguments = ("--batch", "1", "--heads", "2", *words, "--output", str(path))
+        done = run(*arguments, "--runs", "1", "--check", "1", program=PROGRAM, **made_up(driver, ""))
+        assert done.returncode == 0, done.stderr
+        outputs.append(path.read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+@NEEDS_CAUSAL
 def test_the_written_output_does_not_depend_on_the_layout(tmp_path: Path) -> None:
     files = []
     for layout in ("bshd", "bhsd", "padded"):

@@ -368,6 +368,24 @@ static void interrupted_pipe(void) {
     free(samples);
 }
 
+/* A write that failed is told at the end, also where the last bytes can be written. */
+static void a_write_that_failed(void) {
+    struct failure failure;
+    fflush(stdout);
+    const int kept = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY);
+    dup2(full, STDOUT_FILENO);
+    printf("# written twice, where the first does not go away\n");
+    const bool lost = fflush(stdout) != 0;
+    dup2(kept, STDOUT_FILENO);
+    const enum status status = report_flush(&failure);
+    clearerr(stdout);
+    close(kept);
+    close(full);
+    ok(lost && status == STATUS_ERROR, "a write that failed before the last one");
+    says(failure.text, "standard output: cannot be written", "a write that failed");
+    ok(!report_flush(&failure), "without one all is well");
+}
+
 int main(void) {
     char name[] = P_tmpdir "/flashladder-report-XXXXXX";
     const int file = mkstemp(name);
@@ -375,6 +393,7 @@ int main(void) {
     unlink(name);
     checker();
     texts();
+    a_write_that_failed();
     records(name);
     full_disk(name);
     interrupted_pipe();
