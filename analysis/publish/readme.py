@@ -406,7 +406,6 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/general-attention.md": {
             "speeds": lambda: general.newest_table(folder).markdown(),
             "targets": lambda: general.targets_text(folder),
-            "tried": lambda: general.tried_table(folder).markdown(),
             "checked": lambda: general.checked_sums(folder).markdown(),
         },
         "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
@@ -415,7 +414,6 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/performance.md": {
             "gains": lambda: story.measured_gains(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),
-            "lead": lambda: lead_table(folder, steps).markdown(),
         },
     }
     for chapter, (first, last) in CHAPTERS.items():
@@ -443,6 +441,8 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "general": lambda: general.general_text(folder),
         "general-checks": lambda: general.checked_table(folder).markdown(),
         "general-predictions": lambda: general.predictions_text(folder),
+        "general-tried": lambda: general.tried_table(folder).markdown(),
+        "lead": lambda: lead_table(folder, steps).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
         "record": lambda: schema.table().markdown(),
         "story": lambda: story.story_table(folder, steps).markdown(),
@@ -471,8 +471,8 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 PARTS = (
-    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "mutants", "record",
-    "story",
+    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "general-tried",
+    "lead", "mutants", "record", "story",
 )  # fmt: skip
 
 

@@ -741,7 +741,7 @@ def test_records_of_the_emulator_fit_it_too(options: tuple[str, ...]) -> None:
 def test_the_page_names_options_that_exist() -> None:
     page = (ROOT / "docs/measuring.md").read_text()
     helped = run("--help").stdout
-    for command in ("compare", "bench"):
+    for command in ("compare", "bench", "ladder"):
         words = [sys.executable, "-m", "analysis", command, "--help"]
         helped += subprocess.run(words, capture_output=True, text=True, check=True, timeout=600, cwd=ROOT).stdout
     options = set(re.findall(r"--[a-z][a-z-]+", page))
