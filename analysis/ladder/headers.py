@@ -103,7 +103,7 @@ class Version:
 
 def stem_of(version: str) -> str:
     """What files of a version or of a kernel are named after: "v10", "attention.wgmma"."""
-    return version.replace("/", ".")
+    return version.replace(f"{ATTENTION}/", f"{ATTENTION}.")
 
 
 @lru_cache(maxsize=256)  # a command reads the ladder several times
@@ -237,7 +237,7 @@ VERSION = re.compile(rf"v[0-9]{{2}}|{ATTENTION}[./][a-z0-9_]+")  # what a user c
 
 def name_of_stem(stem: str) -> str:
     """The version or kernel that files of this name are of, the opposite of stem_of()."""
-    return stem.replace(".", "/")
+    return stem.replace(f"{ATTENTION}.", f"{ATTENTION}/")
 
 
 def kernel_files(root: Path) -> dict[str, Path]:
@@ -270,7 +270,7 @@ def _with_parent(version: Version, there: Collection[str]) -> Version:
 def load(root: Path, version: str) -> Version:
     """One version by its number, such as "v10", or a kernel by its name, "attention/wgmma" or "attention.wgmma"."""
     files = kernel_files(root) | attention_files(root)
-    version = version.replace(f"{ATTENTION}.", f"{ATTENTION}/")
+    version = name_of_stem(version)
     if version not in files:
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
     return read_ladder_version(files[version])

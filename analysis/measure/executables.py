@@ -24,6 +24,7 @@ from typing import Any
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
+from analysis.ladder.headers import ATTENTION, name_of_stem, stem_of
 
 RIGHT, WRONG, USAGE, SYSTEM, UNTRUSTED, CANNOT_RUN = 0, 1, 2, 3, 4, 77
 MEANING = {
@@ -118,16 +119,16 @@ def built_versions(folder: Path | None = None) -> list[str]:
     """The versions with an executable, in order."""
     folder = folder or bin_folder()
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name for name in names if re.fullmatch(r"v[0-9]+", name))
+    return sorted(name_of_stem(name) for name in names if re.fullmatch(rf"v[0-9]+|{ATTENTION}\.\w+", name))
 
 
 def find(version: str, folder: Path | None = None) -> Path:
     """The executable of a version."""
     folder = folder or bin_folder()
-    path = folder / version
+    path = folder / stem_of(version)
     if not (path.is_file() and os.access(path, os.X_OK)):
         there = ", ".join(built_versions(folder)) or "none"
-        raise AnalysisError(f"{path} is not there: `make {version}` builds it; built are: {there}")
+        raise AnalysisError(f"{path} is not there: `make {stem_of(version)}` builds it; built are: {there}")
     return path
 
 
@@ -158,7 +159,7 @@ def require_config(version: str, config: KernelConfig) -> None:
 
 def chosen_versions(text: str | None) -> list[str]:
     """Versions from a list separated by commas or blanks, each once; all that are built without one."""
-    names = list(dict.fromkeys(re.findall(r"[^,\s]+", text or ""))) or built_versions()
+    names = list(dict.fromkeys(map(name_of_stem, re.findall(r"[^,\s]+", text or "")))) or built_versions()
     if not names:
         raise AnalysisError(f"no version is built in {bin_folder()}: run make")
     for name in names:
