@@ -16,6 +16,7 @@ from analysis.publish import readme
 from analysis.publish.fits import CAPABILITIES, fits_table, shared_memory
 from analysis.publish.general import MMA
 from analysis.publish.notebooks import notebooks
+from analysis.table import Cell
 from analysis.tests.support.copies import environment, whole_checkout
 from analysis.tests.test_docs import steps
 
@@ -179,7 +180,7 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
 def test_versions_fit_where_a_cta_may_have_their_shared_memory() -> None:
     """Each in one row, with what its largest configuration takes and where that is allowed."""
     taken = shared_memory(root())
-    spans = {}
+    spans: dict[str, tuple[Cell, Cell]] = {}
     for versions, bytes_, fit in fits_table(root()).rows:
         first, last = str(versions)[:3], str(versions)[-3:]
         spans |= {name: (bytes_, fit) for name in taken if first <= name <= last}
