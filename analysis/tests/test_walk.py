@@ -18,12 +18,17 @@ NEEDS_A_GPU = "needs a GPU"
 NOT_HERE = ("make check", "make ladder notebooks")  # the tests below stand for it; what follows a GPU's measurement
 # Tests that compare committed files with the ladder; {} is the new version.
 TESTS = (
+    "analysis/tests/ladder/test_flips.py",
     "analysis/tests/ladder/test_headers.py",
+    "analysis/tests/machine_code/test_loops.py::test_every_version_has_a_record_of_both_architectures",
+    "analysis/tests/machine_code/test_loops.py::test_the_small_problem_takes_the_path_of_the_benchmark[{}]",
     "analysis/tests/machine_code/test_gate.py::test_the_build_is_as_accepted[{}]",
     "analysis/tests/measure/test_gpu_check.py::test_outputs_are_the_emulators",
     "analysis/tests/publish/test_readme.py::test_the_committed_page_is_not_stale",
     "analysis/tests/publish/test_readme.py::test_the_committed_traffic_is_not_stale[{}]",
+    "analysis/tests/publish/test_general.py",
     "analysis/tests/test_docs.py::test_generated_parts_are_fresh",
+    "analysis/tests/test_learn.py",
     "emulator/tests/test_speed.py",
     "emulator/tests/test_versions.py::test_golden_counters[{}]",
 )
@@ -72,6 +77,7 @@ def walk(folder: Path, parent: str) -> None:
     for book in set((folder / "notebooks").glob("*.ipynb")) - set((folder / "notebooks").glob("01_*.ipynb")):
         book.unlink()  # the first has a row for each version; test_notebooks.py runs them all
     version = next_version(folder)
+    source = kernel_files(folder)[parent].with_name(f"{version}_my_idea.cu").relative_to(folder)
     archs = ["sm_90a"] if load(root(), parent).one_arch else ["sm_80", "sm_90"]
     said = {}
     for command in steps():
@@ -82,10 +88,10 @@ def walk(folder: Path, parent: str) -> None:
         if command.startswith("make new"):
             for goal in ("accept", "adopt"):
                 left = run(folder, f"make {goal} VER={version} WHY=early", status=2)
-                assert f'kernels/{version}_my_idea.cu: write what its header block says "FILL IN:" for' in left
+                assert f'{source}: write what its header block says "FILL IN:" for' in left
                 assert not list((folder / "sass").glob(f"{version}.*"))  # nothing is recorded before
-            write_idea(folder / f"kernels/{version}_my_idea.cu", archs[0])
-    assert f"kernels/{version}_my_idea.cu: a copy of {parent}" in said["make new"]
+            write_idea(folder / source, archs[0])
+    assert f"{source}: a copy of {parent}" in said["make new"]
     assert f"{parent} -> {version}: 1 lines" in said["make diff"]
     assert "loop" in said["make sass-diff"]
     assert f'make bench VER="{version}"' in said["make adopt"]  # what a GPU adds
@@ -108,5 +114,6 @@ def test_a_newcomer_adds_a_small_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_newcomer_follows_the_last_version(tmp_path: Path) -> None:
-    walk(tmp_path / "copy", max(kernel_files(root())))
+@pytest.mark.parametrize("parent", ["v09", "v16", "v25", "v37", max(kernel_files(root()))])
+def test_a_newcomer_follows_a_version_of_each_kind(parent: str, tmp_path: Path) -> None:
+    walk(tmp_path / "copy", parent)
