@@ -40,6 +40,10 @@ class Group:
 
 
 SHADOW = "emulator/check/shadow.c"
+EMULATOR_TESTS = (
+    *("opcodes", "modifiers", "findings", "hopper_findings", "undefined", "clusters", "bulk_order", "order"),
+    *("reconvergence", "polling", "memory_limits"),
+)
 GROUPS = (
     Group("harness", ("harness/*.c", "runtime/*.c"), ("harness/tests", "runtime/tests"), ("bin/v01", "bin/dump/v01")),
     Group(
@@ -50,10 +54,10 @@ GROUPS = (
     Group(
         "emulator",
         (*(f"emulator/machine/{name}.c" for name in ("alu", "mbarrier", "memory", "sync")), SHADOW),
-        tuple(f"emulator/tests/{name}" for name in ("test_emu.c", "test_opcodes.py", "test_findings.py")),
+        ("emulator/tests/test_emu.c", *(f"emulator/tests/test_{name}.py" for name in EMULATOR_TESTS)),
         ("bin/ptxrun",),
         promised=False,
-        one_line_in=24,
+        one_line_in=12,
     ),
 )
 

@@ -146,6 +146,25 @@ DEFECTS = [
     ),
     Defect(
         "race",
+        "a store and a load of another lane behind a barrier of the warp",
+        START + "st.shared.u32 [%s], 0;\nbar.warp.sync -1;\n.loc 1 11 0\nst.shared.u32 [%s], %t;\nxor.b32 %x, %s, 4;\n"
+        ".loc 1 13 0\nld.shared.u32 %y, [%x];",
+        START + "st.shared.u32 [%s], 0;\nbar.warp.sync -1;\n.loc 1 11 0\nst.shared.u32 [%s], %t;\nbar.warp.sync -1;\n"
+        "xor.b32 %x, %s, 4;\n.loc 1 13 0\nld.shared.u32 %y, [%x];",
+        ["lesson.cu:11", "lesson.cu:13", "warp 0"],
+        block=32,
+    ),
+    Defect(
+        "race",
+        "a load of another lane and a store: a thread may load and store its own",
+        START + "st.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 4;\n.loc 1 11 0\nld.shared.u32 %y, [%x];\n"
+        ".loc 1 13 0\nst.shared.u32 [%s], %y;",
+        START + "st.shared.u32 [%s], %t;\nbar.sync 0;\n.loc 1 11 0\nld.shared.u32 %y, [%s];\n.loc 1 13 0\n"
+        "st.shared.u32 [%s], %y;",
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
         "two stores of different values",
         START + "mov.u32 %x, smem;\n.loc 1 11 0\nst.shared.u32 [%x], %t;",
         START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n.loc 1 11 0\n@%q st.shared.u32 [%x], %t;",
@@ -254,6 +273,17 @@ DEFECTS = [
         + "cp.async.commit_group;\n.loc 1 21 0\ncp.async.ca.shared.global [%s+512], [%p], 4;\ncp.async.commit_group;\n"
         "cp.async.wait_group 1;\n.loc 1 22 0\nld.shared.u32 %y, [%s];\ncp.async.wait_group 0;",
         ["lesson.cu:21", "lesson.cu:22"],
+        params=POINTER,
+        args=["buf:u32:64:ramp"],
+    ),
+    Defect(
+        "uninitialised-shared",
+        "a load before any store of all lanes but lane 0",
+        KEEP.replace("HERE", "mov.u32 %y, 0;\nsetp.ne.u32 %q, %t, 0;\n@%q ld.shared.u32 %y, [%s];"),
+        KEEP.replace(
+            "HERE", "st.shared.u32 [%s], %t;\nmov.u32 %y, 0;\nsetp.ne.u32 %q, %t, 0;\n@%q ld.shared.u32 %y, [%s];"
+        ),
+        ["lesson.cu:14", "lane 1"],
         params=POINTER,
         args=["buf:u32:64:ramp"],
     ),
