@@ -45,8 +45,8 @@ class Version:
 
     @property
     def config(self) -> KernelConfig:
-        """Its own one, in fp16."""
-        return parse_symbol(self.entry("fp16"))
+        """Its own one, in fp16, from the header block: a checkout that has built one version can ask for all."""
+        return load_all(ROOT)[self.name].header.config.replace(dtype=Dtype.FP16)
 
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
