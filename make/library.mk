@@ -75,12 +75,11 @@ install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/us
 		'Version: $(RELEASE)' 'Libs: -L$${prefix}/lib -lflashladder' 'Cflags: -I$${prefix}/include' \
 		>'$(INTO)/lib/pkgconfig/flashladder.pc'
 
-# Files that are gone would stay in the wheel, so setuptools' folder goes first.
+# Files that are gone would stay in the wheel, so setuptools' folder goes first. One make at a time.
 .PHONY: wheel
 wheel: lib | $(WHEEL)  ## the Python package with the library in it, for any Python 3: dist/ [VER=]
-	@rm -rf build/wheel dist
-	$(call say,WHEEL,dist/)$(PY) -m pip wheel -q --disable-pip-version-check --no-deps \
-		--no-build-isolation -w dist .
+	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel dist; \
+		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
 
 -include $(wildcard $(BUILD)/library/*.d)
