@@ -11,22 +11,20 @@ Both rewrite their rows of records/hopper_mutants.csv.
 from __future__ import annotations
 
 import csv
-import re
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import survivors
-from support.emulation import ROOT
 from support.hopper import KERNELS, compile_all, entry_text
 from support.hopper_mutations import HopperMutant, hopper_mutants
 from support.mutations import Mutant
-from support.versions import Version, versions
-from survivors import classes
+from support.versions import Version, kernels
+from survivors import Listed, classes
 
 RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
 FIELDS = ("kernel", "kind", "mutants", "reported", "equivalent")
@@ -85,41 +83,62 @@ def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[
     return [dict(zip(FIELDS, map(str, row), strict=True)) for row in values]
 
 
-# Mutants of versions that are the same program: their kind, the lines of the source that they are about, the reason.
+# Mutants of versions that are the same program.
+GENERAL = "v4[2-9]|v52|attention/wgmma"  # take any length
+PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pass blocks that they do not see
 SAME = (
-    ("registers taken", "", "how many registers a thread may use is a limit for ptxas, not for the program"),
-    ("copies commit", "", "its copies join the next group, and a wait for that follows before they are read"),
-    ("barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
-    ("barrier", "group_threads|have read", "who waits for a wgmma knows that all four warps have read"),
-    ("wgmma fence", "start_PV", "nothing touched registers since the fence ahead of Q K^T"),
-    (
+    Listed(f"v2[89]|v3[0-7]|{GENERAL}", "registers taken", "", "a limit for ptxas, not for the program"),
+    Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
+    Listed(f"v3[0-2]|v42|{PASSING}", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
+    Listed(
+        f"v2[7-9]|v3[0-2]|{PASSING}",
+        "barrier",
+        "group_threads|have read",
+        "who waits for a wgmma knows that all four warps have read",
+    ),
+    Listed(
+        f"v29|v3[0-7]|{GENERAL}",
+        "wgmma fence",
+        "start_PV",
+        "nothing touched registers since the fence ahead of Q K^T",
+    ),
+    Listed(
+        "v3[3-7]",
         "mbarrier wait|fewer arrivals",
         "Q_empty",
         "the K before was waited for: all products with that Q block had ended",
     ),
-    ("warp barrier", "all lanes have read K", "no score outgrows m in these problems, so that no lane reads K"),
-    ("arrival|second arrival|early release", "n_blocks - 1", "nobody waits for that phase: it is the last"),
+    Listed("v35", "warp barrier", "all lanes have read K", "no score outgrows m here, so that no lane reads K"),
+    Listed("v29|v3[0-2]", "arrival|second arrival|early release", "n_blocks - 1", "nobody waits for the last phase"),
+    Listed(
+        PASSING,
+        "mbarrier wait",
+        "pass_block",
+        "of one block that the consumer does not see: turns keep both within a block of each other, so that both have "
+        "released the block before it in its stage",
+    ),
+    Listed(
+        f"v44|{PASSING}",
+        "mbarrier wait",
+        r"wait_for_phase\((at\.)?draw",
+        "only the lengths of Q blocks depend on when a CTA draws",
+    ),
+    Listed(
+        f"v44|{PASSING}",
+        "mbarrier wait|second arrival|fewer arrivals|warp barrier",
+        r"place_empty|places\.(empty|init|wait_until_empty)|^__syncwarp\(\); < (attend|finish)",
+        "a CTA draws once the producer has a place for the Q block before: the consumers have read the place of four "
+        "Q blocks earlier by then",
+    ),
 )
-LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
 
 
-def source_lines(ptx: list[str], at: int, source: list[str]) -> list[str]:
-    """The lines of the kernel's file that a line of its PTX comes from: where it stands, and where that was inlined."""
-    found, wanted = [], None
-    for line in reversed(ptx[:at]):
-        place = LOC.match(line)
-        if not place or wanted not in (None, place.group(1, 2, 3)):
-            continue
-        if place[1] == "1":
-            found.append(source[int(place[2]) - 1].strip())
-        if not place[4]:
-            break
-        wanted = place.group(4, 5, 6)
-    return found
-
-
+@dataclass
 class VersionTrials(survivors.Trials):
     """Of a version for sm_90a."""
+
+    listed: tuple[Listed, ...] = SAME
+    never: tuple[Listed, ...] = ()
 
     def mutants(self) -> list[Mutant]:
         return list(hopper_mutants(self.text))
@@ -127,22 +146,13 @@ class VersionTrials(survivors.Trials):
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         return SCHEDULES
 
-    @cached_property
-    def source(self) -> list[str]:
-        (path,) = (ROOT / "kernels").glob(f"*/{self.version.name}_*.cu")
-        return path.read_text().split("\n")
-
-    def excuse(self, mutant: Mutant) -> str:
+    def changed(self, mutant: Mutant) -> int:
         assert isinstance(mutant, HopperMutant)
-        lines = " < ".join(source_lines(mutant.original.split("\n"), max(mutant.changes), self.source))
-        for kinds, pattern, reason in SAME:
-            if re.fullmatch(kinds, mutant.kind) and re.search(pattern, lines):
-                return reason
-        return ""
+        return max(mutant.changes)
 
 
 def hopper_versions() -> list[Version]:
-    return [version for version in versions() if version.for_sm_90a]
+    return [version for version in kernels() if version.for_sm_90a]
 
 
 def recorded() -> list[dict[str, str]]:
@@ -171,14 +181,20 @@ def try_kernels(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
     return rows, wrong
 
 
+def try_version(version: Version, folder: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """What went unnoticed, and rows of the record, which counts those of fp16."""
+    first = VersionTrials(version, "fp16", folder)
+    wrong = first.all_wrong()
+    wrong += VersionTrials(version, "bf16", folder, first).all_wrong()
+    return wrong, rows_of(version.name, first.mutants(), first.same)
+
+
 def try_versions(names: list[str], folder: Path) -> tuple[list[dict[str, str]], list[str]]:
     rows, wrong = [], []
     for version in hopper_versions():
         if version.name in names:
-            trials = VersionTrials(version, "fp16", folder)
-            found = [text for mutant in trials.mutants() if (text := trials.survives(mutant))]
-            wrong += [f"{version.name}, {text}" for text in found]
-            rows += rows_of(version.name, trials.mutants(), trials.same)
+            found, counted = try_version(version, folder)
+            rows, wrong = [*rows, *counted], [*wrong, *found]
     return rows, wrong
 
 

@@ -1,83 +1,114 @@
-"""Runs mutants of a version's PTX (mutations.py) on the emulator and says which of them go unnoticed.
+"""Runs mutants of a kernel's PTX (mutations.py) on the emulator and says which of them go unnoticed.
 
-trials = Trials(version, "fp16", folder)
-wrong = [text for mutant in mutants if (text := trials.survives(mutant))]
+wrong = all_wrong(Trials, version, folder)
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from support import general
+from support.emulation import ROOT
 from support.mutations import SYNCHRONISATION, Mutant, equivalent, mutants
-from support.versions import Launch, Version, drawn
+from support.versions import Launch, Version
 
 SCHEDULES = (0, 1, 2)
+NOT_FOUND = ("copy", "shifted store", "shifted fragment")  # kinds that only the result may tell from right programs
 ROW_HEADS = 16  # a version may have a copy of the code for the row stride of 16 heads
 
-# Mutants that are the same program for a reason that is not seen in the lines around them: versions, kind, ordinals.
+
+@dataclass(frozen=True)
+class Listed:
+    """Mutants that are the same program for a reason that is not seen in the PTX around them."""
+
+    versions: str  # regular expressions, of all of a name or kind
+    kinds: str
+    source: str  # found in the lines of the source that the PTX line comes from, the innermost first, with " < "
+    reason: str
+
+
+DRAWING = "v5[01]|attention/mma_sync"  # mma.sync kernels that draw Q blocks, and slices
+SKIPPING = f"v39|v4[01]|v47|{DRAWING}"  # those whose warps skip blocks that they do not see
 SAME = (
-    (
-        ("v01", "v02"),
+    Listed(
+        "v0[12]",
         "barrier",
-        (2,),
+        "both may be overwritten",
         "the last barrier of the loop: the copy that follows overwrites K, which every warp has read before the "
         "barrier ahead of P.V, and V is overwritten only after the next barrier",
     ),
-    (
-        ("v50", "v51"),
-        "barrier",
-        (2,),
-        "of a slice's Q: a warp reads Q with its first K block, whose mbarrier waits for the copies of Q, too",
-    ),
-    (
-        ("v50", "v51"),
+    Listed(
+        SKIPPING,
         "warp barrier",
-        (5,),
-        "of a Q block's Q, which is waited for with the first K block, as in a slice",
+        r"copy_ahead\(all_read - 1 - read\)",
+        "a warp gets there that sees no key: it has not read Q",
     ),
-    (("v50", "v51"), "wait", (0,), "of the same copies of a slice's Q"),
-    (("v50", "v51"), "commit", (0, 1), "arrivals at an mbarrier come after all copies of a thread, in a group or not"),
-    (
-        ("v50", "v51"),
-        "mbarrier wait",
-        (6,),
-        "ahead of the first Q block's first copies: a barrier of the CTA follows the slices, which have read theirs",
-    ),
-    (
-        ("v50", "v51"),
+    Listed(
+        f"v38|{SKIPPING}",
         "warp barrier",
-        (6,),
-        "a warp gets there that saw no key: it has not read Q, and the queries have a warp barrier of their own",
+        r"copy_Q\((Q_block|own|\))",
+        "ahead of a CTA's first Q block or of a slice: no lane reads a Q; a barrier of the CTA follows each slice",
     ),
-    (
-        ("v50", "v51"),
+    Listed(
+        f"v38|{SKIPPING}",
+        "barrier|warp barrier|wait",
+        r"^(cp_async_wait_group<0>\(\);|slice \? __syncthreads\(\) : __syncwarp\(\);)",
+        "of Q: a warp reads it with its first K block, whose mbarrier waits for the copies of Q, too",
+    ),
+    Listed(
+        f"v38|{SKIPPING}",
+        "commit",
+        "copy_Q",
+        "arrivals at an mbarrier come after all copies of a thread, in a group or not",
+    ),
+    Listed(
+        SKIPPING,
+        "mbarrier wait|mbarrier arrival",
+        r"(full|empty) \+ 8 \* \(read % cfg.stages\)",
+        "of a block that the warp does not see: those that read it wait for its copies, and what nobody reads is zeros "
+        "that nobody misses; a slice copies nothing over such blocks",
+    ),
+    Listed("v47", "warp barrier", r"^__syncwarp\(\); < if \(next >= 0\) find_next", "another follows at once"),
+    Listed("v47", "warp barrier", r"^__syncwarp\(\);.* < attend<cfg, true>", "a slice is the only one of its CTA"),
+    Listed(
+        DRAWING,
         "warp barrier",
-        (0, 1, 3, 4),
+        r"find_queries\(own",
         "two follow each other, after the rows' queries are written and before they are read: one of them is enough",
     ),
-    (
-        ("v50", "v51"),
+    Listed(
+        DRAWING,
         "warp barrier",
-        (9,),
+        r"find_queries\(next",
         "the next rows' queries are read after the warp barrier with which the copy of their Q begins",
     ),
-    (
-        ("v50", "v51"),
+    Listed(
+        DRAWING,
         "warp barrier",
-        (10,),
+        r"^__syncwarp\(\); < (attend<cfg, false>|find_next)",
         "all lanes wait at an mbarrier for the place that one of them draws: this one only brings them together again",
     ),
+    Listed(
+        DRAWING,
+        "mbarrier wait",
+        r"copy_KV\(true, n_blocks",
+        "ahead of the first Q block's first copies: a barrier of the CTA follows the slices, which have read theirs",
+    ),
 )
-EQUIVALENT = {
-    (version, kind, ordinal): reason
-    for names, kind, ordinals, reason in SAME
-    for version in names
-    for ordinal in ordinals
-}
+# Code that no launch executes.
+NEVER = (
+    Listed(
+        SKIPPING,
+        ".*",
+        r"copy_ahead\(all_read - 1 - read\); < .*attend<cfg, true>",
+        "blocks that a slice does not see only fill up to `ahead`, and nothing is copied behind them",
+    ),
+)
 
 
 def problems(version: Version, dtype: str) -> list[Launch]:
@@ -85,21 +116,54 @@ def problems(version: Version, dtype: str) -> list[Launch]:
 
     Two KV blocks, and as many as go through the ring twice. One head, or what gives a persistent CTA two Q blocks and
     the last CTAs a slice. Rows as they lie with one head and with 16, of which as many are used; all 16 in the end, as
-    only then the whole output is expected. At last what a kernel needs that draws Q blocks.
+    only then the whole output is expected. A kernel that takes any length has other problems.
     """
     symbol = version.entry(dtype)
     config = Launch(symbol).config
+    if config.any_length:
+        return [*general.problems(symbol)]
     short = max(config.B_r, 2 * config.B_c)
     long = max(256, 2 * config.B_r, 2 * max(config.stages, 2) * config.B_c)
     heads = (1, 5) if config.persistent else (1,)
     some = [Launch(symbol, seq, h, row_heads=rows) for seq in (short, long) for rows in (0, ROW_HEADS) for h in heads]
-    return [*some, Launch(symbol, short, ROW_HEADS), *drawn(symbol)]
+    return [*some, Launch(symbol, short, ROW_HEADS)]
 
 
 def classes(text: str) -> frozenset[str]:
     """The classes in ptxrun's last line, "2 findings: race (32 times), ..."."""
     summary = re.search(r"^\d+ findings?: (.*)$", text, re.M)
     return frozenset(re.findall(r"([a-z-]+) \(\d+ times\)", summary[1])) if summary else frozenset()
+
+
+LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
+FILE = re.compile(r'^\t\.file\t(\d+) "(?:.*/)?(kernels/[^"]*)"', re.M)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The kernel's own files of a PTX text."""
+
+    ptx: tuple[str, ...]  # lines
+    files: dict[str, list[str]]  # number in the PTX -> lines
+
+    @classmethod
+    def of(cls, text: str) -> Sources:
+        files = {number: (ROOT / path).read_text().split("\n") for number, path in FILE.findall(text)}
+        return cls(tuple(text.split("\n")), files)
+
+    def lines(self, at: int) -> list[str]:
+        """The lines that a line of the PTX, from 0, comes from: where it stands, and where that was inlined."""
+        found, wanted = [], None
+        for line in reversed(self.ptx[:at]):
+            place = LOC.match(line)
+            if not place or wanted not in (None, place.group(1, 2, 3)):
+                continue
+            if place[1] in self.files:
+                found.append(self.files[place[1]][int(place[2]) - 1].strip())
+            if not place[4]:
+                break
+            wanted = place.group(4, 5, 6)
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,8 +180,13 @@ class Trials:
     version: Version
     dtype: str
     folder: Path  # for files that are written again and again
+    other: Trials | None = None  # of the same kernel with another element type, all of whose mutants were tried
+    listed: tuple[Listed, ...] = SAME
+    never: tuple[Listed, ...] = NEVER
     originals: dict[Launch, Original] = field(default_factory=dict)
+    reported: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # kind, ordinal -> problem, schedule
     same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
+    used: set[Listed] = field(default_factory=set)
 
     @cached_property
     def text(self) -> str:
@@ -126,6 +195,10 @@ class Trials:
     @cached_property
     def problems(self) -> list[Launch]:
         return problems(self.version, self.dtype)
+
+    @cached_property
+    def sources(self) -> Sources:
+        return Sources.of(self.text)
 
     def mutants(self) -> list[Mutant]:
         return list(mutants(self.text, self.problems[0].config))
@@ -142,48 +215,90 @@ class Trials:
         return self.originals[launch]
 
     def run(self, text: str, launch: Launch, *options: object) -> tuple[frozenset[str], bytes]:
-        """Classes of what is found, and the output."""
-        path, out = self.folder / "mutant.ptx", self.folder / "out.bin"
+        """Classes of what is found, and all that is written."""
+        path = self.folder / "mutant.ptx"
         path.write_text(text)
-        done = launch.run(path, "--dump", f"0.3={out}", "--threads", 1, *options)
+        files = {member: self.folder / f"{member}.bin" for member in launch.dumps()}
+        dumps = [f"--dump={member}={file}" for member, file in files.items()]
+        done = launch.run(path, *dumps, "--threads", 1, *options)
         assert done.returncode in (0, 1, 3), done.stderr
-        return classes(done.stderr), out.read_bytes()
+        return classes(done.stderr), b"".join(file.read_bytes() for file in files.values())
 
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         """Orders of the warps that a mutant is tried with."""
         return SCHEDULES if mutant.kind in SYNCHRONISATION else (0,)
 
-    def excuse(self, mutant: Mutant) -> str:
+    def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
+        """Numbers of the problems that execute the mutant, and orders of the warps.
+
+        What reported it with another element type comes first; where nothing did, one order is enough.
+        """
+        reached = [
+            i
+            for i, launch in enumerate(self.problems)
+            if mutant.line in self.original(launch).lines and not (mutant.kind == "output" and launch.row_heads)
+        ]
+        hint = self.other and self.other.reported.get((mutant.kind, mutant.ordinal))
+        schedules = self.schedules(mutant) if hint or not self.other else SCHEDULES[:1]
+        return sorted(((i, schedule) for i in reached for schedule in schedules), key=lambda each: each != hint)
+
+    def changed(self, mutant: Mutant) -> int:
+        """The line of the PTX, from 0, that says where in the source a mutant is."""
+        return mutant.line - 1
+
+    def excuse(self, mutant: Mutant, listed: Iterable[Listed]) -> str:
         """Why a mutant is the same program; "" where nothing says so."""
-        listed = EQUIVALENT.get((self.version.name, mutant.kind, mutant.ordinal), "")
-        return equivalent(mutant, self.text) or listed
+        if reason := equivalent(mutant, self.text):
+            return reason
+        lines = " < ".join(self.sources.lines(self.changed(mutant)))
+        for row in listed:
+            mine = re.fullmatch(row.versions, self.version.name) and re.fullmatch(row.kinds, mutant.kind)
+            if mine and re.search(row.source, lines):
+                self.used.add(row)
+                return row.reason
+        return ""
 
     def survives(self, mutant: Mutant) -> str:
         """What is wrong with a mutant that is neither reported as it should be nor equivalent; else "".
 
         It is enough to be reported in one problem, with one order of the warps. A copy left out of a loop leaves the
-        data of the block before, and a store may go where nobody else writes: no check can tell those from right
-        programs, so there the result must be wrong.
+        data of the block before, a store may go where nobody else writes, and a fragment may be read where other data
+        is: no check can tell those from right programs, so there the result must be wrong.
         """
         seen: set[str] = set()
-        same, tried = True, False
-        for launch in self.problems:
+        same, tries = True, self.tries(mutant)
+        for number, schedule in tries:
+            launch = self.problems[number]
             original = self.original(launch)
-            if mutant.line not in original.lines or (mutant.kind == "output" and launch.row_heads):
-                continue
-            tried = True
-            limit = ["--steps", 4 * original.steps + 1_000_000]
-            for schedule in self.schedules(mutant):
-                options = [*limit, "--schedule", schedule]
-                found, output = self.run(mutant.text, launch, *options, "--first")
-                if found and not found & mutant.expected:
-                    found, output = self.run(mutant.text, launch, *options)
-                if found & mutant.expected or (mutant.kind in ("copy", "shifted store") and output != original.output):
-                    return ""
-                seen |= found
-                same = same and output == original.output
-        if tried and same and not seen and self.excuse(mutant):
+            options = ["--steps", 4 * original.steps + 1_000_000, "--schedule", schedule]
+            found, output = self.run(mutant.text, launch, *options, "--first")
+            if found and not found & mutant.expected:
+                found, output = self.run(mutant.text, launch, *options)
+            if found & mutant.expected or (
+                mutant.kind in ("copy", "shifted store", "shifted fragment") and output != original.output
+            ):
+                self.reported[mutant.kind, mutant.ordinal] = number, schedule
+                return ""
+            seen |= found
+            same = same and output == original.output
+        listed = self.listed if tries else self.never
+        if same and not seen and self.excuse(mutant, listed):
             self.same.append(mutant)
             return ""
         outcome = f"{sorted(seen) or 'no finding'}, result {'same' if same else 'wrong'}"
-        return f"{mutant}: {outcome if tried else 'executed in no problem'}"
+        where = " < ".join(self.sources.lines(self.changed(mutant)))
+        return f"{mutant}: {outcome if tries else 'executed in no problem'}; {where}"
+
+    def all_wrong(self) -> list[str]:
+        """Of all mutants; and the rows of the lists that excuse none of them."""
+        wrong = [text for mutant in self.mutants() if (text := self.survives(mutant))]
+        rows = {row for row in (*self.listed, *self.never) if re.fullmatch(row.versions, self.version.name)}
+        wrong += [f"listed, but excuses no mutant: {row}" for row in rows - self.used]
+        return [f"{self.version.name} {self.dtype}, {text}" for text in wrong]
+
+
+def all_wrong(kind: type[Trials], version: Version, folder: Path) -> list[str]:
+    """Of both element types, whose code has the same mutants."""
+    first = kind(version, "fp16", folder)
+    wrong = first.all_wrong()
+    return wrong + kind(version, "bf16", folder, first).all_wrong()

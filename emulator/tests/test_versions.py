@@ -8,12 +8,12 @@ import golden
 import pytest
 from support import general
 from support.general import General
-from support.versions import DTYPES, Launch, Version, first_in_check, versions
+from support.versions import DTYPES, Launch, Version, first_in_check, kernels, versions
 
 from analysis.tests.support.kinds import marks_of
 
 VERSIONS = versions()
-ANY_LENGTH = [version for version in VERSIONS if version.config.any_length]
+ANY_LENGTH = [version for version in kernels() if version.config.any_length]
 WITH_TICKETS = [version for version in ANY_LENGTH if version.config.tickets]
 WITH_MATRICES = [version for version in VERSIONS if version.name != "v00"]
 ONE_OF_EACH_KIND = [pytest.param(version, id=version.name, marks=marks_of(version.name)) for version in VERSIONS]

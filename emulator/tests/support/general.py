@@ -118,7 +118,7 @@ class General(Launch):
 def problems(symbol: str) -> list[General]:
     """Small problems that execute all of a kernel that can be executed, the cheapest first.
 
-    A few rows of Q leave most warps without any. One partly filled KV block; and as many as go through the ring twice.
+    A few rows of Q leave most warps without any. One KV block and a part of one; as many as go through the ring twice.
     More Q blocks of one KV block on a CTA than twice its places. Then two Q blocks of each head, the second partly
     filled: without a mask, with one, and with so few keys that the first Q block sees none. And one Q block of each
     head, whose first half sees a KV block less than the second, with scores that outgrow m.
@@ -129,7 +129,7 @@ def problems(symbol: str) -> list[General]:
     def heads(count: int) -> dict[str, int]:
         return {"heads": count, "KV_heads": count // 2 if config.grouped_heads else count}
 
-    found = [General(symbol, few, seq_k=keys, lse=True) for keys in (config.B_c + 5, blocks * config.B_c + 5)]
+    found = [General(symbol, few, seq_k=keys, lse=True) for keys in (config.B_c + 5, blocks * config.B_c)]
     found.append(General(symbol, few, seq_k=5, lse=True, **heads(20 if config.packed_heads else 10)))
     pair = General(symbol, config.B_r + few, seq_k=4 * config.B_c - 5, lse=True, **heads(2))
     found.append(pair)
@@ -157,10 +157,10 @@ def sliced(symbol: str) -> list[General]:
     few = General(symbol, rows + 3, seq_k=5, lse=True)
     if not config.tickets:
         in_rows = replace(few, ctas=2, grid_rows=1 + warps // 2)
-        return [replace(in_rows, causal=bool(config.causal)), replace(in_rows, seq_k=2 * warps * config.B_c + 3)]
-    enough = next(n for n in range(1, 1 << 10) if 4 * (n + warps) < warps * n) * config.B_c - 3
+        return [replace(in_rows, causal=bool(config.causal)), replace(in_rows, seq_k=2 * warps * config.B_c)]
+    enough = next(n for n in range(1, 1 << 10) if 4 * (n + warps) < warps * n) * config.B_c
     return [
         replace(few, seq_k=enough, ctas=warps),
-        replace(few, seq=rows - 5, heads=3, KV_heads=3, seq_k=enough, causal=True),
+        replace(few, seq=rows - 5, heads=3, KV_heads=3, seq_k=enough - 3, causal=True),
         replace(few, seq=config.B_r + rows - 5, seq_k=enough),
     ]

@@ -21,7 +21,8 @@ from support.emulation import ROOT, Array, ptxrun
 sys.path.insert(0, str(ROOT))
 from analysis.emulate.online_softmax import output_bound
 from analysis.ladder.config import Dtype, KernelConfig, parse_symbol
-from analysis.ladder.headers import load_all
+from analysis.ladder.headers import Version as Header
+from analysis.ladder.headers import load_all, load_attention
 from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
 D_HEAD = 128
@@ -30,28 +31,28 @@ DTYPES = {"fp16": 5, "bf16": 15}
 
 @dataclass(frozen=True)
 class Version:
-    name: str  # "v07"
+    name: str  # "v07", or "attention/wgmma"
     ptx: Path
 
     def text(self) -> str:
-        assert self.ptx.exists(), f"{self.ptx.relative_to(ROOT)} is missing: run `make {self.name}`"
+        assert self.ptx.exists(), f"{self.ptx.relative_to(ROOT)} is missing: run `make {self.ptx.stem}`"
         return self.ptx.read_text()
 
     @property
     def for_sm_90a(self) -> bool:
-        """Whether the header block of its source names that architecture."""
-        (source,) = (ROOT / "kernels").glob(f"*/{self.name}_*.cu")
-        return re.search(r"^ \* arch +sm_90a$", source.read_text(), re.MULTILINE) is not None
+        """Whether sm_90a alone runs it."""
+        return headers()[self.name].one_arch
 
     @property
     def config(self) -> KernelConfig:
         """Its own one, in fp16, from the header block: a checkout that has built one version can ask for all."""
         return load_all(ROOT)[self.name].header.config.replace(dtype=Dtype.FP16)
 
+    @functools.cache  # noqa: B019
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
-        smaller = {config.replace(dtype=Dtype[dtype.upper()]) for config in load_all(ROOT)[self.name].header.smaller}
+        smaller = {config.replace(dtype=Dtype[dtype.upper()]) for config in headers()[self.name].header.smaller}
         found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in smaller]
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
@@ -98,6 +99,18 @@ def versions() -> list[Version]:
     names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("*/v[0-9][0-9]_*.cu"))
     assert names, "kernels/ has no version"
     return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
+
+
+def kernels() -> list[Version]:
+    """The versions, and the kernels of kernels/attention/."""
+    others = [Version(name, ROOT / f"build/{of.stem}/{of.stem}.ptx") for name, of in load_attention(ROOT).items()]
+    return [*versions(), *others]
+
+
+@functools.cache
+def headers() -> dict[str, Header]:
+    """Of the versions and of the kernels of kernels/attention/, by name."""
+    return load_all(ROOT) | load_attention(ROOT)
 
 
 @functools.cache
