@@ -46,7 +46,7 @@ class Version:
     @property
     def config(self) -> KernelConfig:
         """Its own one, in fp16, from the header block: a checkout that has built one version can ask for all."""
-        return load_all(ROOT)[self.name].header.config.replace(dtype=Dtype.FP16)
+        return headers()[self.name].header.config.replace(dtype=Dtype.FP16)
 
     @functools.cache  # noqa: B019
     def entry(self, dtype: str) -> str:
