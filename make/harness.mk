@@ -16,7 +16,8 @@ $(eval $(call stamp,$(BUILD)/flags/ld,$$(CC) $$(LDFLAGS)))
 $(BUILD)/revision.h: FORCE
 	@mkdir -p $(@D)
 	@$(parts) { printf '#define FL_REVISION "%s"\n' "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"; \
-	   printf '#define FL_DIRTY %d\n' $$(test -z "$$(git status --porcelain 2>/dev/null)"; echo $$?); } >$(part); $(update)
+	   printf '#define FL_DIRTY %d\n' $$(test -z "$$(git status --porcelain 2>/dev/null)"; echo $$?); \
+	} >$(part); $(update)
 
 # about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))

@@ -41,7 +41,7 @@ $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUIL
 # that were linked with an older one run with a newer one: the number in the name stays.
 SONAME := libflashladder.so.1
 # glibc 2.34 moved functions into libc.so.6 under new versions. Linked with stand-ins for the libraries that they came
-# from, which every glibc of x86-64 still answers for, the library runs from 2.29 on: that has the last change of exp2().
+# from, which every glibc of x86-64 answers for, the library runs from 2.29 on: that has the last change of exp2().
 OLD_libdl.so.2 := dlopen dlsym dlclose dlerror
 OLD_libpthread.so.0 := pthread_create pthread_join pthread_once
 STAND_INS := $(addprefix $(BUILD)/library/glibc/,libdl.so.2 libpthread.so.0)

@@ -27,7 +27,8 @@ $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJE
 $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v52)/code.o \
 		$(call folder,v52)/about.o $(call device_of,v52) lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
-$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) $(BUILD)/flags/cc
+$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) \
+		$(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(ALL_CFLAGS) -MF $(part).d -shared -fvisibility=default -Wl,-soname,$(@F) \
 		-o $(part) $< $(ALL_LDLIBS) $(linked)
@@ -63,7 +64,7 @@ IN_CHECK := not long and not gpu and not site
 check-long check-anywhere: lib
 check-long check-anywhere check-mutants mutate: | $(READY)
 ifeq ($(VER),)
-check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## every test that needs no GPU; in two minutes what a version touches: [VER=]
+check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
@@ -78,7 +79,7 @@ check-long: all emu-lib $(TAPS) $(MUTATORS)  ##+ the tests that take minutes, an
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 # With the C programs run again. make's own lines say with which seed.
-check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ make check as on other machines: BUSY= loops beside it, order of SEED=
+check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	@rm -f $(TAPS)
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
