@@ -311,6 +311,8 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
 
 def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
     found: list[str] = []
+    if config.any_length and "attention_args" not in version.source:  # a late number with an early parent
+        found.append("any_length must be off: the kernel takes forward_args")
     for row in () if version.is_attention else FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
         if getattr(config, row.name) and (not first or first > version.version):
