@@ -154,7 +154,7 @@ def sliced(symbol: str) -> list[General]:
     if not config.split_tail:
         return []
     warps, rows = config.n_warps, config.B_r // config.n_warps
-    few = General(symbol, rows + 3, seq_k=5, lse=True)
+    few = General(symbol, rows + 3, seq_k=config.B_c - 3, lse=True)
     if not config.tickets:
         in_rows = replace(few, ctas=2, grid_rows=1 + warps // 2)
         return [replace(in_rows, causal=bool(config.causal)), replace(in_rows, seq_k=2 * warps * config.B_c)]
