@@ -85,7 +85,8 @@ def execute(path: Path) -> str:
     nbformat, nbclient = importlib.import_module("nbformat"), importlib.import_module("nbclient")
     book = nbformat.reads(read_text(path), as_version=4)
     environment = {**os.environ, "PYTHONPATH": str(root()), "MPLBACKEND": "Agg"}
-    client = nbclient.NotebookClient(book, timeout=TIMEOUT, resources={"metadata": {"path": str(path.parent)}})
+    limits = {"timeout": TIMEOUT, "startup_timeout": TIMEOUT}
+    client = nbclient.NotebookClient(book, **limits, resources={"metadata": {"path": str(path.parent)}})
     manager = client.create_kernel_manager()
     try:
         with tempfile.TemporaryDirectory() as folder:
