@@ -93,7 +93,12 @@ SAME = (
         r"^__syncwarp\(\); < (attend<cfg, false>|find_next)",
         "all lanes wait at an mbarrier for the place that one of them draws: this one only brings them together again",
     ),
-    Listed(DRAWING, "shifted store", r"^place\.number", "only the debug hooks read it, and nothing lies behind it"),
+    Listed(
+        f"v47|{DRAWING}",
+        "shifted store",
+        r"^place\.number",
+        "only the debug hooks read it, and nothing lies behind it",
+    ),
     Listed(
         DRAWING,
         "mbarrier wait",
