@@ -73,6 +73,13 @@ SAME = (
         "of a block that the warp does not see: those that read it wait for its copies, and what nobody reads is zeros "
         "that nobody misses; a slice copies nothing over such blocks",
     ),
+    Listed("v47", "shifted store", "own = own", "of the place of a Q block that has begun only the end is read again"),
+    Listed(
+        "v47",
+        "shifted store",
+        r"^place\.KV_blocks",
+        "the Q block before has as many KV blocks or more, and those that are too many are not seen",
+    ),
     Listed("v47", "warp barrier", r"^__syncwarp\(\); < if \(next >= 0\) find_next", "another follows at once"),
     Listed("v47", "warp barrier", r"^__syncwarp\(\);.* < attend<cfg, true>", "a slice is the only one of its CTA"),
     Listed(

@@ -78,7 +78,8 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
             if shift == "done":
                 changed = f"\tmov.u32 {match['flag']}, 1;"
             elif shift is not None:
-                by = shifts.get(shift) or (16 if ".v4." in match["head"] else 4)
+                element = 16 if ".v4." in match["head"] else 8 if re.search(r"shared\.[bu]64", match["head"]) else 4
+                by = shifts.get(shift) or element
                 offset = int((match["offset"] or "0").removeprefix("+")) + by
                 changed = f"{match['head']}+{offset}{match['tail']}"
             yield Mutant(kind, ordinal, i + 1, text, changed, expected)
