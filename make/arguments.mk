@@ -12,6 +12,10 @@ $(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
 $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
 	the folder $(CURDIR) has a $c in its path, which ptxas or the shell cannot read: move it)))
 
+# The structs of include/flashladder.h hold names of at most 7 characters.
+$(if $(filter lib wheel,$(MAKECMDGOALS)),$(foreach v,$(filter $(ATTENTION),$(VER)),$(error \
+	the library holds versions, and the name of $v is too long for it: bin/$v runs it)))
+
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma
 $(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu),$s),$(error \
