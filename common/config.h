@@ -17,7 +17,7 @@
 enum dtype { FP16 = 5, BF16 = 15 };
 
 /* What the tensor cores are given. */
-enum instruction { MMA_SYNC = 1, WGMMA = 2 };
+enum instruction { NO_INSTRUCTION, MMA_SYNC, WGMMA };
 
 typedef struct KernelConfig {
 #define FIELD(type, name, word, mma_sync, wgmma, help) type name;
