@@ -4,5 +4,3 @@ Each folder is a floor: its modules import their own floor, lower floors and the
 two modules import each other, however indirectly. ladder/ runs at build time and measure/ on GPU machines as they are:
 they use the standard library alone. tests/test_imports.py holds every module to that.
 """
-
-FLOORS = ("ladder", "machine_code", "measure", "emulate", "mutation", "learn", "publish")  # from the lowest up

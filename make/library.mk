@@ -63,7 +63,7 @@ lib/libflashladder.so: lib/$(SONAME)
 
 PREFIX ?= /usr/local
 INTO = $(DESTDIR)$(PREFIX)
-RELEASE := $(shell sed -n 's/^\#define FL_RELEASE "\(.*\)".*/\1/p' include/flashladder.h)
+RELEASE := $(shell sed -n 's/^\#define FL_RELEASE "\(.*\)".*/\1/p' include/flashladder.h 2>/dev/null)
 .PHONY: install
 install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/usr/local), for packages in DESTDIR=
 	install -d '$(INTO)/lib/pkgconfig' '$(INTO)/include' '$(INTO)/share/doc/flashladder'

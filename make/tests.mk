@@ -69,7 +69,7 @@ check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two 
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
 OF_VERSION := (each_version or not long) and not gpu and not site
-check: $(VER) bin/ptxrun
+check: $(VER) bin/ptxrun emu-lib
 	@$(VENV)/bin/clang-format --dry-run -Werror $(foreach v,$(VER),$(wildcard kernels/*/$v_*.cu))
 	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
 		-k "whole_ladder $(VER:%=or %)"

@@ -142,4 +142,4 @@ attention: $(BIN)/attention $(filter-out $(LEFT_OUT),$(ATTENTION))  ## the kerne
 $(BIN)/attention: $(BIN)/$(lastword $(filter-out $(LEFT_OUT),$(ATTENTION)))
 	@ln -sfn $(<F) $@
 cubin = $(call folder,$(1))/sm_$(2).cubin
-cubins: $(call each,cubin)
+cubins: $(call each,cubin)  ##+ the machine code of every version: build/vNN/sm_XX.cubin [VER=]

@@ -147,4 +147,4 @@ def _read(name: str, versions: bool) -> FieldList:
 LADDER = _read(LIST, versions=True)
 ATTENTION = _read(ATTENTION_LIST, versions=False)
 FIELDS, RULES = LADDER.fields, LADDER.rules
-SHAPE, ITEMS = LADDER.shape, LADDER.items
+SHAPE = LADDER.shape

@@ -42,9 +42,11 @@ def only_tests_use(folder: Path, commands: Iterable[str]) -> list[str]:
     used = Counter(name for tree in code.values() for name in uses(tree))
     for path in folder.glob("notebooks/*.ipynb"):
         used.update(re.findall(r"[A-Za-z_]\w*", path.read_text(encoding="utf-8")))
-    for path in folder.glob("harness/**/*.py"):
+    for path in (*folder.glob("emulator/**/*.py"), *folder.glob("harness/**/*.py")):
         if not path.name.startswith("test_"):
             used.update(uses(ast.parse(path.read_text(encoding="utf-8"))))
+    for path in folder.glob("common/*_fields.h"):  # a field is read by its name
+        used.update(re.findall(r"^FIELD\(.*?, (\w+),", path.read_text(encoding="utf-8"), re.MULTILINE))
     called = {name.replace("-", "_") for name in commands}
     used.update(f"run_{name}" for name in called)
     used.update(f"add_{name}_arguments" for name in called)

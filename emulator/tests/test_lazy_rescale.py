@@ -18,9 +18,9 @@ from support.emulation import Array
 from support.versions import D_HEAD, Launch, Version, first_in_check, versions
 
 SEQ = 512
-CONFIGS = {version: Launch(version.entry("fp16")).config for version in versions()}
+CONFIGS = {version: version.config for version in versions()}
 VERSIONS = [version for version in CONFIGS if CONFIGS[version].lazy_rescale and not CONFIGS[version].tensor_copies]
-SLICED = [version for version in VERSIONS if Launch(version.entry("fp16")).config.split_tail]
+SLICED = [version for version in VERSIONS if version.config.split_tail]
 ROWS = 32  # of a warp, in every one of these versions
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.versions import Launch, Version, drawn, first_in_check, versions
 
-VERSIONS = [version for version in versions() if Launch(version.entry("fp16")).config.stages]
+VERSIONS = [version for version in versions() if version.config.stages]
 BROKEN = [version for version in VERSIONS if not version.for_sm_90a]
 SEQ = 768  # twelve blocks: a ring of four stages is gone round three times
 SCHEDULES = (0, 1, 2)

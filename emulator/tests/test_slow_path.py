@@ -20,7 +20,7 @@ from support.versions import D_HEAD, Launch, Version, first_in_check, versions
 from analysis.ladder.config import KernelConfig
 
 SEQ = 512
-CONFIGS = {version: Launch(version.entry("fp16")).config for version in versions()}
+CONFIGS = {version: version.config for version in versions()}
 VERSIONS = [version for version in CONFIGS if CONFIGS[version].lazy_rescale and CONFIGS[version].tensor_copies]
 WARP_ROWS = 16
 SHUFFLES = 4  # of update_m, and as many of divide_O_by_l

@@ -20,7 +20,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """harness/tests/reference_of.c, with the objects that a test program is linked with."""
     target = tmp_path_factory.mktemp("reference") / "reference_of"
     build = ROOT / "build"
-    objects = [path for path in (*build.glob("harness/*.o"), *build.glob("emulator/*/*.o"))]
+    objects = [path for path in (*build.glob("harness/*.o"), *build.glob("runtime/*.o"), *build.glob("emulator/*/*.o"))]
     objects = [path for path in objects if path.stem not in ("main", "ptxrun")]
     objects += [build / "v01/code.o", build / "v01/about.o", build / "device/code.o"]
     if not all(path.exists() for path in objects[-3:]):

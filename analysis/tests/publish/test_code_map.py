@@ -179,7 +179,7 @@ def test_counts_of_a_run(tmp_path: Path) -> None:
     older = record | {"counters": {"lines": []}}
     path.write_text("".join(json.dumps(each) + "\n" for each in (older, record)), encoding="utf-8")
     lines, said = counts_of(subject, path)
-    assert lines == {(f"kernels/{file.name}", 79): Line("v01", 79, 7, 16, 2, 0)}
+    assert lines == {(f"kernels/mma_sync/{file.name}", 79): Line("v01", 79, 7, 16, 2, 0)}
     assert said == f"The emulator's counts are from {path}."
     for wrong, message in [
         (record | {"config": "(FP16, 128, 128, 64, 4): async"}, r"counts .* 128, 64, 4\): async, but the kernel is \("),
