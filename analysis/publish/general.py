@@ -428,6 +428,7 @@ REPLACED = (
     ("four adjacent Q blocks", "v46"),
     ("eight adjacent Q blocks", "v46"),
     ("longest first at the end alone", "v46"),
+    ("attention/wgmma in v42's order", "attention/wgmma"),
 )
 
 

@@ -76,24 +76,25 @@ def row_of(table: Table, text: str, dtype: str) -> dict[str, Cell]:
     return next(dict(zip(table.columns, row, strict=True)) for row in table.rows[start:] if row[1] == dtype)
 
 
-def run_of(subject: str, causal: bool) -> list[Record]:
-    """The newest run of 16 heads that holds the subject."""
-    found = [run for run in runs(root()) if subject in {record.subject for record in run}]
+def run_of(causal: bool, *subjects: str) -> list[Record]:
+    """The newest run of 16 heads of 128 that holds all of them."""
+    found = [run for run in runs(root()) if {record.subject for record in run}.issuperset(subjects)]
+    case = (16, 128, causal)
     return max(
-        (run for run in found if (run[0].problem.heads, run[0].problem.causal) == (16, causal)),
+        (run for run in found if (run[0].problem.heads, run[0].problem.d_head, run[0].problem.causal) == case),
         key=lambda run: run[0].run_id,
     )
 
 
 def a_speed(subject: str, dtype: str, seq: int, causal: bool) -> float:
     """From the records alone."""
-    records = run_of(subject, causal)
+    records = run_of(causal, subject)
     mine = [r for r in records if (r.subject, r.problem.dtype, r.problem.seq) == (subject, dtype, seq)]
     return mine[0].problem.flop() / median([median(record.samples_ns) for record in mine]) / 1e3
 
 
 def test_a_cell_is_the_speed_of_its_records() -> None:
-    (row,) = [row for row in run_table(run_of("v44", True)).rows if row[:2] == ("v44", "bf16")]
+    (row,) = [row for row in run_table(run_of(True, "v44")).rows if row[:2] == ("v44", "bf16")]
     speed, rest = str(row[2]).split(" ", 1)
     assert speed == f"{a_speed('v44', 'bf16', 512, True):.0f}"
     for ratio, name in zip(rest.strip("()").split(", "), ("fa2", "fa3"), strict=True):
@@ -131,7 +132,7 @@ def test_the_page_shows_the_newest_version_beside_each_library(checkout: Path) -
     rows = {tuple(row[:3]): row[3:] for row in newest_table(checkout).rows}
     assert rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]
     assert rows["H200, d_head 128, causal", f"{MMA} / FlashAttention-2", "fp16"]
-    run = run_of(HOPPER, True)
+    run = run_of(True, HOPPER, "fa3")
     wanted = next(row for row in run_table(run).rows if row[:2] == (HOPPER, "bf16"))
     assert list(rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]) == list(wanted[2:])
     write(checkout / FOLDER / "h200.jsonl", [line for line in lines_of(checkout) if line.get("version") != HOPPER])
@@ -180,7 +181,7 @@ def test_another_gpu_has_tables_of_its_own_and_no_targets(checkout: Path) -> Non
     text = general_text(checkout)
     own, other = text.split("### H100, TFLOP/s\n")
     assert own.strip() == before.strip() and own.startswith("### H200, TFLOP/s\n")
-    same = run_of("v44", True)[0].run_id
+    same = run_of(True, "v44")[0].run_id
     (run,) = [run for run in runs(checkout, "h100") if run[0].run_id == same]
     (row,) = [row for row in run_table(run).rows if row[:2] == ("v44", "bf16")]
     assert str(row[2]).split(" ")[0] == f"{a_speed('v44', 'bf16', 512, True) / 2:.0f}" and str(row[2]) in other
@@ -311,7 +312,7 @@ def test_a_variant_is_compared_within_its_run() -> None:
                 percent = float(str(cell).removesuffix(" %").replace("−", "-"))
                 wanted = 100 * (speeds[case, dtype, seq, variant] / speeds[case, dtype, seq, base] - 1)
                 assert percent == pytest.approx(wanted, abs=0.051), (variant, case, seq)
-    assert len([cell for row in tried_table(root()).rows for cell in row[3:] if cell]) == 89
+    assert len([cell for row in tried_table(root()).rows for cell in row[3:] if cell]) == 137
 
 
 FIGURE = re.compile(r"\d ?%|\d+\.\d|\bpercent\b|\d+ (?:times|TFLOP)|\b(?:twice|half) as fast")
