@@ -471,7 +471,7 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {
     for (int i = 0; i < LADDER.count; i++)
         if (value_of(a, &LADDER_FIELDS[i]) != value_of(b, &LADDER_FIELDS[i])) return false;
-    return a->instruction == b->instruction && a->in_turn == b->in_turn;
+    return a->instruction == b->instruction;
 }
 
 void config_json(struct json *json, const char *name, const KernelConfig *config) {

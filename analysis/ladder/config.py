@@ -161,16 +161,11 @@ class AttentionConfig(KernelConfig):
         rows = [row for row in ATTENTION.fields.values() if TYPES[row.type] is not Instruction]
         chosen = {row.name: values[row.name] if row.name in values else TYPES[row.type](0) for row in rows}
         given = SimpleNamespace(**chosen, instruction=values["instruction"])
-        of_ladder = {name: value for name, value in chosen.items() if name in FIELDS}
-        super().__init__(**of_ladder, **{name: holds(given) for name, holds in _FOLLOWS.items()})
+        super().__init__(**chosen, **{name: holds(given) for name, holds in _FOLLOWS.items()})
 
     @property
     def instruction(self) -> Instruction:
         return Instruction.WGMMA if self.tensor_copies else Instruction.MMA_SYNC
-
-    @property
-    def in_turn(self) -> bool:
-        return not self.tickets
 
     def replace(self, **values: int) -> "AttentionConfig":
         return AttentionConfig(**dict(zip(ATTENTION.fields, self.values(), strict=True)) | values)
@@ -201,7 +196,7 @@ def cpp_literal(value: int) -> str:
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
 NAMES = Names(
-    {"cfg": FIELDS | ATTENTION.fields},
+    {"cfg": (*FIELDS, "instruction")},
     constants={each.name: int(each) for each in (*Dtype, *Instruction)} | {"true": 1, "false": 0},
 )
 _PREDICATES = {

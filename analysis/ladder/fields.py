@@ -46,7 +46,7 @@ class Rule:
     def others(self) -> list[str]:
         """The other fields that the expression names, in their order."""
         named = set(re.findall(r"\bcfg\.(\w+)", self.holds))
-        return [name for name in FIELDS | ATTENTION.fields if name in named and name != self.field]
+        return [name for name in (*FIELDS, "instruction") if name in named and name != self.field]
 
 
 @dataclass(frozen=True)

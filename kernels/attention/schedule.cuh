@@ -5,9 +5,8 @@
  *     const Q_place first = read_place(places, turn);       whoever computes: Q block number `turn` of this CTA
  *
  * A CTA's first Q block has the number of the CTA. The scheduler draws the others from a counter that all CTAs share:
- * a CTA that is free takes the next. Or, in_turn, they are a whole grid apart, without a counter. Longest first, and
- * sections of heads whose K and V stay in the L2 cache, are FlashAttention-3's DynamicPersistentTileScheduler in idea,
- * and so are its 32 MB.
+ * a CTA that is free takes the next. Longest first, and sections of heads whose K and V stay in the L2 cache, are
+ * FlashAttention-3's DynamicPersistentTileScheduler in idea, and so are its 32 MB.
  */
 #ifndef FL_ATTENTION_SCHEDULE_CUH
 #define FL_ATTENTION_SCHEDULE_CUH
@@ -96,21 +95,16 @@ __device__ __forceinline__ Q_place read_place(const place_ring &places, int turn
     return place;
 }
 
-/* The number of this CTA's Q block number `turn`. One is drawn each time that the producer arrives at `draw`. */
-template <attention_config cfg>
-__device__ __forceinline__ int next_number(const attention_args &args, int turn, int Q_blocks, uint32_t draw) {
-    if constexpr (cfg.in_turn) return blockIdx.x + turn * gridDim.x;
-    if (turn == 0) return blockIdx.x;
-    wait_for_phase(draw, turn - 1);
-    return draw_number(args, Q_blocks);
-}
-
-/* Post the places of this CTA's Q blocks. */
+/* Post the places of this CTA's Q blocks. A number is drawn each time that the producer arrives at `draw`. */
 template <attention_config cfg>
 __device__ __forceinline__ void schedule(const attention_args &args, const place_ring &places, uint32_t draw) {
     const int Q_blocks = rows_of_Q_blocks<cfg>(args) * args.heads * args.batch;
     for (int turn = 0;; turn++) {
-        const int number = next_number<cfg>(args, turn, Q_blocks, draw);
+        int number = blockIdx.x;
+        if (turn > 0) {
+            wait_for_phase(draw, turn - 1);
+            number = draw_number(args, Q_blocks);
+        }
         const Q_place first = number < Q_blocks ? find_Q_block<cfg>(args, number) : Q_place{-1, 0, 0, 0, 0};
         post_place(places, turn, first);
         if (first.row < 0) break;

@@ -269,16 +269,14 @@ static void shared_memory(void) {
 static void attention_symbols(void) {
 #define ATTENTION "_Z13flash_forwardIXtl16attention_configL5dtype5ELi128ELi128ELi128ELi8E"
 #define PARAMETERS "EEEv14attention_args"
-#define DRAWN ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS
-#define IN_TURN ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" PARAMETERS MAPS
     static const char *const bad[] = {
         ATTENTION PARAMETERS,                                      /* no instruction */
         ATTENTION "L11instruction0ELi2ELi32ELb1E" PARAMETERS MAPS, /* no such instruction */
         ATTENTION "L11instruction3ELi2ELi32ELb1E" PARAMETERS MAPS,
-        ATTENTION "Li2ELi2ELi32ELb1E" PARAMETERS MAPS,                     /* int for the instruction */
-        ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
-        ATTENTION "L11instruction2ELi2ELi32ELb1E" AFTER MAPS,              /* these kernels take attention_args */
-        BEFORE "L5dtype5ELi128ELi128ELi128ELi8EL11instruction2E" AFTER,    /* of the ladder */
+        ATTENTION "Li2ELi2ELi32ELb1E" PARAMETERS MAPS,                  /* int for the instruction */
+        ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" PARAMETERS MAPS,  /* an unknown field in use */
+        ATTENTION "L11instruction2ELi2ELi32ELb1E" AFTER MAPS,           /* these kernels take attention_args */
+        BEFORE "L5dtype5ELi128ELi128ELi128ELi8EL11instruction2E" AFTER, /* of the ladder */
     };
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"),
@@ -289,11 +287,6 @@ static void attention_symbols(void) {
         KernelConfig config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
     }
-    KernelConfig drawn, in_turn;
-    ok(config_from_symbol(DRAWN, strlen(DRAWN), &drawn) && drawn.tickets && !drawn.in_turn, "draws Q blocks");
-    ok(config_from_symbol(IN_TURN, strlen(IN_TURN), &in_turn) && !in_turn.tickets && in_turn.in_turn,
-       "needs no ticket");
-    ok(!config_equal(&drawn, &in_turn), "these are two kernels");
 }
 
 /* The kernels of kernels/attention/ are launched as the versions are that they come from. */

@@ -87,7 +87,6 @@ def test_words_of_the_ladder_follow() -> None:
     assert config.parameter_types() == of_version.parameter_types()
     assert config.grid(4096, 16, 4, 132) == of_version.grid(4096, 16, 4, 132)
     assert config != of_version
-    assert config.tickets and not config.replace(in_turn=True).tickets
     assert config.replace(dtype=Dtype.BF16).short_form() == WGMMA.replace("FP16", "BF16")
 
 
