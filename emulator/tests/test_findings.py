@@ -70,6 +70,29 @@ mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
 @%q st.shared.u32 [%s+64], 1;"""
 )
 
+# Thread 32 arrives at an mbarrier and stores a word, before or after; warp 0 waits there and reads the word.
+TOLD = (
+    MBARRIER
+    + """.reg .b32 %x;
+@%q mbarrier.init.shared.b64 [%s], 1;
+@%q st.shared.u32 [%s+64], 0;
+bar.sync 0;
+setp.lt.u32 %q, %t, 32;
+@%q bra wait;
+setp.eq.u32 %q, %t, 32;
+BEFORE
+@%q mbarrier.arrive.shared.b64 %state, [%s];
+AFTER
+bra.uni end;
+wait:
+mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
+@!%done bra wait;
+.loc 1 13 0
+ld.shared.u32 %x, [%s+64];
+end:"""
+)
+STORE = ".loc 1 11 0\n@%q st.shared.u32 [%s+64], 1;"
+
 # Warp 1 writes words and sets a flag, on which warp 0 waits before it reads them.
 FLAGGED = (
     START
@@ -124,6 +147,38 @@ FENCED = FLAGGED.replace("@%q SET", "FENCE\n@%q st.volatile.shared.u32").replace
 FENCED = FENCED.replace("@%q bra wait;\n.loc 1 13 0", "@%q bra wait;\nFENCE\n.loc 1 13 0")
 PLAIN_LOCK = LOCKED.replace("atom.acquire.cta", "atom").replace("GIVE", "FENCE\natom.shared.exch.b32")
 PLAIN_LOCK = PLAIN_LOCK.replace("@%q bra take;\n", "@%q bra take;\nFENCE\n")
+
+THREE_LANES = (
+    START
+    + """mov.u32 %s, smem;
+setp.eq.u32 %q, %t, 0;
+@%q st.shared.u32 [%s], 0;
+bar.warp.sync -1;
+.loc 1 11 0
+@%q ld.shared.u32 %y, [%s];
+SYNC
+setp.eq.u32 %q, %t, 1;
+.loc 1 13 0
+@%q st.shared.u32 [%s], 1;
+SYNC
+setp.eq.u32 %q, %t, 2;
+.loc 1 15 0
+@%q ld.shared.u32 %y, [%s];"""
+)
+# Lane i names row i % 8 of a matrix, and a row lies behind the other.
+ROWS = (
+    START
+    + """mad.lo.s32 %s, %t, 12, %s;
+st.shared.v4.u32 [%s], {0, 0, 0, 0};
+st.shared.v4.u32 [%s+512], {0, 0, 0, 0};
+and.b32 %x, %t, 7;
+shl.b32 %x, %x, 4;
+mov.u32 %s, smem;
+add.u32 %s, %s, %x;
+bar.warp.sync -1;
+.loc 1 12 0
+ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%y}, ROW;"""
+)
 
 DEFECTS = [
     Defect(
@@ -246,6 +301,30 @@ DEFECTS = [
         block=32,
     ),
     Defect(
+        "race",
+        "a store and a load of another lane behind a barrier of some warps",
+        START + "st.shared.u32 [%s], 0;\nbar.sync 1, 64;\n.loc 1 11 0\nst.shared.u32 [%s], %t;\nxor.b32 %x, %s, 4;\n"
+        ".loc 1 13 0\nld.shared.u32 %y, [%x];",
+        START + "st.shared.u32 [%s], 0;\nbar.sync 1, 64;\n.loc 1 11 0\nst.shared.u32 [%s], %t;\nbar.warp.sync -1;\n"
+        "xor.b32 %x, %s, 4;\n.loc 1 13 0\nld.shared.u32 %y, [%x];",
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "lanes that read, write and read one word",
+        THREE_LANES.replace("SYNC", ""),
+        THREE_LANES.replace("SYNC", "bar.warp.sync -1;"),
+        ["lesson.cu:11", "lesson.cu:13", "lesson.cu:15"],
+        block=32,
+    ),
+    Defect(
+        "race",
+        "a store after the arrival that tells of it",
+        TOLD.replace("BEFORE", "").replace("AFTER", STORE),
+        TOLD.replace("BEFORE", STORE).replace("AFTER", ""),
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
         "async-in-flight",
         "a copy that nothing waits for",
         ASYNC + "cp.async.commit_group;\n.loc 1 22 0\nld.shared.u32 %y, [%s];",
@@ -357,6 +436,22 @@ DEFECTS = [
     ),
     Defect(
         "misaligned",
+        "a row of ldmatrix at half of 16 bytes",
+        ROWS.replace("ROW", "[%s+8]"),
+        ROWS.replace("ROW", "[%s+16]"),
+        ["lesson.cu:12", "lane 0"],
+        block=32,
+    ),
+    Defect(
+        "out-of-bounds",
+        "a row of ldmatrix behind shared memory",
+        ROWS.replace("ROW", "[%s+912]"),
+        ROWS.replace("ROW", "[%s+896]"),
+        ["lesson.cu:12", "lane 7"],
+        block=32,
+    ),
+    Defect(
+        "misaligned",
         "a global load",
         START + LOAD_POINTER + "ld.global.u32 %y, [%p+2];",
         START + LOAD_POINTER + "ld.global.u16 %y, [%p+2];",
@@ -384,6 +479,14 @@ DEFECTS = [
         "an mbarrier that was not initialised",
         MBARRIER + "@%q st.shared.u64 [%s], 0;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %state, [%s];",
         MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %state, [%s];",
+    ),
+    Defect(
+        "barrier-misuse",
+        "a wait at an mbarrier that was not initialised",
+        MBARRIER + "@%q st.shared.u64 [%s], 0;\nbar.sync 0;\nmbarrier.try_wait.parity.shared.b64 %done, [%s], 1;",
+        MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\n"
+        "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;",
+        ["There is no mbarrier at"],
     ),
     Defect(
         "barrier-misuse",
@@ -547,6 +650,17 @@ def test_run_ends_at_the_first_finding(tmp_path: Path) -> None:
     whole, first = ptxrun(path, "--block", 64), ptxrun(path, "--block", 64, "--first")
     assert (whole.returncode, whole.stderr.count("PTX line")) == (1, 2), whole.stderr
     assert (first.returncode, first.stderr.count("PTX line")) == (3, 1), first.stderr
+
+
+def test_each_mbarrier_too_many_is_reported(tmp_path: Path) -> None:
+    """Of the 288 that the lanes make 256 fit; that another is misaligned is said too."""
+    body = START + "mad.lo.s32 %s, %t, 28, %s;\nsetp.eq.u32 %q, %t, 5;\n"
+    body += "".join(f"mbarrier.init.shared.b64 [%s+{1024 * i}], 1;\n" for i in range(8))
+    body += "@%q add.u32 %s, %s, 4;\n.loc 1 11 0\nmbarrier.init.shared.b64 [%s+8192], 1;"
+    path = tmp_path / "many.ptx"
+    path.write_text(entry(body, directives=f"{FILES}\n.shared .align 16 .b8 smem[9216];"))
+    said = ptxrun(path, "--block", 32).stderr
+    assert "barrier-misuse (31 times)" in said and "misaligned (1 times)" in said, said
 
 
 def test_device_printf(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ OTHER_WARPGROUP = (
     + WGMMA_WAIT
     + "TELL\nbra.uni end;\nwrite:\nHEAR\n.loc 1 33 0\nst.shared.u32 [%a], 1;\nend:"
 )
+# The same, by warps that come later for sure: they poll a word which the others set.
+AFTER_THE_READERS = OTHER_WARPGROUP.replace(
+    "TELL", "TELL\nld.param.u64 %x, [data];\nst.volatile.global.u32 [%x], 1;"
+).replace(
+    "HEAR",
+    "ld.param.u64 %x, [data];\npoll:\nld.volatile.global.u32 %w, [%x];\nsetp.eq.u32 %q, %w, 0;\n@%q bra poll;\nHEAR",
+)
 CHANGE = ".loc 1 32 0\nadd.f32 %d1, %d1, 0f3f800000;\n"
 # One thread lets the copy engine bring 128 bytes to shared memory.
 TENSOR = (
@@ -244,6 +251,17 @@ HOPPER = [
         OTHER_WARPGROUP.replace("TELL", "bar.arrive 2, 256;").replace("HEAR", "bar.sync 2, 256;"),
         ["lesson.cu:33", "lesson.cu:30"],
         block=256,
+        directives=WGMMA_SHARED,
+    ),
+    Defect(
+        "race",
+        "a flag in global memory says that a slot was read",
+        AFTER_THE_READERS.replace("TELL", "").replace("HEAR", ""),
+        AFTER_THE_READERS.replace("TELL", "bar.arrive 2, 256;").replace("HEAR", "bar.sync 2, 256;"),
+        ["lesson.cu:33", "lesson.cu:30", "writes what another thread read"],
+        block=256,
+        params=".param .u64 data",
+        args=["buf:u32:1"],
         directives=WGMMA_SHARED,
     ),
     Defect(
@@ -511,6 +529,22 @@ HOPPER = [
             "lesson.cu:42",
             "lesson.cu:43",
         ],
+        **BYTES,
+    ),
+    Defect(
+        "async-in-flight",
+        "a second copy to where a phase was waited for once",
+        bytes_in(
+            END="bar.sync 0;\n@%q mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;\n.loc 1 42 0\n"
+            "@%q cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];\n"
+            f".loc 1 43 0\nld.shared.u32 %y, [%s];\n{SECOND}"
+        ),
+        bytes_in(
+            END="bar.sync 0;\n@%q mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;\n.loc 1 42 0\n"
+            "@%q cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];\n"
+            f"{SECOND}\n.loc 1 43 0\nld.shared.u32 %y, [%s];"
+        ),
+        ["phase 1 of the mbarrier", "last waited for phase 0.", "lesson.cu:42", "lesson.cu:43"],
         **BYTES,
     ),
     Defect(

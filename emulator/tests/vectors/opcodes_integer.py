@@ -303,6 +303,9 @@ def insert_case(t: str, bits: int) -> None:
             return sum((a >> (i - pos) if pos <= i < pos + length else b >> i) % 2 << i for i in range(bits))
 
         add_case(f"bfi.{t} {pos} {length}", f"bfi.{t} %d, %a, %b, {pos}, {length};", [a, b], unsigned(bits), bfi)
+    # only the low eight bits of a position and of a length count
+    registers = f".reg .b32 %n, %m;\nmov.u32 %n, 261;\nmov.u32 %m, 520;\nbfi.{t} %d, %a, %b, %n, %m;"
+    add_case(f"bfi.{t} modulo 256", registers, [a, b], unsigned(bits), lambda a, b: b & ~0x1FE0 | (a & 0xFF) << 5)
 
 
 def logic_cases() -> None:

@@ -112,6 +112,12 @@ def memory_cases() -> None:
         "ld.shared.u32 %d, [%q];\nbar.sync 0;"
     )
     CASES.append(Case("generic addresses", generic, {"a": data}, {"d": data}))
+    constant = (
+        ".reg .b64 %p;\n.reg .b32 %n;\nmov.u64 %p, table;\ncvta.const.u64 %p, %p;\nand.b32 %n, %a, 3;\n"
+        "mad.wide.u32 %p, %n, 4, %p;\nld.u32 %d, [%p];"
+    )
+    table = np.array([11, 22, 33, 44], np.uint32)
+    CASES.append(Case("generic address of a constant", constant, {"a": data}, {"d": table[data % 4]}))
 
 
 ORDERS = ["", ".weak", ".volatile", ".relaxed.cta", ".relaxed.cluster", ".relaxed.gpu", ".relaxed.sys"]

@@ -175,7 +175,8 @@ def store_matrix_cases(words: Array) -> None:
             Case(f"stmatrix.x{count}{trans}", code, inputs, {x: out[:, i].copy() for i, x in enumerate("defg")})
         )
     turned = halves[0].reshape(-1, 8, 8).transpose(0, 2, 1).copy().view(np.uint32).ravel()
-    CASES.append(Case("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;", {"a": words}, {"d": turned}))
+    code = "movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;\nmov.b32 %e, %a;"
+    CASES.append(Case("movmatrix", code, {"a": words}, {"d": turned, "e": words}))
 
 
 def copy_cases() -> None:
