@@ -1,4 +1,4 @@
-/* matrix.c - mma of f16 into f16, tf32, f64, integers and bits, and wmma: loads, stores and products.
+/* matrix.c - mma of f16 into f16, tf32, f64, e4m3 and e5m2, integers and bits, and wmma: loads, stores and products.
  *
  * Elements are taken from the registers of all lanes to whole matrices and back. Lane 4*g + t of an mma has row g of A
  * and column g of B, and in each register of r bits the elements t*e .. t*e + e - 1 of r/e, the number of its 4*e along
@@ -20,7 +20,8 @@ enum { MAX_SIDE = 32, MAX_K = 256, ELEMENTS = 16 * MAX_K };
 static int bits_of_numbers(enum matrix_numbers numbers) {
     static const int bits[] = {[MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32,
                                [MATRIX_F64] = 64, [MATRIX_S32] = 32,  [MATRIX_S8] = 8,    [MATRIX_U8] = 8,
-                               [MATRIX_S4] = 4,   [MATRIX_U4] = 4,    [MATRIX_B1] = 1};
+                               [MATRIX_S4] = 4,   [MATRIX_U4] = 4,    [MATRIX_B1] = 1,    [MATRIX_E4M3] = 8,
+                               [MATRIX_E5M2] = 8};
     return bits[numbers];
 }
 
@@ -98,6 +99,14 @@ static int64_t integer_of(uint64_t bits, enum matrix_numbers numbers) {
     return numbers == MATRIX_S32 ? (int32_t)bits : (int64_t)bits;
 }
 
+static double e4m3_value(uint32_t bits) {
+    uint32_t magnitude = bits & 0x7f;
+    double value = magnitude == 0x7f ? NAN
+                                     : ldexp(magnitude >> 3 ? 8 + magnitude % 8 : magnitude,
+                                             (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
+    return bits & 0x80 ? -value : value;
+}
+
 static double value_of(uint64_t bits, enum matrix_numbers numbers) {
     switch (numbers) {
     case MATRIX_F16:
@@ -108,13 +117,27 @@ static double value_of(uint64_t bits, enum matrix_numbers numbers) {
         return (double)float_of((uint32_t)bits & 0xffffe000u);
     case MATRIX_F64:
         return double_of(bits);
+    case MATRIX_E4M3:
+        return e4m3_value((uint32_t)bits);
+    case MATRIX_E5M2: /* the upper byte of an f16 */
+        return (double)half_value((uint32_t)bits << 8);
     default:
         return (double)float_of((uint32_t)bits);
     }
 }
 
+static bool of_bytes(enum matrix_numbers numbers) {
+    return numbers == MATRIX_E4M3 || numbers == MATRIX_E5M2;
+}
+
+/* The smallest exponent that a term can have. mma of bytes multiplies them as f16. */
+static int least_exponent(enum matrix_numbers numbers, bool warpgroup) {
+    if (numbers == MATRIX_E4M3 && warpgroup) return -6;
+    return numbers == MATRIX_F16 || of_bytes(numbers) ? -14 : -126;
+}
+
 static void gather(matrix *out, void *const *registers, int count, matrix_part part, matrix_shape shape,
-                   enum matrix_numbers numbers) {
+                   enum matrix_numbers numbers, bool warpgroup) {
     int bits = bits_of_numbers(numbers), in_register = bits == 64 ? 1 : 32 / bits;
     int width = part == MATRIX_A ? shape.k : shape.n;
     for (int i = 0; i < count * LANES * in_register; i++) {
@@ -124,21 +147,49 @@ static void gather(matrix *out, void *const *registers, int count, matrix_part p
         uint64_t element = element_bits(registers[r], lane, bits, of);
         out->integer[to] = integer_of(element, numbers);
         out->value[to] = value_of(element, numbers);
-        out->exponent[to] = emu_exponent(out->value[to], numbers == MATRIX_F16 ? -14 : -126);
+        out->exponent[to] = emu_exponent(out->value[to], least_exponent(numbers, warpgroup));
     }
 }
 
-static float float_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, place of, bool to_odd) {
-    const int row = of.row, column = of.column;
-    double terms[1 + MAX_SIDE];
-    int at = row * shape.n + column, top = c->exponent[at];
-    terms[0] = c->value[at];
+typedef float sum_function(const double *terms, int count, int top);
+
+/* The products of `of` for those k of which k % 4 is one of `some`, added to an accumulator. */
+static float add_products(const matrix *a, const matrix *b, matrix_shape shape, place of, unsigned some,
+                          float accumulator, int top, sum_function *sum) {
+    double terms[1 + MAX_SIDE] = {(double)accumulator};
+    int count = 1;
     for (int k = 0; k < shape.k; k++) {
-        int x = row * shape.k + k, y = k * shape.n + column;
-        terms[1 + k] = a->value[x] * b->value[y];
+        int x = of.row * shape.k + k, y = k * shape.n + of.column;
+        if (!(some >> k % 4 & 1)) continue;
+        terms[count++] = a->value[x] * b->value[y];
         if (a->exponent[x] + b->exponent[y] > top) top = a->exponent[x] + b->exponent[y];
     }
-    return (to_odd ? emu_sum_terms_to_odd : emu_sum_terms)(terms, shape.k + 1, top);
+    return sum(terms, count, top);
+}
+
+/* mma of e4m3 and e5m2: an H200 has none, and ptxas makes two mma of f16 of it. The first has the lower two bytes of
+ * each register and begins with zero, the second adds the upper two; then an ordinary addition takes the accumulator.
+ */
+static float sum_of_halves(const matrix_product *of, const matrix *a, const matrix *b, float accumulator, place at) {
+    const bool narrow = of->d == MATRIX_F16;
+    float sum = 0;
+    for (int upper = 0; upper < 2; upper++) {
+        int top = emu_exponent((double)sum, narrow ? -14 : -126);
+        sum =
+            add_products(a, b, of->shape, at, upper ? 0xc : 3, sum, top, narrow ? emu_sum_terms_to_odd : emu_sum_terms);
+        if (narrow) sum = half_value(half_bits(sum));
+    }
+    return sum + accumulator;
+}
+
+static float float_sum(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, place at) {
+    const int element = at.row * of->shape.n + at.column;
+    const float accumulator = (float)c->value[element];
+    if (of_bytes(of->a) && !of->warpgroup) return sum_of_halves(of, a, b, accumulator, at);
+    static sum_function *const sums[2][2] = {{emu_sum_terms, emu_sum_terms_to_odd},
+                                             {emu_sum_byte_terms, emu_sum_byte_terms_to_odd}};
+    sum_function *sum = sums[of_bytes(of->a)][of->d == MATRIX_F16];
+    return add_products(a, b, of->shape, at, 0xf, accumulator, c->exponent[element], sum);
 }
 
 static double double_sum(const matrix *a, const matrix *b, const matrix *c, matrix_shape shape, int row, int column) {
@@ -167,7 +218,7 @@ static uint64_t result_bits(const matrix_product *of, const matrix *a, const mat
         double sum = double_sum(a, b, c, shape, at.row, at.column);
         return sum != sum ? 0x7fffffffffffffffu : bits_of_double(sum);
     }
-    float sum = float_sum(a, b, c, shape, at, of->d == MATRIX_F16);
+    float sum = float_sum(of, a, b, c, at);
     return of->d == MATRIX_F16 ? half_bits(sum) : canonical(sum);
 }
 
@@ -179,9 +230,10 @@ void emu_multiply_matrices(const matrix_product *of, void *const *a_words, void 
                            void *const *d_words) {
     matrix a, b, c;
     const matrix_shape shape = of->shape;
-    gather(&a, a_words, of->a_registers, MATRIX_A, shape, of->a);
-    gather(&b, b_words, of->b_registers, MATRIX_B, shape, of->b);
-    gather(&c, c_words, register_count(shape.m, shape.n, bits_of_numbers(of->c)), MATRIX_C, shape, of->c);
+    gather(&a, a_words, of->a_registers, MATRIX_A, shape, of->a, of->warpgroup);
+    gather(&b, b_words, of->b_registers, MATRIX_B, shape, of->b, of->warpgroup);
+    gather(&c, c_words, register_count(shape.m, shape.n, bits_of_numbers(of->c)), MATRIX_C, shape, of->c,
+           of->warpgroup);
     const int bits = bits_of_numbers(of->d), in_register = bits == 16 ? 2 : 1;
     for (int i = 0; i < register_count(shape.m, shape.n, bits) * LANES; i++) {
         int r = i / LANES, lane = i % LANES;

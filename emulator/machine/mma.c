@@ -4,7 +4,8 @@
  * sets the unit, 25 binary places below it. Every term is cut to whole units, the cut terms are added exactly, and the
  * sum is cut to an f32; all cuts are towards zero. A product's exponent is that of its factors added, a subnormal has
  * the smallest one of its format, and a zero has none. The PTX ISA leaves all this open: it is what an H200 computes,
- * bit for bit, in the outputs recorded in tests/records/mma.h200.csv. Other devices cut elsewhere.
+ * bit for bit, in the outputs recorded in tests/records/mma.h200.csv. Other devices cut elsewhere. wgmma of e4m3 and
+ * e5m2 has a unit 13 places below, and of an f32 sum it keeps 14 bits (tests/records/wgmma.h200.csv).
  *
  * Layouts (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4*g + t of a register that holds two halves has elements
  * 2*t and 2*t + 1 of row g of an 8x8 block. B is stored by columns: its word of lane 4*n + t has rows k = 2*t and
@@ -18,8 +19,8 @@
 
 #include <string.h>
 
-/* The unit of a sum is this many binary places below its largest exponent. */
-enum { PLACES = 25 };
+/* The unit of a sum is this many binary places below its largest exponent, and a sum has this many bits. */
+enum { PLACES = 25, BITS = 24, BYTE_PLACES = 13, BYTE_BITS = 14 };
 
 /* Sums of exponents with OF_ZERO are below LEAST, with OF_INFINITY above MOST. */
 enum { LEAST = -2048, MOST = 2048 };
@@ -73,7 +74,7 @@ int emu_exponent(double value, int least) {
 }
 
 /* The terms are doubles: these, their cuts and the sum of the cuts are exact. */
-static float sum_terms(const double *terms, int count, int top, bool to_odd) {
+static float sum_terms(const double *terms, int count, int top, int places, int precision, bool to_odd) {
     double sum = 0;
     int bits;
     if (top < LEAST) return 0;
@@ -81,23 +82,31 @@ static float sum_terms(const double *terms, int count, int top, bool to_odd) {
         for (int i = 0; i < count; i++) sum += terms[i];
         return (float)sum; /* not finite */
     }
-    int scale = PLACES - top;
+    int scale = places - top;
     double scaling = ldexp(1, scale);
     for (int i = 0; i < count; i++) sum += (double)(int64_t)(terms[i] * scaling);
-    /* an f32 has 24 bits, and none below 2^-149 */
+    /* an f32 has no bits below 2^-149 */
     frexp(sum, &bits);
-    int dropped = bits - 24 > scale - 149 ? bits - 24 : scale - 149;
+    int dropped = bits - precision > scale - 149 ? bits - precision : scale - 149;
     double whole = ldexp(sum, -dropped), kept = trunc(whole);
     if (to_odd && kept != whole && fmod(kept, 2) == 0) kept += sum < 0 ? -1 : 1;
     return (float)ldexp(kept + 0.0, dropped - scale); /* a sum that is cut to nothing is +0 */
 }
 
 float emu_sum_terms(const double *terms, int count, int top) {
-    return sum_terms(terms, count, top, false);
+    return sum_terms(terms, count, top, PLACES, BITS, false);
 }
 
 float emu_sum_terms_to_odd(const double *terms, int count, int top) {
-    return sum_terms(terms, count, top, true);
+    return sum_terms(terms, count, top, PLACES, BITS, true);
+}
+
+float emu_sum_byte_terms(const double *terms, int count, int top) {
+    return sum_terms(terms, count, top, BYTE_PLACES, BYTE_BITS, false);
+}
+
+float emu_sum_byte_terms_to_odd(const double *terms, int count, int top) {
+    return sum_terms(terms, count, top, BYTE_PLACES, BITS, true);
 }
 
 /* One output of a row of a block. */

@@ -18,12 +18,17 @@ float emu_sum_terms(const double *terms, int count, int top);
 /* Likewise, but where the cut loses something the last bit becomes 1: rounding to f16 then is as from the exact sum. */
 float emu_sum_terms_to_odd(const double *terms, int count, int top);
 
+/* The sums of wgmma of e4m3 and e5m2: units of 13 places, and an f32 keeps 14 bits of the sum. */
+float emu_sum_byte_terms(const double *terms, int count, int top);
+float emu_sum_byte_terms_to_odd(const double *terms, int count, int top);
+
 /* D = A * B + C. */
 typedef struct matrix_product {
     matrix_shape shape;
     enum matrix_numbers a, b, c, d;
     int a_registers, b_registers; /* of a lane */
     bool limits;                  /* integers that are too large become the largest */
+    bool warpgroup;               /* a part of a wgmma: sums of e4m3 and e5m2 are others there */
     bool ands;                    /* products of bits are `and`, not `xor` */
 } matrix_product;
 

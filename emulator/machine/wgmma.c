@@ -87,7 +87,12 @@ static enum matrix_numbers first_numbers(const op *o) {
 }
 
 static uint32_t sign_of(const op *o, enum wgmma_detail which) {
-    return !(o->detail & which) ? 0 : first_numbers(o) == MATRIX_TF32 ? 0x80000000u : 0x80008000u;
+    static const uint32_t signs[] = {[MATRIX_F16] = 0x80008000u,
+                                     [MATRIX_BF16] = 0x80008000u,
+                                     [MATRIX_TF32] = 0x80000000u,
+                                     [MATRIX_E4M3] = 0x80808080u,
+                                     [MATRIX_E5M2] = 0x80808080u};
+    return o->detail & which ? signs[first_numbers(o)] : 0;
 }
 
 /* Eight columns: d += a * b. */
@@ -97,10 +102,11 @@ static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LA
         emu_mma_m16n8k16(d, a, b, first == MATRIX_BF16);
         return;
     }
-    const bool integers = first == MATRIX_S8 || first == MATRIX_U8;
+    const bool integers = first == MATRIX_S8 || first == MATRIX_U8,
+               bytes = integers || first == MATRIX_E4M3 || first == MATRIX_E5M2;
     const enum matrix_numbers sums = integers ? MATRIX_S32 : o->dests == 4 ? MATRIX_F32 : MATRIX_F16;
     const matrix_product product = {.shape = {16, 8,
-                                              integers               ? 32
+                                              bytes                  ? 32
                                               : first == MATRIX_TF32 ? 8
                                                                      : 16},
                                     .a = first,
@@ -109,7 +115,8 @@ static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LA
                                     .d = sums,
                                     .a_registers = 4,
                                     .b_registers = 2,
-                                    .limits = o->flags & FLAG_SIGNED};
+                                    .limits = o->flags & FLAG_SIGNED,
+                                    .warpgroup = true};
     void *const a_words[] = {a[0], a[1], a[2], a[3]}, *const b_words[] = {b[0], b[1]};
     void *const d_words[] = {d[0], d[1], d[2], d[3]};
     emu_multiply_matrices(&product, a_words, b_words, d_words, d_words);

@@ -176,7 +176,7 @@ const type_info *emu_expect_type(parser *p) {
     char name[16] = {0};
     memcpy(name, now(p)->begin + 1, now(p)->length - 1);
     const type_info *type = emu_find_type(name);
-    bool for_opcodes = type && (type->family == 't' || (type->bits < 8 && type->family != 'p'));
+    bool for_opcodes = type && (strchr("te", type->family) || (type->bits < 8 && type->family != 'p'));
     if (!type || for_opcodes) emu_unexpected(p, "a type");
     next(p);
     return type;

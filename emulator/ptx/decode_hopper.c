@@ -231,7 +231,7 @@ static int columns_of(const form_match *match) {
 /* One op for every eight columns, as many registers have place in one. The first does the work of all. */
 void emu_decode_wgmma(decoder *dec, const form_match *match) {
     const type_info *sum = match->types[0], *factor = match->types[1];
-    const bool narrow = factor->bits == 16 /* and may be transposed */, integers = factor->bits == 8;
+    const bool narrow = factor->bits == 16 /* and may be transposed */, integers = strchr("us", factor->family);
     emu_expect_operands(dec, 4, 8);
     const int columns = columns_of(match), in_op = sum->bits / 8, accumulators = columns / 8 * in_op;
     const operand *to = operand_at(dec, 0), *from = operand_at(dec, 1);

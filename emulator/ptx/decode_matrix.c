@@ -22,9 +22,10 @@ enum matrix_numbers emu_numbers_of(const type_info *type) {
     static const struct {
         const char *name;
         enum matrix_numbers numbers;
-    } known[] = {{"f16", MATRIX_F16}, {"bf16", MATRIX_BF16}, {"tf32", MATRIX_TF32}, {"f32", MATRIX_F32},
-                 {"f64", MATRIX_F64}, {"s32", MATRIX_S32},   {"s8", MATRIX_S8},     {"u8", MATRIX_U8},
-                 {"s4", MATRIX_S4},   {"u4", MATRIX_U4},     {"b1", MATRIX_B1}};
+    } known[] = {{"f16", MATRIX_F16},  {"bf16", MATRIX_BF16}, {"tf32", MATRIX_TF32}, {"f32", MATRIX_F32},
+                 {"f64", MATRIX_F64},  {"s32", MATRIX_S32},   {"s8", MATRIX_S8},     {"u8", MATRIX_U8},
+                 {"s4", MATRIX_S4},    {"u4", MATRIX_U4},     {"b1", MATRIX_B1},     {"e4m3", MATRIX_E4M3},
+                 {"e5m2", MATRIX_E5M2}};
     size_t i = 0;
     while (strcmp(known[i].name, type->name)) i++; /* the rows of matrices have no others */
     return known[i].numbers;

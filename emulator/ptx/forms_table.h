@@ -37,6 +37,11 @@
 #define WGMMA_SHAPES_K32                                                                                               \
     "m64n8k32|m64n16k32|m64n24k32|m64n32k32|m64n48k32|m64n64k32|m64n80k32|m64n96k32|m64n112k32|m64n128k32|m64n144k32|" \
     "m64n160k32|m64n176k32|m64n192k32|m64n208k32|m64n224k32|m64n240k32|m64n256k32"
+#define WGMMA_SHAPES_BYTES                                                                                             \
+    "m64n8k32|m64n16k32|m64n24k32|m64n32k32|m64n40k32|m64n48k32|m64n56k32|m64n64k32|m64n72k32|m64n80k32|m64n88k32|"    \
+    "m64n96k32|m64n104k32|m64n112k32|m64n120k32|m64n128k32|m64n136k32|m64n144k32|m64n152k32|m64n160k32|m64n168k32|"    \
+    "m64n176k32|m64n184k32|m64n192k32|m64n200k32|m64n208k32|m64n216k32|m64n224k32|m64n232k32|m64n240k32|m64n248k32|"   \
+    "m64n256k32"
 #define CACHE_HINT "L2::cache_hint?"
 #define ATOMIC_SPACES "global|" SHARED "|shared::cluster?"
 #define DATA "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128"
@@ -417,6 +422,8 @@ ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d
 MATRIX("sync aligned m16n8k16|m16n8k8 row col f16 f16 f16 f16", "the sum of f32, rounded to the nearest")
 MATRIX("sync aligned m16n8k8|m16n8k4 row col f32 tf32 tf32 f32", "the lower 13 bits of a and b are ignored")
 MATRIX("sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col f64 f64 f64 f64", "fused multiply-adds in the order of k")
+MATRIX("sync aligned m16n8k32|m16n8k16 row col f32 e4m3|e5m2 e4m3|e5m2 f32", "two sums of f16 products, as on an H200")
+MATRIX("sync aligned m16n8k32|m16n8k16 row col f16 e4m3|e5m2 e4m3|e5m2 f16", "likewise, each rounded")
 MATRIX("sync aligned m8n8k16|m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32", "exact")
 MATRIX("sync aligned m8n8k32|m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32", "exact")
 MATRIX("sync aligned m8n8k128|m16n8k128|m16n8k256 row col s32 b1 b1 s32 xor|and popc", "exact")
@@ -475,6 +482,8 @@ ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f16 f16 f16",
     "two sums in a register, rounded to the nearest")
 ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K8 " f32 tf32 tf32",
     "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "the lower 13 bits of A and B are ignored")
+ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_BYTES " f32|f16 e4m3|e5m2 e4m3|e5m2",
+    "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "one sum of exact terms, cut to 14 bits as on an H200")
 ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K32 " satfinite? s32 s8|u8 s8|u8", "{d}, A, B, scale-d",
     emu_decode_wgmma, "exact")
 ROW("wgmma", "wgmma", "fence sync aligned", "", emu_decode_wgmma_order, "")
@@ -605,6 +614,7 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef WGMMA_SHAPES
 #undef WGMMA_SHAPES_K8
 #undef WGMMA_SHAPES_K32
+#undef WGMMA_SHAPES_BYTES
 #undef RANK
 #undef INT
 #undef BIT

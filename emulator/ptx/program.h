@@ -279,7 +279,9 @@ enum matrix_numbers {
     MATRIX_U8,
     MATRIX_S4,
     MATRIX_U4,
-    MATRIX_B1
+    MATRIX_B1,
+    MATRIX_E4M3,
+    MATRIX_E5M2
 };
 typedef enum matrix_part { MATRIX_A, MATRIX_B, MATRIX_C, MATRIX_D } matrix_part;
 typedef struct matrix_shape {

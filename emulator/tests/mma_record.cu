@@ -21,19 +21,39 @@ struct lane_registers {
 };
 
 /* The types behind the shape: of A and B, then of C and D where they are not f32. */
-enum form { K16_F16, K16_BF16, K8_F16, K8_BF16, K16_F16_F16, K8_F16_F16, K8_TF32, K4_TF32, FORMS };
-constexpr const char *FORM_NAMES[FORMS] = {"m16n8k16.f16",     "m16n8k16.bf16",   "m16n8k8.f16",  "m16n8k8.bf16",
-                                           "m16n8k16.f16.f16", "m16n8k8.f16.f16", "m16n8k8.tf32", "m16n8k4.tf32"};
-enum numbers { HALVES, BFLOATS, TF32 }; /* A and B */
-constexpr enum numbers FORM_NUMBERS[FORMS] = {HALVES, BFLOATS, HALVES, BFLOATS, HALVES, HALVES, TF32, TF32};
+enum form {
+    K16_F16,
+    K16_BF16,
+    K8_F16,
+    K8_BF16,
+    K16_F16_F16,
+    K8_F16_F16,
+    K8_TF32,
+    K4_TF32,
+    K32_E4M3,
+    K32_E5M2,
+    K32_MIXED,
+    K16_E4M3,
+    K32_E4M3_F16,
+    FORMS
+};
+constexpr const char *FORM_NAMES[FORMS] = {"m16n8k16.f16",     "m16n8k16.bf16",   "m16n8k8.f16",        "m16n8k8.bf16",
+                                           "m16n8k16.f16.f16", "m16n8k8.f16.f16", "m16n8k8.tf32",       "m16n8k4.tf32",
+                                           "m16n8k32.e4m3",    "m16n8k32.e5m2",   "m16n8k32.e4m3.e5m2", "m16n8k16.e4m3",
+                                           "m16n8k32.e4m3.f16"};
+enum numbers { HALVES, BFLOATS, TF32, E4M3, E5M2 }; /* A and B */
+constexpr enum numbers A_NUMBERS[FORMS] = {HALVES, BFLOATS, HALVES, BFLOATS, HALVES, HALVES, TF32,
+                                           TF32,   E4M3,    E5M2,   E4M3,    E4M3,   E4M3};
+constexpr enum numbers B_NUMBERS[FORMS] = {HALVES, BFLOATS, HALVES, BFLOATS, HALVES, HALVES, TF32,
+                                           TF32,   E4M3,    E5M2,   E5M2,    E4M3,   E4M3};
 
 /* What the operands and the accumulators are made of. */
 enum kind { CLOSE, ANY_FINITE, WEIGHTS, FULL, CANCELLING, TINY, ZEROS, NOT_FINITE, OVERFLOWING, KINDS };
 constexpr const char *KIND_NAMES[KINDS] = {"close", "any finite", "weights",    "full",       "cancelling",
                                            "tiny",  "zeros",      "not finite", "overflowing"};
 
-#define SUM_F32(shape, type) "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 "
-#define SUM_F16(shape) "mma.sync.aligned." shape ".row.col.f16.f16.f16.f16 "
+#define SUM_F32(shape, a, b) "mma.sync.aligned." shape ".row.col.f32." a "." b ".f32 "
+#define SUM_F16(shape, type) "mma.sync.aligned." shape ".row.col.f16." type "." type ".f16 "
 
 /* Four sums in four registers; A in two or four, B in one or two. */
 #define MULTIPLY_4_2_1(text)                                                                                           \
@@ -56,28 +76,43 @@ __global__ void multiply(lane_registers *lanes, int form) {
     uint32_t d[4] = {at.c[0], at.c[1], at.c[2], at.c[3]};
     switch (form) {
     case K16_F16:
-        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "f16"));
+        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "f16", "f16"));
         break;
     case K16_BF16:
-        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "bf16"));
+        MULTIPLY_4_4_2(SUM_F32("m16n8k16", "bf16", "bf16"));
         break;
     case K8_F16:
-        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "f16"));
+        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "f16", "f16"));
         break;
     case K8_BF16:
-        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "bf16"));
+        MULTIPLY_4_2_1(SUM_F32("m16n8k8", "bf16", "bf16"));
         break;
     case K16_F16_F16:
-        MULTIPLY_2_4_2(SUM_F16("m16n8k16"));
+        MULTIPLY_2_4_2(SUM_F16("m16n8k16", "f16"));
         break;
     case K8_F16_F16:
-        MULTIPLY_2_2_1(SUM_F16("m16n8k8"));
+        MULTIPLY_2_2_1(SUM_F16("m16n8k8", "f16"));
         break;
     case K8_TF32:
-        MULTIPLY_4_4_2(SUM_F32("m16n8k8", "tf32"));
+        MULTIPLY_4_4_2(SUM_F32("m16n8k8", "tf32", "tf32"));
         break;
     case K4_TF32:
-        MULTIPLY_4_2_1(SUM_F32("m16n8k4", "tf32"));
+        MULTIPLY_4_2_1(SUM_F32("m16n8k4", "tf32", "tf32"));
+        break;
+    case K32_E4M3:
+        MULTIPLY_4_4_2(SUM_F32("m16n8k32", "e4m3", "e4m3"));
+        break;
+    case K32_E5M2:
+        MULTIPLY_4_4_2(SUM_F32("m16n8k32", "e5m2", "e5m2"));
+        break;
+    case K32_MIXED:
+        MULTIPLY_4_4_2(SUM_F32("m16n8k32", "e4m3", "e5m2"));
+        break;
+    case K16_E4M3:
+        MULTIPLY_4_2_1(SUM_F32("m16n8k16", "e4m3", "e4m3"));
+        break;
+    case K32_E4M3_F16:
+        MULTIPLY_2_4_2(SUM_F16("m16n8k32", "e4m3"));
         break;
     }
     for (int i = 0; i < 4; i++) at.d[i] = d[i];
@@ -137,7 +172,36 @@ static uint32_t tf32_operand(int kind) {
     return wide << 16 | below(1u << 16);
 }
 
+/* One number of e4m3 or e5m2: the latter is the upper byte of a half. */
+static uint32_t byte_operand(int kind, bool e5m2) {
+    if (e5m2) return operand(kind, false) >> 8;
+    const uint32_t negative = below(2) << 7, mantissa = below(8);
+    switch (kind) {
+    case CLOSE:
+        return negative | (4 + below(5)) << 3 | mantissa;
+    case WEIGHTS:
+        return (below(8) == 0) << 7 | (7 - below(7)) << 3 | mantissa;
+    case FULL:
+        return (below(64) == 0) << 7 | 7 << 3 | 7;
+    case CANCELLING:
+        return negative | (7 + below(2)) << 3 | (mantissa & 6);
+    case TINY:
+        return negative | below(2) << 3 | mantissa;
+    case ZEROS:
+        return negative | (below(3) == 0) * 7 << 3;
+    case NOT_FINITE:
+        return negative | (below(24) == 0 ? 0x7f : 7 << 3 | mantissa);
+    case OVERFLOWING:
+        return (below(4) == 0) << 7 | (14 + below(2)) << 3 | (mantissa & 6);
+    default:
+        return negative | below(0x7f);
+    }
+}
+
 static uint32_t word(int kind, enum numbers numbers) {
+    uint32_t bytes = 0;
+    for (int i = 0; numbers >= E4M3 && i < 4; i++) bytes |= byte_operand(kind, numbers == E5M2) << 8 * i;
+    if (numbers >= E4M3) return bytes;
     return numbers == TF32 ? tf32_operand(kind) : pair(kind, numbers == BFLOATS);
 }
 
@@ -177,11 +241,12 @@ int main() {
     check(cudaMallocHost(&lanes, LANES * sizeof *lanes));
     printf("form,kind,lane,a0,a1,a2,a3,b0,b1,c0,c1,c2,c3,d0,d1,d2,d3\n");
     for (int form = 0; form < FORMS; form++) {
-        const bool wide_range = FORM_NUMBERS[form] != HALVES, narrow = form == K16_F16_F16 || form == K8_F16_F16;
+        const bool wide_range = A_NUMBERS[form] == BFLOATS || A_NUMBERS[form] == TF32;
+        const bool narrow = form == K16_F16_F16 || form == K8_F16_F16 || form == K32_E4M3_F16;
         for (int kind = 0; kind < KINDS; kind++) {
             for (int lane = 0; lane < LANES; lane++) {
-                for (uint32_t &a : lanes[lane].a) a = word(kind, FORM_NUMBERS[form]);
-                for (uint32_t &b : lanes[lane].b) b = word(kind, FORM_NUMBERS[form]);
+                for (uint32_t &a : lanes[lane].a) a = word(kind, A_NUMBERS[form]);
+                for (uint32_t &b : lanes[lane].b) b = word(kind, B_NUMBERS[form]);
                 for (uint32_t &c : lanes[lane].c) c = narrow ? pair(kind, false) : accumulator(kind, wide_range);
             }
             multiply<<<1, LANES>>>(lanes, form);

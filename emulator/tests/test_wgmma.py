@@ -17,7 +17,7 @@ from vectors import wgmma_integers
 
 FOLDER = Path(__file__).parent
 NVCC = ROOT / ".venv/toolkit/bin/nvcc"
-WORDS = {"sums": 128 * 32, "halves": 128 * 16, "tf32": 128 * 32, "rows": 2 * 128 * 32}
+WORDS = {"sums": 32, "halves": 16, "tf32": 32, "rows": 2 * 32}  # of a thread, by kernel
 SHARED_BYTES = 2 * 32768 + 2048
 
 
@@ -27,6 +27,14 @@ def recorded() -> dict[str, list[int]]:
         for row in csv.DictReader(file):
             hashes.setdefault(row["kernel"], []).append(int(row["hash"], 16))
     return hashes
+
+
+def words_of(kernel: str) -> int:
+    """Of a CTA's output."""
+    of_thread = (
+        {"halves": 2, "256": 128}.get(kernel.split("_")[2], 4) if "bytes" in kernel else WORDS[kernel.split("_")[0]]
+    )
+    return 128 * of_thread
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,7 @@ def hashes_of(words: np.ndarray[tuple[int, int], np.dtype[np.uint32]]) -> list[i
 
 @pytest.mark.parametrize("kernel", recorded())
 def test_wgmma_is_that_of_the_gpu(kernel: str, ptx: Path, tmp_path: Path) -> None:
-    want, words, out = recorded()[kernel], WORDS[kernel.split("_")[0]], tmp_path / "out.bin"
+    want, words, out = recorded()[kernel], words_of(kernel), tmp_path / "out.bin"
     done = ptxrun(
         ptx, "--entry", kernel, "--grid", len(want), "--block", 128, "--smem", SHARED_BYTES,
         "--arg", f"out:f32:{len(want) * words}", "--dump", f"0={out}", "--checks", "off",
@@ -57,9 +65,9 @@ def test_wgmma_is_that_of_the_gpu(kernel: str, ptx: Path, tmp_path: Path) -> Non
     assert [cta for cta in range(len(want)) if got[cta] != want[cta]] == []
 
 
-@pytest.mark.parametrize("kernel", ["sums_f16_shared", "rows_of_b_transposed"])
+@pytest.mark.parametrize("kernel", ["sums_f16_shared", "rows_of_b_transposed", "bytes_45_shared"])
 def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
-    words = WORDS[kernel.split("_")[0]]
+    words = words_of(kernel)
     done = ptxrun(
         ptx, "--entry", kernel, "--grid", 4, "--block", 128, "--smem", SHARED_BYTES, "--arg", f"out:f32:{4 * words}"
     )

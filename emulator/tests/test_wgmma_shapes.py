@@ -9,6 +9,8 @@ import pytest
 from support.emulation import Array, ptxrun
 from vectors.wgmma_shapes import AREA, KINDS, SWIZZLES, Product, bits_of, fragments, products, program, sums_of
 
+SEED = 9  # one with which every layout comes up
+
 
 def inputs(product: Product, rng: np.random.Generator) -> tuple[bytes, Array]:
     """The bytes of a product's input, and D."""
@@ -17,9 +19,8 @@ def inputs(product: Product, rng: np.random.Generator) -> tuple[bytes, Array]:
     if product.a:
         product.a.put(memory, bits_of(a, product.kind))
     product.b.put(memory, bits_of(b, product.kind))
-    narrow = product.kind == "f16 sums"
-    c = rng.integers(-100, 100, (128, product.registers * (2 if narrow else 1))).astype(
-        np.float16 if narrow else np.float32
+    c = rng.integers(-100, 100, (128, product.registers * (2 if product.narrow else 1))).astype(
+        np.float16 if product.narrow else np.float32
     )
     adds = product.scale_d in ("1", "%yes")
     want = product.signs[0] * product.signs[1] * (a @ b.T) + adds * sums_of(c, product)
@@ -45,7 +46,7 @@ def check(made: list[Product], folder: Path) -> None:
 
 
 def test_every_shape(tmp_path: Path) -> None:
-    made = products(0)
+    made = products(SEED)
     assert {(p.columns, p.kind) for p in made} == {(n, kind) for n in range(8, 257, 8) for kind in KINDS}
     assert {(p.b.swizzle, p.b.transposed) for p in made} == {(s, t) for s in SWIZZLES for t in (False, True)}
     assert {(p.a.swizzle, p.a.transposed) for p in made if p.a} == {(s, t) for s in SWIZZLES for t in (False, True)}

@@ -3,10 +3,10 @@
  *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o wgmma_record emulator/tests/wgmma_record.cu
  *     ./wgmma_record > emulator/tests/records/wgmma.h200.csv
  *
- * Two questions: how sums are formed (sums_*, halves_* and tf32_*: operands of four kinds), and where a descriptor
- * points (rows_*: shared memory holds its own indexes, and a unit matrix brings them out). The kernels make their
- * inputs themselves, so that the emulator runs the very same PTX. One line for each kernel and CTA: FNV-1a over the
- * words of its output. Exit status 1: the GPU could not be used.
+ * Two questions: how sums are formed (sums_*, halves_* and tf32_*: operands of four kinds; bytes_*, of e4m3 (4) and
+ * e5m2 (5): of six), and where a descriptor points (rows_*: shared memory holds its own indexes, and a unit matrix
+ * brings them out). The kernels make their inputs themselves, so that the emulator runs the very same PTX. One line for
+ * each kernel and CTA: FNV-1a over the words of its output. Exit status 1: the GPU could not be used.
  */
 #include <cuda_runtime.h>
 
@@ -174,6 +174,138 @@ __device__ void other_sums(float *out) {
         out[(blockIdx.x * 128 + thread) * COUNT + i] = INTO_HALVES ? __uint_as_float(h[i % (ACCUMULATORS / 2)]) : d[i];
 }
 
+/* The same of bytes, 32 along K, in products of 8 columns or 256. `chain` products follow each other in one group and
+ * add to the same sums. */
+#define D4 "{%0, %1, %2, %3}"
+#define D2 "{%0, %1}"
+#define D128                                                                                                           \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
+    "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "   \
+    "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "   \
+    "%90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "   \
+    "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
+#define ACC32(i) ACC8(i), ACC8(i + 8), ACC8(i + 16), ACC8(i + 24)
+#define BYTES_REGISTERS(types, d, first, second, ...)                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned." types d                                                               \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(first[0]), "r"(first[1]), "r"(first[2]), "r"(first[3]), "l"(second))
+#define BYTES_SHARED(types, d, first, second, ...)                                                                     \
+    asm volatile("wgmma.mma_async.sync.aligned." types d : __VA_ARGS__ : "l"(first), "l"(second))
+
+/* Close to 1; far apart; any finite one; any bits; zeros, in every other trial with subnormals among them; a few sizes
+ * of both signs, which cancel. */
+enum { BYTE_KINDS = 6 };
+
+__device__ uint8_t byte_operand(int kind, bool e5m2, uint32_t seed) {
+    const uint32_t bits = mix(seed), more = mix(seed + 1), mantissas = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
+    const uint32_t sign = bits & 0x80, fraction = bits & ((1u << mantissas) - 1), top = e5m2 ? 0x7b : 0x7e;
+    switch (kind) {
+    case 0:
+        return (uint8_t)(sign | (bias - 2 + more % 4) << mantissas | fraction);
+    case 1:
+        return (uint8_t)(sign | (bias - 6 + more % 13) << mantissas | fraction);
+    case 2:
+        return (uint8_t)(sign | more % (top + 1));
+    case 3:
+        return (uint8_t)bits;
+    case 4:
+        return (uint8_t)(sign | (seed >> 20 & 1 && more % 3 == 0 ? fraction : 0));
+    default:
+        return (uint8_t)(sign | (more % 4 ? bias + 6 : bias - more / 4 % 4) << mantissas);
+    }
+}
+
+__device__ uint32_t byte_operands(int kind, bool e5m2, uint32_t seed) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; i++) word |= (uint32_t)byte_operand(kind, e5m2, seed + 2 * i) << 8 * i;
+    return word;
+}
+
+__device__ uint32_t byte_accumulator(int kind, uint32_t seed) {
+    if (kind != 4) return __float_as_uint(accumulator(kind == 5 ? 1 : kind, seed));
+    const uint32_t bits = mix(seed);
+    return bits % 3 ? bits & 0x80000000 : bits & 0x800fffff;
+}
+
+__device__ uint32_t half_accumulators(int kind, uint32_t seed) {
+    if (kind != 4) return operand_word(false, kind == 5 ? 1 : kind, seed);
+    return mix(seed) & 0x80008000;
+}
+
+/* out: [trials][threads][COLUMNS / 2], of halves a quarter */
+template <bool FIRST_E5M2, bool SECOND_E5M2, bool INTO_HALVES, bool REGISTERS, int COLUMNS_OF_D = 8, int CHAIN = 1>
+__device__ void byte_sums(float *out) {
+    constexpr int WORDS = COLUMNS_OF_D / (INTO_HALVES ? 4 : 2), ROWS = 64 + COLUMNS_OF_D, TILE = ROWS * 32;
+    const int thread = threadIdx.x, kind = blockIdx.x % BYTE_KINDS, group = thread % 32 / 4;
+    const uint32_t seed = blockIdx.x << 20;
+    uint32_t *words = (uint32_t *)shared_memory, h[2];
+    for (uint32_t i = thread; i < CHAIN * ROWS * 8; i += 128)
+        words[i / (ROWS * 8) * TILE / 4 + plain_word(i / 8 % ROWS, i % 8)] =
+            byte_operands(kind, i / 8 % ROWS < 64 ? FIRST_E5M2 : SECOND_E5M2, seed + 8 * i);
+    publish();
+    float d[COLUMNS_OF_D / 2];
+    for (int i = 0; i < WORDS; i++) {
+        const uint32_t at = seed + 0x80000 + 4 * (thread * WORDS + i);
+        if constexpr (INTO_HALVES)
+            h[i] = half_accumulators(kind, at);
+        else
+            d[i] = __uint_as_float(byte_accumulator(kind, at));
+    }
+    uint32_t a[CHAIN][4];
+    for (int i = 0; i < 4 * CHAIN; i++) {
+        const uint32_t row = thread / 32 * 16 + group + i % 2 * 8;
+        a[i / 4][i % 4] = words[i / 4 * TILE / 4 + plain_word(row, i % 4 / 2 * 4 + thread % 4)];
+    }
+    fence();
+    for (int i = 0; i < CHAIN; i++) {
+        const uint64_t first = descriptor(shared_base() + i * TILE, 128, 256);
+        const uint64_t second = descriptor(shared_base() + i * TILE + 2048, 128, 256);
+        if constexpr (COLUMNS_OF_D == 256)
+            BYTES_REGISTERS("m64n256k32.f32.e4m3.e4m3 ", D128 ", {%128, %129, %130, %131}, %132, 1, 1, 1;", a[i],
+                            second, ACC32(0), ACC32(32), ACC32(64), ACC32(96));
+#define F32_REGISTERS(types)                                                                                           \
+    BYTES_REGISTERS("m64n8k32.f32." types " ", D4 ", {%4, %5, %6, %7}, %8, 1, 1, 1;", a[i], second, "+f"(d[0]),        \
+                    "+f"(d[1]), "+f"(d[2]), "+f"(d[3]))
+#define F32_SHARED(types)                                                                                              \
+    BYTES_SHARED("m64n8k32.f32." types " ", D4 ", %4, %5, 1, 1, 1;", first, second, "+f"(d[0]), "+f"(d[1]),            \
+                 "+f"(d[2]), "+f"(d[3]))
+#define F16_REGISTERS(types)                                                                                           \
+    BYTES_REGISTERS("m64n8k32.f16." types " ", D2 ", {%2, %3, %4, %5}, %6, 1, 1, 1;", a[i], second, "+r"(h[0]),        \
+                    "+r"(h[1]))
+#define F16_SHARED(types)                                                                                              \
+    BYTES_SHARED("m64n8k32.f16." types " ", D2 ", %2, %3, 1, 1, 1;", first, second, "+r"(h[0]), "+r"(h[1]))
+#define OF_TYPES(types)                                                                                                \
+    if constexpr (INTO_HALVES && REGISTERS)                                                                            \
+        F16_REGISTERS(types);                                                                                          \
+    else if constexpr (INTO_HALVES)                                                                                    \
+        F16_SHARED(types);                                                                                             \
+    else if constexpr (REGISTERS)                                                                                      \
+        F32_REGISTERS(types);                                                                                          \
+    else                                                                                                               \
+        F32_SHARED(types)
+        else if constexpr (FIRST_E5M2 && SECOND_E5M2) {
+            OF_TYPES("e5m2.e5m2");
+        } else if constexpr (FIRST_E5M2) {
+            OF_TYPES("e5m2.e4m3");
+        } else if constexpr (SECOND_E5M2) {
+            OF_TYPES("e4m3.e5m2");
+        } else {
+            OF_TYPES("e4m3.e4m3");
+        }
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < WORDS; i++) {
+        if constexpr (INTO_HALVES)
+            asm volatile("" : "+r"(h[i])::"memory");
+        else
+            asm volatile("" : "+f"(d[i])::"memory");
+    }
+    for (int i = 0; i < WORDS; i++)
+        out[(blockIdx.x * 128 + thread) * WORDS + i] = INTO_HALVES ? __uint_as_float(h[i % 2]) : d[i];
+}
+
 /* ---- descriptors ---- */
 
 /* A descriptor of each swizzle with offsets, starts and base offsets that stay inside the first 64 KB. */
@@ -238,6 +370,24 @@ KERNEL(halves_shared, (other_sums<true, false>))
 KERNEL(halves_registers, (other_sums<true, true>))
 KERNEL(tf32_shared, (other_sums<false, false>))
 KERNEL(tf32_registers, (other_sums<false, true>))
+KERNEL(bytes_44_registers, (byte_sums<false, false, false, true>))
+KERNEL(bytes_44_shared, (byte_sums<false, false, false, false>))
+KERNEL(bytes_44_halves_registers, (byte_sums<false, false, true, true>))
+KERNEL(bytes_44_halves_shared, (byte_sums<false, false, true, false>))
+KERNEL(bytes_45_registers, (byte_sums<false, true, false, true>))
+KERNEL(bytes_45_shared, (byte_sums<false, true, false, false>))
+KERNEL(bytes_45_halves_registers, (byte_sums<false, true, true, true>))
+KERNEL(bytes_45_halves_shared, (byte_sums<false, true, true, false>))
+KERNEL(bytes_54_registers, (byte_sums<true, false, false, true>))
+KERNEL(bytes_54_shared, (byte_sums<true, false, false, false>))
+KERNEL(bytes_54_halves_registers, (byte_sums<true, false, true, true>))
+KERNEL(bytes_54_halves_shared, (byte_sums<true, false, true, false>))
+KERNEL(bytes_55_registers, (byte_sums<true, true, false, true>))
+KERNEL(bytes_55_shared, (byte_sums<true, true, false, false>))
+KERNEL(bytes_55_halves_registers, (byte_sums<true, true, true, true>))
+KERNEL(bytes_55_halves_shared, (byte_sums<true, true, true, false>))
+KERNEL(bytes_44_256_columns, (byte_sums<false, false, false, true, 256>))
+KERNEL(bytes_44_chain, (byte_sums<false, false, false, true, 8, 4>))
 KERNEL(rows_of_a, (rows<false, true>))
 KERNEL(rows_of_a_transposed, (rows<true, true>))
 KERNEL(rows_of_b, (rows<false, false>))
@@ -280,6 +430,24 @@ int main() {
     record("halves_registers", halves_registers, 64, TILE / 2);
     record("tf32_shared", tf32_shared, 64, TILE);
     record("tf32_registers", tf32_registers, 64, TILE);
+    record("bytes_44_registers", bytes_44_registers, 96, 128 * 4);
+    record("bytes_44_shared", bytes_44_shared, 96, 128 * 4);
+    record("bytes_44_halves_registers", bytes_44_halves_registers, 96, 128 * 2);
+    record("bytes_44_halves_shared", bytes_44_halves_shared, 96, 128 * 2);
+    record("bytes_45_registers", bytes_45_registers, 96, 128 * 4);
+    record("bytes_45_shared", bytes_45_shared, 96, 128 * 4);
+    record("bytes_45_halves_registers", bytes_45_halves_registers, 96, 128 * 2);
+    record("bytes_45_halves_shared", bytes_45_halves_shared, 96, 128 * 2);
+    record("bytes_54_registers", bytes_54_registers, 96, 128 * 4);
+    record("bytes_54_shared", bytes_54_shared, 96, 128 * 4);
+    record("bytes_54_halves_registers", bytes_54_halves_registers, 96, 128 * 2);
+    record("bytes_54_halves_shared", bytes_54_halves_shared, 96, 128 * 2);
+    record("bytes_55_registers", bytes_55_registers, 96, 128 * 4);
+    record("bytes_55_shared", bytes_55_shared, 96, 128 * 4);
+    record("bytes_55_halves_registers", bytes_55_halves_registers, 96, 128 * 2);
+    record("bytes_55_halves_shared", bytes_55_halves_shared, 96, 128 * 2);
+    record("bytes_44_256_columns", bytes_44_256_columns, 12, 128 * 128);
+    record("bytes_44_chain", bytes_44_chain, 96, 128 * 4);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) fprintf(stderr, "wgmma_record: %s\n", cudaGetErrorString(error));
     return error != cudaSuccess;

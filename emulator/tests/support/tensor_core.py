@@ -15,6 +15,7 @@ from support.emulation import Array
 from support.exact import BFLOAT, HALF, SINGLE, Format
 
 TF32 = Format(11, -126, 19)
+E4M3 = Format(4, -6, 9)  # a bit wider than it is, so that its largest exponent is an ordinary one
 FORMATS = {"f16": HALF, "bf16": BFLOAT, "tf32": TF32}
 FORMS = [f"m16n8k{k}.{kind}" for k in (16, 8) for kind in ("f16", "bf16")]
 PLACES = 25  # of the unit below the largest exponent
@@ -23,21 +24,27 @@ LANE = np.arange(32)
 
 @dataclass(frozen=True)
 class Form:
-    """The k, the type of the factors and that of the sums of "m16n8k16.bf16" or "m16n8k16.f16.f16"."""
+    """The k, the types of A and B and that of the sums of "m16n8k16.bf16", "m16n8k16.f16.f16", "m16n8k32.e4m3.e5m2"."""
 
     k: int
     kind: str
     sums: str
+    second: str = ""
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        return self.kind, self.second or self.kind
 
     @property
     def in_register(self) -> int:
         """Factors."""
-        return 1 if self.kind == "tf32" else 2
+        return {"tf32": 1, "e4m3": 4, "e5m2": 4}.get(self.kind, 2)
 
 
 def parse_form(form: str) -> Form:
-    shape, kind, *sums = form.split(".")
-    return Form(int(shape.removeprefix("m16n8k")), kind, sums[0] if sums else "f32")
+    shape, kind, *others = form.split(".")
+    sums, second = [name for name in others if name[0] == "f"], [name for name in others if name[0] == "e"]
+    return Form(int(shape.removeprefix("m16n8k")), kind, *(sums or ["f32"]), *second)
 
 
 def registers_of(form: str) -> tuple[list[str], list[str], list[str]]:
@@ -117,10 +124,32 @@ def fused_sum(a: list[int], b: list[int], c: int, of: Format, to: Format = SINGL
     return 0 if to is SINGLE and bits == 1 << 31 else bits
 
 
+def as_half(byte: int, kind: str) -> int:
+    """e5m2 is the upper byte of an f16; the largest code of e4m3 is NaN."""
+    if kind == "e5m2":
+        return byte << 8
+    wide = (byte & 0x80) << 1 | byte & 0x7F
+    return HALF.nan if byte & 0x7F == 0x7F else exact.convert(exact.decode(wide, E4M3), HALF)
+
+
+def byte_sum(of: Form, a: list[int], b: list[int], c: int) -> int:
+    """Two sums of products of f16, of bytes 0 and 1 of each register and of bytes 2 and 3; C is added at the end."""
+    to = HALF if of.sums == "f16" else SINGLE
+    x, y = ([as_half(byte, kind) for byte in bytes_] for bytes_, kind in zip((a, b), of.kinds, strict=True))
+    total = 0
+    for some in ((0, 1), (2, 3)):
+        at = [k for k in range(of.k) if k % 4 in some]
+        before = exact.convert(exact.decode(total, to), SINGLE)
+        total = fused_sum([x[k] for k in at], [y[k] for k in at], before, HALF, to, "rn" if to is HALF else "rz")
+    return exact.add(exact.decode(total, to), exact.decode(c, to), to)
+
+
 def one_sum(of: Form, a: list[int], b: list[int], c: int) -> int:
     """Bits of an element of D: sums of halves are rounded to the nearest, and of a tf32 number 19 bits count."""
     if of.kind == "tf32":
         a, b = [x >> 13 for x in a], [x >> 13 for x in b]
+    if of.in_register == 4:
+        return byte_sum(of, a, b, c)
     if of.sums == "f16":
         return fused_sum(a, b, exact.convert(exact.decode(c, HALF), SINGLE), HALF, HALF, "rn")
     return fused_sum(a, b, c, FORMATS[of.kind])
@@ -148,11 +177,12 @@ def spread(sums: Array) -> dict[str, Array]:
 def instruction(form: str, in_place: bool = False) -> str:
     """PTX for registers of those names; in place, the accumulators are the results' registers."""
     of, (a, b, c) = parse_form(form), registers_of(form)
+    first, second = of.kinds
     d = [name.replace("c", "d") for name in c]
     operands = [", ".join(f"%{name}" for name in names) for names in (d, a, b, d if in_place else c)]
     moves = "".join(f"mov.b32 %{to}, %{by};\n" for to, by in zip(d, c, strict=True)) if in_place else ""
     return (
-        f"{moves}mma.sync.aligned.m16n8k{of.k}.row.col.{of.sums}.{of.kind}.{of.kind}.{of.sums} "
+        f"{moves}mma.sync.aligned.m16n8k{of.k}.row.col.{of.sums}.{first}.{second}.{of.sums} "
         + ", ".join(f"{{{each}}}" for each in operands)
         + ";"
     )

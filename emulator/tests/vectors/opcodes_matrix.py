@@ -1,4 +1,4 @@
-"""Vectors of mma with f16 sums, tf32, f64, integers and bits: matrices from registers, products, and back."""
+"""Vectors of mma with f16 sums, tf32, f64, 8-bit floats, integers and bits: matrices from registers, and back."""
 
 from __future__ import annotations
 
@@ -8,16 +8,31 @@ import numpy as np
 from support import exact
 from support.emulation import Array, Case
 from support.exact import DOUBLE, HALF, SINGLE, Format
-from support.tensor_core import fused_sum
+from support.tensor_core import Form, byte_sum, fused_sum
 from vectors.opcodes import CASES, SIZE
 
 TF32 = Format(11, -126, 19)
-BITS = {"f16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "f32": 32, "s32": 32}
+BITS = {
+    "f16": 16,
+    "tf32": 32,
+    "f64": 64,
+    "e4m3": 8,
+    "e5m2": 8,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
+    "b1": 1,
+    "f32": 32,
+    "s32": 32,
+}
 Places = list[list[list[tuple[int, int]]]]  # [register][lane][element, lowest bits first] -> row and column
 
 FORMS = [
     *((f"m16n8k{k}", "f16.f16.f16.f16", "") for k in (8, 16)),
     *((f"m16n8k{k}", "f32.tf32.tf32.f32", "") for k in (4, 8)),
+    ("m16n8k32", "f32.e4m3.e5m2.f32", ""), ("m16n8k32", "f32.e5m2.e4m3.f32", ""),
+    ("m16n8k16", "f32.e4m3.e4m3.f32", ""), ("m16n8k16", "f16.e5m2.e5m2.f16", ""), ("m16n8k32", "f16.e4m3.e4m3.f16", ""),
     *((shape, "f64.f64.f64.f64", "") for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")),
     ("m8n8k16", "s32.s8.u8.s32", ""), ("m16n8k16", "s32.u8.s8.s32", ""), ("m16n8k32", "s32.s8.s8.s32", ".satfinite"),
     ("m16n8k32", "s32.u8.u8.s32", ""), ("m8n8k32", "s32.u4.s4.s32", ""), ("m16n8k32", "s32.s4.u4.s32", ".satfinite"),
@@ -65,6 +80,8 @@ def number(bits: int, kind: str) -> int:
 
 def output(a: list[int], b: list[int], c: int, kinds: list[str], suffix: str) -> int:
     """Bits of one element of D."""
+    if kinds[1][0] == "e":
+        return byte_sum(Form(len(a), kinds[1], kinds[0], kinds[2]), a, b, c)
     if kinds[1] == "f16":
         wide = exact.convert(exact.decode(c, HALF), SINGLE)
         return fused_sum(a, b, wide, HALF, HALF, "rn")

@@ -14,7 +14,15 @@ from support.emulation import Array
 
 SWIZZLES = ("none", "128B", "64B", "32B")  # by bits 62 and 63 of a descriptor
 WIDTHS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
-KINDS = {"f16": ("f32", "f16"), "bf16": ("f32", "bf16"), "f16 sums": ("f16", "f16"), "tf32": ("f32", "tf32")}
+KINDS = {
+    "f16": ("f32", "f16"),
+    "bf16": ("f32", "bf16"),
+    "f16 sums": ("f16", "f16"),
+    "tf32": ("f32", "tf32"),
+    "e4m3": ("f32", "e4m3"),
+    "e5m2, f16 sums": ("f16", "e5m2"),
+}
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}  # of a factor
 AREA = 48 * 1024  # bytes of shared memory: A in the first 8 KB, B behind
 B_AT = 8 * 1024
 
@@ -77,11 +85,15 @@ class Product:
 
     @property
     def depth(self) -> int:
-        return 8 if self.kind == "tf32" else 16
+        return 32 // BYTES[KINDS[self.kind][1]]
+
+    @property
+    def narrow(self) -> bool:
+        return KINDS[self.kind][0] == "f16"
 
     @property
     def registers(self) -> int:
-        return self.columns // (4 if self.kind == "f16 sums" else 2)
+        return self.columns // (4 if self.narrow else 2)
 
     @property
     def area(self) -> int:
@@ -94,7 +106,7 @@ class Product:
         to = ", ".join(f"%c{i}" for i in range(self.registers))
         a = "%A" if self.a else "{%a0, %a1, %a2, %a3}"
         words = [f"{{{to}}}", a, "%B", self.scale_d, *map(str, self.signs)]
-        if self.kind != "tf32":
+        if BYTES[factors] == 2:
             words += [str(int(self.a.transposed))] if self.a else []
             words += [str(int(self.b.transposed))]
         shape = f"m64n{self.columns}k{self.depth}"
@@ -107,9 +119,10 @@ def products(seed: int) -> list[Product]:
     made = []
     for columns, (turn, kind) in itertools.product(range(8, 257, 8), enumerate(KINDS)):
         turn += columns // 8
-        size, depth = (4, 8) if kind == "tf32" else (2, 16)
+        size = BYTES[KINDS[kind][1]]
+        depth = 32 // size
         swizzles = rng.permutation(SWIZZLES)
-        flips = rng.integers(0, 2, 3).astype(bool) & (kind != "tf32")
+        flips = rng.integers(0, 2, 3).astype(bool) & (size == 2)
         b_width = WIDTHS[str(swizzles[1])]
         b_transposed = bool(flips[0]) and (swizzles[1] == "none" or columns * size % b_width == 0)
         a = Operand(64, depth, size, str(swizzles[0]), bool(flips[1]), 0) if turn % 3 else None
@@ -120,9 +133,15 @@ def products(seed: int) -> list[Product]:
 
 
 def bits_of(values: Array, kind: str) -> Array:
-    """Of small integers: all three formats hold them exactly."""
-    if KINDS[kind][1] == "f16":
-        return values.astype(np.float16).view(np.uint16)
+    """Of small integers: all formats hold them exactly."""
+    factors = KINDS[kind][1]
+    halves = values.astype(np.float16).view(np.uint16)
+    if factors == "e5m2":
+        return (halves >> 8).astype(np.uint8)
+    if factors == "e4m3":  # a bit more of fraction, and a bias of 7 in place of 15
+        return np.where(values == 0, 0, (halves >> 8 & 0x80) | ((halves & 0x7FFF) >> 7) - (8 << 3)).astype(np.uint8)
+    if factors == "f16":
+        return halves
     words = values.astype(np.float32).view(np.uint32)
     return words if kind == "tf32" else (words >> 16).astype(np.uint16)
 
@@ -138,8 +157,7 @@ def sums_of(accumulators: Array, product: Product) -> Array:
     """D of 64 rows as float32, from the registers of 128 threads."""
     d = np.zeros((64, product.columns), np.float32)
     row, column = np.arange(128) // 32 * 16 + np.arange(128) % 32 // 4, np.arange(128) % 4 * 2
-    narrow = product.kind == "f16 sums"
-    values = accumulators.view(np.float16 if narrow else np.float32).reshape(128, -1).astype(np.float32)
+    values = accumulators.view(np.float16 if product.narrow else np.float32).reshape(128, -1).astype(np.float32)
     for i in range(product.columns // 2):
         d[row + i % 4 // 2 * 8, i // 4 * 8 + column + i % 2] = values[:, i]
     return d
