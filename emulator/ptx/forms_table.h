@@ -10,7 +10,7 @@
  *
  * modifiers: tokens in the order PTX writes them; alternatives stand between bars, a token ending in '?' may be absent.
  * operands: d is the destination, p and q are predicates, the others sources; a register has the width of the first
- * type modifier unless ".16", ".32", ".64" follows its letter. docs/emulator.md prints this table.
+ * type modifier unless ".16", ".32", ".64" follows its letter. `ptxrun --forms` prints this table.
  */
 #define COMPARES "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
 #define FLOAT_COMPARES "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan"
