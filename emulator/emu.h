@@ -247,6 +247,13 @@ bool emu_variable_at(const emu_module *module, size_t index, emu_variable *varia
 
 /* ---- memory ---- */
 
+/* emu_load() for a device on which several modules are at work: their variables lie side by side, and keep their values
+ * while others run. Owned: emu_unload_from(). */
+emu_module *emu_load_on(emu_device *device, const char *ptx, size_t bytes, emu_error *error);
+void emu_unload_from(emu_device *device, emu_module *module);
+/* A variable of such a module by its name, ready for emu_host_bytes(); false where there is none. */
+bool emu_find_variable(emu_device *device, const emu_module *module, const char *name, emu_variable *variable);
+
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
 emu_device *emu_device_new(void);
 void emu_device_free(emu_device *device);
@@ -257,6 +264,10 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
 /* Free one buffer by the address that emu_alloc() gave; false where that is no buffer. An access to it is out of bounds
  * from then on, and later launches report nothing about it. */
 bool emu_free(emu_device *device, uint64_t address);
+/* A buffer over memory of the host, borrowed until emu_free(). Where the host's address is (n << 36) + (1 << 28) with
+ * an n from 1 to 65536, and no other buffer has that, it is the device address too. Returns the device address, 0 when
+ * out of memory or bytes is 0. */
+uint64_t emu_map(emu_device *device, const char *name, void *host, uint64_t bytes);
 /* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
  * variable until the next emu_run(). */
 void *emu_host_bytes(emu_device *device, uint64_t address);

@@ -26,7 +26,7 @@ void emu_device_free(emu_device *device) {
     if (!device) return;
     for (size_t i = 0; i < device->buffer_count; i++) {
         free(device->buffers[i].name);
-        free(device->buffers[i].bytes);
+        free(device->buffers[i].block);
         free(device->buffers[i].output);
     }
     emu_free_findings(device);
@@ -36,43 +36,72 @@ void emu_device_free(emu_device *device) {
     free(device);
 }
 
+/* Buffers up to a number; NULL when out of memory. */
+static buffer *buffers_up_to(emu_device *device, size_t number) {
+    buffer *buffers = emu_reserve(device->buffers, number, &device->buffer_capacity, sizeof *buffers);
+    if (!buffers) return NULL;
+    device->buffers = buffers;
+    while (device->buffer_count < number) device->buffers[device->buffer_count++] = (buffer){0};
+    return &device->buffers[number - 1];
+}
+
 /* A place for one more buffer; NULL when there is none. Places of freed buffers are taken last, so that a pointer into
  * a freed buffer is found as long as possible. */
 static buffer *buffer_place(emu_device *device) {
     for (size_t i = 0; device->buffer_count == MAX_BUFFERS && i < MAX_BUFFERS; i++) {
         if (!device->buffers[i].bytes) return &device->buffers[i];
     }
-    if (device->buffer_count == MAX_BUFFERS) return NULL;
-    buffer *buffers = emu_reserve(device->buffers, device->buffer_count + 1, &device->buffer_capacity, sizeof *buffers);
-    if (!buffers) return NULL;
-    device->buffers = buffers;
-    device->buffers[device->buffer_count] = (buffer){0};
-    return &device->buffers[device->buffer_count++];
+    return device->buffer_count == MAX_BUFFERS ? NULL : buffers_up_to(device, device->buffer_count + 1);
+}
+
+/* The place whose device address is this host address; NULL where it is taken, or the address begins no buffer. */
+static buffer *place_at(emu_device *device, uint64_t address) {
+    const uint64_t number = address >> BUFFER_SHIFT;
+    if ((address & ((1ull << BUFFER_SHIFT) - 1)) != BUFFER_START || !number || number > MAX_BUFFERS) return NULL;
+    const buffer *there = emu_find_buffer(device, address);
+    if (there && there->bytes) return NULL;
+    return there || number <= device->buffer_count ? &device->buffers[number - 1] : buffers_up_to(device, number);
+}
+
+static uint64_t address_of(const emu_device *device, const buffer *b) {
+    return ((uint64_t)(b - device->buffers + 1) << BUFFER_SHIFT) + BUFFER_START;
+}
+
+/* Put a buffer into its place, which may be NULL: 0 then. */
+static uint64_t put_buffer(emu_device *device, buffer *place, const buffer *b) {
+    if (!place || !b->name || !b->bytes) {
+        free(b->name);
+        free(b->block);
+        return 0;
+    }
+    free(place->name);
+    *place = *b;
+    return address_of(device, place);
 }
 
 uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
     if (!bytes || bytes > 16ull << 30) return 0;
     buffer b = {.name = emu_copy_text(name), .size = bytes, .kind = kind};
-    uint64_t whole = (bytes + 255) / 256 * 256;
-    b.bytes = aligned_alloc(256, whole);
-    buffer *place = b.name && b.bytes ? buffer_place(device) : NULL;
-    if (!place) {
-        free(b.name);
-        free(b.bytes);
-        return 0;
-    }
-    memset(b.bytes, 0, whole);
-    free(place->name);
-    *place = b;
-    return ((uint64_t)(place - device->buffers + 1) << BUFFER_SHIFT) + BUFFER_START;
+    enum { ALIGNMENT = 256 };
+    b.block = calloc(1, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT - 1);
+    if (b.block) b.bytes = (uint8_t *)b.block + (0 - (uintptr_t)b.block) % ALIGNMENT;
+    return put_buffer(device, b.name && b.bytes ? buffer_place(device) : NULL, &b);
+}
+
+uint64_t emu_map(emu_device *device, const char *name, void *host, uint64_t bytes) {
+    if (!bytes || bytes > 16ull << 30) return 0;
+    const buffer b = {.name = emu_copy_text(name), .bytes = host, .size = bytes};
+    buffer *place = place_at(device, (uint64_t)(uintptr_t)host);
+    return put_buffer(device, place ? place : buffer_place(device), &b);
 }
 
 bool emu_free(emu_device *device, uint64_t address) {
     buffer *b = emu_find_buffer(device, address);
     if (!b || !b->bytes || (address & ((1ull << BUFFER_SHIFT) - 1)) != BUFFER_START) return false;
-    free(b->bytes);
+    free(b->block);
     free(b->output);
     b->bytes = NULL;
+    b->block = NULL;
     b->output = NULL;
     b->size = 0;
     return true;

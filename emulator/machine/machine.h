@@ -175,6 +175,7 @@ typedef struct warp {
 typedef struct buffer {
     char *name;
     uint8_t *bytes; /* NULL once it is freed */
+    void *block;    /* of memory that they lie in; NULL where they are the host's */
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
     bool in_heap;                 /* of malloc() on the device */

@@ -44,11 +44,11 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     char what[200] = "where no buffer lies";
     if (address < 4096) {
         snprintf(what, sizeof what, "near address 0: a null pointer");
-    } else if (b && !b->bytes) {
+    } else if (b && !b->bytes && b->name) {
         snprintf(what, sizeof what, "in buffer '%.60s', which was freed", b->name);
-    } else if (b && (int64_t)offset < 0) {
+    } else if (b && b->bytes && (int64_t)offset < 0) {
         snprintf(what, sizeof what, "%" PRIu64 " bytes before buffer '%.60s'", 0 - offset, b->name);
-    } else if (b) {
+    } else if (b && b->bytes) {
         snprintf(what, sizeof what, "byte %" PRIu64 " of buffer '%.60s', which has %" PRIu64, offset, b->name, b->size);
     }
     report_bounds(m, w, lane, address, bytes, verb, what);
@@ -109,10 +109,13 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
 }
 
 const char *emu_device_string(machine *m, uint64_t address) {
-    uint64_t offset = (address & ~CONST_WINDOW) - BUFFER_START;
-    if (offset >= m->device->variable_bytes) return "(not a string)";
-    const uint8_t *text = m->device->variables + offset;
-    return memchr(text, 0, m->device->variable_bytes - (size_t)offset) ? (const char *)text : "(not a string)";
+    address &= ~CONST_WINDOW;
+    const buffer *own = emu_find_buffer(m->device, address); /* of a module that has its variables apart */
+    const uint8_t *text = own ? own->bytes : m->device->variables;
+    const uint64_t bytes = own ? own->size : m->device->variable_bytes;
+    const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    if (offset >= bytes || !memchr(text + offset, 0, (size_t)(bytes - offset))) return "(not a string)";
+    return (const char *)text + offset;
 }
 
 /* Which space an access really goes to, for checks and counters. */

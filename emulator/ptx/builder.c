@@ -179,7 +179,9 @@ static uint16_t frame_register(decoder *dec, const symbol *which, int64_t offset
 uint64_t emu_symbol_address(const symbol *which) {
     if (which->space == SPACE_FUNCTION) return FUNCTION_WINDOW + 16ull * which->offset;
     if (which->space == SPACE_SHARED) return SHARED_BASE + (is_dynamic(which) ? 0 : which->offset);
-    if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) return BUFFER_START + which->offset;
+    if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) {
+        return ((uint64_t)which->place << BUFFER_SHIFT) + BUFFER_START + which->offset;
+    }
     return which->offset;
 }
 

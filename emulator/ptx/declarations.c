@@ -377,6 +377,7 @@ void emu_parse_variable(parser *p, state_space space, bool external) {
     }
     uint32_t index = emu_add_symbol(p, &name, space, offset, bytes);
     module->symbols[index].type = type->name;
+    module->symbols[index].place = module->place;
     p->declarations[p->declaration_count - 1].external = external;
     if (accept(p, "=")) {
         if (space != SPACE_GLOBAL && space != SPACE_CONST)

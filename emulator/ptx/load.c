@@ -1,5 +1,6 @@
 /* load.c - emu_load, emu_decode and emu_unload: a text goes through the parser, which has each statement decoded at
  * once, and then through the analysis of its control flow. */
+#include "builder.h"
 #include "flow.h"
 #include "forms.h"
 #include "loader.h"
@@ -21,7 +22,7 @@ static bool read_module(loader *load, const char *ptx, size_t bytes) {
     return true;
 }
 
-emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
+emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error *error) {
     *error = (emu_error){0};
     if (!little_endian()) {
         snprintf(error->text, sizeof error->text, "the emulator needs a little-endian host");
@@ -34,10 +35,15 @@ emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
     }
     static _Atomic uint64_t modules;
     load->module.serial = ++modules;
+    load->module.place = place;
     load->error = error;
     if (read_module(load, ptx, bytes)) return &load->module;
     emu_loader_free(load);
     return NULL;
+}
+
+emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
+    return emu_load_at(0, ptx, bytes, error);
 }
 
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes) {
@@ -55,7 +61,7 @@ bool emu_variable_at(const emu_module *module, size_t index, emu_variable *varia
         const symbol *each = &module->symbols[i];
         if (each->space != SPACE_GLOBAL && each->space != SPACE_CONST) continue;
         found = !index--;
-        *variable = (emu_variable){each->name, each->type, BUFFER_START + each->offset, each->bytes};
+        *variable = (emu_variable){each->name, each->type, emu_symbol_address(each), each->bytes};
     }
     pthread_mutex_unlock(&module->load->lock);
     return found;

@@ -119,6 +119,7 @@ typedef struct symbol {
     const char *name;
     state_space space;
     bool entry_param;
+    uint32_t place;  /* of a variable: that of its module */
     uint32_t offset; /* in its space, of the module, of the entry or of the frame of a function; of a function: index */
     uint64_t bytes;
     const char *type; /* of an element; NULL for a parameter */
@@ -405,10 +406,13 @@ struct emu_module {
     size_t symbol_count;
     struct function *functions; /* see statement.h */
     size_t function_count;
+    uint32_t place;     /* number of the buffer that holds its variables; 0 where it shares that of other modules */
     uint8_t *variables; /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
 };
 
+/* emu_load() for a module whose variables lie in a buffer of this number. */
+emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error *error);
 /* The initial bytes of the variables that were declared so far. */
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes);
 emu_place emu_place_of(const entry *code, uint32_t instruction_index);
