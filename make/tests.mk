@@ -61,9 +61,10 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 ##@ Testing
 .PHONY: check check-anywhere check-frameworks check-long check-mutants check-site mutate fuzz lint format
 IN_CHECK := not long and not gpu and not site
-check-long check-anywhere: lib
+check-long check-anywhere: lib libcuda
 check-long check-anywhere check-mutants mutate: | $(READY)
 ifeq ($(VER),)
+check: libcuda
 check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
@@ -108,8 +109,8 @@ $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c harness/device/*.c \
-	harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c \
+	harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
@@ -121,7 +122,7 @@ lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
 	@mkdir -p $(@D)
 	$(call say,TIDY,$<)$(parts) $(VENV)/bin/clang-tidy --quiet $< -- -std=c11 -D_GNU_SOURCE -I. -Iinclude -Ibuild \
-		-Ibuild/v01 >$(part) 2>&1 || { cat $(part) >&2; exit 1; }; $(whole)
+		-Ibuild/v01 $(CUDA_H) >$(part) 2>&1 || { cat $(part) >&2; exit 1; }; $(whole)
 format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
 	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .

@@ -123,7 +123,7 @@ def forget(path: Path) -> None:
 def linked_sources(folder: Path, program: str) -> list[str]:
     """What a program links, as in make/harness.mk: all files but those with a main() or a version's name."""
     own = (*folder.glob("harness/*.c"), *folder.glob("runtime/*.c")) if program != PTXRUN else ()
-    sources = [*own, *folder.glob("emulator/[!t]*/*.c"), *folder.glob("emulator/tool/*.c")]
+    sources = [*own, *folder.glob("emulator/[!dt]*/*.c"), *folder.glob("emulator/tool/*.c")]
     return sorted({str(path.relative_to(folder)) for path in sources} - ALONE)
 
 

@@ -66,6 +66,13 @@ def test_includes_go_down(path: Path) -> None:
             assert floor(included) in ("", "tool") or included in OPEN, f"{path.name} includes {included}"
 
 
+def test_the_driver_stands_on_the_interface() -> None:
+    """libcuda is a user of emu.h, as any other program."""
+    for path in (EMU / "driver").glob("*.[ch]"):
+        for included in includes(path):
+            assert included == EMU / "emu.h" or included.parent == path.parent, f"{path.name} includes {included}"
+
+
 def test_no_headers_include_each_other() -> None:
     assert not circle({str(path): [str(each) for each in includes(path)] for path in FILES})
 

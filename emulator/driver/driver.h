@@ -1,0 +1,199 @@
+/* driver.h - libcuda.so.1 over the emulator: what its parts share.
+ *
+ *     CUresult cuStreamSynchronize(CUstream stream) {
+ *         CUresult status = driver_enter();              // the lock, and whether cuInit() was called
+ *         if (status == CUDA_SUCCESS) status = ...;
+ *         return driver_leave(status);
+ *     }
+ *
+ * Whatever is put on a stream runs at once, in the call that puts it there, on the emulator's one device: an order that
+ * CUDA allows for every program. So a stream has never anything left to do, and an event has always happened.
+ *
+ *     functions_table.h  every function of the driver: served here, or refused by name
+ *     entry_points.c     their addresses, and the refusals        module.c   modules, libraries, variables, cuLink
+ *     names.c            functions and results by name            image.c    PTX in fatbins
+ *     device.c           the device and its attributes            launch.c   kernels, occupancy, tensor maps
+ *     context.c          contexts                                 stream.c   streams, events, capture
+ *     memory.c           memory of all kinds, copies, pointers    graph.c    graphs
+ *     operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
+ */
+#ifndef FL_EMU_DRIVER_H
+#define FL_EMU_DRIVER_H
+
+#include "../emu.h"
+
+#pragma GCC visibility push(default)
+#include <cuda.h>
+/* Functions of earlier releases that programs still ask for; cuda.h declares their successors alone. */
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned flags, CUdevice device);
+CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *error, char *log, size_t bytes);
+#undef cuGetProcAddress
+CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags);
+CUresult cuProfilerStart(void); /* of cudaProfiler.h, as the next */
+CUresult cuProfilerStop(void);
+#pragma GCC visibility pop
+
+/* ---- the one device, and the lock around all ---- */
+
+enum { DRIVER_VERSION = 13020, MULTIPROCESSORS = 4 };
+#define DEVICE_MEMORY (16ull << 30) /* bytes: the most that one buffer of the emulator may have */
+
+/* What an architecture has, in bytes of shared memory; CUDA C++ Programming Guide, "Technical Specifications". */
+typedef struct architecture {
+    const char *name; /* "sm_90a" */
+    int major, minor;
+    int shared_per_block, shared_per_multiprocessor, warps;
+    bool specific; /* PTX of .target sm_90a runs, too */
+} architecture;
+
+typedef struct driver {
+    emu_device *device; /* NULL before cuInit() */
+    const architecture *architecture;
+    uint64_t used;  /* bytes of device memory */
+    uint64_t steps; /* warp instructions that all launches executed: the clock of events */
+    uint64_t schedule, step_limit;
+} driver;
+
+/* Take the lock. CUDA_SUCCESS, or why no call can do anything: cuInit() was not called, or this is the child of a fork
+ * of a process that had called it. The lock is taken in each case. */
+CUresult driver_enter(void);
+/* Release the lock; the status again. */
+CUresult driver_leave(CUresult status);
+/* Between the two. */
+driver *the_driver(void);
+/* CUDA_ERROR_INVALID_DEVICE with a sentence for all but device 0. */
+CUresult check_device(CUdevice device);
+
+/* ---- notes.c ---- */
+
+/* One sentence for the user, of this call: on stderr, and in the file of notes that emulated-gpu prints. */
+void driver_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The findings of the last launch, each cause once. */
+void note_findings(const emu_device *device, const char *kernel);
+
+/* ---- modules ---- */
+
+typedef struct CUmod_st driver_module;
+
+struct CUfunc_st {
+    driver_module *module;
+    int entry;
+    bool decoded;
+    int dynamic_shared; /* bytes that a launch may ask for */
+    int cluster[3], must_cluster;
+};
+
+struct CUmod_st {
+    emu_module *module;
+    char *text;
+    struct CUfunc_st *functions; /* [entries] */
+    int count, references;
+};
+
+/* PTX of an image, which is PTX, a fatbin or what nvcc wraps around one: ended by a zero byte. Owned: free(). NULL with
+ * the sentence said where there is none; `status` then says how CUDA calls that. */
+char *image_ptx(const void *image, CUresult *status);
+/* From LZ4's block format; false where the bytes are none, or make more or fewer. */
+bool image_expand(const uint8_t *from, size_t bytes, uint8_t *to, size_t wanted);
+
+/* Decode a function's body: CUDA_ERROR_INVALID_PTX with the sentence said where that is refused. */
+CUresult prepare_function(CUfunction function);
+
+/* ---- memory ---- */
+
+/* The host's bytes behind a device address, NULL where not all of them are the device's. */
+void *device_bytes(CUdeviceptr address, size_t bytes);
+/* The same for an address that may be the host's, as with unified addressing. */
+void *any_bytes(CUdeviceptr address, size_t bytes);
+
+/* ---- operations ---- */
+
+typedef struct kernel_launch {
+    CUfunction function;
+    uint32_t grid[3], block[3], cluster[3], dynamic_shared;
+    uint8_t *parameters; /* owned */
+} kernel_launch;
+
+typedef struct memory_set {
+    CUdeviceptr address;
+    size_t pitch, width, height; /* width in elements */
+    unsigned value, element;     /* bytes of an element: 1, 2 or 4 */
+} memory_set;
+
+typedef enum operation_kind {
+    DO_NOTHING,
+    DO_KERNEL,
+    DO_COPY,
+    DO_SET,
+    DO_HOST,
+    DO_GRAPH,
+    DO_RECORD,
+    DO_WAIT
+} operation_kind;
+
+/* What a stream does, and a node of a graph. */
+typedef struct operation {
+    operation_kind kind;
+    kernel_launch kernel;
+    CUDA_MEMCPY3D copy;
+    memory_set set;
+    CUDA_HOST_NODE_PARAMS host;
+    CUgraph graph; /* owned */
+    CUevent event;
+} operation;
+
+CUresult run_operation(const operation *o);
+CUresult copy_operation(const operation *from, operation *to);
+void free_operation(operation *o);
+
+/* Fill an operation; errors as of the functions of CUDA that do it. */
+CUresult fill_kernel(operation *o, CUfunction function, const unsigned grid[3], const unsigned block[3],
+                     unsigned dynamic_shared, void **parameters, void **extra);
+CUresult fill_kernel_node(operation *o, const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUresult fill_set(operation *o, CUdeviceptr address, size_t pitch, unsigned value, unsigned element, size_t width,
+                  size_t height);
+/* Put it on a stream, which takes it over: run it, or make it a node of the graph that the stream is captured into. */
+CUresult submit(CUstream stream, operation *o);
+
+/* ---- streams and graphs ---- */
+
+typedef struct node_list {
+    CUgraphNode *nodes; /* owned, the nodes borrowed */
+    size_t count, capacity;
+} node_list;
+bool list_add(node_list *list, CUgraphNode node);
+
+struct CUstream_st {
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+    CUgraph captured; /* owned until cuStreamEndCapture(); NULL where nothing is captured */
+    bool joined;      /* by an event: the capture is another stream's */
+    unsigned long long capture_id;
+    node_list last; /* what the next node of the capture depends on */
+    CUstream next;
+};
+
+struct CUevent_st {
+    unsigned flags;
+    bool recorded;
+    uint64_t steps; /* of the driver when it was recorded */
+    CUgraph captured;
+    unsigned long long capture_id;
+    node_list last;
+};
+
+/* A stream by its handle, of which three are numbers; NULL where there is none. */
+CUstream find_stream(CUstream handle);
+
+CUresult new_graph(CUgraph *graph);
+void delete_graph(CUgraph graph);
+/* A node that depends on others; the graph takes the operation over. */
+CUresult add_node(CUgraph graph, const CUgraphNode *needs, size_t count, operation *o, CUgraphNode *node);
+CUresult run_graph(CUgraph graph);
+/* Whether a node is one of these, or one that they depend on. */
+bool comes_before(CUgraphNode node, const node_list *last);
+CUresult copy_graph(CUgraph from, CUgraph *to);
+
+#endif

@@ -1,0 +1,229 @@
+/* emulated_gpu.c - emulated-gpu: runs a program on the emulator in place of a GPU.
+ *
+ *     emulated-gpu [--arch sm_90a] [--schedule SEED] [--json FILE] PROGRAM [ARGUMENT...]
+ *
+ * The program gets a libcuda.so.1 that is the emulator, and what some packages need to take it. What the emulator finds
+ * comes by a file of notes, a line of JSON each: see notes.c.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STATUS_FINDINGS = 1, STATUS_USAGE = 2, STATUS_NOT_STARTED = 127, STATUS_SIGNAL = 128 };
+
+static const char help[] =
+    "emulated-gpu [OPTION...] PROGRAM [ARGUMENT...]\n"
+    "\n"
+    "Runs a program that uses CUDA without a GPU: the PTX of its kernels runs on the emulator, which checks it.\n"
+    "Triton, Gluon, Numba, tinygrad and what nvcc made with PTX in it work unmodified.\n"
+    "\n"
+    "  --arch ARCH      the architecture that the program sees: sm_80, sm_86, sm_89, sm_90 or sm_90a (default)\n"
+    "  --schedule SEED  another order of the warps: 0 (default) lets each run until it must wait\n"
+    "  --json FILE      writes the findings there, too\n"
+    "  --help           this text\n"
+    "\n"
+    "Exit status: 1 where there are findings, else that of the program.\n";
+
+typedef struct options {
+    const char *json;
+    char **program;
+} options;
+
+/* ---- the environment ---- */
+
+static void set(const char *name, const char *value) {
+    if (setenv(name, value, 1)) {
+        fprintf(stderr, "emulated-gpu: out of memory\n");
+        exit(STATUS_USAGE);
+    }
+}
+
+static void set_default(const char *name, const char *value) {
+    if (!getenv(name)) set(name, value);
+}
+
+static void set_path(const char *name, const char *folder, const char *file) {
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    set(name, path);
+}
+
+/* The folder of the library: beside that of this program, or where this program is. */
+static bool find_library(char folder[PATH_MAX]) {
+    static const char *const places[] = {"../lib/emulated", ".", "emulated"};
+    char self[PATH_MAX], path[2 * PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) return false;
+    self[length] = 0;
+    *strrchr(self, '/') = 0;
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s/libcuda.so.1", self, places[i]);
+        if (access(path, R_OK)) continue;
+        snprintf(path, sizeof path, "%s/%s", self, places[i]);
+        return realpath(path, folder) != NULL;
+    }
+    return false;
+}
+
+static void set_environment(const char *folder, const char *notes) {
+    const char *before = getenv("LD_LIBRARY_PATH");
+    char *paths = NULL;
+    if (asprintf(&paths, "%s%s%s", folder, before && *before ? ":" : "", before ? before : "") < 0) exit(STATUS_USAGE);
+    set("LD_LIBRARY_PATH", paths);
+    free(paths);
+    set("EMULATED_GPU_NOTES", notes);
+    /* Triton asks ldconfig for libcuda.so.1, and has ptxas make machine code: the stand-in hands the PTX through. */
+    set("TRITON_LIBCUDA_PATH", folder);
+    set_path("TRITON_PTXAS_PATH", folder, "ptxas");
+    set_path("TRITON_PTXAS_BLACKWELL_PATH", folder, "ptxas");
+    set_path("NUMBA_CUDA_DRIVER", folder, "libcuda.so.1");
+    set_default("NUMBA_CUDA_ENABLE_PYNVJITLINK", "0"); /* nvJitLink would make machine code */
+    set_default("DEV", "CUDA:PTX");                    /* of tinygrad: its renderer of PTX */
+}
+
+/* ---- the arguments ---- */
+
+static int complain(const char *sentence, const char *value) {
+    fprintf(stderr, "emulated-gpu: %s%s\n", sentence, value);
+    return STATUS_USAGE;
+}
+
+static bool is_architecture(const char *text) {
+    static const char *const all[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"};
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(text, all[i])) return true;
+    return false;
+}
+
+static bool is_number(const char *text) {
+    return *text && strlen(text) < 19 && !text[strspn(text, "0123456789")];
+}
+
+/* 0, or the exit status after a sentence. */
+static int read_options(char **arguments, options *read) {
+    for (; *arguments && **arguments == '-'; arguments += 2) {
+        const char *option = arguments[0], *value = arguments[1];
+        if (!strcmp(option, "--")) {
+            arguments++;
+            break;
+        }
+        const bool known = !strcmp(option, "--arch") || !strcmp(option, "--schedule") || !strcmp(option, "--json");
+        if (!known) return complain("there is no such option; see --help: ", option);
+        if (!value) return complain("a value is missing behind ", option);
+        if (!strcmp(option, "--arch")) {
+            if (!is_architecture(value))
+                return complain("--arch is one of sm_80, sm_86, sm_89, sm_90 and sm_90a, not ", value);
+            set("EMULATED_GPU_ARCH", value);
+        } else if (!strcmp(option, "--schedule")) {
+            if (!is_number(value)) return complain("--schedule is a number from 0 on, not ", value);
+            set("EMULATED_GPU_SCHEDULE", value);
+        } else {
+            read->json = value;
+        }
+    }
+    read->program = arguments;
+    return *arguments ? 0 : complain("which program? For example: emulated-gpu python3 program.py", "");
+}
+
+/* ---- the program ---- */
+
+static int run_program(char **program) {
+    const pid_t child = fork();
+    if (child < 0) return complain("cannot start a process: ", strerror(errno));
+    if (!child) {
+        execvp(program[0], program);
+        fprintf(stderr, "emulated-gpu: cannot start %s: %s\n", program[0], strerror(errno));
+        _exit(STATUS_NOT_STARTED);
+    }
+    signal(SIGINT, SIG_IGN); /* the program gets it, too: what was found before is still printed */
+    signal(SIGTERM, SIG_IGN);
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) return STATUS_NOT_STARTED;
+    return WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* ---- what was found ---- */
+
+/* A text of JSON, as notes.c writes it: from behind its first quote to its last. */
+static void print_text(FILE *to, const char *text) {
+    for (; *text && *text != '"'; text++) {
+        char c = *text;
+        if (c == '\\') c = *++text == 'n' ? '\n' : *text;
+        if (c == 'u' && text[-1] == '\\') {
+            const char digits[] = {text[1], text[2], text[3], text[4], 0};
+            c = (char)strtoul(digits, NULL, 16);
+            text += 4;
+        }
+        fputc(c, to);
+    }
+}
+
+/* Prints the findings; how many there are. */
+static int print_findings(FILE *notes) {
+    static const char message[] = "\"message\": \"", kernel[] = "\"kernel\": \"";
+    char *line = NULL;
+    size_t room = 0;
+    int count = 0;
+    while (getline(&line, &room, notes) > 0) {
+        const char *text = strstr(line, message), *name = strstr(line, kernel);
+        if (!text || !name || strncmp(line, "{\"finding\"", 10) != 0) continue;
+        fprintf(stderr, "%skernel ", count++ ? "\n" : "");
+        print_text(stderr, name + strlen(kernel));
+        fputs(": ", stderr);
+        print_text(stderr, text + strlen(message));
+        fputc('\n', stderr);
+    }
+    free(line);
+    if (count) fprintf(stderr, "\nemulated-gpu: %d finding%s\n", count, count == 1 ? "" : "s");
+    return count;
+}
+
+static bool write_json(FILE *notes, const char *path, int status) {
+    FILE *to = fopen(path, "w");
+    if (!to) return false;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    bool first = true;
+    fprintf(to, "{\"status\": %d, \"notes\": [", status);
+    while ((length = getline(&line, &room, notes)) > 0) {
+        fprintf(to, "%s\n  %.*s", first ? "" : ",", (int)length - 1, line);
+        first = false;
+    }
+    free(line);
+    fputs("\n]}\n", to);
+    return fclose(to) == 0;
+}
+
+int main(int count, char **arguments) {
+    char folder[PATH_MAX], notes[PATH_MAX];
+    options read = {0};
+    if (count > 1 && (!strcmp(arguments[1], "--help") || !strcmp(arguments[1], "-h"))) {
+        fputs(help, stdout);
+        return 0;
+    }
+    const int wrong = read_options(arguments + 1, &read);
+    if (wrong) return wrong;
+    if (!find_library(folder)) return complain("libcuda.so.1 is not there: run `make libcuda`", "");
+    const char *temporary = getenv("TMPDIR");
+    snprintf(notes, sizeof notes, "%s/emulated-gpu-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    const int file = mkstemp(notes);
+    FILE *written = file >= 0 ? fdopen(file, "r") : NULL;
+    if (!written) return complain("cannot make a file for what is found: ", strerror(errno));
+    set_environment(folder, notes);
+    const int status = run_program(read.program);
+    const int findings = print_findings(written);
+    rewind(written);
+    const bool saved = !read.json || write_json(written, read.json, status);
+    if (!saved) complain("cannot write ", read.json);
+    fclose(written);
+    unlink(notes);
+    return findings ? STATUS_FINDINGS : saved ? status : STATUS_USAGE;
+}

@@ -1,0 +1,461 @@
+/* graph.c - graphs: nodes in the order in which they were added, which depend on others; a launch runs them at once. */
+#include "driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct CUgraphNode_st {
+    operation what;
+    node_list needs;
+    CUgraph graph;
+    CUgraphNode origin; /* of a node of an executable graph: that of the graph it was made from */
+    bool enabled, done; /* done: of the pass at work */
+};
+
+struct CUgraph_st {
+    node_list nodes; /* owned */
+};
+
+struct CUgraphExec_st {
+    CUgraph graph; /* owned: a copy */
+    unsigned long long flags;
+};
+
+/* ---- graphs ---- */
+
+CUresult new_graph(CUgraph *graph) {
+    *graph = calloc(1, sizeof **graph);
+    return *graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void delete_node(CUgraphNode node) {
+    free_operation(&node->what);
+    free(node->needs.nodes);
+    free(node);
+}
+
+void delete_graph(CUgraph graph) {
+    if (!graph) return;
+    for (size_t i = 0; i < graph->nodes.count; i++) delete_node(graph->nodes.nodes[i]);
+    free(graph->nodes.nodes);
+    free(graph);
+}
+
+CUresult add_node(CUgraph graph, const CUgraphNode *needs, size_t count, operation *o, CUgraphNode *node) {
+    CUgraphNode made = calloc(1, sizeof *made);
+    bool complete = made != NULL;
+    for (size_t i = 0; complete && i < count; i++) complete = list_add(&made->needs, needs[i]);
+    if (!complete || !list_add(&graph->nodes, made)) {
+        if (made) free(made->needs.nodes);
+        free(made);
+        free_operation(o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->what = *o;
+    made->graph = graph;
+    made->enabled = true;
+    *node = made;
+    return CUDA_SUCCESS;
+}
+
+bool comes_before(CUgraphNode node, const node_list *last) {
+    for (size_t i = 0; i < last->count; i++)
+        if (last->nodes[i] == node || comes_before(node, &last->nodes[i]->needs)) return true;
+    return false;
+}
+
+static CUgraphNode copy_of(CUgraph copy, CUgraphNode origin) {
+    for (size_t i = 0; i < copy->nodes.count; i++)
+        if (copy->nodes.nodes[i]->origin == origin) return copy->nodes.nodes[i];
+    return NULL;
+}
+
+CUresult copy_graph(CUgraph from, CUgraph *to) {
+    CUresult status = new_graph(to);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < from->nodes.count; i++) {
+        operation o;
+        CUgraphNode made;
+        status = copy_operation(&from->nodes.nodes[i]->what, &o);
+        if (status == CUDA_SUCCESS) status = add_node(*to, NULL, 0, &o, &made);
+        if (status == CUDA_SUCCESS) made->origin = from->nodes.nodes[i];
+    }
+    for (size_t i = 0; status == CUDA_SUCCESS && i < from->nodes.count; i++) {
+        const node_list *needs = &from->nodes.nodes[i]->needs;
+        for (size_t k = 0; k < needs->count; k++)
+            if (!list_add(&(*to)->nodes.nodes[i]->needs, copy_of(*to, needs->nodes[k])))
+                status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (status != CUDA_SUCCESS) {
+        delete_graph(*to);
+        *to = NULL;
+    }
+    return status;
+}
+
+static bool is_ready(const struct CUgraphNode_st *node) {
+    for (size_t i = 0; i < node->needs.count; i++)
+        if (!node->needs.nodes[i]->done) return false;
+    return true;
+}
+
+/* Each node after those that it needs; `runs` or only looks. CUDA_ERROR_INVALID_VALUE where they go in circles. */
+static CUresult pass(CUgraph graph, bool runs) {
+    size_t left = graph->nodes.count;
+    CUresult status = CUDA_SUCCESS;
+    for (size_t i = 0; i < graph->nodes.count; i++) graph->nodes.nodes[i]->done = false;
+    for (bool moved = true; left && moved && status == CUDA_SUCCESS;) {
+        moved = false;
+        for (size_t i = 0; i < graph->nodes.count && status == CUDA_SUCCESS; i++) {
+            CUgraphNode node = graph->nodes.nodes[i];
+            if (node->done || !is_ready(node)) continue;
+            if (runs && node->enabled) status = run_operation(&node->what);
+            node->done = moved = true;
+            left--;
+        }
+    }
+    return status == CUDA_SUCCESS && left ? CUDA_ERROR_INVALID_VALUE : status;
+}
+
+CUresult run_graph(CUgraph graph) {
+    return pass(graph, true);
+}
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && (!graph || flags)) status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status == CUDA_SUCCESS ? new_graph(graph) : status);
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !graph) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) delete_graph(graph);
+    return driver_leave(status);
+}
+
+CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(clone && graph)) status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status == CUDA_SUCCESS ? copy_graph(graph, clone) : status);
+}
+
+CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode origin, CUgraph clone) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(node && origin && clone)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS && !(*node = copy_of(clone, origin))) status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+/* ---- nodes ---- */
+
+/* The operation is taken over, whatever happens. */
+static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count, operation *o) {
+    CUresult status = node && graph && (needs || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++)
+        if (!needs[i] || needs[i]->graph != graph) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) return add_node(graph, needs, count, o, node);
+    free_operation(o);
+    return status;
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                              const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    operation o;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
+    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                              const CUDA_MEMCPY3D *copy, CUcontext context) {
+    (void)context;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !copy) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    operation o = {.kind = DO_COPY, .copy = *copy};
+    return driver_leave(add(node, graph, needs, count, &o));
+}
+
+static CUresult fill_set_node(operation *o, const CUDA_MEMSET_NODE_PARAMS *p) {
+    return p ? fill_set(o, p->dst, p->pitch, p->value, p->elementSize, p->width, p->height) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context) {
+    (void)context;
+    operation o;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = fill_set_node(&o, parameters);
+    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                            const CUDA_HOST_NODE_PARAMS *parameters) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(parameters && parameters->fn)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    operation o = {.kind = DO_HOST, .host = *parameters};
+    return driver_leave(add(node, graph, needs, count, &o));
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count) {
+    operation o = {.kind = DO_NOTHING};
+    CUresult status = driver_enter();
+    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+}
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                                  CUgraph child) {
+    operation o = {.kind = DO_GRAPH};
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !child) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) status = copy_graph(child, &o.graph);
+    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+}
+
+static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count, CUevent event,
+                          operation_kind kind) {
+    operation o = {.kind = kind, .event = event};
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
+    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                                   CUevent event) {
+    return add_event(node, graph, needs, count, event, DO_RECORD);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                                 CUevent event) {
+    return add_event(node, graph, needs, count, event, DO_WAIT);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode node) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !node) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    node_list *all = &node->graph->nodes;
+    size_t kept = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        node_list *needs = &all->nodes[i]->needs;
+        size_t others = 0;
+        for (size_t k = 0; k < needs->count; k++)
+            if (needs->nodes[k] != node) needs->nodes[others++] = needs->nodes[k];
+        needs->count = others;
+        if (all->nodes[i] != node) all->nodes[kept++] = all->nodes[i];
+    }
+    all->count = kept;
+    delete_node(node);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
+    static const CUgraphNodeType types[] = {
+        [DO_NOTHING] = CU_GRAPH_NODE_TYPE_EMPTY,       [DO_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [DO_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,         [DO_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [DO_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [DO_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [DO_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD, [DO_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+    };
+    if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
+    *type = types[node->what.kind];
+    return CUDA_SUCCESS;
+}
+
+/* Lists that are asked for twice: how many there are, then all of them. */
+static CUresult give_list(const node_list *list, CUgraphNode *nodes, size_t *count) {
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    const size_t room = nodes ? *count : 0;
+    for (size_t i = 0; i < room; i++) nodes[i] = i < list->count ? list->nodes[i] : NULL;
+    if (!nodes || *count > list->count) *count = list->count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = graph ? give_list(&graph->nodes, nodes, count) : CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    node_list roots = {0};
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !graph) status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < graph->nodes.count; i++)
+        if (!graph->nodes.nodes[i]->needs.count && !list_add(&roots, graph->nodes.nodes[i]))
+            status = CUDA_ERROR_OUT_OF_MEMORY;
+    if (status == CUDA_SUCCESS) status = give_list(&roots, nodes, count);
+    free(roots.nodes);
+    return driver_leave(status);
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *needs, CUgraphEdgeData *edges, size_t *count) {
+    (void)edges;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = node ? give_list(&node->needs, needs, count) : CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                const CUgraphEdgeData *edges, size_t count) {
+    (void)edges;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && (!graph || (count && !(from && to)))) status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++)
+        if (from[i]->graph != graph || to[i]->graph != graph || !list_add(&to[i]->needs, from[i]))
+            status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+/* ---- executable graphs ---- */
+
+static CUresult instantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
+    if (!executable || !graph) return CUDA_ERROR_INVALID_VALUE;
+    CUresult status = pass(graph, false);
+    if (status != CUDA_SUCCESS) return status;
+    CUgraphExec made = calloc(1, sizeof *made);
+    if (!made) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->flags = flags;
+    status = copy_graph(graph, &made->graph);
+    if (status == CUDA_SUCCESS)
+        *executable = made;
+    else
+        free(made);
+    return status;
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
+    CUresult status = driver_enter();
+    return driver_leave(status == CUDA_SUCCESS ? instantiate(executable, graph, flags) : status);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *error, char *log, size_t bytes) {
+    if (error) *error = NULL;
+    if (log && bytes) *log = 0;
+    return cuGraphInstantiate(executable, graph, 0);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    parameters->hErrNode_out = NULL;
+    parameters->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    return cuGraphInstantiate(executable, graph, parameters->flags);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !executable) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) {
+        delete_graph(executable->graph);
+        free(executable);
+    }
+    return driver_leave(status);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec executable, cuuint64_t *flags) {
+    if (!executable || !flags) return CUDA_ERROR_INVALID_VALUE;
+    *flags = executable->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(executable && find_stream(stream))) status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+    operation o = {.kind = DO_GRAPH};
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !executable) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) status = copy_graph(executable->graph, &o.graph);
+    return driver_leave(status == CUDA_SUCCESS ? submit(stream, &o) : status);
+}
+
+/* Put another operation into a node; it must be of the same kind. It is taken over. */
+static CUresult replace(CUgraphNode node, operation *o) {
+    if (!node || node->what.kind != o->kind) {
+        free_operation(o);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    free_operation(&node->what);
+    node->what = *o;
+    return CUDA_SUCCESS;
+}
+
+static CUgraphNode node_of(CUgraphExec executable, CUgraphNode node) {
+    return executable ? copy_of(executable->graph, node) : NULL;
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    operation o;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
+    return driver_leave(status == CUDA_SUCCESS ? replace(node, &o) : status);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    operation o;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
+    return driver_leave(status == CUDA_SUCCESS ? replace(node_of(executable, node), &o) : status);
+}
+
+static CUresult replace_copy(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
+    operation o = {.kind = DO_COPY};
+    if (!copy) return CUDA_ERROR_INVALID_VALUE;
+    o.copy = *copy;
+    return replace(node, &o);
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
+    CUresult status = driver_enter();
+    return driver_leave(status == CUDA_SUCCESS ? replace_copy(node, copy) : status);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy,
+                                        CUcontext context) {
+    (void)context;
+    CUresult status = driver_enter();
+    return driver_leave(status == CUDA_SUCCESS ? replace_copy(node_of(executable, node), copy) : status);
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters) {
+    operation o;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS) status = fill_set_node(&o, parameters);
+    return driver_leave(status == CUDA_SUCCESS ? replace(node, &o) : status);
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context) {
+    (void)context;
+    return cuGraphMemsetNodeSetParams(node_of(executable, node), parameters);
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                      const CUDA_HOST_NODE_PARAMS *parameters) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(parameters && parameters->fn)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    operation o = {.kind = DO_HOST, .host = *parameters};
+    return driver_leave(replace(node_of(executable, node), &o));
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node, unsigned enabled) {
+    CUresult status = driver_enter();
+    CUgraphNode own = status == CUDA_SUCCESS ? node_of(executable, node) : NULL;
+    if (status == CUDA_SUCCESS && !own) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) own->enabled = enabled != 0;
+    return driver_leave(status);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec executable, CUgraphNode node, unsigned *enabled) {
+    CUresult status = driver_enter();
+    const struct CUgraphNode_st *own = status == CUDA_SUCCESS ? node_of(executable, node) : NULL;
+    if (status == CUDA_SUCCESS && !(own && enabled)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) *enabled = own->enabled;
+    return driver_leave(status);
+}

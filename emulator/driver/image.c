@@ -1,0 +1,170 @@
+/* image.c - the PTX in what a program gives to cuModuleLoadData(): text, a fatbin, or nvcc's wrapper of one.
+ *
+ * The layout of a fatbin is documented nowhere; this is what nvcc 12 and 13 write. PTX in it is plain, or compressed by
+ * LZ4 (nvcc 12) or Zstandard (nvcc 13); libzstd.so.1 expands the latter where the machine has it.
+ */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
+#define FATBIN_MAGIC 0xba55ed50u
+
+/* What stands before each program of a fatbin. */
+typedef struct program_header {
+    uint16_t kind, version;
+    uint32_t header_bytes;
+    uint64_t payload_bytes; /* of the fatbin behind the header */
+    uint32_t compressed_bytes, options;
+    uint16_t minor, major; /* of the format */
+    uint32_t architecture; /* 90 */
+    uint32_t name_offset, name_bytes;
+    uint64_t flags, reserved, expanded_bytes; /* 0 where it is not compressed */
+} program_header;
+
+/* ---- LZ4 ---- */
+
+/* A length that begins in four bits, and continues in bytes of 255. */
+static bool read_length(const uint8_t **from, const uint8_t *end, size_t *length) {
+    if (*length != 15) return true;
+    uint8_t more = 255;
+    while (more == 255) {
+        if (*from == end) return false;
+        more = *(*from)++;
+        *length += more;
+    }
+    return true;
+}
+
+bool image_expand(const uint8_t *from, size_t bytes, uint8_t *to, size_t wanted) {
+    const uint8_t *end = from + bytes;
+    size_t made = 0;
+    while (from < end) {
+        const uint8_t token = *from++;
+        size_t literals = token >> 4, match = token & 15;
+        if (!read_length(&from, end, &literals)) return false;
+        if (literals > (size_t)(end - from) || literals > wanted - made) return false;
+        memcpy(to + made, from, literals);
+        made += literals;
+        from += literals;
+        if (from == end) break;
+        if (end - from < 2) return false;
+        const size_t distance = from[0] | (size_t)from[1] << 8;
+        from += 2;
+        if (!read_length(&from, end, &match)) return false;
+        match += 4;
+        if (!distance || distance > made || match > wanted - made) return false;
+        for (size_t i = 0; i < match; i++, made++) to[made] = to[made - distance]; /* they may overlap */
+    }
+    return made == wanted;
+}
+
+/* ---- Zstandard ---- */
+
+static bool expand_zstd(const uint8_t *from, size_t bytes, uint8_t *to, size_t wanted) {
+    typedef size_t decompress(void *, size_t, const void *, size_t);
+    void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library ? dlsym(library, "ZSTD_decompress") : NULL;
+    if (!symbol) {
+        driver_say("the program's PTX is compressed by Zstandard, and there is no libzstd.so.1 to expand it: install "
+                   "libzstd, or compile with `nvcc --compress-mode=none`");
+        if (library) dlclose(library);
+        return false;
+    }
+    decompress *expand;
+    memcpy(&expand, &symbol, sizeof expand);
+    const size_t made = expand(to, wanted, from, bytes);
+    dlclose(library);
+    return made == wanted;
+}
+
+/* ---- fatbins ---- */
+
+/* The text of a program, ended by a zero byte; NULL where it cannot be read. */
+static char *program_text(const program_header *h, const uint8_t *payload) {
+    const bool compressed = h->flags & (FLAG_LZ4 | FLAG_ZSTD);
+    const uint64_t bytes = compressed ? h->expanded_bytes : h->payload_bytes;
+    if (bytes > 1u << 30 || (compressed && h->compressed_bytes > h->payload_bytes)) return NULL;
+    char *text = calloc(1, bytes + 1);
+    if (!text) return NULL;
+    bool whole = true;
+    if (!compressed)
+        memcpy(text, payload, bytes);
+    else if (h->flags & FLAG_ZSTD)
+        whole = expand_zstd(payload, h->compressed_bytes, (uint8_t *)text, bytes);
+    else
+        whole = image_expand(payload, h->compressed_bytes, (uint8_t *)text, bytes);
+    if (whole) return text;
+    free(text);
+    return NULL;
+}
+
+/* How well PTX suits the device: 0 not at all. PTX of .target sm_90a runs on that architecture alone. */
+static int suits(const char *text, const architecture *a) {
+    const char *target = strstr(text, ".target");
+    target = target ? strstr(target, "sm_") : NULL;
+    if (!target) return 0;
+    char *end;
+    const long number = strtol(target + 3, &end, 10), ours = 10L * a->major + a->minor;
+    if (*end == 'a') return number == ours && a->specific ? 2000 : 0;
+    return number <= ours ? 1 + (int)number : 0;
+}
+
+static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
+    uint16_t header_bytes;
+    uint64_t bytes;
+    memcpy(&header_bytes, fatbin + 6, sizeof header_bytes);
+    memcpy(&bytes, fatbin + 8, sizeof bytes);
+    char *best = NULL;
+    int best_suits = 0, programs = 0;
+    for (uint64_t at = 0; at + sizeof(program_header) <= bytes;) {
+        program_header h;
+        const uint8_t *program = fatbin + header_bytes + at;
+        memcpy(&h, program, sizeof h);
+        if (h.header_bytes < sizeof h || h.header_bytes + h.payload_bytes > bytes - at) break;
+        at += h.header_bytes + h.payload_bytes;
+        programs++;
+        char *text = h.kind == KIND_PTX ? program_text(&h, program + h.header_bytes) : NULL;
+        const int suited = text ? suits(text, the_driver()->architecture) : 0;
+        if (suited > best_suits) {
+            free(best);
+            best = text;
+            best_suits = suited;
+        } else {
+            free(text);
+        }
+    }
+    if (best) return best;
+    const architecture *a = the_driver()->architecture;
+    driver_say("none of %d programs in a fatbin is PTX for %s: the emulator runs PTX, not machine code; compile with "
+               "`nvcc -gencode arch=compute_%d%d%s,code=compute_%d%d%s`",
+               programs, a->name, a->major, a->minor, a->specific ? "a" : "", a->major, a->minor,
+               a->specific ? "a" : "");
+    *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    return NULL;
+}
+
+char *image_ptx(const void *image, CUresult *status) {
+    uint32_t magic;
+    *status = CUDA_ERROR_INVALID_VALUE;
+    if (!image) return NULL;
+    const uint8_t *bytes = image;
+    if (bytes[0] && bytes[1] && bytes[2]) {
+        memcpy(&magic, bytes, sizeof magic);
+        if (magic == WRAPPER_MAGIC) {
+            memcpy(&bytes, bytes + 8, sizeof bytes);
+            memcpy(&magic, bytes, sizeof magic);
+        }
+        if (magic == FATBIN_MAGIC) return fatbin_ptx(bytes, status);
+        if (!memcmp(bytes, "\177ELF", 4)) {
+            driver_say("a module is machine code (a cubin): the emulator runs PTX");
+            *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
+            return NULL;
+        }
+    }
+    char *text = strdup(image);
+    *status = text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return text;
+}

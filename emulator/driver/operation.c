@@ -1,0 +1,169 @@
+/* operation.c - what a stream does, and a node of a graph: one after another, each in the call that brings it. */
+#include "driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- copies ---- */
+
+typedef struct side {
+    CUmemorytype type;
+    uint64_t address;
+    size_t x, y, z, pitch, height;
+} side;
+
+/* The first byte, NULL where the rows do not all lie in memory of that type. */
+static uint8_t *bytes_of(const side *s, size_t width, size_t rows, size_t planes) {
+    const size_t plane = s->pitch * (s->height ? s->height : rows);
+    const uint64_t first = s->address + s->z * plane + s->y * s->pitch + s->x;
+    const size_t span = (planes - 1) * plane + (rows - 1) * s->pitch + width;
+    if ((rows > 1 || planes > 1) && s->pitch < width) return NULL;
+    if (s->type == CU_MEMORYTYPE_DEVICE) return device_bytes(first, span);
+    if (s->type == CU_MEMORYTYPE_HOST) return first >> 47 || first < 4096 ? NULL : (uint8_t *)(uintptr_t)first;
+    return s->type == CU_MEMORYTYPE_UNIFIED ? any_bytes(first, span) : NULL;
+}
+
+static CUresult run_copy(const CUDA_MEMCPY3D *c) {
+    if (!c->WidthInBytes || !c->Height || !c->Depth) return CUDA_SUCCESS;
+    if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+        driver_say("a copy from or to an array is not supported");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    const bool from_host = c->srcMemoryType == CU_MEMORYTYPE_HOST, to_host = c->dstMemoryType == CU_MEMORYTYPE_HOST;
+    const side source = {.type = c->srcMemoryType,
+                         .address = from_host ? (uintptr_t)c->srcHost : c->srcDevice,
+                         .x = c->srcXInBytes,
+                         .y = c->srcY,
+                         .z = c->srcZ,
+                         .pitch = c->srcPitch,
+                         .height = c->srcHeight};
+    const side target = {.type = c->dstMemoryType,
+                         .address = to_host ? (uintptr_t)c->dstHost : c->dstDevice,
+                         .x = c->dstXInBytes,
+                         .y = c->dstY,
+                         .z = c->dstZ,
+                         .pitch = c->dstPitch,
+                         .height = c->dstHeight};
+    const uint8_t *from = bytes_of(&source, c->WidthInBytes, c->Height, c->Depth);
+    uint8_t *to = bytes_of(&target, c->WidthInBytes, c->Height, c->Depth);
+    if (!from || !to) {
+        driver_say("a copy of %zu bytes a row %s 0x%llx: not all of them lie in memory that was allocated",
+                   c->WidthInBytes, from ? "to" : "from", (unsigned long long)(from ? target : source).address);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t z = 0; z < c->Depth; z++) {
+        for (size_t y = 0; y < c->Height; y++) {
+            const size_t source_rows = z * (source.height ? source.height : c->Height) + y;
+            const size_t target_rows = z * (target.height ? target.height : c->Height) + y;
+            memmove(to + target_rows * target.pitch, from + source_rows * source.pitch, c->WidthInBytes);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- memset ---- */
+
+CUresult fill_set(operation *o, CUdeviceptr address, size_t pitch, unsigned value, unsigned element, size_t width,
+                  size_t height) {
+    if ((element != 1 && element != 2 && element != 4) || address % element || (height > 1 && pitch < width * element))
+        return CUDA_ERROR_INVALID_VALUE;
+    *o = (operation){.kind = DO_SET, .set = {address, pitch, width, height, value, element}};
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_set(const memory_set *s) {
+    if (!s->width || !s->height) return CUDA_SUCCESS;
+    uint8_t *to = device_bytes(s->address, (s->height - 1) * s->pitch + s->width * s->element);
+    if (!to) {
+        driver_say("a memset of %zu bytes a row at 0x%llx: not all of them lie in memory that was allocated",
+                   s->width * s->element, s->address);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t y = 0; y < s->height; y++)
+        for (size_t x = 0; x < s->width; x++) memcpy(to + y * s->pitch + x * s->element, &s->value, s->element);
+    return CUDA_SUCCESS;
+}
+
+/* ---- kernels ---- */
+
+static CUresult run_kernel(const kernel_launch *k) {
+    driver *d = the_driver();
+    const emu_module *module = k->function->module->module;
+    const emu_entry_info *info = emu_entry(module, k->function->entry);
+    emu_launch launch = {.entry = k->function->entry,
+                         .dynamic_shared = k->dynamic_shared,
+                         .params = info->param_bytes ? k->parameters : NULL,
+                         .param_bytes = info->param_bytes,
+                         .checks = true,
+                         .schedule = d->schedule,
+                         .step_limit = d->step_limit,
+                         .ignore = getenv("EMULATED_GPU_IGNORE"),
+                         .output = stdout};
+    memcpy(launch.grid, k->grid, sizeof launch.grid);
+    memcpy(launch.block, k->block, sizeof launch.block);
+    memcpy(launch.cluster, k->cluster, sizeof launch.cluster);
+    emu_error error;
+    const emu_status status = emu_run(d->device, module, &launch, &error);
+    fflush(stdout);
+    if (status == EMU_REFUSED) {
+        driver_say("kernel %s cannot be launched: %s", info->name, error.text);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    d->steps += emu_counts(d->device)->steps;
+    note_findings(d->device, info->name);
+    if (status != EMU_FAULT) return CUDA_SUCCESS;
+    size_t count;
+    const emu_finding *findings = emu_findings(d->device, &count);
+    CUresult result = CUDA_ERROR_LAUNCH_FAILED;
+    for (size_t i = 0; i < count; i++) {
+        const emu_class class_ = findings[i].class_;
+        if (class_ == EMU_ASSERT) result = CUDA_ERROR_ASSERT;
+        if (class_ == EMU_TRAP) result = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+        if (class_ == EMU_STEP_LIMIT || class_ == EMU_LIVELOCK || class_ == EMU_DEADLOCK)
+            result = CUDA_ERROR_LAUNCH_TIMEOUT;
+    }
+    return result;
+}
+
+/* ---- all kinds ---- */
+
+CUresult run_operation(const operation *o) {
+    switch (o->kind) {
+    case DO_KERNEL:
+        return run_kernel(&o->kernel);
+    case DO_COPY:
+        return run_copy(&o->copy);
+    case DO_SET:
+        return run_set(&o->set);
+    case DO_HOST:
+        o->host.fn(o->host.userData);
+        return CUDA_SUCCESS;
+    case DO_GRAPH:
+        return run_graph(o->graph);
+    case DO_RECORD:
+        o->event->recorded = true;
+        o->event->steps = the_driver()->steps;
+        return CUDA_SUCCESS;
+    case DO_WAIT:
+    case DO_NOTHING:
+        break;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult copy_operation(const operation *from, operation *to) {
+    *to = *from;
+    if (from->kind == DO_GRAPH) return copy_graph(from->graph, &to->graph);
+    if (from->kind != DO_KERNEL) return CUDA_SUCCESS;
+    const emu_entry_info *info = emu_entry(from->kernel.function->module->module, from->kernel.function->entry);
+    to->kernel.parameters = malloc((size_t)info->param_bytes + 1);
+    if (!to->kernel.parameters) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(to->kernel.parameters, from->kernel.parameters, info->param_bytes);
+    return CUDA_SUCCESS;
+}
+
+void free_operation(operation *o) {
+    if (o->kind == DO_KERNEL) free(o->kernel.parameters);
+    if (o->kind == DO_GRAPH) delete_graph(o->graph);
+    *o = (operation){0};
+}

@@ -1,0 +1,560 @@
+/* test_driver.c - the driver API over the emulator, topic by topic: lib/emulated/libcuda.so.1, linked as a program
+ * links it. What it says on stderr is read back. */
+#include "common/tests/tap.h"
+
+#include <cuda.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HEADING ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+/* Each thread adds `by` to its element; the variable counts launches. */
+static const char adding[] = HEADING ".visible .global .u32 launches = 7;\n"
+                                     ".visible .entry add(.param .u64 at, .param .u32 by) {\n"
+                                     "  .reg .u64 %p<4>; .reg .u32 %r<6>; .reg .pred %q;\n"
+                                     "  ld.param.u64 %p0, [at]; ld.param.u32 %r0, [by]; mov.u32 %r1, %tid.x;\n"
+                                     "  mad.wide.u32 %p1, %r1, 4, %p0; ld.global.u32 %r2, [%p1];\n"
+                                     "  add.u32 %r2, %r2, %r0; st.global.u32 [%p1], %r2;\n"
+                                     "  setp.ne.u32 %q, %r1, 0; @%q bra done;\n"
+                                     "  mov.u64 %p2, launches; ld.global.u32 %r3, [%p2]; add.u32 %r3, %r3, 1;\n"
+                                     "  st.global.u32 [%p2], %r3;\n"
+                                     "done: ret;\n}\n";
+
+/* The rank in the cluster, and the sum of the dynamic shared memory that the CTA wrote there. */
+static const char ranking[] =
+    ".version 8.0\n.target sm_90\n.address_size 64\n"
+    ".extern .shared .align 4 .b8 dynamic[];\n"
+    ".visible .entry rank(.param .u64 at) {\n"
+    "  .reg .u64 %p<3>; .reg .u32 %r<5>;\n"
+    "  ld.param.u64 %p0, [at]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, %cluster_ctarank;\n"
+    "  mov.u32 %r2, dynamic; st.shared.u32 [%r2+49152], %r1; ld.shared.u32 %r3, [%r2+49152];\n"
+    "  mad.wide.u32 %p1, %r0, 4, %p0; st.global.u32 [%p1], %r3; ret;\n}\n";
+
+static const char racing[] = HEADING ".visible .entry race() {\n"
+                                     "  .shared .align 4 .b8 s[4]; .reg .u32 %r<3>;\n"
+                                     "  mov.u32 %r0, %tid.x; mov.u32 %r1, s; st.shared.u32 [%r1], %r0; ret;\n}\n"
+                                     ".visible .entry endless() {\n"
+                                     "  .reg .u32 %r<2>; mov.u32 %r0, 0;\n"
+                                     "again: add.u32 %r0, %r0, 1; bra again;\n}\n";
+
+static CUcontext context;
+
+/* ---- what was said ---- */
+
+static int said_file;
+static char said_text[4096];
+
+/* What stderr got since the last call. */
+static const char *said(void) {
+    const off_t end = lseek(said_file, 0, SEEK_END);
+    static off_t before;
+    const ssize_t bytes = pread(said_file, said_text, sizeof said_text - 1, before);
+    said_text[bytes > 0 ? bytes : 0] = 0;
+    before = end;
+    return said_text;
+}
+
+static bool is(CUresult result, CUresult expected, const char *what) {
+    const char *name = "?", *wanted = "?";
+    cuGetErrorName(result, &name);
+    cuGetErrorName(expected, &wanted);
+    return ok(result == expected, "%s: %s, as %s", what, name, wanted);
+}
+
+static bool works(CUresult result, const char *what) {
+    return is(result, CUDA_SUCCESS, what);
+}
+
+/* ---- topics ---- */
+
+static void test_start(void) {
+    int count;
+    is(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED, "a call before cuInit");
+    setenv("EMULATED_GPU_ARCH", "sm_91", 1);
+    is(cuInit(0), CUDA_ERROR_INVALID_VALUE, "cuInit for an unknown architecture");
+    says(said(), "sm_91 is none of sm_80", "architecture");
+    setenv("EMULATED_GPU_ARCH", "sm_90a", 1);
+    setenv("EMULATED_GPU_STEPS", "many", 1);
+    is(cuInit(0), CUDA_ERROR_INVALID_VALUE, "cuInit with a limit that is no number");
+    says(said(), "EMULATED_GPU_STEPS=many is not a number", "limit");
+    setenv("EMULATED_GPU_STEPS", "10000", 1);
+    works(cuInit(0), "cuInit");
+    works(cuInit(0), "cuInit again");
+}
+
+static void test_devices(void) {
+    int count = 0, major = 0, shared = 0;
+    CUdevice device;
+    works(cuDeviceGetCount(&count), "cuDeviceGetCount");
+    ok(count == 1, "one device");
+    is(cuDeviceGet(&device, 1), CUDA_ERROR_INVALID_DEVICE, "a second device");
+    says(said(), "device 1 was asked for: there is one emulated GPU", "second device");
+    works(cuDeviceGet(&device, 0), "cuDeviceGet");
+    cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    cuDeviceGetAttribute(&shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
+    ok(major == 9 && shared == 227 * 1024, "sm_90a: %d, %d bytes of shared memory a block", major, shared);
+    is(cuDeviceGetAttribute(&major, (CUdevice_attribute)100000, device), CUDA_ERROR_INVALID_VALUE, "no attribute");
+}
+
+static void test_contexts(void) {
+    CUcontext now = NULL, made = NULL;
+    is(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT, "no context is current");
+    works(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    works(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    works(cuCtxCreate(&made, NULL, 0, 0), "cuCtxCreate");
+    cuCtxGetCurrent(&now);
+    ok(now == made, "what is created is current");
+    works(cuCtxDestroy(made), "cuCtxDestroy");
+    cuCtxGetCurrent(&now);
+    ok(now == context, "the one before is current again");
+    is(cuCtxPushCurrent(made), CUDA_ERROR_INVALID_CONTEXT, "a destroyed context");
+    works(cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+static void test_entry_points(void) {
+    void *address = NULL, *other = NULL;
+    CUdriverProcAddressQueryResult result;
+    works(cuGetProcAddress_v2("cuMemAlloc", &address, 12000, 0, &result), "cuGetProcAddress");
+    cuGetProcAddress_v2("cuMemAlloc_v2", &other, 12000, 0, NULL);
+    ok(address && address == other && result == CU_GET_PROC_ADDRESS_SUCCESS, "cuMemAlloc is cuMemAlloc_v2");
+    cuGetProcAddress_v2("cuCtxCreate", &address, 11040, 0, NULL);
+    cuGetProcAddress_v2("cuCtxCreate_v3", &other, 11040, 0, NULL);
+    ok(address && address == other, "cuCtxCreate of release 11.4 is cuCtxCreate_v3");
+    cuGetProcAddress_v2("cuTensorMapEncodeTiled", &address, 11000, 0, &result);
+    ok(!address && result == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, "no tensor maps in release 11.0");
+    is(cuGetProcAddress_v2("cuDance", &address, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND, "a name that no driver has");
+    CUarray array;
+    said();
+    is(cuArrayCreate(&array, NULL), CUDA_ERROR_NOT_SUPPORTED, "cuArrayCreate");
+    says(said(), "cuArrayCreate_v2 is not supported: it returns CUDA_ERROR_NOT_SUPPORTED", "refusal");
+    cuArrayCreate(&array, NULL);
+    ok(!*said(), "a refusal is said once");
+    const char *text;
+    works(cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), "cuGetErrorString");
+    ok(!strcmp(text, "invalid value"), "'%s'", text);
+    is(cuGetErrorName((CUresult)12345, &text), CUDA_ERROR_INVALID_VALUE, "no result");
+}
+
+static void test_memory(void) {
+    CUdeviceptr at, base;
+    size_t bytes, free_before, free_after, total;
+    uint32_t host[64];
+    cuMemGetInfo(&free_before, &total);
+    works(cuMemAlloc(&at, 256), "cuMemAlloc");
+    cuMemGetInfo(&free_after, &total);
+    ok(free_before - free_after == 256, "256 bytes fewer are free");
+    is(cuMemAlloc(&base, 100ull << 30), CUDA_ERROR_OUT_OF_MEMORY, "100 GiB");
+    says(said(), "107374182400 bytes of memory were asked for: the emulated GPU has 17179869184", "100 GiB");
+    works(cuMemsetD32(at, 0x01020304, 64), "cuMemsetD32");
+    works(cuMemsetD2D8(at + 4, 16, 9, 4, 2), "cuMemsetD2D8");
+    works(cuMemcpyDtoH(host, at, 256), "cuMemcpyDtoH");
+    ok(host[0] == 0x01020304 && host[1] == 0x09090909 && host[2] == 0x01020304 && host[5] == 0x09090909, "two rows");
+    is(cuMemcpyDtoH(host, at + 1, 256), CUDA_ERROR_INVALID_VALUE, "a copy past the end");
+    says(said(), "a copy of 256 bytes a row from 0x", "copy past the end");
+    is(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)host, host, 4), CUDA_ERROR_INVALID_VALUE, "a copy to the host as a device");
+    works(cuMemGetAddressRange(&base, &bytes, at + 100), "cuMemGetAddressRange");
+    ok(base == at && bytes == 256, "the whole buffer");
+    is(cuMemFree(at + 4), CUDA_ERROR_INVALID_VALUE, "cuMemFree of a middle");
+    works(cuMemFree(at), "cuMemFree");
+    is(cuMemFree(at), CUDA_ERROR_INVALID_VALUE, "cuMemFree again");
+    const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                .srcHost = host,
+                                .srcPitch = 32,
+                                .dstMemoryType = CU_MEMORYTYPE_HOST,
+                                .dstHost = host + 32,
+                                .dstPitch = 8,
+                                .WidthInBytes = 8,
+                                .Height = 2};
+    for (uint32_t i = 0; i < 64; i++) host[i] = i;
+    works(cuMemcpy2D(&rows), "cuMemcpy2D");
+    ok(host[32] == 0 && host[33] == 1 && host[34] == 8 && host[35] == 9 && host[36] == 36, "two rows of eight bytes");
+}
+
+static void test_pointers(void) {
+    uint32_t *pinned, own[8] = {0};
+    CUdeviceptr managed, at;
+    unsigned type = 0;
+    int is_managed = 0;
+    works(cuMemHostAlloc((void **)&pinned, 4096, 0), "cuMemHostAlloc");
+    works(cuMemHostGetDevicePointer(&at, pinned, 0), "cuMemHostGetDevicePointer");
+    ok(at == (CUdeviceptr)(uintptr_t)pinned, "pinned memory has one address");
+    cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 8);
+    ok(type == CU_MEMORYTYPE_HOST, "it is the host's");
+    works(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
+    cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed);
+    ok(is_managed == 1, "managed memory says so");
+    *(uint32_t *)(uintptr_t)managed = 5;
+    works(cuMemcpy(at, managed, 4), "cuMemcpy between the two");
+    ok(pinned[0] == 5, "5 arrived");
+    works(cuMemHostRegister(own, sizeof own, 0), "cuMemHostRegister");
+    is(cuMemHostRegister(own, sizeof own, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "again");
+    works(cuMemHostGetDevicePointer(&at, own + 1, 0), "its address");
+    works(cuMemsetD32(at, 3, 1), "cuMemsetD32 there");
+    ok(own[1] == 3 && own[0] == 0, "the host sees it");
+    works(cuMemHostUnregister(own), "cuMemHostUnregister");
+    is(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)own),
+       CUDA_ERROR_INVALID_VALUE, "a pointer that CUDA does not know");
+    works(cuMemFree(managed), "cuMemFree of managed memory");
+    works(cuMemFreeHost(pinned), "cuMemFreeHost");
+}
+
+static CUresult add(CUstream stream, CUfunction function, CUdeviceptr at, uint32_t by) {
+    return cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, (void *[]){&at, &by}, NULL);
+}
+
+static uint32_t element(CUdeviceptr at, unsigned index) {
+    uint32_t value = 0xdead;
+    cuMemcpyDtoH(&value, at + 4ull * index, 4);
+    return value;
+}
+
+static void test_modules(void) {
+    CUmodule first, second;
+    CUfunction function, other;
+    CUdeviceptr at, one, two;
+    size_t bytes;
+    char log[200] = "";
+    works(cuModuleLoadData(&first, adding), "cuModuleLoadData");
+    works(cuModuleLoadData(&second, adding), "the same module again");
+    works(cuModuleGetFunction(&function, first, "add"), "cuModuleGetFunction");
+    works(cuModuleGetFunction(&other, second, "add"), "that of the other module");
+    is(cuModuleGetFunction(&function, first, "subtract"), CUDA_ERROR_NOT_FOUND, "no such function");
+    works(cuModuleGetGlobal(&one, &bytes, first, "launches"), "cuModuleGetGlobal");
+    cuModuleGetGlobal(&two, NULL, second, "launches");
+    ok(bytes == 4 && one != two, "each module has its own variable");
+    cuMemAlloc(&at, 128);
+    cuMemsetD32(at, 0, 32);
+    works(add(NULL, function, at, 1), "a launch");
+    works(add(NULL, other, at, 10), "a launch of the other module");
+    works(add(NULL, function, at, 100), "a launch of the first again");
+    ok(element(at, 31) == 111, "all three added");
+    ok(element(one, 0) == 9 && element(two, 0) == 8, "both variables kept their values");
+    struct {
+        CUdeviceptr at;
+        uint32_t by;
+    } block = {at, 1000};
+    size_t block_bytes = 12;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &block, CU_LAUNCH_PARAM_BUFFER_SIZE, &block_bytes,
+                     CU_LAUNCH_PARAM_END};
+    works(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra), "parameters as a block");
+    ok(element(at, 0) == 1111, "they arrived");
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof log};
+    is(cuModuleLoadDataEx(&first, HEADING ".entry e() { ret; }\n.dance;\n", 2, options, values), CUDA_ERROR_INVALID_PTX,
+       "what is no PTX");
+    says(log, ".dance", "error log");
+    is(cuModuleLoadData(&first, "\177ELF\2\1\1"), CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code");
+    says(said(), "the emulator runs PTX", "machine code");
+    CUlinkState link;
+    works(cuLinkCreate(0, NULL, NULL, &link), "cuLinkCreate");
+    works(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)adding, sizeof adding, "a", 0, NULL, NULL),
+          "one text");
+    works(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)racing, sizeof racing, "b", 0, NULL, NULL),
+          "another");
+    is(cuLinkAddData(link, CU_JIT_INPUT_CUBIN, log, 1, "c.cubin", 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED, "a cubin");
+    void *image;
+    works(cuLinkComplete(link, &image, &bytes), "cuLinkComplete");
+    works(cuModuleUnload(first), "cuModuleUnload of the first");
+    works(cuModuleLoadData(&first, image), "the linked module");
+    works(cuModuleGetFunction(&function, first, "race"), "a function of the second text");
+    works(cuLinkDestroy(link), "cuLinkDestroy");
+    works(cuModuleUnload(first), "cuModuleUnload");
+    is(cuMemcpyDtoH(log, two + 4, 4), CUDA_ERROR_INVALID_VALUE, "behind a variable");
+    works(cuModuleUnload(second), "cuModuleUnload of the second");
+    is(cuMemcpyDtoH(log, two, 4), CUDA_ERROR_INVALID_VALUE, "a variable of an unloaded module");
+    cuMemFree(at);
+}
+
+/* A fatbin of one program of PTX: as it is, or as LZ4 makes it of literals alone. */
+static void fill_fatbin(uint8_t *fatbin, const char *ptx, bool compressed) {
+    const size_t length = strlen(ptx);
+    size_t bytes = length;
+    uint8_t *payload = fatbin + 16 + 64;
+    if (compressed) {
+        uint8_t *to = payload;
+        *to++ = 0xf0;
+        size_t more = length - 15;
+        for (; more >= 255; more -= 255) *to++ = 255;
+        *to++ = (uint8_t)more;
+        for (size_t i = 0; i < length; i++) to[i] = (uint8_t)ptx[i];
+        bytes = (size_t)(to - payload) + length;
+    } else {
+        for (size_t i = 0; i < length; i++) payload[i] = (uint8_t)ptx[i];
+    }
+    const uint64_t all = 64 + bytes, flags = compressed ? 0x2000 : 0, expanded = length, size = bytes;
+    const uint32_t head[] = {0xba55ed50, 0x00100001}, program[] = {0x01010001, 64}, packed = (uint32_t)bytes;
+    memcpy(fatbin, head, 8);
+    memcpy(fatbin + 8, &all, 8);
+    memcpy(fatbin + 16, program, 8);
+    memcpy(fatbin + 24, &size, 8);
+    memcpy(fatbin + 32, &packed, 4);
+    memcpy(fatbin + 16 + 40, &flags, 8);
+    memcpy(fatbin + 16 + 56, &expanded, 8);
+}
+
+static void test_fatbins(void) {
+    static uint8_t fatbin[8192];
+    CUlibrary library;
+    CUkernel kernel;
+    for (int compressed = 0; compressed < 2; compressed++) {
+        memset(fatbin, 0, sizeof fatbin);
+        fill_fatbin(fatbin, adding, compressed);
+        if (works(cuLibraryLoadData(&library, fatbin, NULL, NULL, 0, NULL, NULL, 0), compressed ? "LZ4" : "plain")) {
+            works(cuLibraryGetKernel(&kernel, library, "add"), "cuLibraryGetKernel");
+            works(cuLibraryUnload(library), "cuLibraryUnload");
+        }
+    }
+    fatbin[16 + 64 + 3] ^= 0x40; /* more literals than there are */
+    memset(fatbin + 16 + 64 + 1, 255, 64);
+    is(cuLibraryLoadData(&library, fatbin, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_NO_BINARY_FOR_GPU, "broken LZ4");
+    memset(fatbin, 0, sizeof fatbin);
+    fill_fatbin(fatbin, ".version 8.8\n.target sm_100\n.address_size 64\n", false);
+    is(cuLibraryLoadData(&library, fatbin, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_NO_BINARY_FOR_GPU,
+       "PTX for a later architecture");
+    says(said(), "none of 1 programs in a fatbin is PTX for sm_90a", "later architecture");
+}
+
+static void test_launches(void) {
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr at;
+    int blocks = 0;
+    cuModuleLoadData(&module, ranking);
+    works(cuModuleGetFunction(&function, module, "rank"), "cuModuleGetFunction");
+    cuMemAlloc(&at, 16);
+    void *parameters[] = {&at};
+    enum { SHARED = 50000 };
+    is(cuLaunchKernel(function, 4, 1, 1, 1, 1, 1, SHARED, NULL, parameters, NULL), CUDA_ERROR_INVALID_VALUE,
+       "more than 48 KiB of dynamic shared memory");
+    says(said(), "50000 bytes of dynamic shared memory and may have 49152", "dynamic shared memory");
+    is(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 300000), CUDA_ERROR_INVALID_VALUE,
+       "more than a block has");
+    works(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SHARED), "cuFuncSetAttribute");
+    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+    cluster.value.clusterDim.x = 2;
+    cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
+    CUlaunchConfig config = {.gridDimX = 4,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .sharedMemBytes = SHARED,
+                             .attrs = &cluster,
+                             .numAttrs = 1};
+    works(cuLaunchKernelEx(&config, function, parameters, NULL), "cuLaunchKernelEx with clusters");
+    ok(element(at, 0) == 0 && element(at, 1) == 1 && element(at, 2) == 0 && element(at, 3) == 1, "ranks 0 1 0 1");
+    config.gridDimX = 3;
+    is(cuLaunchKernelEx(&config, function, parameters, NULL), CUDA_ERROR_INVALID_VALUE, "3 CTAs in clusters of 2");
+    cluster.id = (CUlaunchAttributeID)99;
+    is(cuLaunchKernelEx(&config, function, parameters, NULL), CUDA_ERROR_NOT_SUPPORTED, "an unknown attribute");
+    is(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL), CUDA_ERROR_INVALID_VALUE, "no CTA");
+    works(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 100000), "occupancy");
+    ok(blocks == 2, "two CTAs of 100,000 bytes fit: %d", blocks);
+    cuMemFree(at);
+    cuModuleUnload(module);
+}
+
+static void test_tensor_maps(void) {
+    CUtensorMap map;
+    CUdeviceptr at;
+    const cuuint64_t sizes[] = {64, 64}, strides[] = {128};
+    const cuuint32_t box[] = {64, 8}, ones[] = {1, 1}, large[] = {64, 300};
+    cuMemAlloc(&at, 8192);
+    works(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)at, sizes, strides, box,
+                                 ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+          "cuTensorMapEncodeTiled");
+    is(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)at, sizes, strides, large,
+                              ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+       CUDA_ERROR_INVALID_VALUE, "a box of 300 rows");
+    says(said(), "is 300: it must be from 1 to 256", "box");
+    cuMemFree(at);
+}
+
+static void CUDA_CB note_call(void *data) {
+    ++*(int *)data;
+}
+
+static void test_streams(void) {
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr at;
+    CUstream one, two;
+    CUevent forked, joined;
+    CUgraph graph;
+    CUgraphExec executable;
+    CUgraphNode nodes[8];
+    size_t count = 8;
+    int calls = 0;
+    float milliseconds = -1;
+    cuModuleLoadData(&module, adding);
+    cuModuleGetFunction(&function, module, "add");
+    cuMemAlloc(&at, 128);
+    cuMemsetD32(at, 0, 32);
+    works(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    cuStreamCreate(&two, CU_STREAM_NON_BLOCKING);
+    cuEventCreate(&forked, 0);
+    cuEventCreate(&joined, 0);
+    works(cuEventRecord(forked, one), "cuEventRecord");
+    works(add(one, function, at, 1), "a launch on a stream");
+    cuEventRecord(joined, one);
+    works(cuEventElapsedTime(&milliseconds, forked, joined), "cuEventElapsedTime");
+    ok(milliseconds > 0, "the clock went on");
+    works(cuLaunchHostFunc(one, note_call, &calls), "cuLaunchHostFunc");
+    ok(calls == 1 && element(at, 0) == 1, "both are done");
+
+    works(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    cuEventRecord(forked, one);
+    works(cuStreamWaitEvent(two, forked, 0), "another stream joins the capture");
+    works(add(two, function, at, 10), "a launch on that");
+    cuEventRecord(joined, two);
+    cuStreamWaitEvent(one, joined, 0);
+    works(add(one, function, at, 100), "a launch behind both");
+    works(cuMemcpyDtoDAsync(at + 4, at, 4, one), "a copy behind that");
+    is(cuStreamSynchronize(one), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "waiting for what is captured");
+    works(cuStreamEndCapture(one, &graph), "cuStreamEndCapture");
+    ok(element(at, 0) == 1, "nothing of it ran");
+    cuGraphGetNodes(graph, nodes, &count);
+    ok(count == 3, "three nodes: %zu", count);
+    works(cuGraphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
+    works(cuGraphLaunch(executable, one), "cuGraphLaunch");
+    ok(element(at, 0) == 111 && element(at, 1) == 111, "all three ran");
+    uint32_t by = 2;
+    CUDA_KERNEL_NODE_PARAMS changed = {.func = function,
+                                       .gridDimX = 1,
+                                       .gridDimY = 1,
+                                       .gridDimZ = 1,
+                                       .blockDimX = 32,
+                                       .blockDimY = 1,
+                                       .blockDimZ = 1,
+                                       .kernelParams = (void *[]){&at, &by}};
+    works(cuGraphExecKernelNodeSetParams(executable, nodes[0], &changed), "cuGraphExecKernelNodeSetParams");
+    cuGraphLaunch(executable, one);
+    ok(element(at, 0) == 213, "2 in place of 10: %u", element(at, 0));
+    is(cuGraphExecKernelNodeSetParams(executable, nodes[2], &changed), CUDA_ERROR_INVALID_VALUE,
+       "the copy is no kernel");
+
+    cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    cuEventRecord(forked, one);
+    cuStreamWaitEvent(two, forked, 0);
+    add(two, function, at, 10);
+    CUgraph unjoined;
+    is(cuStreamEndCapture(one, &unjoined), CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a stream that did not come back");
+    CUgraphNode extra_node;
+    works(cuGraphAddHostNode(&extra_node, graph, &nodes[2], 1,
+                             &(CUDA_HOST_NODE_PARAMS){.fn = note_call, .userData = &calls}),
+          "cuGraphAddHostNode");
+    works(cuGraphAddDependencies(graph, &extra_node, &nodes[0], NULL, 1), "a circle");
+    CUgraphExec none;
+    is(cuGraphInstantiate(&none, graph, 0), CUDA_ERROR_INVALID_VALUE, "a graph that goes in circles");
+    is(cuStreamWaitValue32(one, at, 5, CU_STREAM_WAIT_VALUE_EQ), CUDA_ERROR_LAUNCH_TIMEOUT, "a value that never comes");
+    cuGraphExecDestroy(executable);
+    cuGraphDestroy(graph);
+    cuEventDestroy(forked);
+    cuEventDestroy(joined);
+    works(cuStreamDestroy(two), "cuStreamDestroy");
+    is(cuStreamQuery(two), CUDA_ERROR_INVALID_HANDLE, "a destroyed stream");
+    cuStreamDestroy(one);
+    cuMemFree(at);
+    cuModuleUnload(module);
+}
+
+/* ---- findings, limits, threads and processes ---- */
+
+static void test_findings(void) {
+    CUmodule module;
+    CUfunction race, endless;
+    char path[] = "/tmp/test_driver.XXXXXX", notes[4096] = "";
+    const int file = mkstemp(path);
+    cuModuleLoadData(&module, racing);
+    cuModuleGetFunction(&race, module, "race");
+    cuModuleGetFunction(&endless, module, "endless");
+    said();
+    works(cuLaunchKernel(race, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "a race is no error of the launch");
+    says(said(), "kernel race: race at PTX line", "without a file of notes");
+    setenv("EMULATED_GPU_NOTES", path, 1);
+    is(cuLaunchKernel(endless, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_LAUNCH_TIMEOUT, "an endless kernel");
+    cuLaunchKernel(endless, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    const ssize_t bytes = read(file, notes, sizeof notes - 1);
+    ok(bytes > 0 && notes[bytes - 1] == '\n' && strchr(notes, '\n') == notes + bytes - 1, "one line for one cause");
+    says(notes, "{\"finding\": \"step-limit\", \"kernel\": \"endless\"", "note");
+    unsetenv("EMULATED_GPU_NOTES");
+    close(file);
+    unlink(path);
+    cuModuleUnload(module);
+}
+
+typedef struct job {
+    CUfunction function;
+    CUdeviceptr at;
+    CUresult result;
+} job;
+
+static void *add_often(void *data) {
+    job *j = data;
+    j->result = cuCtxSetCurrent(context);
+    for (int i = 0; i < 50 && j->result == CUDA_SUCCESS; i++) j->result = add(NULL, j->function, j->at, 1);
+    return NULL;
+}
+
+static void test_threads(void) {
+    CUmodule module;
+    pthread_t threads[4];
+    job jobs[4] = {0};
+    CUdeviceptr at;
+    cuModuleLoadData(&module, adding);
+    cuMemAlloc(&at, 128);
+    cuMemsetD32(at, 0, 32);
+    for (int i = 0; i < 4; i++) {
+        cuModuleGetFunction(&jobs[i].function, module, "add");
+        jobs[i].at = at;
+        pthread_create(&threads[i], NULL, add_often, &jobs[i]);
+    }
+    bool all = true;
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        all &= jobs[i].result == CUDA_SUCCESS;
+    }
+    ok(all && element(at, 7) == 200, "four threads added 200 times: %u", element(at, 7));
+    cuMemFree(at);
+    cuModuleUnload(module);
+}
+
+static void test_fork(void) {
+    fflush(stdout);
+    const pid_t child = fork();
+    int count, status = -1;
+    if (!child) _exit(cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED ? 5 : 6);
+    waitpid(child, &status, 0);
+    ok(WIFEXITED(status) && WEXITSTATUS(status) == 5, "a forked process cannot use the GPU of its parent");
+    says(said(), "this process was forked from one that uses the GPU", "fork");
+    works(cuDeviceGetCount(&count), "its parent can");
+}
+
+int main(void) {
+    char path[] = "/tmp/test_driver.XXXXXX";
+    said_file = mkstemp(path);
+    unlink(path);
+    if (said_file < 0 || dup2(said_file, STDERR_FILENO) < 0) return 2;
+    test_start();
+    test_devices();
+    test_contexts();
+    test_entry_points();
+    test_memory();
+    test_pointers();
+    test_modules();
+    test_fatbins();
+    test_launches();
+    test_tensor_maps();
+    test_streams();
+    test_findings();
+    test_threads();
+    test_fork();
+    return tap_done();
+}
