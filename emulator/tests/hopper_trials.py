@@ -139,6 +139,7 @@ class VersionTrials(survivors.Trials):
 
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = ()
+    read_elsewhere: tuple[Listed, ...] = ()
 
     def mutants(self) -> list[Mutant]:
         return list(hopper_mutants(self.text))

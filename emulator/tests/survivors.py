@@ -18,7 +18,7 @@ from support.mutations import SYNCHRONISATION, Mutant, equivalent, mutants
 from support.versions import Launch, Version
 
 SCHEDULES = (0, 1, 2)
-NOT_FOUND = ("copy", "shifted store", "shifted fragment")  # kinds that only the result may tell from right programs
+BY_RESULT = ("copy", "shifted store")  # kinds that only the result may tell from right programs
 ROW_HEADS = 16  # a version may have a copy of the code for the row stride of 16 heads
 
 
@@ -113,6 +113,15 @@ SAME = (
         "ahead of the first Q block's first copies: a barrier of the CTA follows the slices, which have read theirs",
     ),
 )
+# Shifted fragments that only the result tells from right programs; of all others a check has to name the read.
+READ_ELSEWHERE = (
+    Listed(
+        "v3[89]",
+        "shifted fragment",
+        r"load_Q<cfg>.* < attend<cfg, true>",
+        "Q of a slice: two blocks further on lies K of the next stage, copied before Q and waited for with it",
+    ),
+)
 # Code that no launch executes.
 NEVER = (
     Listed(
@@ -196,6 +205,7 @@ class Trials:
     other: Trials | None = None  # of the same kernel with another element type, all of whose mutants were tried
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = NEVER
+    read_elsewhere: tuple[Listed, ...] = READ_ELSEWHERE
     originals: dict[Launch, Original] = field(default_factory=dict)
     reported: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # kind, ordinal -> problem, schedule
     same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
@@ -259,24 +269,29 @@ class Trials:
         """The line of the PTX, from 0, that says where in the source a mutant is."""
         return mutant.line - 1
 
+    def row(self, mutant: Mutant, rows: Iterable[Listed]) -> Listed | None:
+        """The one that a mutant is in."""
+        lines = " < ".join(self.sources.lines(self.changed(mutant)))
+        for row in rows:
+            mine = re.fullmatch(row.versions, self.version.name) and re.fullmatch(row.kinds, mutant.kind)
+            if mine and re.search(row.source, lines):
+                self.used.add(row)
+                return row
+        return None
+
     def excuse(self, mutant: Mutant, listed: Iterable[Listed]) -> str:
         """Why a mutant is the same program; "" where nothing says so."""
         if reason := equivalent(mutant, self.text):
             return reason
-        lines = " < ".join(self.sources.lines(self.changed(mutant)))
-        for row in listed:
-            mine = re.fullmatch(row.versions, self.version.name) and re.fullmatch(row.kinds, mutant.kind)
-            if mine and re.search(row.source, lines):
-                self.used.add(row)
-                return row.reason
-        return ""
+        row = self.row(mutant, listed)
+        return row.reason if row else ""
 
     def survives(self, mutant: Mutant) -> str:
         """What is wrong with a mutant that is neither reported as it should be nor equivalent; else "".
 
         It is enough to be reported in one problem, with one order of the warps. A copy left out of a loop leaves the
-        data of the block before, a store may go where nobody else writes, and a fragment may be read where other data
-        is: no check can tell those from right programs, so there the result must be wrong.
+        data of the block before, and a store may go where nobody else writes: no check can tell those from right
+        programs, so there the result must be wrong.
         """
         seen: set[str] = set()
         same, tries = True, self.tries(mutant)
@@ -287,13 +302,14 @@ class Trials:
             found, output = self.run(mutant.text, launch, *options, "--first")
             if found and not found & mutant.expected:
                 found, output = self.run(mutant.text, launch, *options)
+            differs = output != original.output
             if found & mutant.expected or (
-                mutant.kind in ("copy", "shifted store", "shifted fragment") and output != original.output
+                differs and (mutant.kind in BY_RESULT or self.row(mutant, self.read_elsewhere))
             ):
                 self.reported[mutant.kind, mutant.ordinal] = number, schedule
                 return ""
             seen |= found
-            same = same and output == original.output
+            same = same and not differs
         listed = self.listed if tries else self.never
         if same and not seen and self.excuse(mutant, listed):
             self.same.append(mutant)
@@ -305,7 +321,8 @@ class Trials:
     def all_wrong(self) -> list[str]:
         """Of all mutants; and the rows of the lists that excuse none of them."""
         wrong = [text for mutant in self.mutants() if (text := self.survives(mutant))]
-        rows = {row for row in (*self.listed, *self.never) if re.fullmatch(row.versions, self.version.name)}
+        lists = (*self.listed, *self.never, *self.read_elsewhere)
+        rows = {row for row in lists if re.fullmatch(row.versions, self.version.name)}
         wrong += [f"listed, but excuses no mutant: {row}" for row in rows - self.used]
         return [f"{self.version.name} {self.dtype}, {text}" for text in wrong]
 
