@@ -6,18 +6,16 @@ analysis/tests/ladder/test_flips.py asks what each version refuses.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.compiled import compiled
 from support.emulation import ROOT
 from support.versions import Launch
 
 from analysis.ladder.config import KernelConfig, default_set
 from analysis.ladder.fields import FIELDS
 from analysis.ladder.headers import Version, load_all, refusals
-from analysis.ladder.instances import instances_text
-from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.flips import flipped
 
 VERSIONS = load_all(ROOT)
@@ -30,15 +28,6 @@ def flips(version: Version) -> list[KernelConfig]:
     found = [flipped(version.header.config, name) for name in FIELDS]
     usual = default_set(version.header.config)
     return list(dict.fromkeys(one for one in found if not isinstance(one, str) and one not in usual))
-
-
-def compiled(version: Version, configs: list[KernelConfig], folder: Path) -> tuple[Path, str]:
-    """PTX with an entry for each configuration, and what nvcc says."""
-    (folder / "instances.cuh").write_text(instances_text(configs))
-    arch = version.header.arch.replace("sm", "compute")
-    flags = ["-std=c++20", "-O3", "--use_fast_math", "-ptx", f"-I{ROOT}", f"-I{folder}", f"-arch={arch}"]
-    command = [str(find_tool("nvcc")), *flags, "-o", str(folder / "flips.ptx"), str(version.path)]
-    return folder / "flips.ptx", subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
 @pytest.mark.parametrize("version", EACH, ids=lambda version: version.version)
