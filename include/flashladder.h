@@ -42,7 +42,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 1            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 2            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.21.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -86,7 +86,8 @@ typedef struct fl_strides {
 /* One attention problem. Zeros mean what is usual, so that a field that is not set does no harm. */
 typedef struct fl_problem {
     size_t size;         /* sizeof(fl_problem) */
-    const char *version; /* "v52"; NULL or "best": the fastest that computes the problem on this GPU, as measured */
+    const char *version; /* "attention/wgmma", "v38"; NULL or "best": the fastest that computes the problem on this
+                            GPU, as measured */
     const char *config;  /* short form of an embedded instance, see fl_kernel(); NULL: the version's own for d_head.
                             It needs a version beside it */
     int32_t dtype;       /* fl_dtype */
@@ -122,25 +123,27 @@ typedef struct fl_tensors {
 /* What would run a problem. */
 typedef struct fl_support {
     size_t size;                /* sizeof(fl_support), set by the caller */
-    char version[8];            /* "v52" */
+    char version[8];            /* as below, with 7 characters at most: "wgmma", "mma_syn"; a call takes it, too */
     char config[FL_MAX_CONFIG]; /* short form */
     int64_t workspace_bytes;    /* of fl_tensors.workspace; 0: none is needed */
     int32_t measured;           /* 1: "best" follows times measured on this compute capability and kind of problem */
     int32_t unused;             /* 0 */
     char order[FL_MAX_TEXT];    /* why this version, in a sentence */
+    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v38"; since FL_ABI 2 */
 } fl_support;
 
-/* One embedded kernel: an instance of a version. */
+/* One embedded kernel: an instance of a version, or of a kernel of kernels/attention/, which counts as one here. */
 typedef struct fl_kernel_info {
     size_t size;                /* sizeof(fl_kernel_info), set by the caller */
-    char version[8];            /* "v52" */
-    char name[32];              /* of the version: "head 256" */
+    char version[8];            /* as below, with 7 characters at most: "wgmma", "mma_syn"; a call takes it, too */
+    char name[32];              /* of the version: "any length" */
     char config[FL_MAX_CONFIG]; /* short form */
     char archs[64];             /* machine code that is embedded: "sm_80 sm_90", "sm_90a" */
     int32_t dtype;              /* fl_dtype */
     int32_t d_head;             /* elements of a row */
     uint32_t features;          /* bits of fl_feature */
     int32_t own;                /* 1: the version's own config for this dtype and d_head */
+    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v38"; since FL_ABI 2 */
 } fl_kernel_info;
 
 /* What a library uses. */

@@ -117,10 +117,22 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
 
 /* ---- by name ---- */
 
+void short_name(const char *version, char name[8]) {
+    const char *const folder = strrchr(version, '/');
+    snprintf(name, 8, "%.7s", folder ? folder + 1 : version);
+}
+
+/* By its whole name, else by the one that a caller knows who has read it in the structs of FL_ABI 1. */
 static struct embedded *version_named(const struct fl_library *library, const char *name) {
-    for (size_t i = 0; i < library->count; i++)
-        if (!strcmp(library->versions[i].about->version, name)) return &library->versions[i];
-    return NULL;
+    struct embedded *by_short_name = NULL;
+    for (size_t i = 0; i < library->count; i++) {
+        const char *const whole = library->versions[i].about->version;
+        char text[8];
+        short_name(whole, text);
+        if (!strcmp(whole, name)) return &library->versions[i];
+        if (!strcmp(text, name)) by_short_name = &library->versions[i];
+    }
+    return by_short_name;
 }
 
 static fl_status fail_version(const struct fl_library *library, const char *name, struct failure *failure) {
@@ -150,10 +162,20 @@ static const struct ranking *nearest_ranking(int major, int minor, const struct 
     return nearest;
 }
 
-/* The place of a version in a measured order; behind all of them, the newest first, where it was not measured. */
-static int place_of(const struct ranking *row, const char *version) {
-    const char *const found = strstr(row->versions, version);
-    return found ? (int)(found - row->versions) : 100000 - (int)strtol(version + 1, NULL, 10);
+/* Where a name begins in a row of names, NULL where it is not one of them. */
+static const char *find_name(const char *names, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = names; *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, " ") == length && !memcmp(at, name, length)) return at;
+    return NULL;
+}
+
+/* The place of a version in a measured order. Behind all of them where it was not measured: first the kernels that are
+ * no version, of these the ones for one architecture, then the newest. */
+static int place_of(const struct ranking *row, const struct embedded *version) {
+    const char *const name = version->about->version, *const found = find_name(row->versions, name);
+    if (found) return (int)(found - row->versions);
+    return 100000 - (strchr(name, '/') ? 1000 + (version->code.exact != NULL) : (int)strtol(name + 1, NULL, 10));
 }
 
 /* On the emulator CTAs that draw their work from a counter run on one core, others on all. */
@@ -167,12 +189,12 @@ static size_t ordered(const struct fl_library *library, const struct ranking *ro
     size_t count = 0;
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
-        const int late = emulated ? lateness(version) : 0, place = place_of(row, version->about->version);
+        const int late = emulated ? lateness(version) : 0, place = place_of(row, version);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
             const int before_late = emulated ? lateness(before) : 0;
-            if (before_late < late || (before_late == late && place_of(row, before->about->version) < place)) break;
+            if (before_late < late || (before_late == late && place_of(row, before) < place)) break;
             order[at] = order[at - 1];
         }
         order[at] = version;
@@ -209,7 +231,7 @@ static fl_status choose_best(const struct fl_library *library, const struct call
         if (!status) {
             choice->best = true;
             choice->measured =
-                target && !distance(row, major, minor, call) && strstr(row->versions, order[i]->about->version) != NULL;
+                target && !distance(row, major, minor, call) && find_name(row->versions, order[i]->about->version);
             choice->ranked_major = row->major;
             choice->ranked_minor = row->minor;
             return FL_OK;

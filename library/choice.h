@@ -24,6 +24,9 @@ struct choice {
 fl_status choose(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
                  struct choice *choice, struct failure *failure);
 
+/* The name in the 7 characters that the structs of FL_ABI 1 have for it: "mma_syn" of "attention/mma_sync". */
+void short_name(const char *version, char name[8]);
+
 /* The version's own config for this type and head size, NULL where it has none. */
 const struct instance *own_instance(const struct embedded *version, enum dtype dtype, int d_head);
 

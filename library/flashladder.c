@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +122,7 @@ void fl_close(fl_library *library) {
 
 /* ---- what there is ---- */
 
-/* A struct that is filled for the caller: must be there, and say its size. */
+/* A struct that is filled for the caller: must be there, and say its size, that of FL_ABI 1 at least. */
 static fl_status check_result(const fl_library *library, const void *result, size_t size, const char *name,
                               struct failure *failure) {
     size_t given = 0;
@@ -165,7 +166,7 @@ static const struct embedded *version_of_kernel(const fl_library *library, size_
 
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
     struct failure failure;
-    fl_status status = check_result(library, info, sizeof *info, "kernel_info", &failure);
+    fl_status status = check_result(library, info, offsetof(fl_kernel_info, kernel), "kernel_info", &failure);
     if (!status && (kernel < 0 || (size_t)kernel >= library->n_kernels))
         status = refuse(&failure, FL_INVALID, "kernel %d: must be from 0 on and below %zu, the number of kernels",
                         kernel, library->n_kernels);
@@ -179,7 +180,8 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
                            .features = (config->any_length ? FL_ANY_LENGTH : 0u) | (config->causal ? FL_CAUSAL : 0u) |
                                        (config->grouped_heads ? FL_GROUPED : 0u),
                            .own = own_instance(version, config->dtype, config->d_head) == instance};
-    snprintf(made.version, sizeof made.version, "%s", version->about->version);
+    snprintf(made.kernel, sizeof made.kernel, "%s", version->about->version);
+    short_name(version->about->version, made.version);
     snprintf(made.name, sizeof made.name, "%s", version->about->name);
     config_format(config, made.config);
     image_kinds(version->about->images, *version->about->image_count, made.archs, sizeof made.archs);
@@ -230,7 +232,7 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
     struct failure failure;
     struct call call;
     struct choice choice;
-    fl_status status = check_result(library, support, sizeof *support, "support", &failure);
+    fl_status status = check_result(library, support, offsetof(fl_support, kernel), "support", &failure);
     if (!status) status = read_problem(library, problem, &call, &failure);
     if (!status)
         status = library->gpus ? gpu_query(library, &call, &choice, &failure)
@@ -240,7 +242,8 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
     fl_support made = {.measured = choice.measured,
                        .workspace_bytes =
                            config->tickets && call.problem.memory == FL_DEVICE_MEMORY ? 2 * sizeof(int32_t) : 0};
-    snprintf(made.version, sizeof made.version, "%s", choice.version->about->version);
+    snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
+    short_name(choice.version->about->version, made.version);
     config_format(config, made.config);
     write_order(&choice, !library->gpus, &made);
     write_struct(support, &made, sizeof made);

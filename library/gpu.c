@@ -61,7 +61,7 @@ struct plan {
 static _Thread_local struct {
     bool known; /* `call` is what the next three say */
     unsigned char problem[sizeof(fl_problem)];
-    char version[16], config[FL_MAX_CONFIG];
+    char version[32], config[FL_MAX_CONFIG];
     struct call call;
     uint64_t library; /* whose plan it is; 0: there is none */
     uint64_t context;

@@ -1,6 +1,8 @@
-/* ranking.h - the versions by measured speed, for each compute capability, head size and mask.
+/* ranking.h - the kernels by measured speed, for each compute capability, head size and mask.
  *
- * Made by `python3 -m analysis ladder --write` from logs/general/ and logs/bench/; edits here are lost.
+ * Made by `python3 -m analysis ladder --write` from logs/general/, logs/bench/ and the code hashes in regs/; edits here
+ * are lost. make embeds these, unless VER names others:
+ * embedded: attention/mma_sync attention/wgmma v38 v42
  */
 #ifndef FL_LIBRARY_RANKING_H
 #define FL_LIBRARY_RANKING_H
@@ -16,19 +18,19 @@ struct ranking {
 /* clang-format off */
 static const struct ranking RANKINGS[] = {
     {9, 0, 64, false,
-     "v52 v46 v51 v47 v41"},
+     "attention/wgmma v52 v46 attention/mma_sync v51 v47 v41"},
     {9, 0, 64, true,
-     "v52 v46 v51 v41"},
+     "attention/wgmma v52 v46 attention/mma_sync v51 v41"},
     {9, 0, 128, false,
-     "v37 v42 v52 v36 v35 v43 v48 v46 v49 v44 v33 v34 v32 v31 v30 v29 v28 v27 v26 v25 "
-     "v51 v50 v20 v23 v24 v19 v22 v38 v21 v41 v17 v47 v18 v11 v10 v16 v12 v09 v15 v13 "
-     "v14 v08 v06 v07 v04 v03 v05 v02 v01"},
+     "v37 v42 attention/wgmma v52 v36 v35 v43 v48 v46 v49 v44 v33 v34 v32 v31 v30 v29 "
+     "v28 v27 v26 v25 attention/mma_sync v51 v50 v20 v23 v24 v19 v22 v38 v21 v41 v17 "
+     "v47 v18 v11 v10 v16 v12 v09 v15 v13 v14 v08 v06 v07 v04 v03 v05 v02 v01"},
     {9, 0, 128, true,
-     "v52 v46 v44 v48 v43 v51 v50 v39 v47 v41"},
+     "attention/wgmma v52 v46 v44 v48 v43 attention/mma_sync v51 v50 v39 v47 v41"},
     {9, 0, 256, false,
-     "v52 v48 v46"},
+     "attention/wgmma v52 v48 v46"},
     {9, 0, 256, true,
-     "v52 v46"},
+     "attention/wgmma v52 v46"},
 };
 /* clang-format on */
 

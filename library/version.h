@@ -1,4 +1,5 @@
-/* version.h - the versions that are linked into the library: what each says of itself, its PTX and its machine code.
+/* version.h - the kernels that are linked into the library, versions and those of kernels/attention/: what each says of
+ * itself, its PTX and its machine code.
  *
  *     for (size_t i = 0; i < version_count; i++) puts(versions[i]->version);
  *
@@ -13,8 +14,8 @@
 #include <stdint.h>
 
 struct version {
-    const char *version; /* "v52" */
-    const char *name;    /* "head 256" */
+    const char *version; /* "v38", "attention/wgmma" */
+    const char *name;    /* "any length" */
     const char *config;  /* short form of the header's config */
     const char *others;  /* those of the header's other configs, each ended by ';' */
     const char *arch;    /* "sm_80", the least architecture; "sm_90a", the only one */

@@ -12,10 +12,6 @@ $(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
 $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
 	the folder $(CURDIR) has a $c in its path, which ptxas or the shell cannot read: move it)))
 
-# The structs of include/flashladder.h hold names of at most 7 characters.
-$(if $(filter lib wheel,$(MAKECMDGOALS)),$(foreach v,$(filter $(ATTENTION),$(VER)),$(error \
-	the library holds versions, and the name of $v is too long for it: bin/$v runs it)))
-
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma
 $(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu),$s),$(error \
@@ -35,7 +31,7 @@ $(if $(wrong),$(error ARCHS: '$(wrong)' is no architecture that the kernels run 
 $(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 90"))
 
 $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
-	$v is for sm_90a alone, as all of kernels/wgmma/: ARCHS="$(ARCHS)" must have 90 in it))
+	$v is for sm_90a alone, as all that uses wgmma: ARCHS="$(ARCHS)" must have 90 in it))
 $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v%,$(MAKECMDGOALS)),,$(info \
 	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
 

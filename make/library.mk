@@ -1,34 +1,32 @@
-# The library: the interface of include/flashladder.h over embedded versions, for programs in C and for Python.
+# The library: the interface of include/flashladder.h over embedded kernels, for programs in C and for Python.
 #
 #     build/vNN/vNN.ptx + cubins ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
-# Those for general attention, unless VER names others. v51 and v52 compute what the ones left out do, in less time.
-# v42 is as fast as v52 without a mask. v38 draws no tickets, so the emulator runs its CTAs on all cores.
-SUPERSEDED := v39 v40 v41 v43 v44 v45 v46 v47 v48 v49 v50
-WITH_ARGS := $(if $(SOURCES),$(shell grep -lE '^ \* .*[+ ]any_length' $(SOURCES)))
-OF_USE := $(filter-out $(LEFT_OUT) $(SUPERSEDED),$(foreach s,$(WITH_ARGS),$(firstword $(subst _, ,$(notdir $s)))))
-EMBEDDED := $(or $(VER),$(OF_USE))
+# Those that library/ranking.h names, unless VER names others.
+RANKED := $(subst /,.,$(shell sed -n 's/^ \* embedded: //p' library/ranking.h 2>/dev/null))
+EMBEDDED := $(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS))))
+identifier = $(subst .,_,$(1))# of a kernel, in C
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
-define embedded  # $(1) version, $(2) folder of its PTX and cubins
-$(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(1)_image,$(call archs_of,$(1)))
+define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its identifier
+$(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(3)_image,$(call archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(1)_images -DIMAGE_COUNT=fl_$(1)_image_count \
-		-DENTRY=fl_$(1)_entry -I$(2) -I$(BUILD))
+	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \
+		-DENTRY=fl_$(3)_entry -I$(2) -I$(BUILD))
 -include $(2)/library.d
 endef
-$(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v))))
+$(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v),$(call identifier,$v))))
 
 EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED),$(call folder,$v))
 $(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED_FOLDERS)))
 $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	@mkdir -p $(@D)
 	@$(parts) { echo '#include "library/version.h"'; \
-	   printf 'extern const struct version fl_%s_entry;\n' $(EMBEDDED); \
-	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(EMBEDDED); \
+	   printf 'extern const struct version fl_%s_entry;\n' $(call identifier,$(EMBEDDED)); \
+	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
 	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
@@ -51,7 +49,7 @@ $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 		-Wl,-soname,$*,--version-script=<(echo 'GLIBC_2.2.5 { *; };'); $(whole)
 
 .PHONY: lib
-lib: lib/libflashladder.so  ## the kernels for general attention, or VER="…", as a library: include/flashladder.h
+lib: lib/libflashladder.so  ## the kernels of kernels/attention/, or VER="…", as a library: include/flashladder.h
 lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld

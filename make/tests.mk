@@ -23,9 +23,9 @@ $(BUILD)/tests/test_choice: $(LIBRARY) $(LIBRARY_CODE)# it calls what the shared
 $(BUILD)/tests-san/test_choice: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
-# Run by hand, where there is a GPU: it compares the library with the harness's own launches of v52.
-$(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,v52)/code.o \
-		$(call folder,v52)/about.o $(call device_of,v52) lib/libflashladder.so
+# Run by hand, where there is a GPU: it compares the library with the harness's own launches of attention/wgmma.
+$(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,attention.wgmma)/code.o \
+		$(call folder,attention.wgmma)/about.o $(call device_of,attention.wgmma) lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
 $(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) \
 		$(BUILD)/flags/cc

@@ -16,6 +16,7 @@ from pathlib import Path
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.configs import fields_table
+from analysis.ladder.headers import load_attention
 from analysis.machine_code.loops import loops_of
 from analysis.machine_code.regions import find_kv_loop, split_at
 from analysis.publish.libraries import (
@@ -389,7 +390,8 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     for name, text in lessons.lessons(folder).items():
         made[folder / f"docs/learn/{name}.svg"] = text
     if (folder / ranking.FILE).exists():
-        made[folder / ranking.FILE] = ranking.ranking_text(folder, {step.name: step.version for step in steps})
+        kernels = {step.name: step.version for step in steps} | load_attention(folder)
+        made[folder / ranking.FILE] = ranking.ranking_text(folder, kernels)
     parts: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {
             "ladder": lambda: short_table(folder, steps, "sm_80").markdown(),

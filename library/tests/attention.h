@@ -73,12 +73,12 @@ static inline void attention_new(struct attention *attention, struct problem pro
 
 /* The newest embedded version for heads of d_head elements that share KV heads: with machine code for one architecture
  * alone, or for several. "" where there is none. */
-static inline const char *attention_version(fl_library *library, int d_head, bool exact, char version[8]) {
+static inline const char *attention_version(fl_library *library, int d_head, bool exact, char version[32]) {
     fl_kernel_info info = {.size = sizeof info};
     version[0] = 0;
     for (int32_t i = 0; !fl_kernel(library, i, &info); i++)
         if (info.own && info.d_head == d_head && info.features & FL_GROUPED && exact == !strchr(info.archs, ' '))
-            memcpy(version, info.version, sizeof info.version);
+            memcpy(version, info.kernel, sizeof info.kernel);
     return version;
 }
 

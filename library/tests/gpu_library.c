@@ -3,7 +3,7 @@
  *     make build/tests/gpu_library && build/tests/gpu_library
  *
  * Prints one JSON object a line and ends with status 1 where one of them is not as it should be. The kernel to compare
- * with is v52 through the harness: the same machine code is linked in.
+ * with is attention/wgmma through the harness: the same machine code is linked in.
  */
 #include "harness/about.h"
 #include "include/flashladder.h"
@@ -139,7 +139,7 @@ static void make_bare(struct bare *bare, const struct attention *attention, CUde
     bare->shape = config_launch_shape(&own, &bare->args, sms);
     tensor_layouts(&bare->args, &own, layouts);
     MUST(tensor_maps_of_driver(&cuda, problem->dtype, layouts, &bare->maps, &failure));
-    bare->kernel.symbol = "v52";
+    bare->kernel.symbol = "attention/wgmma";
 }
 
 /* Host time of each call, the medians of calls that take turns; the stream is emptied every TOGETHER calls of each, so
@@ -150,7 +150,7 @@ static void overhead(fl_library *library, int sms) {
     struct bare bare;
     struct failure failure;
     const CUstream stream = new_stream();
-    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), "v52");
+    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), "attention/wgmma");
     make_bare(&bare, &attention, on_gpu(&cuda, NULL, TICKETS_BYTES), sms);
     MUST(fl_prepare(library, &attention.asked));
     for (int round = 0; round < 2; round++) /* the first warms up */
@@ -185,7 +185,7 @@ static void driver_calls(void) {
                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *values[] = {&kind, &managed, &ordinal};
     double us[6][CALLS];
-    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), "v52");
+    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), "attention/wgmma");
     attention_args args = problem_args(&attention.inputs.problem);
     MUST(config_parse(about_config(), &config, &failure));
     args.Q = args.K = args.V = attention.tensors.q;
@@ -219,7 +219,7 @@ static void driver_calls(void) {
 
 /* ---- bits ---- */
 
-/* O and log-sum-exp of the harness's own launch of v52. */
+/* O and log-sum-exp of the harness's own launch of attention/wgmma. */
 static void bits_of_the_harness(fl_library *library) {
     struct failure failure;
     struct backend *backend;
@@ -231,7 +231,7 @@ static void bits_of_the_harness(fl_library *library) {
     const CUstream stream = new_stream();
     problem.lse = true;
     problem.layout = LAYOUT_PADDED;
-    attention_on_gpu(&cuda, &attention, problem, "v52");
+    attention_on_gpu(&cuda, &attention, problem, "attention/wgmma");
     MUST(fl_forward(library, &attention.asked, &attention.tensors, stream));
     const bool right = attention_right_after(&cuda, &attention, stream);
     const size_t bytes = (size_t)problem_bytes(&problem, TENSOR_O), lse_bytes = (size_t)problem_lse_bytes(&problem);
@@ -282,7 +282,7 @@ struct stream_work {
 
 static void prepare_work(struct stream_work *work, fl_library *library, int64_t seq) {
     *work = (struct stream_work){.library = library, .stream = new_stream(), .launches = 400};
-    attention_on_gpu(&cuda, &work->attention, problem_of(seq, 4, true), "v52");
+    attention_on_gpu(&cuda, &work->attention, problem_of(seq, 4, true), "attention/wgmma");
     MUST(fl_forward(library, &work->attention.asked, &work->attention.tensors, work->stream));
     if (!attention_right_after(&cuda, &work->attention, work->stream)) work->wrong++;
     const size_t bytes = (size_t)problem_bytes(&work->attention.inputs.problem, TENSOR_O);
@@ -377,7 +377,7 @@ static void two_gpus(fl_library *library, CUcontext first) {
     MUST(cuda.cuDeviceGet(&device, 1));
     MUST(cuda.cuDevicePrimaryCtxRetain(&context, device));
     MUST(cuda.cuCtxSetCurrent(context));
-    attention_on_gpu(&cuda, &attention, problem_of(700, 4, true), "v52");
+    attention_on_gpu(&cuda, &attention, problem_of(700, 4, true), "attention/wgmma");
     const CUstream stream = new_stream();
     MUST(cuda.cuCtxSetCurrent(first));
     MUST(fl_forward(library, &attention.asked, &attention.tensors, stream));

@@ -1,6 +1,6 @@
 /* on_gpu.h - the problem of attention.h in the memory of a GPU, whose context is current.
  *
- *     attention_on_gpu(&cuda, &attention, problem, "v52");
+ *     attention_on_gpu(&cuda, &attention, problem, "attention/wgmma");
  *     fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
  *     ok(attention_right_after(&cuda, &attention, stream), "O and log-sum-exp are right");
  *     attention_free_on_gpu(&cuda, &attention);

@@ -203,7 +203,7 @@ static void rankings(void) {
         for (size_t k = 0; k < count; k++) {
             /* two that are measured in both cases, in another order: only the right case puts them right */
             const struct ranking *const asked = &RANKINGS[i], *const other = &RANKINGS[k];
-            char names[2][8];
+            char names[2][32];
             bool found = false;
             for (const char *a = asked->versions; *a && !found; a += strcspn(a, " "), a += *a == ' ')
                 for (const char *b = a + strcspn(a, " "); *b && !found; b += strcspn(b, " ")) {
@@ -235,9 +235,11 @@ static void rankings(void) {
     }
 }
 
-/* Versions that nobody has measured come last, the newest of them first. */
+/* Versions that nobody has measured come last: kernels with other names, of these the ones for one architecture, then
+ * the newest. */
 static void not_measured(void) {
     static const char *const names[] = {"v900", "v902", "v901", "v41"};
+    static const char *const living[] = {"v900", "attention/new", "attention/newer", "attention/wgm"};
     struct call call = call_of(NULL);
     struct made_up made;
     struct choice choice;
@@ -247,6 +249,31 @@ static void not_measured(void) {
     ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.best && !choice.measured, "none is measured");
     make_equals(&made, 4, names);
     chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before newer ones that are not");
+    make_equals(&made, 2, living);
+    chosen(&made, &call, &H200, "attention/new", SMALL, "a name without a number before versions");
+    add(&made, living[2], SMALL, NULL, "sm_90a");
+    chosen(&made, &call, &H200, "attention/newer", SMALL, "for this GPU alone");
+    add(&made, "v41", SMALL, NULL, NULL);
+    chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before all of them");
+    make_equals(&made, 1, &living[3]);
+    ok(!choose(&made.library, &call, &H200, &choice, &failure) && !choice.measured,
+       "the beginning of a measured name is another name");
+}
+
+/* Whole names come before those that callers of FL_ABI 1 know. */
+static void short_names(void) {
+    static const char *const names[] = {"attention/mma_sync", "attention/v38", "v38"};
+    struct made_up made;
+    struct call call;
+    make_equals(&made, 3, names);
+    for (int i = 0; i < 3; i++) {
+        call = call_of(names[i]);
+        chosen(&made, &call, &H200, names[i], SMALL, "a whole name");
+    }
+    call = call_of("mma_syn");
+    chosen(&made, &call, &H200, "attention/mma_sync", SMALL, "7 characters of the name");
+    call = call_of("mma_sync");
+    refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library holds attention/mma_sync ");
 }
 
 /* Structs of callers that know more fields, or fewer. */
@@ -305,6 +332,7 @@ int main(void) {
     reasons(&made);
     rankings();
     not_measured();
+    short_names();
     sizes_of_structs();
     scales();
     return tap_done();

@@ -37,7 +37,7 @@ static void results(fl_library *library) {
     problem.batch = 2;
     problem.layout = LAYOUT_PADDED;
     problem.scale = 0.05;
-    right(library, "v52", problem, "v52, gaps between the rows, a scale");
+    right(library, "attention/wgmma", problem, "attention/wgmma, gaps between the rows, a scale");
     problem.layout = LAYOUT_BHSD;
     right(library, "v38", problem, "v38, heads before positions");
     right(library, NULL, problem_of(1, 1, 5, 40, 256), "d_head 256");
@@ -187,6 +187,10 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
     ok(!fl_query(library, &attention->asked, &support.known) && !support.later[0] &&
            support.known.size == sizeof support,
        "bytes of a longer result that the library does not know become 0");
+    strcpy(support.known.kernel, "not the caller's");
+    support.known.size = offsetof(fl_support, kernel);
+    ok(!fl_query(library, &attention->asked, &support.known) && !strcmp(support.known.kernel, "not the caller's"),
+       "a result of FL_ABI 1: %s", support.known.version);
     support.known.size = 16;
     ok(fl_query(library, &attention->asked, &support.known) == FL_INVALID, "a result that is too short");
     says(fl_error(), "support.size 16: must be sizeof(fl_support)", "a short result");
@@ -203,8 +207,9 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = NULL;
     problem.config = other;
     refused(library, &problem, &attention->tensors, FL_INVALID, "needs the version that it is of");
-    problem.version = "v52";
-    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "v52 has no such instance in this library");
+    problem.version = "attention/wgmma";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
+            "attention/wgmma has no such instance in this library");
     problem.config = "(FP16, 64";
     refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
     problem.config = other;
@@ -230,6 +235,21 @@ static void versions_and_configs(fl_library *library, const struct attention *at
 
 /* ---- what there is ---- */
 
+/* A call takes the name, and what a caller of FL_ABI 1 reads of it. */
+static void own_names(fl_library *library, const fl_kernel_info *info) {
+    const char *const names[] = {info->kernel, info->version};
+    fl_problem problem = {.size = sizeof problem, .memory = FL_HOST_MEMORY, .device = -1};
+    fl_support support = {.size = sizeof support};
+    problem.batch = problem.heads = problem.kv_heads = problem.seq_q = problem.seq_k = 1;
+    problem.dtype = info->dtype, problem.d_head = info->d_head;
+    for (int i = 0; i < 2; i++) {
+        problem.version = names[i];
+        ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, info->kernel) &&
+               !strcmp(support.version, info->version) && !strcmp(support.config, info->config),
+           "%s is %s, %s", names[i], info->kernel, info->config);
+    }
+}
+
 static void description(fl_library *library) {
     fl_description description = {.size = sizeof description};
     fl_kernel_info info = {.size = sizeof info};
@@ -241,8 +261,9 @@ static void description(fl_library *library) {
         const fl_status status = fl_kernel(library, i, &info);
         own += !status && info.own;
         exact += !status && !strcmp(info.archs, "sm_90a");
-        if (status || info.version[0] != 'v' || !(info.features & FL_ANY_LENGTH) || info.config[0] != '(')
-            ok(false, "kernel %d: %s %s", i, info.version, fl_error());
+        if (status || !(info.features & FL_ANY_LENGTH) || info.config[0] != '(')
+            ok(false, "kernel %d: %s %s", i, info.kernel, fl_error());
+        if (!status && info.own) own_names(library, &info);
     }
     ok(description.kernels >= 18 && own >= 18 && exact > 0 && exact < own,
        "%d kernels, %d with their version's own config, %d for sm_90a alone", description.kernels, own, exact);
@@ -256,20 +277,20 @@ static void description(fl_library *library) {
 static void query(fl_library *library, const struct attention *attention) {
     fl_support support = {.size = sizeof support};
     fl_problem problem = attention->asked;
-    char version[8];
+    char version[32];
     attention_version(library, problem.d_head, false, version);
-    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, version) && !support.measured,
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, version) && !support.measured,
        "best on the emulator: %s", support.order);
     says(support.order, "versions without tickets come first, and none of them computes this", "why one with tickets");
     problem.d_head = 128, problem.kv_heads = problem.heads, problem.causal = false;
-    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, "v38"), "CTAs on all cores: %s",
-       support.version);
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, "v38"), "CTAs on all cores: %s",
+       support.kernel);
     says(support.order, "versions without tickets come first: their CTAs run on all cores", "why one without tickets");
     problem.d_head = 192;
     ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
-       support.version, support.config);
+       support.kernel, support.config);
     problem.d_head = 256;
-    problem.version = "v52";
+    problem.version = "attention/wgmma";
     ok(!fl_query(library, &problem, &support) && strstr(support.order, "by name") && support.workspace_bytes == 0,
        "by name: %s; no workspace for host memory", support.order);
     ok(!fl_prepare(library, &problem), "prepared: %s", fl_error());

@@ -187,18 +187,19 @@ static void layouts(fl_library *library) {
 static void calls_that_differ_in_a_word(fl_library *library) {
     struct problem problem = small_problem();
     problem.d_head = 128, problem.KV_heads = problem.heads;
-    struct attention attention = attention_on(0, problem, "v52");
+    struct attention attention = attention_on(0, problem, "attention/wgmma");
     const CUstream stream = stream_of(0);
     fl_support support = {.size = sizeof support};
     char other[sizeof support.config];
-    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && last_launch()->tickets, "v52 draws");
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && last_launch()->tickets,
+       "attention/wgmma draws");
     attention.asked.version = "v38";
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !last_launch()->tickets,
        "the same problem by v38, which does not");
-    attention.asked.version = "v51";
+    attention.asked.version = "attention/mma_sync";
     ok(!fl_query(library, &attention.asked, &support) &&
            !fl_forward(library, &attention.asked, &attention.tensors, stream),
-       "by the config of v51, %s", support.config);
+       "by the config of attention/mma_sync, %s", support.config);
     const char *const own = last_launch()->symbol;
     strcpy(other, support.config);
     char *const size = strstr(other, ", 128, ");
@@ -260,7 +261,7 @@ static void *use_own_stream(void *context) {
 
 /* One handle stands for the default streams of all threads. */
 static void streams_of_threads(fl_library *library) {
-    struct attention attention = attention_on(0, small_problem(), "v52");
+    struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     struct own_stream owns[2];
     for (int i = 0; i < 2; i++) {
         pthread_t thread;
@@ -274,10 +275,10 @@ static void streams_of_threads(fl_library *library) {
 }
 
 static void workspaces(fl_library *library) {
-    struct attention attention = attention_on(0, small_problem(), "v52");
+    struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     const CUstream one = stream_of(0), other = stream_of(0);
     fl_support support = {.size = sizeof support};
-    ok(!fl_query(library, &attention.asked, &support) && support.workspace_bytes == 8, "v52 wants 8 bytes");
+    ok(!fl_query(library, &attention.asked, &support) && support.workspace_bytes == 8, "attention/wgmma wants 8 bytes");
     const int32_t *const of_one = tickets_of(library, &attention, one), *const of_other =
                                                                             tickets_of(library, &attention, other);
     ok(of_one && of_other && of_one != of_other, "each stream has a workspace of its own");
@@ -302,7 +303,7 @@ static void workspaces(fl_library *library) {
 /* A capture before anything was loaded: the fake driver refuses loading, allocating and waiting as part of it. */
 static void captures(void) {
     fl_library *library;
-    struct attention attention = attention_on(0, small_problem(), "v52");
+    struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     const CUstream stream = stream_of(0);
     const int32_t *tickets[3];
     void *graph, *launched;
@@ -335,7 +336,7 @@ static void workspaces_used_up(fl_library *library) {
     static CUstream streams[MOST];
     struct problem problem = small_problem();
     problem.seq_q = problem.seq_k = 1;
-    struct attention attention = attention_on(0, problem, "v52");
+    struct attention attention = attention_on(0, problem, "attention/wgmma");
     int good = 0;
     for (int i = 0; i < MOST; i++) {
         streams[i] = stream_of(0);
@@ -353,7 +354,7 @@ static void workspaces_used_up(fl_library *library) {
 static void prepared(fl_library *library) {
     struct problem problem = small_problem();
     problem.d_head = 256;
-    struct attention attention = attention_on(1, problem, "v52");
+    struct attention attention = attention_on(1, problem, "attention/wgmma");
     const CUstream stream = stream_of(1);
     attention.asked.device = 1;
     ok(!fl_prepare(library, &attention.asked) && !current(), "prepared: %s", fl_error());
@@ -395,7 +396,7 @@ static void eight_threads(void) {
     const int modules = fake_log()->modules;
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.library = library,
-                                     .attention = attention_on(i % 2, small_problem(), "v52"),
+                                     .attention = attention_on(i % 2, small_problem(), "attention/wgmma"),
                                      .stream = stream_of(i % 2),
                                      .barrier = &barrier};
     for (int i = 0; i < THREADS; i++)
@@ -406,7 +407,7 @@ static void eight_threads(void) {
         free_on(&workers[i].attention);
         cuda.cuStreamDestroy_v2(workers[i].stream);
     }
-    ok(fake_log()->modules == modules + 2, "v52 was loaded once in each of two contexts: %d",
+    ok(fake_log()->modules == modules + 2, "attention/wgmma was loaded once in each of two contexts: %d",
        fake_log()->modules - modules);
     fl_close(library);
     pthread_barrier_destroy(&barrier);
@@ -445,7 +446,8 @@ static void with_driver(const char *fake, fl_backend backend, fl_status expected
     setenv("FAKE_CUDA", "devices=2", 1);
 }
 
-/* On a GPU like the A100 the own configurations of v51 for 96 and 192 fit but for their static shared memory. */
+/* On a GPU like the A100 the own configurations of attention/mma_sync for 96 and 192 fit but for their static shared
+ * memory. */
 static void static_shared_memory(void) {
     static const struct {
         int d_head;
@@ -485,13 +487,13 @@ static void other_gpus(void) {
     setenv("FAKE_CUDA", "cc=86,smem=101376", 1);
     if (fl_open(FL_GPU, &library)) abort();
     ok(!fl_query(library, &problem, &support) && strstr(support.config, "stages_2"), "99 KB of shared memory: %s %s",
-       support.version, support.config);
+       support.kernel, support.config);
     problem.d_head = 256;
     ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few for heads of 256");
     says(fl_error(), "13696 of them static: Fake GPU has 101376", "shared memory");
-    problem.version = "v52", problem.d_head = 128;
-    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "v52 on another GPU");
-    says(fl_error(), "v52 is for sm_90a alone", "v52 on another GPU");
+    problem.version = "attention/wgmma", problem.d_head = 128;
+    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "attention/wgmma on another GPU");
+    says(fl_error(), "attention/wgmma is for sm_90a alone", "attention/wgmma on another GPU");
     fl_close(library);
     setenv("FAKE_CUDA", "cc=80", 1);
     problem.version = NULL;
@@ -503,7 +505,7 @@ static void other_gpus(void) {
 }
 
 static void ranked(fl_library *library) {
-    char version[8];
+    char version[32];
     fl_support support = {.size = sizeof support};
     fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1, .d_head = 128};
     problem.seq_q = problem.seq_k = 100;
@@ -512,8 +514,8 @@ static void ranked(fl_library *library) {
     says(support.order, "the fastest that computes this, as measured on compute capability 9.0", "measured");
     problem.d_head = 96;
     attention_version(library, 96, false, version);
-    ok(!fl_query(library, &problem, &support) && !strcmp(support.version, version) && !support.measured,
-       "d_head 96: %s", support.order);
+    ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, version) && !support.measured, "d_head 96: %s",
+       support.order);
 }
 
 /* What fails once does no harm to the next call. */
@@ -522,7 +524,7 @@ static void failures(void) {
                                         "cuFuncLoad",          "cuMemAlloc_v2",       "cuStreamCreate",
                                         "cuMemsetD8Async",     "cuCtxGetId",          "cuCtxPushCurrent_v2",
                                         "cuStreamIsCapturing", "cuLaunchKernel",      "cuTensorMapEncodeTiled"};
-    struct attention attention = attention_on(0, small_problem(), "v52");
+    struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     const CUstream stream = stream_of(0);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         fl_library *library;

@@ -439,7 +439,7 @@ def attention(
     causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
     scale       of the scores; None: 1 / √d_head
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
-    version     "best": the fastest for this GPU, by its records; or one of versions(), "v52"
+    version     "best": the fastest for this GPU, by its records; or one of versions(), "attention/wgmma"
     out         where the result goes, like q; None: a new contiguous array
     stream      where a GPU computes; None: the framework's current stream
 

@@ -63,7 +63,7 @@ def options(causal: Any, scale: Any, return_lse: Any, version: Any) -> tuple[boo
     if type(causal) is type(return_lse) is bool and type(version) is str and (scale is None or type(scale) is float):
         return causal, scale, return_lse, version
     if not isinstance(version, str):
-        raise TypeError(f'version is {version!r}: "best" or a name such as "v52" is needed')
+        raise TypeError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
     return _flag("causal", causal), _number("scale", scale), _flag("return_lse", return_lse), str(version)
 
 
@@ -124,7 +124,7 @@ def problem(
         if size > LARGEST:
             raise ValueError(f"{name} is {size}: at most {LARGEST}")
     if not version.isprintable():  # a zero byte would end it
-        raise ValueError(f'version is {version!r}: "best" or a name such as "v52" is needed')
+        raise ValueError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
     made = Problem(
         size=ctypes.sizeof(Problem),
         version=version.encode(),

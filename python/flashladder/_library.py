@@ -15,9 +15,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 1  # FL_ABI of the header that the structs below are written from
+ABI = 2  # FL_ABI of the header that the structs below are written from
 NAME = "libflashladder.so"
-MAX_CONFIG, MAX_TEXT = 1024, 512
+MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
 OK, ERROR, INVALID, UNSUPPORTED, UNAVAILABLE = range(5)
 
@@ -87,6 +87,7 @@ class Support(ctypes.Structure):
         ("measured", ctypes.c_int32),
         ("unused", ctypes.c_int32),
         ("order", ctypes.c_char * MAX_TEXT),
+        ("kernel", ctypes.c_char * MAX_NAME),
     ]
 
 
@@ -94,13 +95,14 @@ class KernelInfo(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
         ("version", ctypes.c_char * 8),
-        ("name", ctypes.c_char * 32),
+        ("name", ctypes.c_char * MAX_NAME),
         ("config", ctypes.c_char * MAX_CONFIG),
         ("archs", ctypes.c_char * 64),
         ("dtype", ctypes.c_int32),
         ("d_head", ctypes.c_int32),
         ("features", ctypes.c_uint32),
         ("own", ctypes.c_int32),
+        ("kernel", ctypes.c_char * MAX_NAME),
     ]
 
 

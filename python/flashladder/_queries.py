@@ -35,10 +35,10 @@ class Backend(NamedTuple):
 
 
 class Version(NamedTuple):
-    """An embedded version; the tuples hold what its instances have."""
+    """An embedded kernel: a version, or one that is changed by commits; the tuples hold what its instances have."""
 
-    name: str  # "v52"
-    title: str  # "head size 256"
+    name: str  # "attention/wgmma", "v38"
+    title: str  # "any length"
     dtypes: tuple[str, ...]  # "float16", "bfloat16"
     d_heads: tuple[int, ...]
     any_length: bool  # any seq_q and seq_k, strides, a scale, log-sum-exp
@@ -51,7 +51,7 @@ class Version(NamedTuple):
 class Support(NamedTuple):
     """Whether a problem can be computed: true or false."""
 
-    version: str  # "v52"; "" where nothing computes the problem
+    version: str  # "attention/wgmma"; "" where nothing computes the problem
     config: str
     measured: bool  # "best" follows times measured on this kind of GPU and problem
     reason: str  # why this version, or why none
@@ -85,7 +85,7 @@ def versions() -> list[Version]:
     instances: dict[str, list[Any]] = {}
     for i in range(count):
         info = _filled(library.KernelInfo, library.LIBRARY.fl_kernel, i)
-        instances.setdefault(info.version.decode(), []).append(info)
+        instances.setdefault(info.kernel.decode(), []).append(info)
     return [_version(name, instances[name]) for name in sorted(instances)]
 
 
@@ -126,4 +126,4 @@ def supports(
     if status in (library.UNSUPPORTED, library.UNAVAILABLE):
         return Support("", "", False, library.LIBRARY.fl_error().decode())
     library.check(status)
-    return Support(found.version.decode(), found.config.decode(), bool(found.measured), found.order.decode())
+    return Support(found.kernel.decode(), found.config.decode(), bool(found.measured), found.order.decode())

@@ -21,7 +21,7 @@ struct fake_call {
     fl_tensors tensors;
     void *stream;
     int64_t calls;
-    char version[8];
+    char version[32];
 };
 
 __attribute__((visibility("default"))) struct fake_call fake_last;
@@ -69,7 +69,8 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
                              .d_head = kernel % 2 ? 128 : 64,
                              .features = FL_ANY_LENGTH | (kernel == 1 ? 0 : FL_CAUSAL),
                              .own = 1};
-    strcpy(info->version, kernel < 2 ? "v90" : "v91");
+    strcpy(info->version, "cut");
+    strcpy(info->kernel, kernel < 2 ? "v90" : "v91");
     strcpy(info->name, kernel < 2 ? "one" : "another");
     strcpy(info->config, kernel % 2 ? "(BF16, 128)" : "(FP16, 64)");
     return FL_OK;
@@ -78,7 +79,8 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
 fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support) {
     if (!library || problem->size != sizeof *problem || support->size != sizeof *support) return FL_INVALID;
     if (fake_status) return fake_status;
-    *support = (fl_support){.size = sizeof *support, .version = "v91", .config = "(FP16, 64)", .measured = 1};
+    *support = (fl_support){.size = sizeof *support, .version = "cut", .config = "(FP16, 64)", .measured = 1};
+    strcpy(support->kernel, "v91");
     strcpy(support->order, "it is fake");
     return FL_OK;
 }

@@ -277,7 +277,7 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"causal": 2}, "causal is 2: True"),
     ({"causal": np.array([True, False])}, r"causal is array\(\[ True, False\]\): True"),
     ({"return_lse": "no"}, "return_lse is 'no': True or False is needed"),
-    ({"version": 3}, 'version is 3: "best" or a name such as "v52" is needed'),
+    ({"version": 3}, 'version is 3: "best" or a name such as "attention/wgmma" is needed'),
     ({"version": None}, "version is None"),
     ({"version": b"v91"}, "version is b'v91'"),
     ({"version": ["v91"]}, r"version is \['v91'\]"),

@@ -63,7 +63,7 @@ def installs_and_runs(wheel: Path, folder: Path) -> None:
     )
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "FLASHLADDER_LIBRARY")}
     library, versions = run(python, "-c", program, cwd=folder, env=clean, check=True).stdout.splitlines()
-    assert Path(library).is_relative_to(folder / "venv") and "v52" in versions.split()
+    assert Path(library).is_relative_to(folder / "venv") and "attention/wgmma" in versions.split()
 
 
 def says_what_is_missing() -> None:

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from analysis.files import read_text, root
-from analysis.ladder.headers import load_all
+from analysis.ladder.headers import load_all, load_attention
 from analysis.measure.records import Record
 from analysis.publish.overview import records_in
-from analysis.publish.ranking import FILE, measured, ranking_text, scores
+from analysis.publish.ranking import FILE, embedded, held_code, measured, ranked, ranking_text, scores
 
-VERSIONS = load_all(root())
+LIVING = load_attention(root())
+KERNELS = load_all(root()) | LIVING
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +38,45 @@ def test_a_problem_of_one_version_says_nothing_unless_it_is_all_there_is(one: Re
 
 
 def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> None:
-    assert measured([one], VERSIONS) == [one]
+    assert measured([one], KERNELS, {}) == [one]
     wrong = [replace(one, passed=False), replace(one, config=one.config + "+swizzled"), replace(one, samples_ns=())]
-    assert measured([*wrong, replace(one, subject="fa3", is_peer=True)], VERSIONS) == []
+    assert measured([*wrong, replace(one, subject="fa3", is_peer=True)], KERNELS, {}) == []
+
+
+def test_a_record_counts_for_each_kernel_with_its_machine_code(one: Record) -> None:
+    code = one.raw["code_hash"]
+    held = {"v46": {code}, "attention/wgmma": {code, "another"}, "v38": {"another"}}
+    assert [record.subject for record in measured([one], KERNELS, held)] == ["v46", "attention/wgmma"]
+    assert measured([replace(one, config="(FP16, 64)")], KERNELS, held) == []
+
+
+def test_code_is_held_in_the_configurations_of_a_header_alone() -> None:
+    """Smaller configurations, for other GPUs, are no kernel's own."""
+    held = held_code(root(), KERNELS)
+    (header,) = {kernel.header for name, kernel in LIVING.items() if name == "attention/mma_sync"}
+    own = 2 * len((header.config, *header.others))
+    assert header.smaller and len(held["attention/mma_sync"]) == 2 * own  # of sm_80 and of sm_90
+
+
+def test_of_two_that_are_equally_fast_the_living_one_comes_first_then_the_newer_one() -> None:
+    case = ("9.0", 128, False)
+    order = {"v38": 0.5, "v46": 0.75, "attention/wgmma": 0.75, "v52": 0.75, "v25": 1.0}
+    assert ranked({case: order}) == {case: ["v25", "attention/wgmma", "v52", "v46", "v38"]}
+
+
+def test_the_library_embeds_what_is_fastest_somewhere() -> None:
+    """And v38 for the emulator. v25 computes whole blocks alone, and v52 has the code of attention/wgmma."""
+    held = {"attention/wgmma": {"one"}, "v52": {"one"}, "v42": {"two"}}
+    first = ["v25", "v52", "v42", "attention/wgmma"]
+    assert embedded([first], KERNELS, held) == [*LIVING, "v38", "v42"]
+    assert embedded([first[::-1]], KERNELS, held) == [*LIVING, "v38"]
+    assert embedded([["v25", "v52"]], KERNELS, held) == [*LIVING, "v38"]
 
 
 @pytest.mark.whole_ladder
-def test_the_committed_file_is_fresh_and_causal_attention_is_led_by_the_last_version() -> None:
-    text = ranking_text(root(), VERSIONS)
+def test_the_committed_file_is_fresh_and_causal_attention_is_led_by_a_living_kernel() -> None:
+    text = ranking_text(root(), KERNELS)
     assert read_text(root() / FILE) == text
     rows = " ".join(text.split())
-    assert '{9, 0, 128, true, "v52 ' in rows and '{9, 0, 256, true, "v52' in rows
+    assert '{9, 0, 128, true, "attention/wgmma ' in rows and '{9, 0, 256, true, "attention/wgmma ' in rows
     assert all(len(line) <= 120 for line in text.splitlines())
