@@ -115,6 +115,6 @@ def walk(folder: Path, parent: str) -> None:
 
 @pytest.mark.first
 @pytest.mark.long
-@pytest.mark.parametrize("parent", ["v02", "v09", "v16", "v25", "v37", max(kernel_files(root()))])
+@pytest.mark.parametrize("parent", ["v09", "v16", "v25", "v37", max(kernel_files(root()))])
 def test_a_newcomer_follows_a_version_of_each_kind(parent: str, tmp_path: Path) -> None:
     walk(tmp_path / "copy", parent)
