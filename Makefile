@@ -50,7 +50,7 @@ ATTENTION := $(patsubst kernels/attention/%.cu,attention.%,$(sort $(wildcard ker
 VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION)
 # A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
 # for each of ARCHS. LEFT_OUT: the versions that have none.
-HOPPER := $(call versions_in,wgmma) $(filter %.wgmma,$(ATTENTION))
+HOPPER := $(call versions_in,wgmma) $(filter %.decode %.wgmma,$(ATTENTION))
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
 archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))

@@ -5,6 +5,7 @@
 #include "harness/progress.h"
 #include "harness/tensor_memory.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
 #include "runtime/parameters.h"
 
 #include <inttypes.h>
@@ -56,9 +57,25 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     const uint64_t lse_bytes = (uint64_t)problem_lse_bytes(problem);
     if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, EMU_OUTPUT)))
         return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
-    if (!(emu->tickets = emu_alloc(emu->device, "tickets", TICKETS_BYTES, EMU_BUFFER)))
-        return fail_memory(failure, TICKETS_BYTES, "the tickets in the emulator");
-    memset(emu_host_bytes(emu->device, emu->tickets), 0, TICKETS_BYTES);
+    return STATUS_OK;
+}
+
+/* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
+static int multiprocessors(void) {
+    return about_dumps() ? 1 : 16;
+}
+
+/* What CTAs share: zeros, and behind them what no kernel reads before it writes. */
+static enum status set_tickets(struct emu *emu, struct failure *failure) {
+    const attention_args args = problem_args(&emu->problem);
+    const KernelConfig *const config = &emu->instance->config;
+    const size_t bytes = (size_t)launch_workspace_bytes(config, &args, multiprocessors());
+    const size_t counters = (size_t)launch_counter_bytes(config, &args, multiprocessors());
+    if (!(emu->tickets = emu_alloc(emu->device, "tickets", bytes, EMU_BUFFER)))
+        return fail_memory(failure, bytes, "the tickets in the emulator");
+    unsigned char *const memory = emu_host_bytes(emu->device, emu->tickets);
+    memset(memory, 0, counters);
+    memset(memory + counters, POISON_BYTE, bytes - counters);
     return STATUS_OK;
 }
 
@@ -81,7 +98,7 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
                     parameters_bytes(&instance->config));
     emu_error error;
     if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
-    return STATUS_OK;
+    return instance->config.tickets ? set_tickets(emu, failure) : STATUS_OK;
 }
 
 static enum status emu_poison(struct backend *backend, struct failure *failure) {
@@ -95,10 +112,8 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
 
 /* The launch of an instance on a problem, without its parameters. */
 static emu_launch make_launch(const struct emu *emu, const struct problem *problem, const struct instance *instance) {
-    /* Few, so that a small problem has whole waves of CTAs and a part of one; a split tail leaves no dump. */
-    const int multiprocessors = about_dumps() ? 1 : 16;
     const attention_args args = problem_args(problem);
-    const launch_shape shape = config_launch_shape(&instance->config, &args, multiprocessors);
+    const launch_shape shape = launch_of(&instance->config, &args, multiprocessors());
     return (emu_launch){.entry = instance->entry,
                         .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                         .block = {shape.threads, 1, 1},

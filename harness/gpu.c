@@ -7,6 +7,7 @@
 #include "harness/tensor_memory.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/gpu_kernel.h"
+#include "runtime/launch.h"
 #include "runtime/parameters.h"
 #include "runtime/tensor_maps.h"
 
@@ -308,11 +309,16 @@ static enum status synchronize(const struct gpu *gpu, const char *what, struct f
     return STATUS_OK;
 }
 
-/* The counter that CTAs draw from; a kernel leaves it at zero. */
-static enum status set_tickets(struct gpu *gpu, struct failure *failure) {
+/* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
+static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuMemAlloc_v2(&gpu->tickets, TICKETS_BYTES), "cuMemAlloc of the tickets");
-    CHECK(cuda->cuMemsetD8Async(gpu->tickets, 0, TICKETS_BYTES, gpu->stream), "cuMemsetD8Async of the tickets");
+    const attention_args args = problem_args(&gpu->problem);
+    const int64_t bytes = launch_workspace_bytes(config, &args, sms), zeros = launch_counter_bytes(config, &args, sms);
+    free_address(gpu, &gpu->tickets);
+    CHECK(cuda->cuMemAlloc_v2(&gpu->tickets, (size_t)bytes), "cuMemAlloc of %" PRId64 " bytes for the tickets", bytes);
+    CHECK(cuda->cuMemsetD8Async(gpu->tickets, POISON_BYTE, (size_t)bytes, gpu->stream),
+          "cuMemsetD8Async of the tickets");
+    CHECK(cuda->cuMemsetD8Async(gpu->tickets, 0, (size_t)zeros, gpu->stream), "cuMemsetD8Async of the tickets");
     return synchronize(gpu, "setting the tickets to zero", failure);
 }
 
@@ -343,9 +349,9 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     if (status || (status = gpu_smem_check(&embedded, image, &target, instance, failure))) return status;
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
     gpu->draws = instance->config.tickets;
-    if (gpu->draws && !gpu->tickets && (status = set_tickets(gpu, failure))) return status;
+    if (gpu->draws && (status = set_tickets(gpu, &instance->config, sms, failure))) return status;
     const attention_args args = arguments_of(gpu);
-    gpu->shape = config_launch_shape(&instance->config, &args, sms);
+    gpu->shape = launch_of(&instance->config, &args, sms);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
     if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;

@@ -5,6 +5,7 @@
 #include "harness/peer.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
+#include "runtime/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -509,8 +510,8 @@ static void add_instance(struct json *json, const struct instance *instance) {
     json_string(json, "config", config_format(&instance->config, text));
     config_json(json, "fields", &instance->config);
     json_string(json, "symbol", instance->symbol);
-    json_int(json, "threads", config_threads(&instance->config));
-    json_int(json, "smem_bytes", config_smem_bytes(&instance->config));
+    json_int(json, "threads", launch_threads(&instance->config));
+    json_int(json, "smem_bytes", launch_smem_bytes(&instance->config));
     json_open(json, "code", '[');
     for (uint64_t i = 0; i < fl_image_count; i++) {
         struct kernel_code code;
@@ -565,7 +566,7 @@ enum status report_list(const struct instance_table *table, struct failure *fail
     printf("  symbol\n");
     for (size_t k = 0; k < table->count; k++) {
         const struct instance *instance = &table->instances[k];
-        printf("%-78s %8d", config_format(&instance->config, text), config_smem_bytes(&instance->config));
+        printf("%-78s %8d", config_format(&instance->config, text), launch_smem_bytes(&instance->config));
         for (uint64_t i = 0; i < fl_image_count; i++) {
             struct kernel_code code;
             if (!strcmp(fl_images[i].kind, "ptx")) continue;

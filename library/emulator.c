@@ -1,5 +1,6 @@
 #include "library/emulator.h"
 
+#include "runtime/launch.h"
 #include "runtime/parameters.h"
 
 #include <inttypes.h>
@@ -27,8 +28,8 @@ struct device_tensors {
     uint64_t lse, tickets; /* lse is 0 where it is not wanted */
 };
 
-static fl_status make_tensors(emu_device *device, const struct call *call, struct device_tensors *made,
-                              struct failure *failure) {
+static fl_status make_tensors(emu_device *device, const KernelConfig *config, const struct call *call,
+                              struct device_tensors *made, struct failure *failure) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
     for (int t = 0; t < N_TENSORS; t++) {
@@ -39,10 +40,11 @@ static fl_status make_tensors(emu_device *device, const struct call *call, struc
         if (tensor != TENSOR_O) call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));
     }
     made->lse = call->tensors.lse ? emu_alloc(device, "LSE", lse_bytes, EMU_BUFFER) : 0;
-    made->tickets = emu_alloc(device, "tickets", TICKETS_BYTES, EMU_BUFFER);
+    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args, MULTIPROCESSORS);
+    made->tickets = emu_alloc(device, "tickets", tickets_bytes, EMU_BUFFER);
     if (!made->tickets || (call->tensors.lse && !made->lse))
         return refuse_memory(failure, lse_bytes, "log-sum-exp in the emulator");
-    memset(emu_host_bytes(device, made->tickets), 0, TICKETS_BYTES);
+    memset(emu_host_bytes(device, made->tickets), 0, tickets_bytes);
     return FL_OK;
 }
 
@@ -50,7 +52,7 @@ static fl_status make_tensors(emu_device *device, const struct call *call, struc
 static fl_status run(emu_device *device, const struct choice *choice, const attention_args *args,
                      struct failure *failure) {
     const KernelConfig *const config = &choice->instance->config;
-    const launch_shape shape = config_launch_shape(config, args, MULTIPROCESSORS);
+    const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
     emu_error error = {0};
     size_t count = 0;
@@ -79,7 +81,7 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
     if (status) return status;
     emu_device *const device = emu_device_new();
     if (!device) return refuse(failure, FL_ERROR, "out of memory for the emulator");
-    status = make_tensors(device, call, &made, failure);
+    status = make_tensors(device, &choice->instance->config, call, &made, failure);
     if (!status) {
         call_make_contiguous(&packed);
         attention_args *const args = &packed.args;

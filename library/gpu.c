@@ -3,6 +3,7 @@
 #include "library/workspaces.h"
 #include "runtime/config.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/launch.h"
 #include "runtime/parameters.h"
 #include "runtime/tensor_maps.h"
 
@@ -423,7 +424,7 @@ static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_
     pthread_mutex_unlock(&library->lock);
     if (status) return status;
     plan->config = &choice.instance->config;
-    plan->shape = config_launch_shape(plan->config, &call->args, plan->context->device->sms);
+    plan->shape = launch_of(plan->config, &call->args, plan->context->device->sms);
     return FL_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/config.h"
 
+#include "runtime/launch.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,10 +36,15 @@ static const struct field ATTENTION_FIELDS[] = {
 #define FIELD(type, name, word, help) ROW(name, word, "", "")
 #include "common/attention_fields.h"
 };
+static const struct field DECODE_FIELDS[] = {
+#define FIELD(type, name, word, help) ROW(name, word, "", "")
+#include "common/decode_fields.h"
+};
 enum { MAX_FIELDS = sizeof LADDER_FIELDS / sizeof *LADDER_FIELDS };
-static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longer list");
+static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
+static_assert(sizeof DECODE_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 
-/* The fields that a configuration is written with: those of the ladder, or of an attention_config. */
+/* The fields that a configuration is written with: those of the ladder, of an attention_config or a decode_config. */
 struct list {
     const char *start; /* of a kernel's symbol */
     const struct field *fields;
@@ -47,8 +54,11 @@ static const struct list LADDER = {"_Z13flash_forwardIXtl12KernelConfig", LADDER
 static const struct list ATTENTION = {"_Z13flash_forwardIXtl16attention_config", ATTENTION_FIELDS,
                                       sizeof ATTENTION_FIELDS / sizeof *ATTENTION_FIELDS};
 
+static const struct list DECODE = {"_Z13flash_forwardIXtl13decode_config", DECODE_FIELDS,
+                                   sizeof DECODE_FIELDS / sizeof *DECODE_FIELDS};
+
 static const struct list *list_of(const KernelConfig *config) {
-    return config->instruction ? &ATTENTION : &LADDER;
+    return !config->instruction ? &LADDER : config_shares_keys(config) ? &DECODE : &ATTENTION;
 }
 
 enum {
@@ -57,11 +67,17 @@ enum {
 #include "common/config_fields.h"
 };
 
-/* Of a configuration with the fields of an attention_config, the words of the ladder that follow from them. */
-static void add_words(KernelConfig *config) {
+/* Of a configuration with the fields of a living kernel, the words of the ladder that follow from them. */
+static void add_words(const struct list *list, KernelConfig *config) {
     const KernelConfig cfg = *config;
 #define FOLLOWS(name, value) config->name = (value);
+    if (list == &ATTENTION) {
 #include "common/attention_fields.h"
+    }
+#define FOLLOWS(name, value) config->name = (value);
+    if (list == &DECODE) {
+#include "common/decode_fields.h"
+    }
 }
 
 static const struct {
@@ -302,11 +318,16 @@ static bool next_item(struct span *left, struct span *item) {
     return true;
 }
 
-/* An attention_config names its instruction, a configuration of the ladder has no such item. */
+/* A living kernel's configuration names its instruction, one of the ladder has no such item. With mma_sync, tensor
+ * copies are those of a decode_config. */
 static const struct list *list_of_features(struct span features) {
-    for (struct span item; next_item(&features, &item);)
-        if (read_instruction(item)) return &ATTENTION;
-    return &LADDER;
+    bool tensor = false, mma_sync = false, any = false;
+    for (struct span item; next_item(&features, &item);) {
+        any = any || read_instruction(item);
+        mma_sync = mma_sync || read_instruction(item) == MMA_SYNC;
+        tensor = tensor || (item.length == 6 && !memcmp(item.start, "tensor", 6));
+    }
+    return !any ? &LADDER : mma_sync && tensor ? &DECODE : &ATTENTION;
 }
 
 static enum status parse_features(struct span features, const char *text, const struct list *list, KernelConfig *config,
@@ -355,10 +376,17 @@ static enum status broken(const KernelConfig *config, const char *text, const ch
 
 static enum status check(const KernelConfig *config, const char *text, struct failure *failure) {
     const KernelConfig cfg = *config;
+    const struct list *const list = list_of(config);
 #define RULE(name, holds, sentence)                                                                                    \
     if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
-    if (config->instruction) {
+    if (list == &ATTENTION) {
 #include "common/attention_fields.h"
+        return STATUS_OK;
+    }
+#define RULE(name, holds, sentence)                                                                                    \
+    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+    if (list == &DECODE) {
+#include "common/decode_fields.h"
         return STATUS_OK;
     }
 #define RULE(name, holds, sentence)                                                                                    \
@@ -381,7 +409,7 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
                     shape.length, shape.start);
     status = parse_features(features, text, list, config, failure);
     if (status || (status = check(config, text, failure))) return status;
-    if (list == &ATTENTION) add_words(config);
+    add_words(list, config);
     return STATUS_OK;
 }
 
@@ -459,12 +487,14 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     cut_ending(symbol, &length, "11tensor_maps"); /* the second parameter of a kernel with tensor copies */
     const bool general = cut_ending(symbol, &length, "EEEv14attention_args");
     if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
-    const struct list *const list = starts_with(symbol, length, ATTENTION.start) ? &ATTENTION : &LADDER;
+    const struct list *const list = starts_with(symbol, length, ATTENTION.start) ? &ATTENTION
+                                    : starts_with(symbol, length, DECODE.start)  ? &DECODE
+                                                                                 : &LADDER;
     if (!starts_with(symbol, length, list->start)) return false;
     *config = (KernelConfig){.dtype = FP16};
     if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
-    if (list == &ATTENTION && !config->instruction) return false;
-    if (list == &ATTENTION) add_words(config);
+    if (list != list_of(config)) return false;
+    add_words(list, config);
     return config->any_length == general;
 }
 

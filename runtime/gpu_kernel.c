@@ -1,6 +1,7 @@
 #include "runtime/gpu_kernel.h"
 
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #define CHECK(call, ...)                                                                                               \
     do {                                                                                                               \
@@ -38,7 +39,7 @@ enum status gpu_smem_check(const struct gpu_code *code, const struct code_image 
     int static_bytes;
     const enum status status = image_static_smem(image, instance->symbol, &static_bytes, failure);
     if (status) return status;
-    const int bytes = config_smem_bytes(&instance->config) + static_bytes;
+    const int bytes = launch_smem_bytes(&instance->config) + static_bytes;
     if (bytes <= target->shared_bytes) return STATUS_OK;
     return fail(failure, STATUS_CANNOT_RUN,
                 "%s %s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; take a smaller B_r or "
@@ -57,7 +58,7 @@ enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code 
 
 enum status gpu_kernel_find(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
                             struct gpu_kernel *kernel, struct failure *failure) {
-    const int dynamic_bytes = config_smem_bytes(&instance->config);
+    const int dynamic_bytes = launch_smem_bytes(&instance->config);
     char text[CONFIG_TEXT_SIZE];
     *kernel = (struct gpu_kernel){.symbol = instance->symbol};
     CHECK(cuda->cuModuleGetFunction(&kernel->function, module, instance->symbol), "cuModuleGetFunction of %s",

@@ -1,6 +1,7 @@
 #include "runtime/tensor_maps.h"
 
 #include "emulator/emu.h"
+#include "runtime/launch.h"
 
 enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
 
@@ -8,14 +9,16 @@ static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
 
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
+    const bool shares = config_shares_keys(config);
+    const uint32_t keys = (uint32_t)(shares ? config->B_c / config->n_warps : config->B_c);
     const struct {
         const void *address;
         tensor_strides strides;
         int32_t rows, heads;
         uint32_t box_rows;
-    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, args->seq_q, args->heads, WARPGROUP_ROWS},
-                            {args->K, args->K_strides, args->seq_k, args->KV_heads, (uint32_t)config->B_c},
-                            {args->V, args->V_strides, args->seq_k, args->KV_heads, (uint32_t)config->B_c},
+    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, args->seq_q, args->heads, shares ? 1 : WARPGROUP_ROWS},
+                            {args->K, args->K_strides, args->seq_k, args->KV_heads, keys},
+                            {args->V, args->V_strides, args->seq_k, args->KV_heads, keys},
                             {args->O, args->O_strides, args->seq_q, args->heads, WARP_ROWS}};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
     for (int t = 0; t < N_TENSORS; t++) {
@@ -25,7 +28,8 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .sizes = {SPAN, (uint64_t)tensors[t].rows, spans, (uint64_t)tensors[t].heads, (uint64_t)args->batch},
             .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,
                         ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
-            .box = {SPAN, tensors[t].box_rows, spans, 1, 1}};
+            .box = {SPAN, tensors[t].box_rows, spans, 1, 1},
+            .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
 }
 
@@ -43,7 +47,7 @@ enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dty
         const CUresult result = cuda->cuTensorMapEncodeTiled(
             map_of(maps, t), dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             TENSOR_RANK, layout->address, layout->sizes, layout->strides, layout->box, element_strides,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, layout->L2_promotion,
             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         const enum status status = cuda_check(cuda, result, failure, "cuTensorMapEncodeTiled of %s", NAMES[t]);
         if (status) return status;

@@ -7,7 +7,8 @@
  * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
  * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
- * warp.
+ * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, whose rows are too far
+ * apart for a miss to bring the next.
  */
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H
@@ -28,6 +29,7 @@ struct tensor_layout {
     uint64_t sizes[TENSOR_RANK];       /* elements */
     uint64_t strides[TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
     uint32_t box[TENSOR_RANK];         /* elements that one copy moves */
+    int L2_promotion;                  /* bytes that a miss in the L2 cache brings, as the driver numbers them */
 };
 
 /* The layouts of Q, K, V and O: addresses, sizes and strides are those of the arguments. */

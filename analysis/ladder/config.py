@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import Names, functions, predicate
-from analysis.ladder.fields import ATTENTION, ATTENTION_LIST, FIELDS, LADDER, PARENTHESIS, SHAPE, Field, FieldList, Item
+from analysis.ladder.fields import (
+    ATTENTION,
+    ATTENTION_LIST,
+    DECODE,
+    DECODE_LIST,
+    FIELDS,
+    LADDER,
+    PARENTHESIS,
+    SHAPE,
+    Field,
+    FieldList,
+    Item,
+)
 
 
 class ConfigError(AnalysisError):
@@ -141,6 +153,18 @@ class KernelConfig(_Fields):
         x, y = (LAUNCH[f"config_grid_{axis}"](self, args, multiprocessors) for axis in "xy")
         return x, y, LAUNCH["config_grid_z"](self, args)
 
+    def box_rows(self) -> tuple[int, int, int, int]:
+        """Rows that one tensor copy of Q, K, V and O moves (runtime/tensor_maps.h)."""
+        return (64, self.B_c, self.B_c, 16)
+
+    def tickets_bytes(self, ctas: int) -> int:
+        """Memory of attention_args.tickets for so many CTAs."""
+        return self.counter_bytes(ctas)
+
+    def counter_bytes(self, ctas: int) -> int:
+        """Of these the ones that are zero before a launch and after it."""
+        return 8
+
 
 # The functions of common/config.h, by name: what the harness launches.
 LAUNCH = functions(
@@ -158,17 +182,67 @@ class AttentionConfig(KernelConfig):
     STRUCT = "attention_config"
 
     def __init__(self, **values: int) -> None:
-        rows = [row for row in ATTENTION.fields.values() if TYPES[row.type] is not Instruction]
+        rows = [row for row in self.LIST.fields.values() if TYPES[row.type] is not Instruction]
         chosen = {row.name: values[row.name] if row.name in values else TYPES[row.type](0) for row in rows}
         given = SimpleNamespace(**chosen, instruction=values["instruction"])
-        super().__init__(**chosen, **{name: holds(given) for name, holds in _FOLLOWS.items()})
+        super().__init__(**chosen, **{name: holds(given) for name, holds in _FOLLOWS[type(self)].items()})
+
+    @property
+    def kernel(self) -> str:
+        """The file of kernels/attention/ that its instance is of."""
+        return self.instruction.name.lower()
 
     @property
     def instruction(self) -> Instruction:
         return Instruction.WGMMA if self.tensor_copies else Instruction.MMA_SYNC
 
     def replace(self, **values: int) -> "AttentionConfig":
-        return AttentionConfig(**dict(zip(ATTENTION.fields, self.values(), strict=True)) | values)
+        return type(self)(**dict(zip(self.LIST.fields, self.values(), strict=True)) | values)
+
+
+# The functions of common/decode_config.h, by name.
+DECODE_LAUNCH = functions(
+    read_text(root() / "common/decode_config.h"),
+    "FL_CONFIG_FN",
+    "common/decode_config.h",
+    {"config": FIELDS, "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
+)
+
+
+class DecodeConfig(AttentionConfig):
+    """One instance of kernels/attention/decode.cu, a decode_config."""
+
+    LIST = DECODE
+    STRUCT = "decode_config"
+
+    @property
+    def kernel(self) -> str:
+        return "decode"
+
+    @property
+    def instruction(self) -> Instruction:
+        return Instruction.MMA_SYNC
+
+    def threads(self) -> int:
+        return DECODE_LAUNCH["decode_threads"](self)
+
+    def smem_bytes(self) -> int:
+        return DECODE_LAUNCH["decode_smem_bytes"](self)
+
+    def grid(
+        self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
+    ) -> tuple[int, int, int]:
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, KV_heads=heads, batch=batch)
+        return DECODE_LAUNCH["decode_ctas"](self, args, multiprocessors), 1, 1
+
+    def box_rows(self) -> tuple[int, int, int, int]:
+        return (1, self.B_c // self.n_warps, self.B_c // self.n_warps, 16)
+
+    def tickets_bytes(self, ctas: int) -> int:
+        return DECODE_LAUNCH["decode_workspace_bytes"](self, ctas)
+
+    def counter_bytes(self, ctas: int) -> int:
+        return DECODE_LAUNCH["decode_counter_bytes"](ctas)
 
 
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
@@ -201,9 +275,12 @@ NAMES = Names(
 )
 _PREDICATES = {
     kind: [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in kind.LIST.rules]
-    for kind in (KernelConfig, AttentionConfig)
+    for kind in (KernelConfig, AttentionConfig, DecodeConfig)
 }
-_FOLLOWS = {name: predicate(value, ATTENTION_LIST, NAMES) for name, value in ATTENTION.follows.items()}
+_FOLLOWS = {
+    kind: {name: predicate(value, where, NAMES) for name, value in kind.LIST.follows.items()}
+    for kind, where in ((AttentionConfig, ATTENTION_LIST), (DecodeConfig, DECODE_LIST))
+}
 
 
 def broken_rule(config: KernelConfig) -> str:
@@ -261,9 +338,14 @@ def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfi
 
 
 def _with_features(shape: dict[str, int], feature_text: str, text: str) -> KernelConfig:
-    """An attention_config names its instruction, a configuration of the ladder has no such item."""
+    """A configuration of kernels/attention/ names its instruction, one of the ladder has no such item.
+
+    With mma_sync, tensor copies are those of a decode_config.
+    """
     words = [part.strip(BLANKS) for part in feature_text.split("+")]
     kind = AttentionConfig if any(each.name.lower() in words for each in Instruction) else KernelConfig
+    if {"mma_sync", "tensor"} <= set(words):
+        kind = DecodeConfig
     return _checked(shape | _parse_features(words, kind.LIST, text), text, kind)
 
 
@@ -325,12 +407,12 @@ def _parse_item(word: str, items: Sequence[Item], text: str) -> dict[str, int]:
 
 
 def parse_braces(text: str) -> KernelConfig:
-    """Read a demangled name: the values of the `KernelConfig{...}` in it, or `attention_config{...}`.
+    """Read a demangled name: the values of `KernelConfig{...}`, `attention_config{...}` or `decode_config{...}` in it.
 
     With casts or without: takes `{5, 128, ..., 1, 0}` (ncu), `{(dtype)5, 128, ..., true}` (c++filt) and
     `{FP16, 128, ..., false}` (C++).
     """
-    match = re.search(r"\b(KernelConfig|attention_config)\s*\{([^{}]*)\}", text)
+    match = re.search(r"\b(KernelConfig|attention_config|decode_config)\s*\{([^{}]*)\}", text)
     if not match:
         raise ConfigError(f"{text!r}: holds no KernelConfig{{...}}")
     values = []
@@ -346,7 +428,7 @@ def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
     match = re.fullmatch(
         re.escape(SYMBOL_START)
-        + r"1[26](KernelConfig|attention_config)((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
+        + r"(?:12|13|16)(KernelConfig|attention_config|decode_config)((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
         + SYMBOL_END
         + r"(1[24]\w+_args)(11tensor_maps)?",
         symbol,
@@ -363,13 +445,15 @@ def parse_symbol(symbol: str) -> KernelConfig:
     return config
 
 
-STRUCTS: Mapping[str, type[KernelConfig]] = {kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig)}
+STRUCTS: Mapping[str, type[KernelConfig]] = {
+    kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig, DecodeConfig)
+}
 
 
 def _from_values(values: Sequence[tuple[str | None, str]], text: str, struct: type[KernelConfig]) -> KernelConfig:
     """A config from (cast, value) pairs in field order. Values past the last field must be zero."""
     known = struct.LIST.fields
-    least = len(SHAPE) + (struct is AttentionConfig)  # the instruction stands right behind the shape
+    least = len(SHAPE) + issubclass(struct, AttentionConfig)  # the instruction stands right behind the shape
     if len(values) < least:
         raise ConfigError(f"{text!r}: {struct.STRUCT} holds {len(values)} values, expected at least {least}")
     for index, (_, word) in enumerate(values[len(known) :], start=len(known) + 1):

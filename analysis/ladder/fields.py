@@ -2,6 +2,7 @@
 
     FIELDS["stages"].word       # "stages_N"
     ATTENTION.items[0].word     # "mma_sync|wgmma": the rows of common/attention_fields.h
+    DECODE.items[1].word        # "tensor": the rows of common/decode_fields.h
 
 The header says what each column means. Nothing is compiled: a row is a call with string literals in it.
 """
@@ -18,6 +19,7 @@ from analysis.ladder.c_source import Call, calls, one_line, string_literal, with
 
 LIST = "common/config_fields.h"
 ATTENTION_LIST = "common/attention_fields.h"
+DECODE_LIST = "common/decode_fields.h"
 PARENTHESIS = "()"  # the word of the fields in the parenthesis of a short form
 TYPES = ("enum dtype", "enum instruction", "int", "bool")
 
@@ -146,5 +148,6 @@ def _read(name: str, versions: bool) -> FieldList:
 
 LADDER = _read(LIST, versions=True)
 ATTENTION = _read(ATTENTION_LIST, versions=False)
+DECODE = _read(DECODE_LIST, versions=False)
 FIELDS, RULES = LADDER.fields, LADDER.rules
 SHAPE = LADDER.shape

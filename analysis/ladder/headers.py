@@ -301,8 +301,8 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     none, and more shared memory than the only architecture of a version has.
     """
     if version.is_attention:
-        if not isinstance(config, AttentionConfig) or config.instruction.name.lower() != version.name:
-            return [f"the configurations of {version.version} are those that name {version.name}"]
+        if not isinstance(config, AttentionConfig) or config.kernel != version.name:
+            return [f"{config.short_form()} is no configuration of {version.version}"]
     elif isinstance(config, AttentionConfig):
         return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
     own = [check.sentence for check in version.checks if not check.holds(config)]

@@ -233,10 +233,11 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
     d = config.d_head
     row = (row_heads or heads) * d
     shape = f"64x{seq}x{d // 64}x{heads}x{batch}/{2 * row}x128x{2 * d}x{2 * seq * row}"
-    boxes = [f"64x{rows}x{d // 64}x1x1" for rows in (64, config.B_c, config.B_c, 16)]
+    boxes = [f"64x{rows}x{d // 64}x1x1" for rows in config.box_rows()]
     return f"struct:[{','.join(f'tmap:{shape}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
 
 
+MOST_CTAS = 132  # of a launch of a persistent kernel
 PTXRUN_TYPES = {"int64_t": "i64:{}", "int32_t": "i32:{}", "float": "f32:{:.9g}", "*": "u64:{}"}
 
 
@@ -258,7 +259,9 @@ def argument_fields(
 
     `tensors` are Q, K, V and O as ptxrun takes them.
     """
-    given = dict(zip("QKVO", tensors, strict=True)) | ({"tickets": "buf:i32:2"} if config.tickets else {})
+    given = dict(zip("QKVO", tensors, strict=True)) | (
+        {"tickets": f"buf:i32:{config.tickets_bytes(MOST_CTAS) // 4}"} if config.tickets else {}
+    )
     values: dict[str, float] = {"seq_q": seq, "seq_k": seq, "heads": heads, "KV_heads": heads, "batch": batch}
     values["softmax_scale"] = config.d_head**-0.5
     for tensor in "QKVO":

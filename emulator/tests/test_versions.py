@@ -10,6 +10,7 @@ from support import general
 from support.general import General
 from support.versions import DTYPES, Launch, Version, first_in_check, kernels, versions
 
+from analysis.ladder.config import DecodeConfig
 from analysis.tests.support.kinds import marks_of
 
 VERSIONS = versions()
@@ -67,6 +68,21 @@ def test_problems_of_mutants_are_right(version: Version, dtype: str, tmp_path: P
     for launch in general.problems(version.entry(dtype)):
         error, findings = launch.worst(version.ptx, tmp_path)
         assert error <= 1, f"{launch}\n{findings}"
+
+
+def test_shared_keys_give_the_same_bits_in_any_order(tmp_path: Path) -> None:
+    """The last CTA to store a part combines all of them, in the order of the keys, whichever CTA it is."""
+    (decode,) = (version for version in ANY_LENGTH if isinstance(version.config, DecodeConfig))
+    for launch in general.shared(decode.entry("fp16")):
+        error, findings = launch.worst(decode.ptx, tmp_path)
+        assert error <= 1, findings
+        of_first = b""
+        for schedule in range(3):
+            out = tmp_path / "out.bin"
+            done = launch.run(decode.ptx, "--schedule", schedule, "--dump", f"0.3={out}")
+            assert done.returncode == 0, done.stderr
+            of_first = of_first or out.read_bytes()
+            assert out.read_bytes() == of_first, f"{launch}: schedule {schedule} gives other bits than schedule 0"
 
 
 @pytest.mark.parametrize("version", first_in_check(WITH_MATRICES, and_last=True))

@@ -3,6 +3,7 @@
  * analysis/tests/machine_code/test_loops.py compares what it prints with what Python has.
  */
 #include "runtime/config.h"
+#include "runtime/launch.h"
 #include "runtime/tensor_maps.h"
 
 #include "emulator/emu.h"
@@ -28,7 +29,7 @@ static void print_launches(const KernelConfig *config) {
         for (int multiprocessors = 1; multiprocessors < 140; multiprocessors += 13) {
             const int rows = config->B_r * blocks - blocks % 3;
             const attention_args args = {.seq_q = rows, .seq_k = 2 * rows, .heads = 2, .KV_heads = 2, .batch = 3};
-            const launch_shape s = config_launch_shape(config, &args, multiprocessors);
+            const launch_shape s = launch_of(config, &args, multiprocessors);
             printf("%u %u %u %u %u\n", s.grid_x, s.grid_y, s.grid_z, s.threads, s.smem_bytes);
         }
 }

@@ -1,6 +1,8 @@
 /* test_config.c - short forms and kernel symbols: the cases shared with Python, round trips, broken input. */
 #include "common/tests/tap.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
+#include "runtime/parameters.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -320,6 +322,36 @@ static void words_that_follow(void) {
     }
 }
 
+/* Of a kernel whose CTAs share out keys: as many CTAs for each KV head as there are, but none without keys. */
+static void shared_keys(void) {
+    static const struct {
+        int batch, heads, KV_heads, seq_q, seq_k;
+        unsigned ctas;
+    } cases[] = {{16, 32, 8, 1, 32768, 128}, {1, 32, 8, 1, 32768, 128},  {1, 32, 8, 1, 130, 24}, {1, 8, 8, 1, 1, 8},
+                 {2, 8, 8, 17, 1, 32},       {1, 200, 200, 1, 999, 200}, {9, 8, 1, 4, 64, 18}};
+    KernelConfig config, other;
+    struct failure failure = {""};
+    ok(!config_parse("(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3", &config, &failure), "reads it");
+    ok(!config_parse("(BF16, 128, 256, 64, 8): mma_sync+stages_4", &other, &failure), "reads mma_sync");
+    ok(config_shares_keys(&config) && !config_shares_keys(&other), "they are not of one kernel");
+    ok(launch_threads(&config) == 160 && launch_smem_bytes(&config) == 143872, "five warps, 140 KiB");
+    ok(launch_threads(&other) == config_threads(&other) && launch_smem_bytes(&other) == config_smem_bytes(&other),
+       "others as in config.h");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const attention_args args = {.batch = cases[i].batch,
+                                     .heads = cases[i].heads,
+                                     .KV_heads = cases[i].KV_heads,
+                                     .seq_q = cases[i].seq_q,
+                                     .seq_k = cases[i].seq_k};
+        const launch_shape shape = launch_of(&config, &args, 132);
+        const int64_t counters = launch_counter_bytes(&config, &args, 132), parts = 2 * (int64_t)shape.grid_x * 16;
+        ok(shape.grid_x == cases[i].ctas && shape.grid_y == 1 && shape.grid_z == 1, "%u CTAs", shape.grid_x);
+        ok(counters >= 4 * (int64_t)shape.grid_x && counters % 16 == 0, "a word for each");
+        ok(launch_workspace_bytes(&config, &args, 132) == counters + parts * 129 * 4, "two places for each");
+        ok(launch_workspace_bytes(&other, &args, 132) == TICKETS_BYTES, "two words for another kernel");
+    }
+}
+
 /* Random changes of a good text: the parser must end, and what it accepts must print and read back. */
 static void fuzz(void) {
     static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+load_2_2_2_tiles+lazy+stages_4+slack_2+padded";
@@ -373,6 +405,7 @@ int main(void) {
     shared_memory();
     attention_symbols();
     words_that_follow();
+    shared_keys();
     fuzz();
     return tap_done();
 }

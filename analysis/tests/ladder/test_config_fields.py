@@ -19,10 +19,10 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import config as c
 from analysis.ladder.config import ConfigError, KernelConfig
-from analysis.ladder.fields import ATTENTION, FIELDS, LADDER, LIST, FieldList, Item, parse_fields, parse_rules
+from analysis.ladder.fields import ATTENTION, DECODE, FIELDS, LADDER, LIST, FieldList, Item, parse_fields, parse_rules
 from analysis.ladder.headers import Version, load_all, refusals
 
-C_FILES = ("tests/config_lines.c", "config.c", "json.c", "status.c")
+C_FILES = ("tests/config_lines.c", "config.c", "json.c", "launch.c", "status.c")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FORMS, SEED = 2000, 15
 
@@ -55,12 +55,16 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
     while True:
         n_warps = rng.choice((1, 2, 4, 8))
         sizes = (16 * rng.randint(1, 16), 16 * n_warps * rng.randint(1, 4), 16 * rng.randint(1, 8), n_warps)
+        if rows is DECODE:
+            sizes = (64 * rng.randint(1, 2), 16, 16 * n_warps * rng.randint(1, 4), n_warps)
         values = [rng.choice(("FP16", "BF16", "bf16", "5", "15")), *map(str, sizes)]
         items = {
             item.fields[0].name: item_text(item, rng)
             for item in rows.items
             if item.fields[0].name in always or rng.random() < 0.6
         }
+        if rows is DECODE:  # by these two it is known
+            items |= {"instruction": "mma_sync", "tensor_copies": "tensor"}
         while True:
             said = said_by_python(f"({','.join(values)}): {'+'.join(items.values())}")
             if said[0] == "ok":
@@ -174,7 +178,7 @@ def comparable(said: list[str]) -> list[object]:
     return [said[0], message.removeprefix("config ")]
 
 
-@pytest.mark.parametrize("rows", [LADDER, ATTENTION], ids=["ladder", "attention"])
+@pytest.mark.parametrize("rows", [LADDER, ATTENTION, DECODE], ids=["ladder", "attention", "decode"])
 def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: FieldList) -> None:
     texts = list(forms(FORMS, SEED, rows))
     by_c, by_python = said_by_c(program, texts), [said_by_python(text) for text in texts]
@@ -202,7 +206,7 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: Fiel
         assert words in messages, f"never said: {words}"
 
 
-@pytest.mark.parametrize("rows", [LADDER, ATTENTION], ids=["ladder", "attention"])
+@pytest.mark.parametrize("rows", [LADDER, ATTENTION, DECODE], ids=["ladder", "attention", "decode"])
 def test_c_decodes_the_symbols_that_python_writes(program: Path, rows: FieldList) -> None:
     said_of = map(said_by_python, forms(200, SEED + 1, rows))
     configs = [c.parse_short_form(said[1]) for said in said_of if said[0] == "ok"]

@@ -12,7 +12,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import Version, load, load_all
+from analysis.ladder.headers import Version, load, load_all, load_attention
 from analysis.machine_code import loops
 from analysis.machine_code.loops import BENCHMARK, REST, Part, Problem, find, loops_of, parts_of, read_loops
 from analysis.machine_code.regions import OTHER_COPIES, Graph, split
@@ -195,7 +195,7 @@ def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> 
         assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
 
 
-HEADERS = [version.header for version in load_all(root()).values()]
+HEADERS = [version.header for version in (load_all(root()) | load_attention(root())).values()]
 CONFIGS = list(dict.fromkeys(config for header in HEADERS for config in (header.config, *header.beside)))
 
 
@@ -211,7 +211,7 @@ def launches_and_maps(config: KernelConfig) -> list[str]:
 
 
 def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
-    files = ("tests/launch_lines.c", "config.c", "json.c", "status.c", "tensor_maps.c")
+    files = ("tests/launch_lines.c", "config.c", "json.c", "launch.c", "status.c", "tensor_maps.c")
     command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", f"-I{root()}", "-o", str(tmp_path / "lines")]
     subprocess.run([*command, *(str(root() / "runtime" / name) for name in files)], check=True)
     asked = "".join(f"{config}\n" for config in CONFIGS)

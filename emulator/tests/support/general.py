@@ -14,6 +14,7 @@ import numpy as np
 from support.versions import DTYPES, Launch, widen
 
 from analysis.emulate.online_softmax import output_bound
+from analysis.ladder.config import DecodeConfig
 from analysis.machine_code.loops import PTXRUN_TYPES, parameter_members
 
 MEMBERS = [name for _, name in parameter_members(any_length=True)]
@@ -33,6 +34,8 @@ class General(Launch):
     grid_rows: int = 1
 
     def grid(self) -> tuple[int, int, int]:
+        if isinstance(self.config, DecodeConfig):  # as many CTAs for each KV head
+            return (-(-(self.ctas or 1) // self.KV_heads) * self.KV_heads, 1, 1)
         return (self.ctas or 1, self.grid_rows, 1)
 
     def shape(self, tensor: int) -> tuple[int, int, int, int]:
@@ -44,7 +47,7 @@ class General(Launch):
         kind = "f16" if self.config.dtype == DTYPES["fp16"] else "bf16"
         counts = [f"{kind}:{prod(self.shape(tensor))}" for tensor in range(4)]
         tensors = [*(f"buf:{count}:{self.inputs}" for count in counts[:3]), f"out:{counts[3]}"]
-        given = dict(zip("QKVO", tensors, strict=True)) | ({"tickets": "buf:i32:2"} if self.config.tickets else {})
+        given = dict(zip("QKVO", tensors, strict=True)) | self.tickets()
         if self.lse:
             given["LSE"] = f"out:f32:{self.batch * self.heads * self.seq}"
         values: dict[str, float] = {"seq_q": self.seq, "seq_k": self.seq_k, "batch": self.batch}
@@ -58,9 +61,13 @@ class General(Launch):
         fields = [given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0)) for kind, name in members]
         return f"struct:[{','.join(fields)}]"
 
+    def tickets(self) -> dict[str, str]:
+        words = self.config.tickets_bytes(self.grid()[0]) // 4
+        return {"tickets": f"buf:i32:{words}"} if self.config.tickets else {}
+
     def tensor_maps(self) -> str:
         """As runtime/tensor_maps.h describes them."""
-        boxes, maps = (64, self.config.B_c, self.config.B_c, 16), []
+        boxes, maps = self.config.box_rows(), []
         for tensor, rows in enumerate(boxes):
             batch, seq, heads, d_head = self.shape(tensor)
             sizes = f"64x{seq}x{d_head // 64}x{heads}x{batch}"
@@ -76,13 +83,15 @@ class General(Launch):
 
     def worst(self, ptx: Path, folder: Path, *options: object) -> tuple[float, str]:
         """As of a Launch; an error of the log-sum-exp, by its own bound, and a counter that is not 0 count, too."""
+        config = self.config
         members = [*(f"0.{i}" for i in range(4)), *self.dumps()[1:]]
         files = {member: folder / f"{member}.bin" for member in members}
         done = self.run(ptx, *(f"--dump={member}={file}" for member, file in files.items()), *options)
         if done.returncode != 0:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
-        if TICKETS in files and any(files[TICKETS].read_bytes()):
-            return float("inf"), f"tickets are not 0 after the launch: {files[TICKETS].read_bytes().hex()}"
+        counters = files[TICKETS].read_bytes()[: config.counter_bytes(self.grid()[0])] if TICKETS in files else b""
+        if any(counters):
+            return float("inf"), f"tickets are not 0 after the launch: {counters.hex()}"
         dtype = int(self.config.dtype)
         shaped = [widen(np.fromfile(files[f"0.{i}"], np.uint16), dtype).reshape(self.shape(i)) for i in range(4)]
         q, k, v, o = (tensor.swapaxes(1, 2) for tensor in shaped)  # [batch, head, row, column]
@@ -141,7 +150,25 @@ def problems(symbol: str) -> list[General]:
             replace(pair, seq_k=pair.seq + 2 * config.B_c - config.B_r // 4, causal=True),
             replace(pair, seq=half, seq_k=half + config.B_c - config.B_r // 2, causal=True, scale=3.0, **heads(4)),
         ]
+    if isinstance(config, DecodeConfig):
+        found += shared(symbol)
     return [*found, *sliced(symbol)]
+
+
+def shared(symbol: str) -> list[General]:
+    """Problems in which several CTAs have keys of a row block, and combine what they have stored.
+
+    Three CTAs have two row blocks: the second of them ends one and begins the other. More CTAs than are combined at a
+    time have one row block. And one has only keys that no row sees.
+    """
+    B_c = Launch(symbol).config.B_c
+    pair = General(symbol, 9, seq_k=4 * B_c - 5, heads=4, KV_heads=2, lse=True, ctas=6)
+    return [
+        pair,
+        replace(pair, seq=2, seq_k=20 * B_c, heads=1, KV_heads=1, ctas=19),
+        replace(pair, seq=16, seq_k=2 * B_c, heads=1, KV_heads=1, ctas=2, causal=True, scale=3.0),
+        replace(pair, seq=100, seq_k=3 * B_c, heads=1, KV_heads=1, ctas=7, causal=True, batch=2),
+    ]
 
 
 def sliced(symbol: str) -> list[General]:

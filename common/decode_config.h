@@ -1,0 +1,74 @@
+/* decode_config.h - the configuration of kernels/attention/decode.cu, its launch, and the workspace that it needs.
+ *
+ *     flash_forward<decode_config{FP16, 128, 16, 64, 4, MMA_SYNC, true, 3}>
+ *     const int64_t bytes = decode_workspace_bytes(&config, decode_ctas(&config, &args, multiprocessors));
+ *
+ * attention_args.tickets is the workspace: a word for each CTA, zero before each launch and after it, then the parts of
+ * a result that CTAs leave for the last of them, two places for each CTA.
+ *
+ * Each field is a row of common/decode_fields.h. analysis reads the functions as those of common/config.h.
+ */
+#ifndef FL_DECODE_CONFIG_H
+#define FL_DECODE_CONFIG_H
+
+#include "common/config.h"
+
+typedef struct decode_config {
+#define FIELD(type, name, word, help) type name;
+#include "common/decode_fields.h"
+} decode_config;
+
+/* One more warp starts the copies. */
+FL_CONFIG_FN int decode_threads(const KernelConfig *config) {
+    return 32 * (config->n_warps + 1);
+}
+
+/* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,
+ * and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples of 1024 bytes. */
+FL_CONFIG_FN int decode_smem_bytes(const KernelConfig *config) {
+    const int KV = config->stages * 4 * config->B_c * config->d_head;
+    const int Q = 4 * config->B_r * config->d_head;
+    const int O = 4 * config->n_warps * config->B_r * (config->d_head + 8);
+    return 1024 + KV + Q + O + 8 * config->n_warps * config->B_r + 1024;
+}
+
+/* Blocks of rows of each KV head. */
+FL_CONFIG_FN int64_t decode_row_blocks(const KernelConfig *config, const attention_args *args) {
+    return ((int64_t)args->seq_q * (args->heads / args->KV_heads) + config->B_r - 1) / config->B_r;
+}
+
+/* KV blocks that a KV head's row blocks read, all sequences together. */
+FL_CONFIG_FN int64_t decode_KV_blocks(const KernelConfig *config, const attention_args *args) {
+    const int64_t of_rows = ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
+    return args->batch * decode_row_blocks(config, args) * (of_rows > 1 ? of_rows : 1);
+}
+
+/* CTAs of each KV head: all that the GPU runs at a time, as long as each has a KV block. */
+FL_CONFIG_FN int64_t decode_shares(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    const int64_t most = multiprocessors / args->KV_heads > 1 ? multiprocessors / args->KV_heads : 1;
+    const int64_t blocks = decode_KV_blocks(config, args);
+    return blocks < most ? blocks : most;
+}
+
+FL_CONFIG_FN int64_t decode_ctas(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    return args->KV_heads * decode_shares(config, args, multiprocessors);
+}
+
+/* The words in front, up to a multiple of 16 bytes. */
+FL_CONFIG_FN int64_t decode_counter_bytes(int64_t ctas) {
+    return (ctas + 3) / 4 * 16;
+}
+
+/* Behind them log-sum-exp and O of the parts, each of a row block. */
+FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, int64_t ctas) {
+    return decode_counter_bytes(ctas) + 2 * ctas * config->B_r * 4 * (config->d_head + 1);
+}
+
+FL_CONFIG_FN launch_shape decode_launch_shape(const KernelConfig *config, const attention_args *args,
+                                              int64_t multiprocessors) {
+    const launch_shape shape = {(uint32_t)decode_ctas(config, args, multiprocessors), 1, 1,
+                                (uint32_t)decode_threads(config), (uint32_t)decode_smem_bytes(config)};
+    return shape;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* decode_fields.h - the fields of a decode_config, the rules between them and the words of the ladder that follow from
+ * them: the one list that C and Python read.
+ *
+ *     #define FIELD(type, name, word, help) type name;
+ *     #include "common/decode_fields.h"
+ *
+ * To be included as common/attention_fields.h is, whose columns it has. A short form with `tensor` beside the name of
+ * the instruction is one of these.
+ */
+#ifndef FIELD
+#define FIELD(type, name, word, help)
+#endif
+#ifndef RULE
+#define RULE(name, holds, sentence)
+#endif
+#ifndef FOLLOWS
+#define FOLLOWS(name, value)
+#endif
+
+/* clang-format off */
+FIELD(enum dtype, dtype, "()", "element type of Q, K, V and O")
+FIELD(int, d_head, "()", "elements of a head's row")
+FIELD(int, B_r, "()", "rows of a row block: the queries of all heads that share a KV head")
+FIELD(int, B_c, "()", "keys and values of a KV block")
+FIELD(int, n_warps, "()", "warps that compute, each with all rows and B_c / n_warps keys")
+FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given")
+FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and values of each warp")
+FIELD(int, stages, "stages_N", "KV blocks in the ring")
+
+RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
+RULE(B_r, cfg.B_r == 16, "must be 16, the rows of one mma")
+RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 8, "must be from 1 to 8")
+RULE(B_c, cfg.B_c % (16 * cfg.n_warps) == 0 && cfg.B_c >= 16 * cfg.n_warps && cfg.B_c <= 64 * cfg.n_warps,
+     "must be 16 to 64 keys for each warp, a multiple of 16")
+RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
+
+FOLLOWS(any_length, true)
+FOLLOWS(causal, true)
+FOLLOWS(grouped_heads, true)
+FOLLOWS(packed_heads, true)
+FOLLOWS(tickets, true)
+FOLLOWS(persistent, true)
+FOLLOWS(swizzled, true)
+FOLLOWS(eager_load_blocks, true)
+FOLLOWS(optimized_softmax, true)
+FOLLOWS(lazy_rescale, true)
+FOLLOWS(producer, true)
+/* clang-format on */
+
+#undef FIELD
+#undef RULE
+#undef FOLLOWS

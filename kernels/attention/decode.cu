@@ -1,0 +1,393 @@
+/* attention/decode - Hopper: few queries, many keys, which all CTAs share out
+ *
+ * config    (FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3
+ * others    (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3
+ * arch      sm_90a
+ */
+#include "common/abi.h"
+#include "common/decode_config.h"
+#include "common/ptx_cache.cuh"
+#include "kernels/attention/fragments.cuh"
+#include "kernels/attention/heads.cuh"
+#include "kernels/attention/mask.cuh"
+#include "kernels/attention/parts.cuh"
+#include "kernels/attention/ring.cuh"
+#include "kernels/attention/shares.cuh"
+#include "kernels/attention/softmax.cuh"
+
+/* Each key and value is read once, and its time is that of the memory: K and V have to be on the way all the time, in
+ * all multiprocessors. The rows of a block are the queries of all heads that share a KV head (shares.cuh), so that one
+ * read serves all of them. The KV blocks of a KV head are divided into as many equal shares as there are CTAs for it.
+ *
+ * A CTA goes through its share piece by piece: KV blocks of one row block. One warp copies: it posts each piece with
+ * its rows of Q, and keeps a ring of KV blocks full across pieces. The other warps compute. Each has all rows, and of
+ * each KV block the keys of one box of the copy engine, so that no two warps read the same K and V. At the end of a
+ * piece they add up their O and l, scaled to the largest of their m. That is the result, or a part of it, which goes to
+ * the workspace: the last CTA to store a part of a row block combines them, in the order of the keys (parts.cuh).
+ *
+ * Shared memory: a ring of KV blocks, each a box of K for each warp, then a box of V for each. A box is tiles of 64
+ * columns one after the other, rows of 128 bytes, their 16-byte chunks swizzled (ptx_sm90a.cuh). Then two places of Q,
+ * rows of d_head elements, the warps' sums, mbarriers, and two places of pieces.
+ */
+
+/* ---- shape ---- */
+
+template <decode_config cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128, "d_head must be 64 or 128");
+    static_assert(cfg.B_r == 16, "B_r must be 16: a warp has the rows of one mma");
+    static_assert(cfg.n_warps >= 1 && cfg.n_warps <= 8, "n_warps must be from 1 to 8");
+    static_assert(cfg.B_c % (16 * cfg.n_warps) == 0, "B_c must be a multiple of 16 keys for each warp");
+    static_assert(cfg.B_c <= 64 * cfg.n_warps, "B_c must be at most 64 keys for each warp: S stays in registers");
+    static_assert(cfg.stages >= 2, "stages must be at least 2: one block is copied while another is read");
+}
+
+/* Keys of a warp in a KV block, and numbers of 16x16 operand blocks along them and along d_head. */
+template <decode_config cfg>
+constexpr int warp_keys = cfg.B_c / cfg.n_warps;
+template <decode_config cfg>
+constexpr int key_steps = warp_keys<cfg> / 16;
+template <decode_config cfg>
+constexpr int d_steps = cfg.d_head / 16;
+
+/* What a warp holds of the 16 rows (fragments.cuh). */
+template <decode_config cfg>
+using S_tiles = float[2 * key_steps<cfg>][4];
+template <decode_config cfg>
+using O_tiles = float[2 * d_steps<cfg>][4];
+template <decode_config cfg>
+using Q_fragments = uint32_t[d_steps<cfg>][4];
+
+/* Columns of a row that a lane has where a warp has the row. */
+template <decode_config cfg>
+constexpr int lane_columns = cfg.d_head / 32;
+
+/* ---- shared memory ---- */
+
+constexpr int tile_row_bytes = 128;
+template <decode_config cfg>
+constexpr int row_bytes = cfg.d_head * 2;
+template <decode_config cfg>
+constexpr int box_bytes = warp_keys<cfg> * row_bytes<cfg>;
+template <decode_config cfg>
+constexpr int KV_bytes = 2 * cfg.n_warps * box_bytes<cfg>;
+template <decode_config cfg>
+constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
+
+/* Floats of a row of a warp's sum of O: the padding keeps the rows of a quad of lanes in other banks. */
+template <decode_config cfg>
+constexpr int sum_row = cfg.d_head + 8;
+
+/* What the warps add up at the end of a piece. */
+template <decode_config cfg>
+struct warp_sums {
+    float O[cfg.n_warps][cfg.B_r][sum_row<cfg>];
+    float m[cfg.n_warps][cfg.B_r], l[cfg.n_warps][cfg.B_r];
+};
+
+template <decode_config cfg>
+struct smem_places {
+    ring<cfg.stages, KV_bytes<cfg>> KV;
+    ring<2, Q_bytes<cfg>> Q;
+    uint32_t pieces, arrived;
+    warp_sums<cfg> *sums;
+
+    __device__ __forceinline__ uint32_t K_box(int n, int warp) const { return KV.stage(n) + warp * box_bytes<cfg>; }
+    __device__ __forceinline__ uint32_t V_box(int n, int warp) const { return K_box(n, cfg.n_warps + warp); }
+    __device__ __forceinline__ uint32_t piece(int turn) const { return pieces + turn % 2 * piece_bytes; }
+};
+
+template <decode_config cfg>
+__device__ __forceinline__ smem_places<cfg> find_places() {
+    extern __shared__ __align__(1024) unsigned char smem[];
+    constexpr int sums = cfg.stages * KV_bytes<cfg> + 2 * Q_bytes<cfg>;
+    smem_places<cfg> at;
+    at.KV.first_stage = __cvta_generic_to_shared(smem);
+    at.Q.first_stage = at.KV.first_stage + cfg.stages * KV_bytes<cfg>;
+    at.sums = (warp_sums<cfg> *)(smem + sums);
+    at.pieces = at.KV.first_stage + sums + sizeof(warp_sums<cfg>);
+    at.KV.first_full = at.pieces + 2 * piece_bytes;
+    at.KV.first_empty = at.KV.first_full + 8 * cfg.stages;
+    at.Q.first_full = at.KV.first_empty + 8 * cfg.stages;
+    at.Q.first_empty = at.Q.first_full + 2 * 8;
+    at.arrived = at.Q.first_empty + 2 * 8;
+    return at;
+}
+
+/* One lane of the copying warp arrives at the full mbarriers, each of the other warps at the empty ones. */
+template <decode_config cfg>
+__device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < cfg.stages; stage++) at.KV.init(stage, cfg.n_warps);
+        for (int place = 0; place < 2; place++) at.Q.init(place, cfg.n_warps);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+}
+
+/* ---- the copying warp ---- */
+
+template <decode_config cfg>
+struct copier {
+    const attention_args &args;
+    const tensor_maps &maps;
+    const smem_places<cfg> &at;
+    const shared_line &line;
+    const int lane = threadIdx.x % 32;
+    const uint64_t policy = evict_first();
+
+    /* Post piece number `turn` and copy its rows of Q, a lane for each, once all warps are done with the piece before
+     * the last. Rows behind the last query lie outside the map: they become zeros. */
+    __device__ __forceinline__ void post(int turn, const piece &next) const {
+        const uint32_t full = at.Q.full(turn);
+        at.Q.wait_until_empty(turn);
+        if (lane == 0) {
+            post_piece(at.piece(turn), next);
+            mbarrier_arrive_expect_tx(full, next.row < 0 ? 0 : Q_bytes<cfg>);
+        }
+        __syncwarp(); /* no byte comes before it is expected */
+        if (next.row < 0 || lane >= cfg.B_r) return;
+        const int group = heads_in_group(args), row = next.row + lane;
+        copy_tensor_to_smem(at.Q.stage(turn) + lane * row_bytes<cfg>, maps.Q, full, row / group,
+                            line.head * group + row % group, next.sample);
+    }
+
+    /* KV block number n of the CTA: a lane copies the boxes of a warp, if there are keys for it. */
+    __device__ __forceinline__ void copy_block(int n, int block, int sample) const {
+        const uint32_t full = at.KV.full(n);
+        const int key = block * cfg.B_c + lane * warp_keys<cfg>;
+        const int boxes = min(cfg.n_warps, (args.seq_k - block * cfg.B_c + warp_keys<cfg> - 1) / warp_keys<cfg>);
+        at.KV.wait_until_empty(n);
+        if (lane == 0) mbarrier_arrive_expect_tx(full, boxes * 2 * box_bytes<cfg>);
+        __syncwarp(); /* no byte comes before it is expected */
+        if (lane >= boxes) return;
+        copy_tensor_to_smem(at.K_box(n, lane), maps.K, full, key, line.head, sample, policy);
+        copy_tensor_to_smem(at.V_box(n, lane), maps.V, full, key, line.head, sample, policy);
+    }
+
+    __device__ __forceinline__ void copy_all() const {
+        int turn = 0, copied = 0;
+        piece next;
+        for (int64_t from = line.begin(), end = line.end(); from < end; from += next.blocks, turn++) {
+            next = line.piece_at(from, end);
+            post(turn, next);
+#pragma unroll 1
+            for (int block = next.block; block < next.block + next.blocks; block++, copied++) {
+                copy_block(copied, block, next.sample);
+                __syncwarp();
+            }
+        }
+        post(turn, {-1, 0, 0, 0, 0, 0});
+    }
+};
+
+/* ---- the other warps ---- */
+
+/* m may lag behind the largest score, as long as exponentials are at most 2^8: it cancels out in O / l. */
+constexpr float most_lag = 8;
+
+/* Arrays that live in registers are variables of their own, to which the struct refers (wgmma.cu). */
+template <decode_config cfg>
+struct consumer {
+    const attention_args &args;
+    const smem_places<cfg> &at;
+    const shared_line &line;
+    Q_fragments<cfg> &Q;
+    O_tiles<cfg> &O;
+    row_values &m, &l;
+
+    const int warp = threadIdx.x / 32 - 1, lane = threadIdx.x % 32;
+    const int group = heads_in_group(args), rows = args.seq_q * group;
+    const float scale = 1.44269504f * args.softmax_scale; /* exponentials have base 2: log2(e) */
+    piece own;
+
+    /* ---- operands: ldmatrix names a row of 8 columns with each lane ---- */
+
+    /* The rows of a place of Q are tiles of 64 columns side by side; the swizzle counts their 128 bytes. */
+    __device__ __forceinline__ void load_Q(uint32_t Q_smem) {
+        for (int k = 0; k < d_steps<cfg>; k++) {
+            const int tile_row = lane % 16 * (cfg.d_head / 64) + k / 4, chunk = k % 4 * 2 + lane / 16;
+            ldmatrix_x4(Q[k], Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16);
+        }
+    }
+    /* Of a box, the address of 8 columns, number `chunk` of the row, of a key. */
+    __device__ __forceinline__ static uint32_t box_address(uint32_t box, int key, int chunk) {
+        return box + (chunk / 8 * warp_keys<cfg> + key) * tile_row_bytes + (chunk % 8 ^ key % 8) * 16;
+    }
+
+    /* S = Q K^T over the warp's keys. A row of K is a column of K^T: nothing is transposed. */
+    __device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, uint32_t K) const {
+        const int key = lane / 16 * 8 + lane % 8, right = lane / 8 % 2;
+        for (int k = 0; k < d_steps<cfg>; k++)
+            for (int n = 0; n < key_steps<cfg>; n++) {
+                uint32_t b[4];
+                ldmatrix_x4(b, box_address(K, 16 * n + key, 2 * k + right));
+                mma<cfg.dtype>(S[2 * n], Q[k], b[0], b[1]);
+                mma<cfg.dtype>(S[2 * n + 1], Q[k], b[2], b[3]);
+            }
+    }
+    /* O += P V. A column of V is a column of the operand: ldmatrix transposes. */
+    __device__ __forceinline__ void multiply_PV(const fragments<key_steps<cfg>> &P, uint32_t V) {
+        const int key = lane % 16, right = lane / 16;
+        for (int k = 0; k < key_steps<cfg>; k++)
+            for (int n = 0; n < d_steps<cfg>; n++) {
+                uint32_t b[4];
+                ldmatrix_x4_trans(b, box_address(V, 16 * k + key, 2 * n + right));
+                mma<cfg.dtype>(O[2 * n], P[k], b[0], b[1]);
+                mma<cfg.dtype>(O[2 * n + 1], P[k], b[2], b[3]);
+            }
+    }
+
+    /* ---- one KV block ---- */
+
+    /* The first key that a row of the block does not see. */
+    __device__ __forceinline__ int row_end(int row) const { return seen_keys(args, (own.row + row) / group + 1); }
+
+    /* Let m catch up where an exponential would be more than 2^most_lag: in the first block, and for a NaN. */
+    __device__ __forceinline__ void catch_up(const S_tiles<cfg> &S) {
+        row_values lane_max, factor;
+        find_lane_max(lane_max, S);
+        const float lag = fmaxf(fmaf(lane_max[0], scale, m[0]), fmaf(lane_max[1], scale, m[1]));
+        if (!__any_sync(0xffffffff, !(lag <= most_lag))) return;
+        update_m(m, l, factor, lane_max, scale);
+        rescale(O, factor);
+    }
+
+    /* The warp's keys of KV block number n of the CTA, from `key` on. */
+    __device__ __forceinline__ void use_keys(int n, int key) {
+        S_tiles<cfg> S = {};
+        fragments<key_steps<cfg>> P;
+        multiply_QK(S, at.K_box(n, warp));
+        if (key + warp_keys<cfg> > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
+        catch_up(S);
+        exponentiate<warp_keys<cfg>>(S, l, m, scale);
+        round_to_P<cfg.dtype>(P, S);
+        multiply_PV(P, at.V_box(n, warp));
+    }
+
+    /* The KV blocks of a piece; the CTA has read `read` before. */
+    __device__ __forceinline__ void use_blocks(int read) {
+#pragma unroll 1
+        for (int i = 0; i < own.blocks; i++) {
+            const int key = (own.block + i) * cfg.B_c + warp * warp_keys<cfg>;
+            at.KV.wait_until_full(read + i);
+            if (key < args.seq_k) use_keys(read + i, key);
+            __syncwarp(); /* all lanes have read K and V */
+            if (lane == 0) mbarrier_arrive(at.KV.empty(read + i));
+        }
+    }
+
+    /* ---- the end of a piece ---- */
+
+    /* All warps that compute meet. */
+    __device__ __forceinline__ static void meet() { bar_sync(1, 32 * cfg.n_warps); }
+
+    __device__ __forceinline__ void store_sums() const {
+        warp_sums<cfg> &sums = *at.sums;
+        for (int half = 0; half < 2; half++) {
+            const int row = lane / 4 + 8 * half;
+            float *const O_row = &sums.O[warp][row][lane % 4 * 2];
+            float l_row = l[half];
+            l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
+            l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
+            for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
+            if (lane % 4 == 0) sums.m[warp][row] = m[half], sums.l[warp][row] = l_row;
+        }
+    }
+    /* A row of all warps' sums. */
+    __device__ __forceinline__ row_part<lane_columns<cfg>> add_sums(int row) const {
+        const warp_sums<cfg> &sums = *at.sums;
+        row_sum<lane_columns<cfg>> sum;
+        float m_least = sums.m[0][row];
+        for (int w = 1; w < cfg.n_warps; w++) m_least = fminf(m_least, sums.m[w][row]);
+        for (int w = 0; w < cfg.n_warps; w++) {
+            float O_row[lane_columns<cfg>];
+            for (int i = 0; i < lane_columns<cfg>; i++) O_row[i] = sums.O[w][row][lane_columns<cfg> * lane + i];
+            sum.add(O_row, sums.l[w][row], ex2_approx(m_least - sums.m[w][row]));
+        }
+        return sum.result(m_least);
+    }
+    __device__ __forceinline__ void store_whole(int row, const row_part<lane_columns<cfg>> &whole) const {
+        const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
+        store_row<cfg.dtype>(args, whole, query, head, own.sample, lane);
+    }
+
+    /* The slots of the row block's parts, and the one of this CTA. */
+    __device__ __forceinline__ slot_range parts_of_own() const {
+        return {2 * (int64_t)line.cta(own.first_share, args.KV_heads) + 1, 2 * args.KV_heads, own.parts};
+    }
+    __device__ __forceinline__ int64_t own_slot() const { return 2 * (int64_t)blockIdx.x + (own.block == 0); }
+
+    /* Whether this CTA is the last to store a part of the row block. What the others stored is there for all threads
+     * if so, and the count is zero again. */
+    __device__ __forceinline__ bool arrive_last(const part_slots &slots) const {
+        int *const count = slots.arrived + line.cta(own.first_share, args.KV_heads);
+        __threadfence(); /* the part, before the count */
+        meet();
+        if (warp == 0 && lane == 0) {
+            const int before = atomicAdd(count, 1);
+            if (before == own.parts - 1) atomicExch(count, 0);
+            store_shared(at.arrived, before);
+        }
+        meet();
+        __threadfence(); /* the count, before the parts of others */
+        return load_shared(at.arrived) == own.parts - 1;
+    }
+
+    /* Warps take turns with the rows. */
+    __device__ __forceinline__ void finish() const {
+        const part_slots slots = find_slots<cfg>(args);
+        const int last_row = min(cfg.B_r, rows - own.row);
+        store_sums();
+        meet();
+        for (int row = warp; row < last_row; row += cfg.n_warps) {
+            const row_part<lane_columns<cfg>> part = add_sums(row);
+            if (own.parts == 1)
+                store_whole(row, part);
+            else
+                store_part(slots, own_slot(), row, lane, part);
+        }
+        if (own.parts > 1 && arrive_last(slots))
+            for (int row = warp; row < last_row; row += cfg.n_warps)
+                store_whole(row, combine_parts<lane_columns<cfg>>(slots, parts_of_own(), row, lane));
+        meet(); /* the sums are read, and the count: both may be written again */
+    }
+
+    __device__ __forceinline__ void attend() {
+        for (int turn = 0, read = 0;; turn++, read += own.blocks) {
+            at.Q.wait_until_full(turn);
+            own = read_piece(at.piece(turn));
+            if (own.row < 0) break;
+            load_Q(at.Q.stage(turn));
+            __syncwarp(); /* all lanes have read the piece and Q */
+            if (lane == 0) mbarrier_arrive(at.Q.empty(turn));
+            for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0;
+            for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                for (int e = 0; e < 4; e++) O[n][e] = 0;
+            use_blocks(read);
+            finish();
+        }
+    }
+};
+
+/* ---- the kernel ---- */
+
+template <decode_config cfg>
+__global__ void __launch_bounds__(32 * (cfg.n_warps + 1), 1)
+    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
+    check_config<cfg>();
+    const smem_places<cfg> at = find_places<cfg>();
+    const shared_line line = find_line<cfg>(args);
+    init_mbarriers<cfg>(at);
+    if (threadIdx.x < 32) {
+        copier<cfg>{args, maps, at, line}.copy_all();
+    } else {
+        Q_fragments<cfg> Q;
+        O_tiles<cfg> O;
+        row_values m, l;
+        consumer<cfg>{args, at, line, Q, O, m, l}.attend();
+    }
+}
+
+#include "instances.cuh"

@@ -1,0 +1,119 @@
+/* parts.cuh - parts of a row's result, each over some of its keys, and their sum.
+ *
+ *     store_part(parts, slot, row, lane, sum);
+ *     const row_part<n> whole = combine_parts<n>(parts, slots, row, lane);
+ *     store_row<FP16>(args, whole, query, head, sample, lane);
+ *
+ * A warp holds a row's d_head columns, n = d_head / 32 in each lane. With O = sum of P V / l and the log-sum-exp of the
+ * keys of each part, the whole is O = sum of 2^(lse_part - lse) * O_part (FlashDecoding, Dao et al. 2023).
+ */
+#ifndef FL_ATTENTION_PARTS_CUH
+#define FL_ATTENTION_PARTS_CUH
+
+#include "common/abi.h"
+#include "common/decode_config.h"
+#include "common/ptx_cache.cuh"
+#include "kernels/attention/fragments.cuh"
+
+/* Columns n * lane and the n - 1 next of O, and the base-2 logarithm of the sum of exponentials, -inf without a key. */
+template <int n>
+struct row_part {
+    float O[n], lse;
+};
+
+/* Sum of rows that are multiplied by exponentials relative to m: the state of a combination. */
+template <int n>
+struct row_sum {
+    float O[n] = {}, l = 0;
+
+    __device__ __forceinline__ void add(const float (&row)[n], float l_of_row, float factor) {
+        l = fmaf(factor, l_of_row, l);
+        for (int i = 0; i < n; i++) O[i] = fmaf(factor, row[i], O[i]);
+    }
+    /* m is minus the maximum that l and O are relative to, as in softmax.cuh. */
+    __device__ __forceinline__ row_part<n> result(float m) const {
+        const float inverse = l == 0 ? 0 : 1 / l; /* 0 where the row sees no key */
+        row_part<n> whole;
+        whole.lse = lg2_approx(l) - m;
+        for (int i = 0; i < n; i++) whole.O[i] = O[i] * inverse;
+        return whole;
+    }
+};
+
+/* The workspace behind attention_args.tickets (common/decode_config.h): two slots for each CTA, as it begins and ends
+ * within a row block. */
+struct part_slots {
+    int *arrived; /* CTAs that have stored their part, counted by the first of them */
+    float *lse, *O;
+    int rows;
+};
+
+template <decode_config cfg>
+__device__ __forceinline__ part_slots find_slots(const attention_args &args) {
+    const int64_t ctas = gridDim.x;
+    float *const lse = (float *)args.tickets + (ctas + 3) / 4 * 4;
+    return {args.tickets, lse, lse + 2 * ctas * cfg.B_r, cfg.B_r};
+}
+
+template <int n>
+__device__ __forceinline__ void store_part(const part_slots &slots, int64_t slot, int row, int lane,
+                                           const row_part<n> &part) {
+    float *const O = slots.O + (slot * slots.rows + row) * (32 * n) + n * lane;
+    for (int i = 0; i < n; i++) O[i] = part.O[i];
+    if (lane == 0) slots.lse[slot * slots.rows + row] = part.lse;
+}
+
+/* The slots of a row block's parts in the order of its keys: the last slot of the CTA that begins it, then the first
+ * slot of each CTA behind, `step` slots apart. */
+struct slot_range {
+    int64_t first, step;
+    int parts;
+    __device__ __forceinline__ int64_t slot(int part) const { return first + part * step - (part > 0); }
+};
+
+/* Add up a row's parts in the order of their keys. Several are in flight at a time: the time of a combination is that
+ * of its round trips to the L2 cache. */
+template <int n>
+__device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, const slot_range &range, int row,
+                                                     int lane) {
+    constexpr int at_once = 16;
+    row_sum<n> sum;
+    float m = 0x1p127f;
+    for (int first = 0; first < range.parts; first += at_once) {
+        float lse[at_once][1], O[at_once][n], m_new = m;
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            const int64_t at = range.slot(min(first + i, range.parts - 1)) * slots.rows + row;
+            load_past_L1(lse[i], slots.lse + at);
+            load_past_L1(O[i], slots.O + at * (32 * n) + n * lane);
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; i++) m_new = fminf(m_new, -lse[i][0]);
+        const float factor = ex2_approx(m_new - m);
+        sum.l *= factor;
+        for (int i = 0; i < n; i++) sum.O[i] *= factor;
+        m = m_new;
+#pragma unroll
+        for (int i = 0; i < at_once; i++)
+            if (first + i < range.parts) sum.add(O[i], 1, ex2_approx(lse[i][0] + m));
+    }
+    return sum.result(m);
+}
+
+/* Round O and store a whole row, and its log-sum-exp where it is wanted. */
+template <enum dtype type, int n>
+__device__ __forceinline__ void store_row(const attention_args &args, const row_part<n> &whole, int query, int head,
+                                          int sample, int lane) {
+    uint16_t *const O = (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head +
+                        query * args.O_strides.seq + n * lane;
+    uint32_t pairs[n / 2];
+    for (int i = 0; i < n / 2; i++) pairs[i] = round_pair<type>(whole.O[2 * i], whole.O[2 * i + 1]);
+    if constexpr (n == 4)
+        *(uint2 *)O = make_uint2(pairs[0], pairs[1]);
+    else
+        *(uint32_t *)O = pairs[0];
+    if (args.LSE && lane == 0)
+        args.LSE[((int64_t)sample * args.heads + head) * args.seq_q + query] = 0.69314718f * whole.lse;
+}
+
+#endif

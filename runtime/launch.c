@@ -1,0 +1,31 @@
+#include "runtime/launch.h"
+
+#include "common/decode_config.h"
+#include "runtime/parameters.h"
+
+bool config_shares_keys(const KernelConfig *config) {
+    return config->instruction == MMA_SYNC && config->tensor_copies;
+}
+
+launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    return config_shares_keys(config) ? decode_launch_shape(config, args, multiprocessors)
+                                      : config_launch_shape(config, args, multiprocessors);
+}
+
+int launch_threads(const KernelConfig *config) {
+    return config_shares_keys(config) ? decode_threads(config) : config_threads(config);
+}
+
+int launch_smem_bytes(const KernelConfig *config) {
+    return config_shares_keys(config) ? decode_smem_bytes(config) : config_smem_bytes(config);
+}
+
+int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    return config_shares_keys(config) ? decode_workspace_bytes(config, decode_ctas(config, args, multiprocessors))
+                                      : TICKETS_BYTES;
+}
+
+int64_t launch_counter_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    return config_shares_keys(config) ? decode_counter_bytes(decode_ctas(config, args, multiprocessors))
+                                      : TICKETS_BYTES;
+}

@@ -1,0 +1,29 @@
+/* launch.h - how an instance is launched, of the ladder or of kernels/attention/, and the memory that it needs.
+ *
+ *     const launch_shape shape = launch_of(&config, &args, multiprocessors);
+ *     const int64_t bytes = launch_workspace_bytes(&config, &args, multiprocessors);
+ */
+#ifndef FL_LAUNCH_H
+#define FL_LAUNCH_H
+
+#include "common/abi.h"
+#include "common/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether CTAs share out the keys of a KV head: the configuration is a decode_config. */
+bool config_shares_keys(const KernelConfig *config);
+
+launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
+
+/* Threads and bytes of dynamic shared memory of a CTA. */
+int launch_threads(const KernelConfig *config);
+int launch_smem_bytes(const KernelConfig *config);
+
+/* Bytes of device memory for attention_args.tickets, a multiple of 8, and of those at its front that are zero before
+ * each launch and after it. */
+int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
+int64_t launch_counter_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
+
+#endif
