@@ -20,12 +20,11 @@ from analysis.machine_code.library import count_library
 from analysis.machine_code.loops import add_loop_argument, nest_table, parts_of, print_note
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.opcodes import MATRIX, family, main_matrix
-from analysis.machine_code.regions import Graph, Parts, matrix_count
+from analysis.machine_code.regions import WHOLE, Graph, Parts, matrix_count
 from analysis.machine_code.sass import Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subject_of, subjects_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
-WHOLE = "whole"
 TOTAL, PREDICATED, NEVER = "TOTAL", "predicated", "never executed"
 SUMMARY_ROWS = (TOTAL, NEVER, PREDICATED)
 

@@ -14,14 +14,15 @@ from functools import cached_property
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import KernelConfig
-from analysis.machine_code.names import config_of
 
 EM_CUDA = 190
-SHT_NOBITS, SHT_SYMTAB = 8, 2
+SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
+# What .nv.global, .nv.local and .nv.shared are called in a relocatable cubin: they occupy no bytes of the file, either.
+SHT_WITHOUT_BYTES = {SHT_NOBITS, 0x70000007, 0x70000009, 0x7000000A, 0x70000015}
 STT_FUNC = 2
 STO_CUDA_ENTRY = 0x10
 WORD_BYTES = 16
+SEGMENT_BYTES = 56  # of a program header
 
 FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
 # Marks of an architecture with an "a", as ptxas 12.0 to 13.5 write them: flags of the ELF header of ABI 7 and, in CUDA
@@ -48,6 +49,34 @@ class Section:
     link: int
     size: int
     data: bytes  # empty for NOBITS
+    address: int
+    offset: int
+    align: int
+    entry_size: int
+
+
+@dataclass(frozen=True)
+class FileHeader:
+    os_abi: int
+    abi: int
+    kind: int  # executable or relocatable
+    version: int
+    entry: int
+    flags: int
+    segments_at: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    kind: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    file_size: int
+    size: int
+    align: int
 
 
 @dataclass(frozen=True)
@@ -55,6 +84,7 @@ class Symbol:
     index: int
     name: str
     kind: int
+    binding: int
     other: int
     section: int
     value: int
@@ -109,21 +139,6 @@ class Kernel:
         return self.count(STL)
 
 
-@dataclass(frozen=True)
-class CodeSummary:
-    """What the register reports and the gate need of one kernel."""
-
-    symbol: str
-    config: KernelConfig | None  # None for a kernel that is not ours
-    code_hash: str
-    ldl: int
-    stl: int
-    registers: int | None
-    stack: int | None
-    static_smem: int
-    barriers: int | None
-
-
 def _text(table: bytes, at: int) -> str:
     end = table.find(b"\0", at)
     if at >= len(table) or end < 0:
@@ -154,24 +169,35 @@ class Cubin:
     def _parse(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":
             raise AnalysisError("not a cubin: no ELF header")
-        ident, _, machine, _, _, phoff, shoff, flags, _, _, phnum, _, shnum, shstrndx = struct.unpack_from(
+        ident, elf_kind, machine, version, start, phoff, shoff, flags, *sizes = struct.unpack_from(
             "<16sHHIQQQIHHHHHH", data
         )
+        header_bytes, segment_bytes, phnum, section_bytes, shnum, shstrndx = sizes
         if machine != EM_CUDA:
             raise AnalysisError(f"not a cubin: ELF machine {machine}, a cubin has {EM_CUDA}")
-        if ident[4] != 2 or ident[5] != 1:
+        if tuple(ident[4:7]) != (2, 1, 1):
             raise AnalysisError("not a cubin of a known kind: 64-bit little-endian ELF expected")
-        if phoff + 56 * phnum > len(data):
-            raise AnalysisError(f"truncated: program headers end at byte {phoff + 56 * phnum} of {len(data)}")
+        if (header_bytes, section_bytes) != (64, 64) or (phnum and segment_bytes != SEGMENT_BYTES):
+            raise AnalysisError(f"damaged: headers of {header_bytes}, {segment_bytes} and {section_bytes} bytes")
+        if phoff + SEGMENT_BYTES * phnum > len(data):
+            raise AnalysisError(
+                f"truncated: program headers end at byte {phoff + SEGMENT_BYTES * phnum} of {len(data)}"
+            )
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + 64 * i) for i in range(shnum)]
         raw = []
         for _, kind, _, _, offset, size, *_ in headers:
-            if kind != SHT_NOBITS and offset + size > len(data):
+            if kind not in SHT_WITHOUT_BYTES and offset + size > len(data):
                 raise AnalysisError(f"truncated: a section ends at byte {offset + size} of {len(data)}")
-            raw.append(b"" if kind == SHT_NOBITS else data[offset : offset + size])
+            raw.append(b"" if kind in SHT_WITHOUT_BYTES else data[offset : offset + size])
         self.sections = [
-            Section(_text(raw[shstrndx], header[0]), header[1], header[2], header[7], header[6], header[5], body)
-            for header, body in zip(headers, raw, strict=True)
+            Section(_text(raw[shstrndx], name), kind, flag, info, link, size, body, address, offset, align, entry)
+            for (name, kind, flag, address, offset, size, link, info, align, entry), body in zip(
+                headers, raw, strict=True
+            )
+        ]
+        self.header = FileHeader(ident[7], ident[8], elf_kind, version, start, flags, phoff, phnum)
+        self.segments = [
+            Segment(*struct.unpack_from("<IIQQQQQQ", data, phoff + SEGMENT_BYTES * i)) for i in range(phnum)
         ]
         self.flags = flags
         self.abi = ident[8]
@@ -189,7 +215,7 @@ class Cubin:
         symbols = []
         for index, at in enumerate(range(0, len(table.data), 24)):
             name, info, other, section, value, size = struct.unpack_from("<IBBHQQ", table.data, at)
-            symbols.append(Symbol(index, _text(names, name), info & 15, other, section, value, size))
+            symbols.append(Symbol(index, _text(names, name), info & 15, info >> 4, other, section, value, size))
         return symbols
 
     def _read_info(self, section_name: str) -> dict[tuple[int, int], int]:
@@ -312,24 +338,3 @@ class Cubin:
     def entries(self) -> list[Kernel]:
         """Kernels without device functions."""
         return [kernel for kernel in self.kernels if kernel.entry]
-
-
-def code_summary(path: Path) -> dict[str, CodeSummary]:
-    """Figures of each kernel of a cubin by symbol; device functions are left out."""
-    cubin = Cubin.read(path)
-    summaries = {}
-    for kernel in cubin.entries:
-        summaries[kernel.symbol] = CodeSummary(
-            symbol=kernel.symbol,
-            config=config_of(kernel.symbol),
-            code_hash=kernel.code_hash,
-            ldl=kernel.ldl,
-            stl=kernel.stl,
-            registers=kernel.registers,
-            stack=kernel.stack,
-            static_smem=kernel.static_smem,
-            barriers=kernel.barriers,
-        )
-    if not summaries:
-        raise AnalysisError(f"{path}: no kernel in this cubin")
-    return summaries

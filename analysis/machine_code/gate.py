@@ -24,7 +24,7 @@ from pathlib import Path
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_attention, load_chosen, name_of_stem, stem_of
-from analysis.machine_code.cubin import code_summary
+from analysis.machine_code.contents import code_summary
 from analysis.machine_code.loops import (
     PART_FIGURES,
     REST,
@@ -37,7 +37,7 @@ from analysis.machine_code.loops import (
 )
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regions import Graph
-from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows_of
+from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows_of_code
 from analysis.machine_code.sass import Listing, disassemble, format_listing
 from analysis.machine_code.subjects import subject_of_cubin
 from analysis.machine_code.toolkit import run as run_tool
@@ -114,7 +114,7 @@ def measure(folder: Path, version: Version, arch: str) -> Fresh:
     log = read_log(log_path)
     listing = disassemble(cubin, version.header.config)
     advisories = "+".join(sorted({note.code for note in log.notes if note.code}))
-    rows = rows_of(log, code_summary(cubin))
+    rows = rows_of_code(log, code_summary(cubin))
     return Fresh(version.version, arch, rows, listing, advisories, format_listing(listing))
 
 
@@ -202,7 +202,7 @@ def compare_rows(version: str, fresh: Sequence[Row], recorded: Sequence[Row]) ->
             continue
         found += [
             Finding(version, arch, config, name, getattr(before, name), getattr(after, name), note)
-            for name in (*FIGURES, "cmem", "code_hash")
+            for name in (*FIGURES, "cmem", "code_hash", "attributes")
             if (note := change(name, getattr(before, name), getattr(after, name)))
         ]
     return found

@@ -21,7 +21,7 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_atomically
 from analysis.ladder.config import library_of
-from analysis.machine_code.cubin import EM_CUDA, SHT_NOBITS, Cubin
+from analysis.machine_code.cubin import EM_CUDA, SHT_WITHOUT_BYTES, Cubin
 from analysis.machine_code.names import add_filter_argument, filter_by_name, names_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.toolkit import run
@@ -69,6 +69,13 @@ class Image:
         path.write_bytes(self.data)
         return path
 
+    def comparable_ptx(self) -> str:
+        """A PTX text without comments and what is for debuggers."""
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", "", self.data.decode("utf-8", "replace"), flags=re.DOTALL)
+        text = re.sub(r"^\s*\.section\s+\.debug.*?^\s*}", "", text, flags=re.DOTALL | re.MULTILINE)
+        lines = (line.strip() for line in text.split("\n"))
+        return "\n".join(line for line in lines if line and not line.startswith((".loc", ".file")))
+
     def entries(self) -> list[str]:
         """The kernels that a PTX text declares."""
         return [name.decode() for name in _PTX_ENTRY.findall(self.data)]
@@ -81,25 +88,33 @@ def read_bytes(path: Path) -> bytes:
         raise AnalysisError(f"{path}: {error.strerror}") from error
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """An image that can't be read."""
+
+    reason: str
+    digest: str  # of its bytes
+
+
 def read_images(path: Path) -> list[Image]:
     """All device code of a file. Images that can't be read are named in notes; AnalysisError when no other is there."""
     images, skipped = survey(path)
     if skipped and not images:
-        raise AnalysisError(skipped[0])
-    for reason in skipped:
-        note(f"skipped: {reason}")
+        raise AnalysisError(skipped[0].reason)
+    for each in skipped:
+        note(f"skipped: {each.reason}")
     return images
 
 
-def survey(path: Path) -> tuple[list[Image], list[str]]:
+def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
     """The images of a file, and why others of it can't be read; AnalysisError when there is no device code."""
     images: list[Image] = []
-    skipped: list[str] = []
-    known: set[bytes] = set()  # an image that a fatbinary holds as it is, is found twice
+    skipped: list[Skipped] = []
+    known: set[str] = set()  # an image that a fatbinary holds as it is, is found twice
     for found in _candidates(path):
         name = found.named(str(path))
         data = found.data
-        digest = hashlib.sha256(data).digest()
+        digest = hashlib.sha256(data).hexdigest()
         if digest in known:
             continue
         known.add(digest)
@@ -111,7 +126,7 @@ def survey(path: Path) -> tuple[list[Image], list[str]]:
                 cubin = Cubin(data, name)
                 images.append(replace(found, arch=cubin.arch, kernels=len(cubin.entries)))
         except AnalysisError as error:
-            skipped.append(str(error))
+            skipped.append(Skipped(str(error), digest))
     if not images and not skipped:
         size = path.stat().st_size
         raise AnalysisError(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {size} bytes")
@@ -131,6 +146,15 @@ def _candidates(path: Path) -> list[Image]:
     except OSError as error:
         raise AnalysisError(f"{path}: {error.strerror}") from error
     return [*found, *_unpacked(path)] if wrapped else found
+
+
+def is_binary(path: Path) -> bool:
+    """Whether a file is something that may hold images, not a listing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in (ELF_MAGIC, FATBIN_MAGIC)
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror}") from error
 
 
 def is_cubin(data: bytes) -> bool:
@@ -155,7 +179,7 @@ def _elf_size(data: mmap.mmap, start: int) -> int:
         end = max(64, phoff + 56 * phnum, shoff + 64 * shnum)
         for index in range(shnum):
             header = struct.unpack_from("<IIQQQQIIQQ", data, start + shoff + 64 * index)
-            if header[1] != SHT_NOBITS:
+            if header[1] not in SHT_WITHOUT_BYTES:
                 end = max(end, header[4] + header[5])
     except (struct.error, OverflowError):
         return len(data)

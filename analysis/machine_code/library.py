@@ -2,22 +2,34 @@
 
     for figures in read_library(Path("libold.so"), None).kernels: print(figures.arch, figures.symbol, figures.registers)
 
-Kernels whose code and constants are the same bytes are identical and not disassembled. The others are, a group at a
-time, so that a library of any size fits in memory.
+Two builds are compared by everything that the driver and the hardware read (contents.py): kernels, device functions,
+variables, PTX texts, what is the files' own, and images that can't be read. What has the same facts is identical.
+Kernels of other code are disassembled, a group at a time, so that a library of any size fits in memory.
 """
 
+import hashlib
 import json
-import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.ladder.config import library_of
+from analysis.machine_code.contents import (
+    CODE,
+    FILE,
+    FILE_HASH,
+    KERNEL,
+    OF_FILE,
+    Item,
+    changed_facts,
+    describe,
+    items_of,
+)
 from analysis.machine_code.cubin import Cubin, Kernel
-from analysis.machine_code.images import ELF_MAGIC, FATBIN_MAGIC, Image, read_images
+from analysis.machine_code.images import Image, Skipped, read_images, survey
 from analysis.machine_code.names import config_of, filter_by_name, names_of
 from analysis.machine_code.notes import note, progress
 from analysis.machine_code.opcodes import PIPES, pipe_of
@@ -25,13 +37,13 @@ from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, disassembl
 from analysis.machine_code.subjects import choose_arch, note_unknown
 from analysis.table import Cell, Table
 
-# What the compiler puts in the names of a file's own functions: hashes of the file, which change from build to build.
-_FILE_HASH = re.compile(r"_[0-9a-f]{8}_\d+(?=[A-Za-z_])|(?<=_)[0-9a-f]{8}(?=_)")
+PTX, UNREAD = "PTX", "image"
+OTHER_NOPS = "the same instructions; NOPs differ"  # in number, place or control codes
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One kernel as its cubin describes it."""
+    """One kernel as its cubin describes it, or something else that two builds are compared by."""
 
     arch: str
     symbol: str
@@ -43,6 +55,11 @@ class Figures:
     stack: int | None
     local: int  # LDL and STL
     static_smem: int
+    kind: str = KERNEL
+    facts: Mapping[str, str] = field(default_factory=dict)  # what else the driver and the hardware read of it
+
+    def record(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self).items() if name not in ("kind", "facts")}
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,7 @@ class Library:
     path: Path
     images: list[Image]  # cubins
     kernels: list[Figures]
+    others: tuple[Figures, ...] = ()  # of read_contents(): what is no kernel
 
     def open(self, image: int, folder: Path) -> tuple[Cubin, Path]:
         return self.images[image].cubin(str(self.path)), self.images[image].as_file(folder)
@@ -57,31 +75,85 @@ class Library:
 
 def read_library(path: Path, arch: str | None) -> Library:
     """Every kernel of a file, or those of one architecture."""
-    images = [image for image in read_images(path) if image.kind == "cubin"]
-    if not images:
-        raise AnalysisError(f"{path}: holds PTX but no machine code")
-    if arch is not None:
-        chosen = choose_arch((image.arch for image in images), arch, str(path))
-        images = [image for image in images if image.arch == chosen]
+    images = _cubins(path, read_images(path), arch)
     kernels = [
-        Figures(
-            image.arch,
-            kernel.symbol,
-            place,
-            kernel.index,
-            kernel.code_hash,
-            len(kernel.code),
-            kernel.registers,
-            kernel.stack,
-            kernel.ldl + kernel.stl,
-            kernel.static_smem,
-        )
+        _figures(image.arch, place, kernel)
         for place, image in enumerate(images)
         for kernel in image.cubin(str(path)).entries
     ]
     if not kernels:
         raise AnalysisError(f"{path}: no kernel in this file")
     return Library(path, images, kernels)
+
+
+def _cubins(path: Path, images: Iterable[Image], arch: str | None) -> list[Image]:
+    cubins = [image for image in images if image.kind == "cubin"]
+    if not cubins:
+        raise AnalysisError(f"{path}: holds PTX but no machine code")
+    chosen = choose_arch((image.arch for image in cubins), arch, str(path)) if arch is not None else None
+    return [image for image in cubins if chosen in (None, image.arch)]
+
+
+def _figures(arch: str, image: int, kernel: Kernel) -> Figures:
+    return Figures(
+        arch,
+        kernel.symbol,
+        image,
+        kernel.index,
+        kernel.code_hash,
+        len(kernel.code),
+        kernel.registers,
+        kernel.stack,
+        kernel.ldl + kernel.stl,
+        kernel.static_smem,
+    )
+
+
+def read_contents(path: Path, arch: str | None) -> Library:
+    """The same with the facts of each kernel, and with what else two builds are compared by."""
+    images, skipped = survey(path)
+    if skipped and not images:
+        raise AnalysisError(skipped[0].reason)
+    cubins = _cubins(path, images, arch)
+    kernels: list[Figures] = []
+    others = [_unread(each) for each in skipped]
+    files: dict[str, dict[str, set[str]]] = {}  # architecture to the facts of its cubins
+    for place, image in enumerate(cubins):
+        cubin = image.cubin(str(path))
+        code = {kernel.index: kernel for kernel in cubin.kernels}
+        for item in items_of(cubin):
+            kernel = code.get(item.index)
+            if item.kind == FILE:
+                of_arch = files.setdefault(image.arch, {})
+                for name, value in item.facts.items():
+                    of_arch.setdefault(name, set()).add(value)
+            elif kernel is None:
+                others.append(_without_code(image.arch, place, item))
+            else:
+                found = replace(_figures(image.arch, place, kernel), kind=item.kind, facts=item.facts)
+                (kernels if item.kind == KERNEL else others).append(found)
+    for name, facts in files.items():
+        joined = {fact: " | ".join(sorted(values)) for fact, values in facts.items()}
+        others.append(_without_code(name, 0, Item(FILE, OF_FILE, joined)))
+    if not any(each.code_bytes for each in (*kernels, *others)):
+        raise AnalysisError(f"{path}: no kernel in this file")
+    others += [_of_ptx(image) for image in images if image.kind == "ptx" and arch is None]
+    return Library(path, cubins, kernels, tuple(others))
+
+
+def _without_code(arch: str, image: int, item: Item) -> Figures:
+    return Figures(arch, item.symbol, image, item.index, "", 0, None, None, 0, 0, item.kind, item.facts)
+
+
+def _of_ptx(image: Image) -> Figures:
+    digest = hashlib.sha256(image.comparable_ptx().encode()).hexdigest()[:16]
+    first = min(image.entries(), default="")
+    return _without_code(image.arch, 0, Item(PTX, first, {"text": f"#{digest}"}))
+
+
+def _unread(skipped: Skipped) -> Figures:
+    note(f"compared by its bytes alone: {skipped.reason}")
+    return _without_code("", 0, Item(UNREAD, "not read", {"bytes": f"#{skipped.digest[:16]}"}))
 
 
 def chosen_from(library: Library, pattern: str | None) -> Library:
@@ -119,30 +191,16 @@ def disassemble_library(library: Library) -> Iterator[tuple[Figures, Listing]]:
             yield figures[numbers[cubin.name], kernel.index], listing
 
 
-def read_foreign_library(path: Path, arch: str | None) -> Library | None:
-    """The library, if the file holds machine code of several kernels and none is ours."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError as error:
-        raise AnalysisError(f"{path}: {error.strerror}") from error
-    if start not in (ELF_MAGIC, FATBIN_MAGIC):
-        return None
-    library = read_library(path, arch)
-    several = len(library.kernels) > 1 and not any(config_of(each.symbol) for each in library.kernels)
-    return library if several else None
-
-
 # ---- two builds ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A kernel of both builds, or of one of them."""
+    """A kernel, or something else, of both builds or of one of them."""
 
     before: Figures | None
     after: Figures | None
-    verdict: str = ""  # what sass-diff says of a changed kernel
+    verdict: str = ""  # what sass-diff says of what changed
     instructions: tuple[int, int] | None = None  # of a changed kernel
 
     @property
@@ -155,7 +213,24 @@ class Pair:
     def status(self) -> str:
         if self.before is None or self.after is None:
             return "removed" if self.after is None else "added"
-        return "identical" if self.before.code_hash == self.after.code_hash else "changed"
+        same = self.before.code_hash == self.after.code_hash and self.before.facts == self.after.facts
+        return "identical" if same else "changed"
+
+    @property
+    def other_code(self) -> bool:
+        """Of both builds, and its machine code is another."""
+        if self.before is None or self.after is None or not self.before.code_bytes:
+            return False
+        one, other = self.before, self.after
+        return one.code_hash != other.code_hash or one.facts.get(CODE) != other.facts.get(CODE)
+
+    @property
+    def other_facts(self) -> str:
+        """What else differs, in words."""
+        if self.before is None or self.after is None:
+            return ""
+        changes = changed_facts(self.before.facts, self.after.facts)
+        return describe(change for change in changes if change[0] != CODE)
 
     @property
     def grew(self) -> int:
@@ -179,17 +254,27 @@ class Pair:
         sides = {"before": self.before, "after": self.after}
         return {
             "status": self.status,
+            "kind": self.figures.kind,
             "arch": self.figures.arch,
             "kernel": self.figures.symbol,
             "library": library_of(self.figures.symbol),
             "verdict": self.verdict,
             "instructions": self.instructions,
-            **{name: asdict(side) if side else None for name, side in sides.items()},
+            "changes": [
+                {"fact": name, "before": one, "after": other}
+                for name, one, other in changed_facts(*(side.facts if side else {} for side in sides.values()))
+            ]
+            if all(sides.values())
+            else [],
+            **{name: side.record() if side else None for name, side in sides.items()},
         }
 
 
 def pair_kernels(before: Sequence[Figures], after: Sequence[Figures]) -> list[Pair]:
-    """By architecture and symbol; what is left, by the symbol without hashes of files, where that names one of each."""
+    """By architecture and symbol; what is left, by the symbol without hashes of files, where that names one of each.
+
+    A kernel that is alone on both sides, or alone of its type among ours, is that of the other side, whatever its name.
+    """
     left, right = _numbered(before), _numbered(after)
     pairs = [Pair(each, right.pop(key)) for key, each in list(left.items()) if key in right and left.pop(key)]
     stable = _by_stable_name(right.values())
@@ -197,36 +282,52 @@ def pair_kernels(before: Sequence[Figures], after: Sequence[Figures]) -> list[Pa
         if key in stable:
             pairs.append(Pair(each, stable[key]))
     paired = {id(figures) for pair in pairs for figures in (pair.before, pair.after)}
+    alone = _alone(after)
+    for kind, each in _alone(before).items():
+        if kind in alone and not {id(each), id(alone[kind])} & paired:
+            pairs.append(Pair(each, alone[kind]))
+            paired |= {id(each), id(alone[kind])}
     pairs += [Pair(each, None) for each in left.values() if id(each) not in paired]
     return pairs + [Pair(None, each) for each in right.values() if id(each) not in paired]
 
 
-def _numbered(kernels: Iterable[Figures]) -> dict[tuple[str, str, int], Figures]:
-    """By architecture, symbol and the how-manieth of that symbol: each file may hold a copy of a template."""
-    seen: Counter[tuple[str, str]] = Counter()
+def _numbered(kernels: Iterable[Figures]) -> dict[tuple[str, str, str, int], Figures]:
+    """By kind, architecture, symbol and the how-manieth of that symbol: each file may hold a copy of a template."""
+    seen: Counter[tuple[str, str, str]] = Counter()
     found = {}
     for each in kernels:
-        found[each.arch, each.symbol, seen[each.arch, each.symbol]] = each
-        seen[each.arch, each.symbol] += 1
+        key = (each.kind, each.arch, each.symbol)
+        found[*key, seen[key]] = each
+        seen[key] += 1
     return found
 
 
-def _by_stable_name(kernels: Iterable[Figures]) -> dict[tuple[str, str], Figures]:
-    """By architecture and symbol without hashes of files; names that several kernels share are left out."""
-    found: dict[tuple[str, str], list[Figures]] = {}
+def _by_stable_name(kernels: Iterable[Figures]) -> dict[tuple[str, str, str], Figures]:
+    """By kind, architecture and symbol without hashes of files; names that several kernels share are left out."""
+    found: dict[tuple[str, str, str], list[Figures]] = {}
     for each in kernels:
-        found.setdefault((each.arch, _FILE_HASH.sub("", each.symbol)), []).append(each)
+        found.setdefault((each.kind, each.arch, FILE_HASH.sub("", each.symbol)), []).append(each)
+    return {key: group[0] for key, group in found.items() if len(group) == 1}
+
+
+def _alone(figures: Iterable[Figures]) -> dict[tuple[str, str], Figures]:
+    """By architecture and, of our kernels, type of the elements: the kernel that no other has these of."""
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for each in figures:
+        if each.kind == KERNEL:
+            config = config_of(each.symbol)
+            found.setdefault((each.arch, config.dtype.name if config else ""), []).append(each)
     return {key: group[0] for key, group in found.items() if len(group) == 1}
 
 
 def compare_pairs(
     before: Library, after: Library, pairs: Sequence[Pair], verdict: Callable[[Listing, Listing], str]
 ) -> Iterator[Pair]:
-    """The pairs, those that changed with what `verdict` says of their listings."""
+    """The pairs, those that changed with what `verdict` says of their listings and what else is another."""
     groups: dict[tuple[int, int], list[Pair]] = {}
     for pair in pairs:
-        if pair.status != "changed":
-            yield pair
+        if not pair.other_code:
+            yield replace(pair, verdict=pair.other_facts)
             continue
         assert pair.before is not None
         assert pair.after is not None
@@ -263,7 +364,7 @@ def _compare_group(
     """The pairs of one cubin and one other, all disassembled."""
     sides = [{pair.before.index for pair in pairs if pair.before}, {pair.after.index for pair in pairs if pair.after}]
     wanted = [
-        (cubin, path, [kernel for kernel in cubin.entries if kernel.index in indices])
+        (cubin, path, [kernel for kernel in cubin.kernels if kernel.index in indices])
         for (cubin, path), indices in zip((before, after), sides, strict=True)
     ]
     found: list[dict[int, Listing | Refused]] = [{}, {}]
@@ -280,7 +381,8 @@ def _compare_group(
             continue
         assert isinstance(a, Listing)
         assert isinstance(b, Listing)
-        yield replace(pair, verdict=verdict(a, b), instructions=(len(a.body), len(b.body)))
+        said = "; ".join(part for part in (verdict(a, b), pair.other_facts) if part)
+        yield replace(pair, verdict=said or OTHER_NOPS, instructions=(len(a.body), len(b.body)))
 
 
 @dataclass(frozen=True)
@@ -293,11 +395,28 @@ class LibraryChange:
     def identical(self) -> bool:
         return all(pair.status == "identical" for pair in self.pairs)
 
+    @property
+    def kernels(self) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.figures.kind == KERNEL]
+
+    @property
+    def only_kernel(self) -> tuple[Figures, Figures] | None:
+        """Of files with one kernel each the two, where nothing differs that facts_of() of them leaves out."""
+        apart = any(pair.figures.kind in (PTX, UNREAD) and pair.status != "identical" for pair in self.others)
+        pairs = [(pair.before, pair.after) for pair in self.kernels]
+        before, after = pairs[0] if len(pairs) == 1 and not apart else (None, None)
+        return (before, after) if before and after else None
+
+    @property
+    def others(self) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.figures.kind != KERNEL]
+
     def summary(self) -> dict[str, int]:
-        both = [pair for pair in self.pairs if pair.before and pair.after]
+        """Of the kernels."""
+        both = [pair for pair in self.kernels if pair.before and pair.after]
         return {
             **{status: 0 for status in ("identical", "changed", "added", "removed")},
-            **Counter(pair.status for pair in self.pairs),
+            **Counter(pair.status for pair in self.kernels),
             "grew": sum(pair.grew > 0 for pair in both),
             "shrank": sum(pair.grew < 0 for pair in both),
             "more registers": sum(pair.more_registers > 0 for pair in both),
@@ -307,15 +426,18 @@ class LibraryChange:
 
     def sentence(self) -> str:
         counts = ", ".join(f"{number} {name}" for name, number in self.summary().items() if number)
-        return f"{self.before} -> {self.after}: {len(self.pairs)} kernels: {counts}"
+        differ = Counter((pair.figures.kind, pair.status) for pair in self.others if pair.status != "identical")
+        also = "".join(f"; {kind}s {status}: {number}" for (kind, status), number in sorted(differ.items()))
+        return f"{self.before} -> {self.after}: {len(self.kernels)} kernels: {counts}{also}"
 
     def table(self, unchanged: bool) -> Table:
         """One row a kernel, those that spill more first, then by how much they grew."""
         shown = [pair for pair in self.pairs if unchanged or pair.status != "identical"]
-        shown.sort(key=lambda pair: (not pair.spilled, -pair.grew, -pair.more_registers, pair.figures.symbol))
+        shown.sort(key=lambda pair: (pair.figures.kind != KERNEL, not pair.spilled, -pair.grew, -pair.more_registers,
+                                     pair.figures.symbol))  # fmt: skip
         columns = ("status", "arch", "instructions", "delta", "registers", "local", "verdict", "library", "kernel")
         names = names_of(pair.figures.symbol for pair in shown)
-        return Table(columns, [self._row(pair, names[pair.figures.symbol]) for pair in shown])
+        return Table(columns, [self._row(pair, named(pair.figures, names)) for pair in shown])
 
     @staticmethod
     def _row(pair: Pair, name: str) -> list[Cell]:
@@ -327,7 +449,7 @@ class LibraryChange:
             _steps(pair.instructions) if pair.instructions else None,
             pair.grew if pair.instructions else None,
             _steps([side.registers for side in sides]),
-            _steps([side.local for side in sides]),
+            _steps([side.local for side in sides]) if pair.figures.code_bytes else None,
             pair.verdict,
             library_of(pair.figures.symbol),
             name,
@@ -339,9 +461,16 @@ class LibraryChange:
             "before": str(self.before),
             "after": str(self.after),
             "summary": self.summary(),
-            "kernels": [pair.record() | {"name": names[pair.figures.symbol]} for pair in self.pairs],
+            "kernels": [pair.record() | {"name": names[pair.figures.symbol]} for pair in self.kernels],
+            "others": [pair.record() | {"name": named(pair.figures, names)} for pair in self.others],
         }
         return json.dumps(record, indent=1) + "\n"
+
+
+def named(figures: Figures, names: Mapping[str, str]) -> str:
+    """A kernel's name, of others with what they are before it."""
+    name = names[figures.symbol]
+    return name if figures.kind in (KERNEL, FILE) else f"{figures.kind} {name}"
 
 
 def _steps(values: Sequence[int | None]) -> Cell:
@@ -355,7 +484,7 @@ def diff_libraries(
     before: Library, after: Library, verdict: Callable[[Listing, Listing], str], pattern: str | None
 ) -> LibraryChange:
     pairs = filter_by_name(
-        pair_kernels(before.kernels, after.kernels),
+        pair_kernels([*before.kernels, *before.others], [*after.kernels, *after.others]),
         lambda pair: pair.figures.symbol,
         pattern,
         f"{before.path} and {after.path}",

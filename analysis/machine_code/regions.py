@@ -24,6 +24,7 @@ from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
 PRODUCER = "producer"
 OTHER_COPIES = "other copies"
+WHOLE = "whole"  # the only region of a kernel without a loop
 REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line", PRODUCER, OTHER_COPIES)
 _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "WARPSYNC"})
 _BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
@@ -81,8 +82,8 @@ class Parts:
 
     @property
     def loop(self) -> tuple[Instruction, ...]:
-        """The KV loop without what the compiler moved out of line."""
-        return self.regions["loop"]
+        """The KV loop without what the compiler moved out of line; nothing of a kernel without a loop."""
+        return self.regions.get("loop", ())
 
     @cached_property
     def matrix_count(self) -> int:
@@ -445,6 +446,11 @@ def split(listing: Listing) -> Parts:
     """The regions of a kernel around find_kv_loop(); AnalysisError when it has no loop."""
     graph = Graph(listing)
     return split_at(graph, find_kv_loop(graph))
+
+
+def unsplit(graph: Graph) -> Parts:
+    """A kernel as one region, for one without a loop."""
+    return Parts(graph, Loop(graph.code[0].address, frozenset(), ()), {WHOLE: graph.listing.body}, ())
 
 
 def split_at(graph: Graph, kv: Loop, shares: Mapping[int, float] | None = None) -> Parts:

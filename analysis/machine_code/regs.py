@@ -1,6 +1,7 @@
 """Registers, spills and memory of every instance: one build's CSV, regs/registers.csv, the report, kept captures.
 
     python3 -m analysis regs --version v07 --arch sm_80 --log L --cubin C --csv -o build/regs/v07.sm_80.csv
+    python3 -m analysis regs before.cubin after.cubin --exit-code      # or two CSVs: what differs, figure by figure
     python3 -m analysis registers --merge build/regs/v07.sm_80.csv     # its rows replace those of regs/registers.csv
     python3 -m analysis registers                  # the report, over regs/registers.csv
     python3 -m analysis capture --name before      # keep the logs of a whole build under a name
@@ -25,7 +26,9 @@ from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_atomically, write_if_changed
 from analysis.ladder.config import ConfigError, parse_short_form
 from analysis.ladder.headers import attention_files, kernel_files, load_all, name_of_stem, stem_of
-from analysis.machine_code.cubin import CodeSummary, code_summary
+from analysis.machine_code.contents import CodeSummary, changed_facts, code_summary
+from analysis.machine_code.images import is_binary
+from analysis.machine_code.library import named, pair_kernels, read_contents
 from analysis.machine_code.names import names_of
 from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
@@ -49,6 +52,7 @@ class Row:
     code_hash: str | None
     ldl: int | None
     stl: int | None
+    attributes: str | None = None  # a hash of what else the driver and the hardware read: docs/cubin-fields.md
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -59,7 +63,20 @@ FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "
 
 
 def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
-    """A row for each kernel of a log, joined with its machine code by symbol; sorted."""
+    """A row for each kernel of a log, joined with its machine code by symbol; sorted. Both have to be of one build."""
+    for usage in log.entries if code else ():
+        summary = code.get(usage.name) if code else None
+        for what in SAID_TWICE if summary else ():
+            said, read = getattr(usage, what), getattr(summary, what)
+            if None not in (said, read) and said != read:
+                raise AnalysisError(
+                    f"{usage.name}: {said} {SAID_TWICE[what]} in the log, {read} in the cubin: not of one build"
+                )
+    return rows_of_code(log, code)
+
+
+def rows_of_code(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
+    """The same, but what both say is as the cubin has it."""
     names = names_of(usage.name for usage in log.entries)
     rows = [_row(usage, names[usage.name], code) for usage in log.entries]
     if code is not None:
@@ -67,6 +84,10 @@ def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
         if unseen:
             raise AnalysisError(f"the log lacks {len(unseen)} kernels of the cubin, the first: {min(unseen)}")
     return sorted(rows, key=_order)
+
+
+SAID_TWICE = {"registers": "registers", "stack": "bytes of stack frame", "static_smem": "bytes of shared memory",
+              "barriers": "barriers"}  # fmt: skip
 
 
 def _order(row: Row) -> tuple[str, str]:
@@ -77,25 +98,28 @@ def _row(usage: Usage, name: str, code: dict[str, CodeSummary] | None) -> Row:
     summary = None if code is None else code.get(usage.name)
     if code is not None and summary is None:
         raise AnalysisError(f"the cubin lacks the kernel {usage.name!r} of the log")
-    if summary is not None and summary.registers not in (None, usage.registers):
-        raise AnalysisError(
-            f"{usage.name}: {usage.registers} registers in the log, {summary.registers} in the cubin: not of one build"
-        )
     if usage.spill_stores is None:
         raise AnalysisError(f"{usage.name}: nvlink says nothing of spills: the log of ptxas -v must stand before it")
+
+    def figure(what: str) -> int | None:
+        read = getattr(summary, what, None)
+        found: int | None = getattr(usage, what) if read is None else read
+        return found
+
     return Row(
         config=name,
         arch=usage.arch,
-        registers=_known(usage.registers),
-        stack=_known(usage.stack),
+        registers=_known(figure("registers")),
+        stack=_known(figure("stack")),
         spill_stores=_known(usage.spill_stores),
         spill_loads=_known(usage.spill_loads),
-        static_smem=_known(usage.static_smem),
-        barriers=usage.barriers,
+        static_smem=_known(figure("static_smem")),
+        barriers=figure("barriers"),
         cmem="+".join(f"{size}[{bank}]" for bank, size in usage.cmem) or NOT_APPLICABLE,
         code_hash=None if summary is None else summary.code_hash,
         ldl=None if summary is None else summary.ldl,
         stl=None if summary is None else summary.stl,
+        attributes=None if summary is None else summary.attributes,
     )
 
 
@@ -148,6 +172,7 @@ def _parse_row(values: dict[str, str], where: str) -> Row:
         None if values["code_hash"] == NOT_APPLICABLE else values["code_hash"],
         number_or_none("ldl"),
         number_or_none("stl"),
+        None if values["attributes"] == NOT_APPLICABLE else values["attributes"],
     )
 
 
@@ -247,14 +272,49 @@ def _is_ours(row: Row) -> bool:
 
 
 def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE",
+                        help="two CSVs of this command, or two cubins or libraries, to compare")  # fmt: skip
     parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel must then be ours")
     parser.add_argument("--arch", metavar="ARCH", help="architecture that every kernel must be for, such as sm_80")
-    parser.add_argument("--log", type=Path, required=True, metavar="LOG", help="what ptxas -v printed")
+    parser.add_argument("--log", type=Path, metavar="LOG", help="what ptxas -v printed")
     parser.add_argument("--cubin", type=Path, metavar="CUBIN", help="machine code of the same build: hash, LDL, STL")
+    parser.add_argument("--exit-code", action="store_true", help="of two files: status 1 when they differ")
     add_table_arguments(parser)
 
 
+def compare_files(before: Path, after: Path) -> list[Sequence[Cell]]:
+    """(kernel, architecture, figure, before, after) of all that differs between two register CSVs or two binaries."""
+    if is_binary(before) != is_binary(after):
+        raise AnalysisError(f"{before} and {after}: two register CSVs or two binaries, not one of each")
+    if not is_binary(before):
+        one, other = ({("", row.config, row.arch): row for row in read_csv(path)} for path in (before, after))
+        return [change[1:] for change in capture_changes(one, other)]
+    old, new = (read_contents(path, None) for path in (before, after))
+    changes: list[Sequence[Cell]] = []
+    pairs = pair_kernels([*old.kernels, *old.others], [*new.kernels, *new.others])
+    names = names_of(pair.figures.symbol for pair in pairs)
+    for pair in pairs:
+        who = (named(pair.figures, names), pair.figures.arch)
+        if pair.before is None or pair.after is None:
+            there = ("there" if side else "absent" for side in (pair.before, pair.after))
+            changes.append((*who, pair.figures.kind, *there))
+            continue
+        changes += [(*who, *change) for change in changed_facts(pair.before.facts, pair.after.facts)]
+    return changes
+
+
 def run_regs(args: argparse.Namespace) -> int:
+    if args.files:
+        if len(args.files) != 2 or args.log or args.cubin:
+            raise AnalysisError("two files are compared: regs BEFORE AFTER, without --log and --cubin")
+        changes = compare_files(*args.files)
+        if changes or args.json or args.csv:
+            print_table(Table(("kernel", "arch", "figure", "before", "after"), changes), args)
+        else:
+            print(f"{args.files[0]} and {args.files[1]} are equal")
+        return DIFFERENT if changes and args.exit_code else DONE
+    if not args.log:
+        raise AnalysisError("--log is missing: a log of ptxas -v, or two files to compare")
     log = read_log(args.log)
     rows = rows_of(log, code_summary(args.cubin) if args.cubin else None)
     for row in rows:
@@ -440,7 +500,7 @@ def capture_changes(
         if old is None or new is None:
             changes.append((*key, "kernel", "there" if old else "absent", "there" if new else "absent"))
             continue
-        for name in (*FIGURES, "cmem", "code_hash"):
+        for name in (*FIGURES, "cmem", "code_hash", "attributes"):
             if getattr(old, name) != getattr(new, name):
                 changes.append((*key, name, getattr(old, name), getattr(new, name)))
     return changes

@@ -6,7 +6,8 @@
 Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
 differ, counts are divided by them. Regions with the same instructions are compared by control code: stall counts,
 yields, scoreboards and reuse flags. The aligned text diff can rename registers away, so that moves of a value to
-another register do not show. Two files of many kernels, as libraries are, are compared kernel by kernel.
+another register do not show. What else the driver and the hardware read of a kernel counts, too (contents.py). Of two
+files everything is compared, kernel by kernel (library.py), unless --config chooses one kernel.
 """
 
 import argparse
@@ -15,18 +16,20 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.ladder.config import KernelConfig, parse_config
 from analysis.ladder.headers import VERSION
 from analysis.ladder.pairs import pair_named
+from analysis.machine_code.contents import CODE, FactChange, changed_facts, describe, facts_of
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
-from analysis.machine_code.library import Library, diff_libraries, read_foreign_library, read_library
-from analysis.machine_code.loops import add_loop_argument, parts_in, parts_of, print_note
+from analysis.machine_code.images import is_binary
+from analysis.machine_code.library import OTHER_NOPS, Library, LibraryChange, diff_libraries, read_contents
+from analysis.machine_code.loops import add_loop_argument, parts_in, print_note
 from analysis.machine_code.names import add_filter_argument
-from analysis.machine_code.regions import REGIONS, Graph, Parts
+from analysis.machine_code.regions import REGIONS, WHOLE, Graph, Parts, unsplit
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 from analysis.machine_code.subjects import Subject, add_arch_argument, arch_of_pair, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
@@ -88,6 +91,7 @@ class Change:
     regions: tuple[RegionChange, ...]
     controlled: bool = True  # both sides have control codes
     unit: str = MATRIX_INSTRUCTION  # what counts are divided by, where they are
+    facts: tuple[FactChange, ...] = ()  # what else differs, of two cubins
 
     def region(self, name: str) -> RegionChange | None:
         return next((each for each in self.regions if each.region == name), None)
@@ -95,44 +99,58 @@ class Change:
     @property
     def identical(self) -> bool:
         """Nothing differs, control codes included where both sides have them."""
+        return not self.facts and self.same_instructions
+
+    @property
+    def same_instructions(self) -> bool:
         return all(each.likeness == IDENTICAL for each in self.regions)
+
+    @property
+    def also(self) -> str:
+        """What differs beside the instructions, "" where nothing does."""
+        others = describe(change for change in self.facts if change[0] != CODE)
+        nops = self.same_instructions and any(name == CODE for name, _, _ in self.facts)
+        return "; ".join(part for part in (OTHER_NOPS if nops else "", others) if part)
 
     @property
     def verdict(self) -> str:
         """One sentence."""
-        loop = self.region("loop")
-        likeness = loop.likeness if loop else DIFFERS
-        elsewhere = [each.region for each in self.regions if each.region != "loop" and each.likeness != IDENTICAL]
-        if self.identical:
+        if self.same_instructions:
+            if self.facts:
+                return f"identical instructions, but {self.also}"
             return "identical machine code" if self.controlled else "identical instructions; control codes not compared"
+        loop = self.region("loop") or self.region(WHOLE)
+        what = loop.region if loop and loop.region == "loop" else "kernel"
+        likeness = loop.likeness if loop else DIFFERS
+        elsewhere = [each.region for each in self.regions if each is not loop and each.likeness != IDENTICAL]
         if likeness == IDENTICAL:
             kinds = {each.likeness for each in self.regions if each.region in elsewhere}
-            what = "elsewhere other control codes" if kinds == {RESCHEDULED} else "elsewhere"
-            return f"identical loop, {what}: {', '.join(elsewhere)}"
+            where = "elsewhere other control codes" if kinds == {RESCHEDULED} else "elsewhere"
+            return f"identical loop, {where}: {', '.join(elsewhere)}"
         if likeness == RESCHEDULED and loop and loop.control:
             rest = [each.region for each in self.regions if each.likeness not in (IDENTICAL, RESCHEDULED)]
             cycles = (
                 f"{loop.control.stall_cycles:+d} stall cycles" if loop.control.stall_cycles else "other control codes"
             )
-            return f"same instructions, {cycles} in the loop" + (f"; elsewhere: {', '.join(rest)}" if rest else "")
+            return f"same instructions, {cycles} in the {what}" + (f"; elsewhere: {', '.join(rest)}" if rest else "")
         if likeness == RENAMED:
             control = loop.control if loop else None
             also = f" and control codes, {control.stall_cycles:+d} stall cycles" if control else " only"
-            return f"the loop differs in registers{also}"
+            return f"the {what} differs in registers{also}"
         if likeness == REORDERED:
-            return "the loop has the same opcode counts in another order"
+            return f"the {what} has the same opcode counts in another order"
         total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
         if total is None or total.delta == 0:
-            return "the loop has other instructions, as many as before"
+            return f"the {what} has other instructions, as many as before"
         unit = f" instructions per {self.unit}" if self.normalised else " instructions"
-        return f"loop {_number(total.before)} -> {_number(total.after)}{unit}"
+        return f"{what} {_number(total.before)} -> {_number(total.after)}{unit}"
 
 
 def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bool = False) -> Change:
     divisors, unit = _divisors(before, after)
     normalised = divisors[0] != divisors[1] or (per_matrix and unit != WHOLE_PASS)
     regions = []
-    for name in REGIONS:
+    for name in (WHOLE, *REGIONS):
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
         if a or b:
             regions.append(_compare_region(name, a, b, before, after, modifiers, divisors if normalised else (1, 1)))
@@ -255,7 +273,7 @@ def text_diff(before: Parts, after: Parts, rename: bool) -> Iterator[str]:
 
     Control codes are shown where nothing else differs.
     """
-    for name in sorted(REGIONS, key=lambda each: each != "loop"):
+    for name in sorted((WHOLE, *REGIONS), key=lambda each: each != "loop"):
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
         lines_a, lines_b = relative_text(a, before.listing), relative_text(b, after.listing)
         if lines_a == lines_b and _controlled(a) and _controlled(b):
@@ -318,10 +336,23 @@ class Side:
 
 
 def read_sides(a: Subject, b: Subject, wanted: str | None = None) -> tuple[Side, Side]:
-    """Both sides, disassembled side by side, each at the KV loop that parts_of() chooses."""
+    """Both sides, disassembled side by side, each at the KV loop that parts_of() chooses, or both whole."""
     pending = [start(a), start(b)]
-    one, other = (Side(each.subject, parts_of(each.listing(), wanted, each.subject)) for each in pending)
+    graphs = [Graph(each.listing()) for each in pending]
+    looping = all(graph.nest for graph in graphs) or wanted is not None
+    one, other = (
+        Side(subject, parts_in(graph, wanted, subject) if looping else unsplit(graph))
+        for subject, graph in zip((a, b), graphs, strict=True)
+    )
     return one, other
+
+
+def fact_changes(a: Subject, b: Subject) -> tuple[FactChange, ...]:
+    """What differs between two kernels of cubins, and their files, in all that the driver and the hardware read."""
+    if a.cubin is None or b.cubin is None:
+        return ()
+    one, other = (facts_of(each.cubin, each.symbol) for each in (a, b) if each.cubin)
+    return tuple(changed_facts(one, other))
 
 
 def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
@@ -369,35 +400,31 @@ def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verdict_of(before: Listing, after: Listing) -> str:
-    """One sentence on two listings of any kernels, also without loops."""
+    """One sentence on two listings of any kernels; "" where all instructions are the same."""
     graphs = Graph(before), Graph(after)
-    if all(graph.nest for graph in graphs):
-        one, other = (parts_in(graph) for graph in graphs)
-        change = compare(one, other)
-        return "other constants" if change.identical else change.verdict
-    found = likeness(before.body, after.body, before, after)
-    if found == IDENTICAL:
-        control = control_change(before.body, after.body)
-        if not control.instructions:
-            return "other constants"
-        cycles = f"{control.stall_cycles:+d} stall cycles" if control.stall_cycles else "other control codes"
-        return f"same instructions, {cycles}"
-    return found
+    split = parts_in if all(graph.nest for graph in graphs) else unsplit
+    one, other = (split(graph) for graph in graphs)
+    change = compare(one, other)
+    return "" if change.identical else change.verdict
 
 
 def _libraries(args: argparse.Namespace) -> tuple[Library, Library] | None:
-    """The two files as libraries, where nothing says which of several kernels is meant."""
+    """The two files with all that they hold, where nothing says which of several kernels is meant."""
     names = [args.a_cubin or args.a, args.b_cubin or args.b]
-    if args.config or args.a_config or args.b_config or any(not name or VERSION.fullmatch(name) for name in names):
+    chosen = args.config or args.a_config or args.b_config or args.loop
+    if chosen or any(not name or VERSION.fullmatch(name) or not is_binary(Path(name)) for name in names):
         return None
-    one, other = (read_foreign_library(Path(name), args.arch) for name in names)
-    if one is None and other is None:
-        return None
-    return one or read_library(Path(names[0]), args.arch), other or read_library(Path(names[1]), args.arch)
+    one, other = (read_contents(Path(name), args.arch) for name in names)
+    return one, other
 
 
-def _diff_libraries(args: argparse.Namespace, before: Library, after: Library) -> int:
-    found = diff_libraries(before, after, verdict_of, args.filter)
+def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
+    if not any(pair.before and pair.after for pair in found.pairs if pair.figures.code_bytes):
+        one = sum(pair.before is not None for pair in found.kernels)
+        raise AnalysisError(
+            f"{found.before} and {found.after} have no kernel in common: none of {one} and {len(found.kernels) - one} "
+            "kernels has the same symbol and architecture; --a-config and --b-config choose one of each"
+        )
     if args.json:
         emit(found.json(), args.output)
     else:
@@ -408,15 +435,19 @@ def _diff_libraries(args: argparse.Namespace, before: Library, after: Library) -
 
 def run_sass_diff(args: argparse.Namespace) -> int:
     libraries = _libraries(args)
-    if libraries:
-        return _diff_libraries(args, *libraries)
-    if args.filter is not None:
+    found = diff_libraries(*libraries, verdict_of, args.filter) if libraries else None
+    only = found.only_kernel if found and args.filter is None else None
+    if found and not only:
+        return _print_change(args, found)
+    if args.filter is not None and not found:
         raise AnalysisError("--filter goes with two libraries")
+    if only:
+        args.a_config, args.b_config = (side.symbol for side in only)
     a, b, rule = resolve_pair(args)
     before, after = read_sides(a, b, args.loop)
     for side in (before, after):
         print_note(side.subject.name, side.parts)
-    change = compare(before.parts, after.parts, args.modifiers, args.per_hmma)
+    change = replace(compare(before.parts, after.parts, args.modifiers, args.per_hmma), facts=fact_changes(a, b))
     emit(_report(args, before, after, change, rule), args.output)
     return DIFFERENT if args.exit_code and not change.identical else DONE
 
@@ -431,6 +462,7 @@ def _report(args: argparse.Namespace, before: Side, after: Side, change: Change,
             "after": after.record(),
             "rule": rule,
             "verdict": change.verdict,
+            "changes": [{"fact": name, "before": one, "after": other} for name, one, other in change.facts],
             "per_matrix": change.normalised,
             "regions": [
                 {
@@ -471,6 +503,8 @@ def _heading(args: argparse.Namespace, before: Side, after: Side, change: Change
         registers = f", {kernel.registers} registers" if kernel and kernel.registers is not None else ""
         lines.append(f"{side.subject.name}: {side.subject.label} {side.subject.arch}{registers}")
     lines.append(f"config: {rule}")
+    if change.also and not change.same_instructions:
+        lines.append(f"also: {change.also}")
     if change.normalised:
         lines.append(f"counts are for each {change.unit} in the loop")
     elif change.unit == WARP_TILE:

@@ -89,7 +89,7 @@ def _cubin(cubin: Cubin, path: Path) -> list[Finding]:
 
 def _executable(path: Path) -> list[Finding]:
     images, skipped = survey(path)
-    found = [Finding("refused image", "", reason, True) for reason in skipped]
+    found = [Finding("refused image", "", each.reason, True) for each in skipped]
     total = sum(image.kernels for image in images)
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         cubins = [image for image in images if image.kind == "cubin"]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
-from analysis.machine_code.cubin import Cubin, code_summary
+from analysis.machine_code.contents import code_summary
+from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import read_images
 from analysis.tests.support.compiled import ARCHS, cubin, listings, log_of, misread_opcodes
 

@@ -17,7 +17,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.machine_code import regs
-from analysis.machine_code.cubin import CodeSummary
+from analysis.machine_code.contents import CodeSummary
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regs import (
     Row,
@@ -89,6 +89,7 @@ rows_strategy = st.builds(
     st.none() | st.just("12ab"),
     optional,
     optional,
+    st.none() | st.just("34cd"),
 )
 
 
@@ -103,7 +104,7 @@ def test_csv_reads_back_equal(rows: list[Row]) -> None:
         (",205,", ",many,", ["x.csv:2", "registers = 'many'"]),
         (",205,", ",n/a,", ["x.csv:2", "registers = 'n/a'"]),
         (",205,", ",,", ["x.csv:2", "registers"]),
-        (",12ab,0,0", ",12ab,0", ["x.csv:2", "11 values"]),
+        (",12ab,0,0", ",12ab,0", ["x.csv:2", "12 values"]),
         ("registers", "regs", ["x.csv:1", "regs"]),
     ],
 )

@@ -170,6 +170,9 @@ def test_changed_stalls_of_a_cubin_are_a_difference(tmp_path: Path, capsys: pyte
     slower = tmp_path / "slower.cubin"
     slower.write_bytes(data)
     assert main(["sass-diff", str(path), str(slower), "--exit-code"]) == 1
+    assert f"same instructions, +{added} stall cycles in the loop" in capsys.readouterr().out
+    chosen_ones = ["--a-config", chosen.symbol, "--b-config", chosen.symbol]
+    assert main(["sass-diff", str(path), str(slower), *chosen_ones, "--exit-code"]) == 1
     out = capsys.readouterr().out
     assert f"same instructions, +{added} stall cycles in the loop" in out
     assert f"{added} control codes differ: {added} stall counts" in out
@@ -204,17 +207,18 @@ def test_pair_config_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_command_on_cubins(capsys: pytest.CaptureFixture[str]) -> None:
     plain, peeled = str(cubin("attention.cu")), str(cubin("attention.cu", "sm_80", "-DPEELED"))
-    assert main(["sass-diff", plain, peeled, "--json", "--exit-code"]) == 1
+    first = ["--a-config", "0", "--b-config", "0"]
+    assert main(["sass-diff", plain, peeled, *first, "--json", "--exit-code"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert record["verdict"].startswith(("identical loop, elsewhere", "the loop", "loop "))
     assert record["regions"][0]["region"] == "loop"
     assert "peeled block" in [region["region"] for region in record["regions"]]
     assert record["before"]["config"] == record["after"]["config"]
-    assert main(["sass-diff", "--a-cubin", plain, "--b-cubin", plain, "--exit-code"]) == 0
+    assert main(["sass-diff", "--a-cubin", plain, "--b-cubin", plain, *first, "--exit-code"]) == 0
     out = capsys.readouterr().out
     assert "identical machine code" in out
     assert "config: both sides: one config" in out
-    assert main(["sass-diff", plain, peeled, "--markdown", "--text", "--rename"]) == 0
+    assert main(["sass-diff", plain, peeled, *first, "--markdown", "--text", "--rename"]) == 0
     assert "```diff" in capsys.readouterr().out
 
 

@@ -8,6 +8,7 @@ what nvdisasm prints, in every test of this folder, under a hash of the cubin an
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +31,12 @@ KEPT = root() / "build/tests-analysis"
 NVCC_FLAGS = ("-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
 PTXAS_FLAGS = ("-O3", "-v", "--generate-line-info")
 ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
-FOR_ONE_ARCH = ("pipes.cu", "warp_group.cu", "pipeline.cu")  # instructions that other architectures do not have
+FOR_ONE_ARCH = (
+    "pipes.cu",
+    "warp_group.cu",
+    "pipeline.cu",
+    "contents.cu",
+)  # instructions that other architectures do not have
 
 
 @cache
@@ -104,6 +110,31 @@ def assembled(name: str, text: str, arch: str = "sm_90a") -> Path:
             source, out = Path(scratch) / f"{name}.ptx", Path(scratch) / "out.cubin"
             source.write_text(text, encoding="utf-8")
             _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
+            _keep(out, target)
+    return target
+
+
+@cache
+def without_lines(name: str, arch: str) -> Path:
+    """The cubin of the same PTX without its line numbers."""
+    text = ptx(name, arch).read_text(encoding="utf-8")
+    text = re.sub(r"^\s*\.section\s+\.debug_str.*?^\s*}", "", text, flags=re.DOTALL | re.MULTILINE)
+    return _assembled_from(re.sub(r"^\s*\.(loc|file)\b.*$", "", text, flags=re.MULTILINE), arch, "-O3")
+
+
+@cache
+def linked_later(name: str, arch: str) -> Path:
+    """A relocatable cubin."""
+    return _assembled_from(ptx(name, arch).read_text(encoding="utf-8"), arch, "-O3", "-c")
+
+
+def _assembled_from(text: str, arch: str, *options: str) -> Path:
+    target = _folder("assembled", text, arch, *options) / f"{arch}.cubin"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            source, out = Path(scratch) / "in.ptx", Path(scratch) / "out.cubin"
+            source.write_text(text, encoding="utf-8")
+            _run("ptxas", *options, f"-arch={arch}", str(source), "-o", str(out))
             _keep(out, target)
     return target
 
