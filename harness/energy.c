@@ -78,6 +78,7 @@ static struct energy energy_of(const struct sum *sum, double joules, double seco
     const double launch_s = 1e-9 * (sum->ns + sum->idle_ns) / (double)sum->launches;
     return (struct energy){.launches = sum->launches,
                            .seconds = seconds,
+                           .launch_ns = sum->ns / (double)sum->launches,
                            .joules = joules / seconds * launch_s,
                            .watts = joules / seconds,
                            .idle = sum->idle_ns / (sum->ns + sum->idle_ns),
@@ -96,11 +97,12 @@ static enum status keep_busy(struct backend *backend, int64_t launches, struct s
     return STATUS_OK;
 }
 
-/* Read the counter until it has moved twice, a second or more apart, while MAX_BURSTS bursts are queued all the time.
- * energy->launches stays 0 where it does not move. */
+/* Read the counter until it has moved twice, a second or more apart, while MAX_BURSTS bursts are queued all the time;
+ * its moves count from the second when the GPU is as hot as it gets. energy->launches stays 0 where it does not move.
+ */
 static enum status between_moves(struct backend *backend, const struct nvml *nvml, int64_t launches,
                                  struct energy *energy, struct failure *failure) {
-    const double least_s = 1, patience_s = 3, begin = now_s();
+    const double heat_s = 2, least_s = 1, patience_s = heat_s + 3, begin = now_s();
     unsigned long long first = 0, last, millijoules;
     double start = 0;
     struct sum sum = {0};
@@ -112,15 +114,39 @@ static enum status between_moves(struct backend *backend, const struct nvml *nvm
         now = now_s();
         if (millijoules == last) continue;
         last = millijoules;
+        if (now - begin < heat_s) continue;
         if (!first) {
             first = millijoules;
             start = now;
             sum = (struct sum){0};
         } else if (now - start >= least_s && sum.launches) {
+            const struct pace at_first = energy->first;
             *energy = energy_of(&sum, 1e-3 * (double)(last - first), now - start);
+            energy->first = at_first;
             return STATUS_OK;
         }
     }
+    return STATUS_OK;
+}
+
+static int64_t celsius_of(const struct nvml *nvml) {
+    unsigned celsius;
+    const bool known = nvml->nvmlDeviceGetTemperature(nvml->device, SENSOR_OF_THE_GPU, &celsius) == 0;
+    return known ? (int64_t)celsius : -1;
+}
+
+/* A burst behind a second of rest. */
+static enum status first_burst(struct backend *backend, const struct nvml *nvml, int64_t launches, struct pace *first,
+                               struct failure *failure) {
+    const struct timespec rest = {.tv_sec = 1};
+    struct burst burst = {0};
+    nanosleep(&rest, NULL);
+    first->celsius = celsius_of(nvml);
+    enum status status = backend->ops->queue_burst(backend, launches, failure);
+    while (!status && !burst.launches) status = backend->ops->take_burst(backend, &burst, failure);
+    if (status) return status;
+    first->launch_ns = burst.ns / (double)burst.launches;
+    first->sm_clock_hz = burst.sm_clock_hz;
     return STATUS_OK;
 }
 
@@ -140,13 +166,13 @@ enum status energy_run(struct backend *backend, double launch_ns, struct energy 
     const double burst_ns = 5e7; /* the counter is read in a tenth of that */
     const int64_t most = 400;    /* launches: the driver queues some thousand before a launch waits */
     struct nvml nvml;
-    unsigned celsius;
     *energy = (struct energy){0};
     if (!nvml_open(&nvml, backend->device.pci_bus_id)) return STATUS_OK;
     const int64_t fitting = launch_ns < burst_ns ? (int64_t)(burst_ns / launch_ns) : 1;
-    const enum status status = with_bursts(backend, &nvml, fitting < most ? fitting : most, energy, failure);
-    const bool known = nvml.nvmlDeviceGetTemperature(nvml.device, SENSOR_OF_THE_GPU, &celsius) == 0;
-    energy->celsius = known ? (int64_t)celsius : -1;
+    const int64_t launches = fitting < most ? fitting : most;
+    enum status status = first_burst(backend, &nvml, launches, &energy->first, failure);
+    if (!status) status = with_bursts(backend, &nvml, launches, energy, failure);
+    energy->celsius = celsius_of(&nvml);
     nvml_close(&nvml);
     return status;
 }

@@ -158,29 +158,41 @@ static void add_timing(struct json *json, const struct measurement *measurement)
     json_close(json, '}');
 }
 
+static void add_celsius(struct json *json, const char *name, int64_t celsius) {
+    if (celsius < 0)
+        json_null(json, name);
+    else
+        json_int(json, name, celsius);
+}
+
 static void add_energy(struct json *json, const struct energy *energy) {
     if (!energy || !energy->launches) {
         json_null(json, "energy");
         return;
     }
     json_open(json, "energy", '{');
+    json_number(json, "first_ns", energy->first.launch_ns, 9);
+    json_int(json, "first_sm_clock_hz", (int64_t)energy->first.sm_clock_hz);
+    add_celsius(json, "first_celsius", energy->first.celsius);
+    json_number(json, "launch_ns", energy->launch_ns, 9);
     json_number(json, "joules", energy->joules, 6);
     json_number(json, "watts", energy->watts, 6);
     json_int(json, "launches", energy->launches);
     json_number(json, "seconds", energy->seconds, 6);
     json_number(json, "idle", energy->idle, 4);
     json_int(json, "sm_clock_hz", (int64_t)energy->sm_clock_hz);
-    if (energy->celsius < 0)
-        json_null(json, "celsius");
-    else
-        json_int(json, "celsius", energy->celsius);
+    add_celsius(json, "celsius", energy->celsius);
     json_close(json, '}');
+}
+
+static double tflops_in(const struct record *record, double ns) {
+    return problem_flop(record->problem) / ns / 1e3;
 }
 
 /* TFLOP/s of the median. */
 static double tflops_of(const struct record *record) {
     if (!record->measurement || !record->measurement->count) return NAN;
-    return problem_flop(record->problem) / record->measurement->time.median / 1e3;
+    return tflops_in(record, record->measurement->time.median);
 }
 
 static void add_derived(struct json *json, const struct record *record) {
@@ -451,6 +463,17 @@ static void print_problem(FILE *out, const struct problem *problem) {
     if (problem->layout != LAYOUT_BSHD) fprintf(out, " %s", layout_name(problem->layout));
 }
 
+/* Launches that follow each other: on a cool GPU, and when it is as hot as it gets. */
+static void print_energy(FILE *out, const struct record *record) {
+    const struct energy *energy = record->energy;
+    const struct pace *first = &energy->first;
+    fprintf(out, "  at first %.1f TFLOP/s, SM %.0f MHz; sustained %.1f TFLOP/s, SM %.0f MHz\n",
+            tflops_in(record, first->launch_ns), first->sm_clock_hz / 1e6, tflops_in(record, energy->launch_ns),
+            energy->sm_clock_hz / 1e6);
+    fprintf(out, "  %.4g J per launch at %.0f W, %.3f TFLOP/J, over %.1f s, %.1f %% idle\n", energy->joules,
+            energy->watts, problem_flop(record->problem) / energy->joules / 1e12, energy->seconds, 100 * energy->idle);
+}
+
 static enum status write_text(FILE *out, const struct report *report, const struct record *record,
                               struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
@@ -473,10 +496,7 @@ static enum status write_text(FILE *out, const struct report *report, const stru
     }
     print_check(out, record);
     putc('\n', out);
-    if (record->energy && record->energy->launches)
-        fprintf(out, "  %.4g J per launch at %.0f W, SM %.0f MHz, over %.1f s, %.1f %% idle\n", record->energy->joules,
-                record->energy->watts, record->energy->sm_clock_hz / 1e6, record->energy->seconds,
-                100 * record->energy->idle);
+    if (record->energy && record->energy->launches) print_energy(out, record);
     if (record->counts) print_counts(out, record->counts);
     const struct verdict *verdict = judged(record);
     if (verdict && (report->options->diff || !verdict->pass)) print_first_wrong(out, verdict);

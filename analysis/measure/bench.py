@@ -400,7 +400,11 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--causal", action="store_true", help="with the causal mask")
     parser.add_argument("--d-head", type=int, default=128, metavar="N", help="elements of a head (128)")
     parser.add_argument("--kv-heads", type=int, default=0, metavar="N", help="KV heads; as many as heads without it")
-    parser.add_argument("--energy", action="store_true", help="joules per launch too: one more second for each problem")
+    parser.add_argument(
+        "--energy",
+        action="store_true",
+        help="first and sustained speed and joules too: five more seconds for each problem",
+    )
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
     parser.add_argument(
         "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"

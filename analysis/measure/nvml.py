@@ -1,4 +1,4 @@
-"""Joules per launch from NVML's energy counter, for kernels that Python launches; harness/energy.c does it in C.
+"""Time and joules of launches that follow each other, for kernels of Python; harness/energy.c does it in C.
 
 counter = EnergyCounter.of("GPU-8f6c...")
 found = between_moves(counter, bursts)      # which queues launches, and tells when they have ended
@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-LEAST_SECONDS, PATIENCE_SECONDS = 1.0, 3.0
+REST_SECONDS, HEAT_SECONDS, LEAST_SECONDS = 1.0, 2.0, 1.0
+PATIENCE_SECONDS = HEAT_SECONDS + 3
 BURST_NS, MOST_LAUNCHES = 5e7, 400  # of a burst: reading the counter takes a tenth of that
 QUEUED = 2  # bursts at a time
 
@@ -74,18 +75,25 @@ def launches_of_a_burst(launch_ns: float) -> int:
 
 
 def between_moves(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
-    """The object `energy` of a record: what lies between two moves of the counter, a second or more apart.
+    """The object `energy` of a record: a burst behind a second of rest, and two seconds later what lies between two
+    moves of the counter, a second or more apart.
 
     The counter is read while bursts are queued: the GPU does not wait for the host. None where the counter cannot be
     read or does not move.
     """
+    time.sleep(REST_SECONDS)
+    celsius = counter.celsius()
+    bursts.queue()
+    while (burst := bursts.take()) is None:
+        pass
+    first = {"first_ns": burst.ns / burst.launches, "first_celsius": celsius}
     for _ in range(QUEUED):
         bursts.queue()
     found = _watch(counter, bursts)
     for _ in range(QUEUED):
         while bursts.take() is None:
             pass
-    return found
+    return found and first | found
 
 
 def _watch(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
@@ -100,6 +108,8 @@ def _watch(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
         if value == last:
             continue
         last = value
+        if now - begin < HEAT_SECONDS:
+            continue
         if value is None or not first:
             first, start, ended = value or 0, now, []
         elif now - start >= LEAST_SECONDS and ended:
@@ -121,5 +131,11 @@ def _figures(ended: list[Burst], joules: float, seconds: float) -> dict[str, Any
     launches, idle_ns = sum(burst.launches for burst in ended), sum(burst.idle_ns for burst in ended)
     all_ns = sum(burst.ns for burst in ended) + idle_ns
     watts = joules / seconds
-    figures = {"joules": watts * all_ns / launches / 1e9, "watts": watts, "launches": launches, "seconds": seconds}
+    figures = {
+        "launch_ns": (all_ns - idle_ns) / launches,
+        "joules": watts * all_ns / launches / 1e9,
+        "watts": watts,
+        "launches": launches,
+        "seconds": seconds,
+    }
     return figures | {"idle": idle_ns / all_ns}

@@ -371,7 +371,7 @@ def for_gpu(name: str) -> Path:
 def latest_run(records: Sequence[Record], subjects: Iterable[str] = ()) -> str:
     """The id of the newest run in which all these subjects were measured. Ids begin with a time and sort by it.
 
-    For named subjects, a run that measured energy counts only where no other run holds them: a second of launches
+    For named subjects, a run that measured energy counts only where no other run holds them: seconds of launches
     before each subject heats the GPU, so its speeds are lower.
     """
     wanted = set(subjects)

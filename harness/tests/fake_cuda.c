@@ -25,9 +25,9 @@
  *     stray          an element behind the first row of O is written too; both of kernels with attention_args alone
  *     decay          right at first, wrong from the third launch on
  *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
- *     clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P percent
- *     package        the kernel module says that it is 570.86.15
- *     no_package     the kernel module says nothing
+ *     tires          flash_forward takes a quarter longer when 60 ms have passed since the GPU last rested for half a
+ * second clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P
+ * percent package        the kernel module says that it is 570.86.15 no_package     the kernel module says nothing
  *     fails=NAME:N   the call of the driver's function NAME after N others of it fails
  *     left           what the host did not give back is named on stderr at the end
  *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
@@ -159,6 +159,8 @@ static double next_of(const char *word, double initial) {
     return numbers[launches % count];
 }
 
+static double rested_at_ns; /* when the GPU last did nothing for half a second */
+
 static void pass_time(double ns) {
     now_ns += ns;
     now_cycles += ns * next_of("clocks=", 1500) / 1e3;
@@ -169,6 +171,14 @@ static void pass_time(double ns) {
 int clock_gettime(clockid_t clock, struct timespec *time) {
     if (clock != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, clock, time);
     *time = (struct timespec){(time_t)(now_ns / 1e9), (long)fmod(now_ns, 1e9)};
+    return 0;
+}
+
+void fake_host_works(double ns);
+
+int nanosleep(const struct timespec *time, struct timespec *left) {
+    (void)left;
+    fake_host_works(1e9 * (double)time->tv_sec + (double)time->tv_nsec);
     return 0;
 }
 
@@ -748,7 +758,8 @@ static void wgmma_peak(const struct operation *op) {
 }
 
 static void flash_forward(const struct operation *op) {
-    pass_time(1e6 * next_of("times=", 20) * (cached ? 0.8 : 1));
+    const bool tired = mode("tires") && now_ns - rested_at_ns > 6e7;
+    pass_time(1e6 * next_of("times=", 20) * (cached ? 0.8 : 1) * (tired ? 1.25 : 1));
     cached = 1;
     launches++;
     faulted = mode("fault");
@@ -811,10 +822,10 @@ static CUresult run_one(void) {
 }
 
 /* The host works for so long, and the stream beside it; fake_nvml.c calls it. */
-void fake_host_works(double ns);
 void fake_host_works(double ns) {
     const double end = now_ns + ns;
     while (queued && now_ns < end) run_one();
+    if (end - now_ns >= 5e8) rested_at_ns = end;
     if (now_ns < end) pass_time(end - now_ns);
 }
 

@@ -33,6 +33,7 @@ def test_joules_are_watts_times_the_time_of_a_launch(driver: str, step: int) -> 
     assert 1 <= found["seconds"] < 1 + 2 * step / 1e3
     assert found["seconds"] / found["launches"] == pytest.approx(0.8e-3, rel=0.06), "those of whole bursts"
     assert found["sm_clock_hz"] == pytest.approx(1.5e9) and found["celsius"] == 54
+    assert found["launch_ns"] == pytest.approx(0.8e6, rel=1e-3)
 
 
 @pytest.mark.parametrize("read", [5, 40])
@@ -41,6 +42,17 @@ def test_launches_go_on_while_the_counter_is_read(driver: str, read: int) -> Non
     found, _ = energy(driver, f"read={read}", "--energy")
     assert found is not None and found["idle"] < 0.001
     assert found["joules"] == pytest.approx(700 * 0.8e-3, rel=0.006 + read / 1e3)
+
+
+def test_the_first_burst_comes_behind_a_rest(driver: str) -> None:
+    """This GPU is slower from 60 ms after work began on, as one at its power limit, until it rested for a second."""
+    found, _ = energy(driver, "", "--energy", how=f"{FAST},tires")
+    assert found is not None
+    assert found["first_ns"] == pytest.approx(0.8e6, rel=1e-3)
+    assert found["first_sm_clock_hz"] == pytest.approx(1.5e9) and found["first_celsius"] == 54
+    assert found["launch_ns"] == pytest.approx(1.0e6, rel=1e-3)
+    text = on_fake(driver, f"{FAST},tires", "--energy").stdout
+    assert "at first" in text and "sustained" in text
 
 
 def test_waits_between_bursts_are_told(driver: str) -> None:
@@ -62,7 +74,7 @@ def test_energy_is_measured_where_it_is_asked_for(driver: str) -> None:
     found, said = energy(driver, "")
     assert found is None and "NVML" not in said.replace("NVML is open 0 times", "")
     text = on_fake(driver, FAST, "--energy").stdout
-    assert "0.56 J per launch at 700 W, SM 1500 MHz, over 1." in text
+    assert "SM 1500 MHz\n  0.56 J per launch at 700 W, " in text and "over 1." in text
 
 
 @pytest.mark.parametrize("nvml", ["broken", "elsewhere", "still", "uncounted"])

@@ -192,6 +192,7 @@ def test_joules_are_those_of_the_gpu_that_pytorch_has(
     library = FakeNvml(lambda: Tensor.clock / 1e3, 500, "GPU-8f6c")
     library.reading = wait
     monkeypatch.setattr("time.monotonic", lambda: Tensor.clock / 1e3)
+    monkeypatch.setattr("time.sleep", lambda seconds: setattr(Tensor, "clock", Tensor.clock + 1e3 * seconds))
     monkeypatch.setattr("ctypes.CDLL", lambda name: library)
     worker.properties.uuid = uuid
     energy = worker.measure(request(energy=True))["energy"]
@@ -199,6 +200,7 @@ def test_joules_are_those_of_the_gpu_that_pytorch_has(
     if energy:
         assert energy["idle"] == pytest.approx(10 / 110, rel=0.05)
         assert energy["joules"] == pytest.approx(500 * 2e-3 * 110 / 100, rel=0.01)
+        assert energy["launch_ns"] == pytest.approx(2e6, rel=0.01) == energy["first_ns"]
     assert worker.measure(request())["energy"] is None
 
 
