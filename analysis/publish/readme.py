@@ -236,6 +236,13 @@ Speed / FA2 is the speed divided by FlashAttention-2's in the same run, ± the h
 
     python3 -m analysis ladder             # also each version's idea, prediction and outcome, and the published figures
     make why A=v01 B=v02                   # all of one step
+
+[How to read a version](../docs/learn/index.md#how-to-read-a-version); its configuration:
+[configurations.md](../docs/configurations.md#short-forms). `instances.cuh`, which each file includes last, is written
+by the build: the kernels of the configurations that are built.
+
+[attention/](attention) goes on where the versions end: one kernel a file, its topics in headers. Those kernels are
+changed in place ([how](../docs/adding-a-version.md#a-feature-is-no-version)), and `make attention` builds them.
 """
 FAMILIES: dict[tuple[str, ...], str] = {
     ARCHS: """## mma.sync: compute capability 8.0 and newer
@@ -324,14 +331,16 @@ def chapter_part(steps: Sequence[Step], first: int, last: int) -> str:
 
 
 def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
+    """Without columns of speeds where no member has one."""
     arch = HOPPER if hopper else "sm_80"
-    columns = ("version", "idea", *(f"{name}, {GPU.upper()}" for name in SPEED_COLUMNS))
+    gpus = [GPU] if any(GPU in step.speeds for step in members) else []
+    columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
     columns += (f"{'executed' if hopper else 'loop'} / {matrix(arch)}", "registers")
     rows: list[list[Cell]] = []
     for step in members:
         per_matrix = step.executed_per_matrix(arch) if hopper else step.loop_per_matrix(arch)
         row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.file})", step.version.header.title]
-        row += [*speed_cells(step, [GPU]), shown(per_matrix, 2), registers(step, arch)]
+        row += [*speed_cells(step, gpus), shown(per_matrix, 2), registers(step, arch)]
         rows.append(row if hopper else [*row, wavefronts(step)])
     return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows)
 
