@@ -1,11 +1,11 @@
 # A GPU for programs that have none: the driver API over the emulator.
 #
-#     emulator/driver/*.c ─ cc ─► build/emulator/driver/*.o ┐
-#     build/emulator/{ptx,machine,check}/*.o ───────────────┴─► lib/emulated/libcuda.so.1 ◄─ bin/emulated-gpu PROGRAM
+#     emulator/driver/*.c ─ cc ─► build/driver/*.o ┐
+#     build/emulator/{ptx,machine,check}/*.o ──────┴─► lib/emulated/libcuda.so.1 ◄─ bin/emulated-gpu PROGRAM
 
 DRIVER_TOOL := emulator/driver/emulated_gpu.c
 DRIVER_C := $(wildcard emulator/driver/*.c)
-DRIVER := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(DRIVER_TOOL),$(DRIVER_C)))
+DRIVER := $(patsubst emulator/%.c,$(BUILD)/%.o,$(filter-out $(DRIVER_TOOL),$(DRIVER_C)))
 EMULATED := lib/emulated
 # cuda.h is the toolkit's: no other one is looked for.
 CUDA_H = -isystem $(TOOLKIT)/include
@@ -13,7 +13,8 @@ CUDA_H = -isystem $(TOOLKIT)/include
 .PHONY: libcuda
 libcuda: $(addprefix $(EMULATED)/,libcuda.so.1 libcuda.so ptxas)
 libcuda: bin/emulated-gpu  ## runs programs that need a GPU without one: bin/emulated-gpu PROGRAM
-$(DRIVER): $(BUILD)/%.o: %.c $(BUILD)/flags/cc | $(COMPILER)
+# Not in $(BUILD)/emulator, whose objects are linked as a whole.
+$(DRIVER) $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))
 $(EMULATED)/libcuda.so.1: $(DRIVER) $(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
@@ -29,7 +30,7 @@ $(EMULATED)/libcuda.so: $(EMULATED)/libcuda.so.1
 $(EMULATED)/ptxas: emulator/driver/ptxas.sh
 	@mkdir -p $(@D)
 	@$(parts) cp $< $(part); chmod +x $(part); $(whole)
-bin/emulated-gpu: $(DRIVER_TOOL:%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
+bin/emulated-gpu: $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(linked)
 
@@ -40,4 +41,4 @@ $(BUILD)/tests/test_driver $(BUILD)/tests-san/test_driver: %: %.o $(EMULATED)/li
 	$(call say,LINK,$@)$(parts) $(CC) $(if $(findstring -san,$@),$(SAN)) $(LDFLAGS) -o $(part) $^ \
 		-Wl,-rpath,$(CURDIR)/$(EMULATED) $(ALL_LDLIBS) $(linked)
 
--include $(wildcard $(BUILD)/emulator/driver/*.d)
+-include $(wildcard $(BUILD)/driver/*.d)

@@ -330,7 +330,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                 const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
                                 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                 CUtensorMapFloatOOBfill fill) {
-    static const unsigned bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4}; /* of an element, by data type */
+    /* of an element, by data type; its numbers as emu_tensor_info has them */
+    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+    static const uint8_t numbers[] = {0, 0, 0, 0, 0, 0, 3, 1, 2, 4, 1, 1, 1};
     (void)promotion;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !(map && sizes && box && element_strides && rank && rank <= EMU_TENSOR_RANK))
@@ -341,8 +343,13 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                    (int)interleave, (int)swizzle, (int)fill);
         return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
-    emu_tensor_info info = {
-        .address = (uintptr_t)address, .rank = rank, .element_bytes = bytes[type], .swizzle = (emu_swizzle)swizzle};
+    emu_tensor_info info = {.address = (uintptr_t)address,
+                            .rank = rank,
+                            .element_bytes = bytes[type],
+                            .swizzle = (emu_swizzle)swizzle,
+                            .numbers = numbers[type],
+                            .is_signed =
+                                type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64};
     for (unsigned i = 0; i < rank; i++) {
         if (element_strides[i] != 1) {
             driver_say("a tensor map with element stride %u is not supported", element_strides[i]);
