@@ -288,6 +288,8 @@ typedef struct emu_tensor_info {
     uint32_t box[EMU_TENSOR_RANK];         /* elements that a copy moves, at most 256 a dimension */
     uint32_t rank, element_bytes;
     emu_swizzle swizzle;
+    uint8_t numbers; /* of the elements, for reductions: 0 integers, 1 f32, 2 f64, 3 f16, 4 bf16 */
+    bool is_signed;  /* integers */
 } emu_tensor_info;
 /* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse.
  */

@@ -67,7 +67,15 @@ static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address)
     const uint8_t *bytes = emu_translate(m, w, SPACE_GENERIC, address, 64, lane, "takes the tensor map from");
     if (!bytes || !emu_translate(m, w, SPACE_GENERIC, address + 64, 64, lane, "takes the tensor map from")) return NULL;
     const tensor_map *map = (const tensor_map *)(const void *)bytes;
-    if (map->magic == TENSOR_MAP_MAGIC) return map;
+    emu_error error;
+    uint8_t valid[EMU_TENSOR_MAP_BYTES];
+    if (map->magic == TENSOR_MAP_MAGIC) {
+        if (emu_make_tensor_map(&map->info, valid, &error)) return map;
+        emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
+                   "The tensor map at 0x%" PRIx64 " was changed to one that no driver would make: %s.", address,
+                   error.text);
+        return NULL;
+    }
     emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
                "The 128 bytes at 0x%" PRIx64 " are not a tensor map of this emulator.\n"
                "emu_make_tensor_map() makes one, as cuTensorMapEncodeTiled() does for a GPU.",
@@ -92,15 +100,16 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
                         .is_store = store};
     const uint64_t other = slot64(w, o->r[1])[lane];
     if (tensor) {
-        copy->map = map_at(m, w, lane, other);
-        if (!copy->map) return false;
-        if (copy->map->info.rank != o->vector) {
+        const tensor_map *map = map_at(m, w, lane, other);
+        if (!map) return false;
+        copy->map = *map;
+        if (copy->map.info.rank != o->vector) {
             emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, other,
-                       "The tensor map has %u dimensions, the instruction names %d.", copy->map->info.rank, o->vector);
+                       "The tensor map has %u dimensions, the instruction names %d.", copy->map.info.rank, o->vector);
             return false;
         }
         for (int i = 0; i < o->vector; i++) copy->corner[i] = (int32_t)slot32(w, o->r[2 + i])[lane];
-        copy->bytes = box_bytes(&copy->map->info);
+        copy->bytes = box_bytes(&copy->map.info);
     } else {
         copy->bytes = slot32(w, o->r[2])[lane];
         if (!copy->bytes || copy->bytes % BULK_ALIGNMENT) {
@@ -254,7 +263,7 @@ static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        uint8_t *here = copy->to->shared + (swizzled(&copy->map->info, shared) - SHARED_BASE);
+        uint8_t *here = copy->to->shared + (swizzled(&copy->map.info, shared) - SHARED_BASE);
         if (!global)
             memset(here, 0, piece);
         else
@@ -263,8 +272,22 @@ static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, u
     }
 }
 
+/* The same, where elements are added to those there or the like; the map says what numbers they are. */
+static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
+    const emu_tensor_info *info = &copy->map.info;
+    op reduction = *copy->reduces;
+    reduction.bytes = (uint8_t)info->element_bytes;
+    reduction.target = (reduction.target & ~0xff) | info->numbers;
+    if (info->is_signed) reduction.flags |= FLAG_SIGNED;
+    for (uint32_t piece; bytes; shared += piece, bytes -= piece, global += piece) {
+        piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
+        emu_reduce(m, &reduction, SPACE_GLOBAL, global, copy->to->shared + (swizzled(info, shared) - SHARED_BASE),
+                   piece);
+    }
+}
+
 static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
-    const emu_tensor_info *info = &copy->map->info;
+    const emu_tensor_info *info = &copy->map.info;
     const uint32_t size = info->element_bytes, bytes = box_row_bytes(info);
     const char *verb = copy->is_store ? "copies to" : "copies from";
     bool inside;
@@ -277,12 +300,15 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     const uint64_t address = row + (uint64_t)((int64_t)at[0] + first) * size;
     uint8_t *global = emu_translate(m, w, SPACE_GLOBAL, address, 1, copy->lane, verb);
     if (!global || !emu_translate(m, w, SPACE_GLOBAL, address + moved - 1, 1, copy->lane, verb)) return;
-    move_bytes(copy, shared + first * size, moved, global);
+    if (copy->reduces)
+        reduce_bytes(m, copy, shared + first * size, moved, global);
+    else
+        move_bytes(copy, shared + first * size, moved, global);
     if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, moved);
 }
 
 static void move_box(machine *m, const bulk_copy *copy) {
-    const emu_tensor_info *info = &copy->map->info;
+    const emu_tensor_info *info = &copy->map.info;
     const uint32_t bytes = box_row_bytes(info);
     uint32_t step[5] = {0};
     for (uint32_t done = 0; done < copy->bytes; done += bytes) {
@@ -315,7 +341,7 @@ static void move_run(machine *m, const bulk_copy *copy) {
 static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
-    if (copy->map)
+    if (copy->map.info.rank)
         move_box(m, copy);
     else
         move_run(m, copy);

@@ -630,7 +630,8 @@ static bool find_communication(crew *c) {
         bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
         c->polls |= o->asks;
         c->in_turns |= o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE);
-        c->in_turns |= o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES && !commutes(o->target);
+        c->in_turns |= o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES &&
+                       (o->detail & BULK_TENSOR || !commutes(o->target));
         c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(code, o, read);
     }
     free(read);

@@ -67,12 +67,12 @@ typedef struct async_copy {
 
 /* A bulk copy under way: cp.async.bulk and cp.async.bulk.tensor. */
 typedef struct bulk_copy {
-    const tensor_map *map; /* NULL for one of `bytes` side by side */
-    uint8_t *memory;       /* global, without a map, */
-    uint64_t address;      /* and its address */
-    uint32_t source;       /* in shared memory of the CTA that copies, else 0 */
-    const op *reduces;     /* elements instead of copying them, else NULL */
-    uint8_t values[16];    /* of a store that lands later */
+    tensor_map map;     /* as it was when the copy was issued; without rank for one of `bytes` side by side */
+    uint8_t *memory;    /* global, without a map, */
+    uint64_t address;   /* and its address */
+    uint32_t source;    /* in shared memory of the CTA that copies, else 0 */
+    const op *reduces;  /* elements instead of copying them, else NULL */
+    uint8_t values[16]; /* of a store that lands later */
     bool has_values;
     struct machine *to; /* the CTA of `shared` */
     int32_t corner[5];  /* of the box in the tensor */
@@ -475,6 +475,10 @@ void emu_land_stores(machine *m);
 void emu_describe_registers(const machine *m, const warp *w, char *out, size_t bytes);
 /* What is still under way as the CTA ends. */
 void emu_check_no_bulk_left(machine *m);
+
+/* tensor_fields.c */
+void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_tensor_map_copy(machine *m, warp *w, const op *o, uint32_t mask);
 
 /* warpgroup.c */
 void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask);

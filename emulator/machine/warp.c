@@ -263,6 +263,12 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_BULK_WAIT:
         emu_exec_bulk_wait(m, w, o, mask);
         break;
+    case OP_TENSOR_FIELD:
+        emu_exec_tensor_field(m, w, o, mask);
+        break;
+    case OP_TENSOR_MAP_COPY:
+        emu_exec_tensor_map_copy(m, w, o, mask);
+        break;
     case OP_MAX_REGISTERS:
         emu_exec_max_registers(m, w, o, mask);
         break;

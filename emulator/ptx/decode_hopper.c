@@ -57,6 +57,10 @@ static uint8_t bulk_detail_of(const form_match *match) {
 
 static void name_elements(op *o, const form_match *match) {
     const type_info *type = match->types[0];
+    if (o->detail & BULK_TENSOR) { /* the tensor map names the type */
+        o->target = reduction_pack(ATOMIC_INTEGER, (enum atomic_operation)emu_atomic_operation(match));
+        return;
+    }
     o->bytes = type->bits / 8;
     if (type->family == 's') o->flags |= FLAG_SIGNED;
     if (o->detail & BULK_REDUCES)
@@ -112,6 +116,72 @@ void emu_decode_store_async(decoder *dec, const form_match *match) {
     add_source(o, target);
     add_source(o, mbarrier);
     for (int i = 0; i < count; i++) add_source(o, values[i]);
+}
+
+/* ---- tensor maps ---- */
+
+static const char *const fields[] = {
+    [FIELD_ADDRESS] = "global_address",
+    [FIELD_RANK] = "rank",
+    [FIELD_BOX] = "box_dim",
+    [FIELD_SIZE] = "global_dim",
+    [FIELD_STRIDE] = "global_stride",
+    [FIELD_ELEMENT_STRIDE] = "element_stride",
+    [FIELD_ELEMENT] = "elemtype",
+    [FIELD_INTERLEAVE] = "interleave_layout",
+    [FIELD_SWIZZLE] = "swizzle_mode",
+    [FIELD_FILL] = "fill_mode",
+};
+
+static bool has_axis(int field) {
+    return field >= FIELD_BOX && field <= FIELD_ELEMENT_STRIDE;
+}
+
+/* tensormap.replace: the address, the axis of a field that has one, the value. */
+void emu_decode_tensor_field(decoder *dec, const form_match *match) {
+    int field = 0;
+    while (!emu_chose(match, fields[field])) field++;
+    const int operands = has_axis(field) ? 3 : 2, axes = field == FIELD_STRIDE ? EMU_TENSOR_RANK - 1 : EMU_TENSOR_RANK;
+    const int bits = match->types[match->type_count - 1]->bits;
+    emu_expect_operands(dec, operands, operands);
+    const operand *axis = operand_at(dec, 1);
+    if (has_axis(field) && (axis->kind != OPERAND_INTEGER || axis->value < 0 || axis->value >= axes))
+        emu_refuse(dec, "the axis is a number from 0 to %d", axes - 1);
+    const uint16_t address = address_value(dec, operand_at(dec, 0));
+    uint16_t value = emu_source(dec, operand_at(dec, operands - 1), bits, EXACT);
+    if (bits == 32) value = widen(dec, value);
+    op *o = emu_emit(dec, OP_TENSOR_FIELD);
+    o->detail = (uint8_t)field;
+    o->space = emu_chose(match, "shared::cta") ? SPACE_SHARED
+               : emu_chose(match, "global")    ? SPACE_GLOBAL
+                                               : SPACE_GENERIC;
+    o->immediate = has_axis(field) ? axis->value : 0;
+    add_source(o, address);
+    add_source(o, value);
+}
+
+static void expect_map_bytes(decoder *dec, int index) {
+    const operand *bytes = operand_at(dec, index);
+    if (bytes->kind != OPERAND_INTEGER || bytes->value != EMU_TENSOR_MAP_BYTES)
+        emu_refuse(dec, "a tensor map has %d bytes", EMU_TENSOR_MAP_BYTES);
+}
+
+void emu_decode_tensor_map_copy(decoder *dec, const form_match *match) {
+    (void)match;
+    emu_expect_operands(dec, 3, 3);
+    expect_map_bytes(dec, 2);
+    const uint16_t to = address_value(dec, operand_at(dec, 0)), from = address_value(dec, operand_at(dec, 1));
+    op *o = emu_emit(dec, OP_TENSOR_MAP_COPY);
+    add_source(o, to);
+    add_source(o, from);
+}
+
+/* Tensor maps are seen at once here. */
+void emu_decode_tensor_map_fence(decoder *dec, const form_match *match) {
+    const int operands = emu_chose(match, "acquire") ? 2 : 0;
+    emu_expect_operands(dec, operands, operands);
+    if (operands) expect_map_bytes(dec, 1);
+    emu_emit(dec, OP_NOTHING);
 }
 
 void emu_decode_bulk_commit(decoder *dec, const form_match *match) {

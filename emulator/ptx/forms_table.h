@@ -559,6 +559,10 @@ REDUCE_IN_GLOBAL("add noftz f16|bf16")
 REDUCE_IN_GLOBAL("min|max u32|s32|u64|s64|f16|bf16")
 REDUCE_IN_GLOBAL("inc|dec u32")
 REDUCE_IN_GLOBAL("and|or|xor b32|b64")
+ROW("bulk", "cp",
+    "reduce async bulk tensor " RANK
+    " global shared::cta add|min|max|inc|dec|and|or|xor tile? bulk_group L2::cache_hint?",
+    "[map, {coordinates}], [a], policy", emu_decode_bulk, "the tensor map names the type of the elements")
 #undef REDUCE_IN_GLOBAL
 #undef REDUCE_IN_CTA
 #undef REDUCE
@@ -567,6 +571,20 @@ ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait, "wit
 ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", emu_decode_nothing,
     "changes nothing here")
 ROW("bulk", "prefetch", "param|const? tensormap", "[map]", emu_decode_prefetch, "likewise")
+#define REPLACE(field, type, operands)                                                                                 \
+    ROW("bulk", "tensormap", "replace tile " field " global|shared::cta? b1024 " type, operands,                       \
+        emu_decode_tensor_field, "of 128 bytes of zeros, or of a tensor map")
+REPLACE("global_address", "b64", "[map], a")
+REPLACE("rank|elemtype|interleave_layout|swizzle_mode|fill_mode", "b32", "[map], a")
+REPLACE("box_dim|global_dim|element_stride", "b32", "[map], axis, a")
+REPLACE("global_stride", "b64", "[map], axis, a")
+#undef REPLACE
+ROW("bulk", "tensormap", "cp_fenceproxy global shared::cta tensormap::generic release cta|cluster|gpu|sys sync aligned",
+    "[d], [a], 128", emu_decode_tensor_map_copy, "")
+ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[map], 128", emu_decode_tensor_map_fence,
+    "does nothing: tensor maps are seen at once")
+ROW("fence", "fence", "proxy tensormap::generic release cta|cluster|gpu|sys", "", emu_decode_tensor_map_fence,
+    "likewise")
 /* warps of sm_90 */
 ROW("warp", "elect", "sync", "d|p, mask", emu_decode_elect, "the lowest lane of the mask; d may be _")
 ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_registers,

@@ -62,6 +62,15 @@ static bool parse_element(parser *p, const token *name, operand *out) {
     return true;
 }
 
+/* "a[2]": the address of an element of an array. */
+static int64_t parse_index(parser *p, const symbol *array) {
+    if (!is_mark(now(p), '[') || !array->type) return 0;
+    next(p);
+    const uint64_t index = emu_expect_small(p, 1u << 28, "an index");
+    expect_mark(p, ']');
+    return (int64_t)(index * (emu_find_type(array->type)->bits / 8));
+}
+
 static void parse_other_name(parser *p, operand *out) {
     token name = *now(p);
     next(p);
@@ -69,7 +78,8 @@ static void parse_other_name(parser *p, operand *out) {
     out->symbol = emu_lookup_symbol(p, &name);
     if (out->symbol >= 0) {
         out->kind = OPERAND_SYMBOL;
-        out->value = parse_offset(p);
+        out->value = parse_index(p, &p->module->symbols[out->symbol]);
+        out->value += parse_offset(p);
         return;
     }
     if (token_is(&name, "_")) {

@@ -194,7 +194,9 @@ typedef enum op_kind {
     OP_BULK,
     OP_BULK_COMMIT,
     OP_BULK_WAIT,
-    OP_MAX_REGISTERS, /* setmaxnreg: `immediate` a thread, detail 1 for .inc */
+    OP_TENSOR_FIELD, /* r[0]: address of a tensor map, r[1]: value of the tensor_field `detail`, of axis `immediate` */
+    OP_TENSOR_MAP_COPY, /* r[0]: in global memory, r[1]: in shared memory */
+    OP_MAX_REGISTERS,   /* setmaxnreg: `immediate` a thread, detail 1 for .inc */
     OP_ELECT,
     OP_PROXY_FENCE,
     OP_INIT_FENCE,
@@ -253,6 +255,18 @@ enum bulk_detail {
     BULK_BETWEEN_CTAS = 8, /* from shared memory to that of a CTA of the cluster */
     BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
     BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
+};
+enum tensor_field {
+    FIELD_ADDRESS,
+    FIELD_RANK,
+    FIELD_BOX,
+    FIELD_SIZE,
+    FIELD_STRIDE,
+    FIELD_ELEMENT_STRIDE,
+    FIELD_ELEMENT,
+    FIELD_INTERLEAVE,
+    FIELD_SWIZZLE,
+    FIELD_FILL
 };
 enum cluster_barrier_detail { CLUSTER_ARRIVE, CLUSTER_ARRIVE_RELAXED, CLUSTER_WAIT };
 enum wgmma_detail {

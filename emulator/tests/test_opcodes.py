@@ -13,7 +13,7 @@ import pytest
 from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
-from vectors import wgmma_integers
+from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
 from vectors.opcodes_cluster import BOX_FOR_BOTH, cluster_cases
@@ -130,6 +130,8 @@ def test_every_form_has_a_vector() -> None:
         + "".join(boxes.text() for boxes in PROGRAMS)
         + HANDED_OVER
         + BOX_FOR_BOTH
+        + tensor_fields.MADE
+        + tensor_fields.every_form()
     )
     unused = [
         line
@@ -150,6 +152,8 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
         ("sm_90a", wgmma_integers.program()),
         ("sm_90a", handed),
         ("sm_90", BOX_FOR_BOTH),
+        ("sm_90a", tensor_fields.MADE),
+        ("sm_90a", tensor_fields.every_form()),
     ]
     path = tmp_path / "vectors.ptx"
     for arch, text in texts:
