@@ -15,7 +15,7 @@ from statistics import geometric_mean, median
 
 from analysis.files import read_text, root
 from analysis.ladder.claims import CASES, Claim, Setting
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.headers import FOLDERS, Version, kernel_files, load_all
 from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Problem, Record
 from analysis.measure.summary import series, subjects_of
@@ -252,24 +252,37 @@ def target(subject: str, case: Case, divisor: str, *wanted: float) -> Quotient:
     return Quotient(text, subject, case, by_length(*wanted), divisor)
 
 
-# The targets are those of the newest version of each line.
-MMA, HOPPER = "v51", "v52"
-TARGETS = (
-    target(HOPPER, CAUSAL, "fa3", 1.10, 1.07),
-    target(HOPPER, Case(64), "fa3", 1.45, 1.40, 1.18, 1.15, 1.10, 1.07),
-    target(HOPPER, Case(64, True), "fa3", 1.40, 1.40, 1.20, 1.18, 1.12, 1.10),
-    target(HOPPER, Case(256), "fa3", 1.03),
-    target(HOPPER, Case(256, True), "fa3", 1.03),
-    target("v38", Case(), "v25", 0.98),
-    target(MMA, CAUSAL, "fa2", 1.10, 1.10, 1.20),
-    target(MMA, Case(64), "fa2", 1.15),
-    target(MMA, Case(64, True), "fa2", 1.15),
-)
-ODD_LENGTHS = tuple(
-    Quotient(f"{name}{', causal' if causal else ''}", name, Case(128, causal, 32, batch=2), {4095: 0.95, 4097: 0.95},
-             name, divisor_seq=4096)
-    for name in (MMA, HOPPER) for causal in (False, True)
-)  # fmt: skip
+def newest_of_lines(folder: Path) -> tuple[str, str]:
+    """The newest measured version with mma.sync, and the newest with wgmma: the targets are theirs."""
+    measured = {record.subject for record in records_of(folder)}
+    newest = {path.parent.name: name for name, path in kernel_files(root()).items() if name in measured}
+    mma, hopper = (newest[line] for line in FOLDERS)
+    return mma, hopper
+
+
+def targets(mma: str, hopper: str) -> tuple[Quotient, ...]:
+    return (
+        target(hopper, CAUSAL, "fa3", 1.10, 1.07),
+        target(hopper, Case(64), "fa3", 1.45, 1.40, 1.18, 1.15, 1.10, 1.07),
+        target(hopper, Case(64, True), "fa3", 1.40, 1.40, 1.20, 1.18, 1.12, 1.10),
+        target(hopper, Case(256), "fa3", 1.03),
+        target(hopper, Case(256, True), "fa3", 1.03),
+        target("v38", Case(), "v25", 0.98),
+        target(mma, CAUSAL, "fa2", 1.10, 1.10, 1.20),
+        target(mma, Case(64), "fa2", 1.15),
+        target(mma, Case(64, True), "fa2", 1.15),
+    )
+
+
+def odd_lengths(*names: str) -> tuple[Quotient, ...]:
+    wanted = {4095: 0.95, 4097: 0.95}
+    return tuple(
+        Quotient(f"{name}{', causal' * causal}", name, Case(128, causal, 32, batch=2), wanted, name, divisor_seq=4096)
+        for name in names
+        for causal in (False, True)
+    )
+
+
 # What was measured in place of a version: v46 has v45's source for d_head 64, and v49 differs with the mask alone.
 MEASURED_AS = {("v45", 64): "v46", ("v49", 256): "v48"}
 
@@ -334,7 +347,7 @@ def shortfall(measured: float | None, wanted: float | None) -> float:
     return max(0.0, 100 * (1 - float(figure(measured)) / wanted))
 
 
-def targets_table(speeds: Speeds, quotients: Sequence[Quotient] = TARGETS) -> Table:
+def targets_table(speeds: Speeds, quotients: Sequence[Quotient]) -> Table:
     """What was wanted and what is measured, by length; bold where it is missed."""
     lengths = sorted({length for one in quotients for length in one.wanted})
     lines: list[Sequence[Cell]] = []
@@ -356,13 +369,13 @@ def _wanted(one: Quotient, length: int) -> str | None:
     return None if value is None else f"≤ {value:g}" if one.at_most else f"{value:.2f}" if value < 10 else f"{value:g}"
 
 
-def grouped_table(speeds: Speeds) -> Table:
-    """HOPPER divided by FlashAttention-3 with shared heads and without; bold where shared heads do worse."""
+def grouped_table(speeds: Speeds, hopper: str) -> Table:
+    """Its lead over FlashAttention-3 with shared heads and without; bold where shared heads do worse."""
     lines: list[Sequence[Cell]] = []
     for causal in (False, True):
         for dtype in DTYPES:
             alone, shared = (
-                Quotient("", HOPPER, Case(128, causal, 32, kv_heads, 4), {}, "fa3").measured(speeds, dtype, 4096)
+                Quotient("", hopper, Case(128, causal, 32, kv_heads, 4), {}, "fa3").measured(speeds, dtype, 4096)
                 for kv_heads in (0, 8)
             )
             short = shortfall(shared, float(figure(alone)) if alone else None)
@@ -375,14 +388,15 @@ def grouped_table(speeds: Speeds) -> Table:
 def targets_text(folder: Path) -> str:
     """The tables of targets, and which GPUs are measured."""
     speeds = Speeds(records_of(folder))
+    mma, hopper = newest_of_lines(folder)
     measured = " and ".join(gpu.upper() for gpu in gpus(folder))
     return "\n".join(
         [
-            targets_table(speeds).markdown(),
+            targets_table(speeds, targets(mma, hopper)).markdown(),
             "Rows around 4096, speed for each FLOP divided by that at 4096 rows:\n",
-            targets_table(speeds, ODD_LENGTHS).markdown(),
+            targets_table(speeds, odd_lengths(mma, hopper)).markdown(),
             "Shared heads of K and V: the lead over FlashAttention-3 at 4096 rows should be that without them:\n",
-            grouped_table(speeds).markdown(),
+            grouped_table(speeds, hopper).markdown(),
             f"These targets are for the {GPU.upper()}. Measured so far: {measured}.\n",
         ]
     )

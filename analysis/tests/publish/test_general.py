@@ -10,18 +10,14 @@ import pytest
 
 from analysis.files import root
 from analysis.ladder.claims import parse_claims
-from analysis.ladder.headers import load_all
+from analysis.ladder.headers import load, load_all
 from analysis.measure.records import Record, load_line
 from analysis.measure.records import parse as parse_record
 from analysis.measure.stats import median
 from analysis.publish.general import (
     DTYPES,
     FOLDER,
-    HOPPER,
-    MMA,
-    ODD_LENGTHS,
     REPLACED,
-    TARGETS,
     TRIED,
     Case,
     Speeds,
@@ -31,12 +27,15 @@ from analysis.publish.general import (
     code_notes,
     general_text,
     gpus,
+    newest_of_lines,
     newest_table,
+    odd_lengths,
     predicted,
     predictions_table,
     records_of,
     run_table,
     runs,
+    targets,
     targets_table,
     targets_text,
     title,
@@ -47,6 +46,8 @@ from analysis.publish.overview import LENGTHS
 from analysis.table import Cell, Table
 from analysis.tests.support.kept import raws, write
 
+MMA, HOPPER = newest_of_lines(root())
+TARGETS, ODD_LENGTHS = targets(MMA, HOPPER), odd_lengths(MMA, HOPPER)
 PAGE = root() / "docs/general-attention.md"
 
 
@@ -199,9 +200,16 @@ def test_a_run_without_libraries_shows_speeds_alone(checkout: Path) -> None:
 # ---- targets and predictions -----------------------------------------------------------------------------------------
 
 
+def test_targets_are_those_of_the_newest_version_that_is_measured(checkout: Path) -> None:
+    """Of each line; a version that was added but not measured has none."""
+    write(checkout / FOLDER / "h200.jsonl", [line for line in lines_of(checkout) if line.get("version") != HOPPER])
+    mma, hopper = newest_of_lines(checkout)
+    assert mma == MMA and hopper < HOPPER and load(root(), hopper).one_arch and not load(root(), mma).one_arch
+
+
 def test_a_target_that_is_missed_is_bold_with_its_distance() -> None:
     for table, quotients in (
-        (targets_table(Speeds(records_of(root()))), TARGETS),
+        (targets_table(Speeds(records_of(root())), TARGETS), TARGETS),
         (targets_table(Speeds(records_of(root())), ODD_LENGTHS), ODD_LENGTHS),
     ):
         for one in quotients:
@@ -232,7 +240,9 @@ def test_slower_records_change_the_page(checkout: Path) -> None:
             slower(line, 1.25)
     write(checkout / FOLDER / "h200.jsonl", lines)
     one = TARGETS[2]  # d_head 64 with the mask, which is met
-    rows = [row_of(targets_table(Speeds(records_of(folder))), one.text, "bf16") for folder in (root(), checkout)]
+    rows = [
+        row_of(targets_table(Speeds(records_of(folder)), TARGETS), one.text, "bf16") for folder in (root(), checkout)
+    ]
     assert rows[0]["most missed by"] == "–" and rows[1]["most missed by"] != "–"
     assert float(str(rows[1]["4096"]).strip("*")) == pytest.approx(float(str(rows[0]["4096"])) / 1.25, abs=0.001)
 
@@ -359,13 +369,13 @@ def test_the_prose_on_what_falls_short_holds() -> None:
     """v44 is slower than v42 without a mask, and v48 is not; v51 misses nothing but 4097 rows with the mask; with heads
     of 256 v52 misses more without the mask; 4097 rows miss more, with the mask most."""
     speeds = Speeds(records_of(root()))
-    table, targets = predictions_table(speeds), targets_table(speeds)
+    table, found = predictions_table(speeds), targets_table(speeds, TARGETS)
     odd = targets_table(speeds, ODD_LENGTHS)
     for dtype in DTYPES:
         slower = [float(str(row_of(table, "v46 / v42", dtype)[str(length)])) for length in LENGTHS]
         mended = [float(str(row_of(table, "v48 / v46", dtype)[str(length)])) for length in LENGTHS]
         assert max(slower) < 0.98 and min(mended) > 1.01
-        missed = {one.text: row_of(targets, one.text, dtype)["most missed by"] for one in TARGETS}
+        missed = {one.text: row_of(found, one.text, dtype)["most missed by"] for one in TARGETS}
         assert {text for text, most in missed.items() if most != "–"} == {
             f"d_head 128, causal: {HOPPER} / FlashAttention-3",
             f"d_head 256: {HOPPER} / FlashAttention-3",
