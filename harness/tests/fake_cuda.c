@@ -86,10 +86,11 @@ struct CUevent_st {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t used_bytes;
 static double now_ns = 1000, now_cycles = 1000;
-static int launches; /* of flash_forward, that have run */
-static int faulted;  /* every later call fails too */
-static int uploads;  /* copies to the device so far */
-static int cached;   /* the tensors are in the L2 */
+#define MOST_WORK 2e10 /* that one flash_forward computes, in multiplications */
+static int launches;   /* of flash_forward, that have run */
+static int faulted;    /* every later call fails too */
+static int uploads;    /* copies to the device so far */
+static int cached;     /* the tensors are in the L2 */
 
 /* Whether FAKE_CUDA holds a word. */
 static int mode(const char *word) {
@@ -757,6 +758,19 @@ static void wgmma_peak(const struct operation *op) {
     pass_time((double)result.ns);
 }
 
+static int first_number(const struct operation *op, const char *before) {
+    return (int)strtol(strstr(op->function->name, before) + strlen(before), NULL, 10);
+}
+
+/* Multiplications of a launch of flash_forward: pairs of a row of Q and one of K, and each of their elements. */
+static double work_of(const struct operation *op) {
+    const attention_args *general = &op->general;
+    if (strstr(op->function->name, "14attention_args"))
+        return (double)general->batch * general->heads * general->seq_q * general->seq_k * first_number(op, "ELi");
+    return (double)op->grid[0] * op->grid[1] * op->grid[2] * first_number(op, "ELi128ELi") *
+           op->parameters.forward.seq * 128;
+}
+
 static void flash_forward(const struct operation *op) {
     const bool tired = mode("tires") && now_ns - rested_at_ns > 6e7;
     pass_time(1e6 * next_of("times=", 20) * (cached ? 0.8 : 1) * (tired ? 1.25 : 1));
@@ -767,11 +781,10 @@ static void flash_forward(const struct operation *op) {
     if (strstr(op->function->name, "14attention_args")) {
         attention_args args = op->general;
         if (mode("lse_late") && launches > 1) args.LSE = NULL;
-        attend(&args, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
-               (int)strtol(strstr(op->function->name, "ELi") + strlen("ELi"), NULL, 10));
+        attend(&args, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16, first_number(op, "ELi"));
     } else {
         forward_again(&op->parameters.forward, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
-                      (int)strtol(strstr(op->function->name, "ELi128ELi") + strlen("ELi128ELi"), NULL, 10), op->grid);
+                      first_number(op, "ELi128ELi"), op->grid);
     }
 }
 
@@ -994,6 +1007,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
             if (maps) take_maps(&op.general, parameters[1], dtype);
         } else {
             op.parameters.forward = maps ? args_of_maps(parameters[1], dtype) : *(forward_args *)parameters[0];
+        }
+        if (work_of(&op) > MOST_WORK && !mode("idle")) {
+            fprintf(stderr,
+                    "the made-up driver computes on one core: %.0f billion multiplications would take minutes; "
+                    "take a smaller --seq, --heads or --batch\n",
+                    work_of(&op) / 1e9);
+            return 1; /* CUDA_ERROR_INVALID_VALUE */
         }
     } else if (strstr(function->name, "wgmma_peak")) {
         op.parameters.peak.out = *(uint64_t *)parameters[0];

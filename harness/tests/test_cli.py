@@ -130,6 +130,12 @@ def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
     assert hint and hint[1] == "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"
 
 
+def test_the_made_up_driver_takes_no_problem_that_would_last_for_minutes(driver: str) -> None:
+    """Every pair of 4096 rows, in 16 heads; without --batch it would be 16 times as much."""
+    done = run("--batch", "1", "--runs", "1", "--no-check", **made_up(driver, ""))
+    assert done.returncode == 3 and "34 billion multiplications would take minutes; take a smaller --seq" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "copies"),
     [
