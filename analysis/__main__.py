@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.errors import DONE, FAILED, REFUSED, AnalysisError
+from analysis.errors import FAILED, LEFT, REFUSED, AnalysisError
 from analysis.files import root
 
 if TYPE_CHECKING:
@@ -190,8 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return REFUSED
     except BrokenPipeError:
-        _drop_output()  # the reader left: nothing more to say
-        return DONE
+        _drop_output()  # nothing more to say
+        return LEFT
     except KeyboardInterrupt:
         return 130
     except OSError as error:
