@@ -338,6 +338,9 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 def run_profile(args: argparse.Namespace) -> int:
     """Run ncu or read files, and print the table. Status 77 without a GPU."""
     profiles: list[Profile] = []
+    if missing := [path for path in args.files if not path.exists()]:
+        there = ", ".join(path.name for path in sorted((root() / "logs/profile").glob("*.csv"))) or "no file"
+        raise AnalysisError(f"{missing[0]}: no such file; logs/profile/ holds {there}, and `make profile` adds to it")
     for path in args.files:
         profiles += parse(read_text(path), path.name.removesuffix(".csv"))
     if not args.files:

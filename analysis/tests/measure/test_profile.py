@@ -106,7 +106,13 @@ def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert slow["stall short_scoreboard"] > 20
     assert main(["profile", str(RAW), "--transpose"]) == 0
     assert "pipe tensor %" in capsys.readouterr().out
-    assert main(["profile", "nothing.csv"]) == 2
+
+
+def test_a_pattern_that_no_file_has_is_said_with_the_files_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(RAW), "logs/profile/h900.*.csv"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("analysis profile: logs/profile/h900.*.csv: no such file; ")
+    assert "logs/profile/ holds h200.fp16.4096.csv, and `make profile` adds to it" in said.err
 
 
 @pytest.fixture
