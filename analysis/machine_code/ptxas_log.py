@@ -282,7 +282,8 @@ def demangled_names(text: str) -> dict[str, str]:
     names = list(dict.fromkeys(MANGLED.findall(text)))
     if not names:
         return {}
-    done = subprocess.run([tool], input="\n".join(names) + "\n", capture_output=True, text=True, check=False)
+    command = [tool] if Path(tool).name.startswith("cu++") else [tool, "--no-recurse-limit"]  # templates nest deeply
+    done = subprocess.run(command, input="\n".join(names) + "\n", capture_output=True, text=True, check=False)
     plain = done.stdout.splitlines()
     if done.returncode or len(plain) != len(names):
         raise AnalysisError(f"{tool}: exit status {done.returncode} and {len(plain)} names for {len(names)} asked")

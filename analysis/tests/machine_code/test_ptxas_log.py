@@ -212,3 +212,10 @@ def test_figures_that_are_not_known_are_not_printed(tmp_path: Path, capsys: pyte
     out = capsys.readouterr().out
     assert "None" not in out
     assert "0 bytes stack" in out
+
+
+def test_deeply_nested_templates_are_demangled() -> None:
+    """c++filt stops at its own limit of recursion unless it is told not to."""
+    depth = 400
+    name = "_Z1fI" + "1AI" * depth + "i" + "E" * depth + "Evv"
+    assert demangle(name).startswith("void f<A<A<A<")
