@@ -494,6 +494,8 @@ def parts_of(listing: Listing, wanted: str | None = None, subject: Subject | Non
 def parts_in(graph: Graph, wanted: str | None = None, subject: Subject | None = None) -> Parts:
     """The same, where its control flow has been read."""
     loops = loops_of(graph, subject)
+    if wanted and not loops:
+        loops = [KvLoop(number, loop, None) for number, loop in enumerate(graph.loops(), start=1)]
     chosen = find(loops, wanted, graph.listing.label) if wanted else running(loops)
     if chosen is None:
         return split_at(graph, find_kv_loop(graph))
@@ -511,8 +513,10 @@ def find(loops: Sequence[KvLoop], wanted: str, label: str) -> KvLoop:
 
 
 def note_on(parts: Parts) -> str | None:
-    """Which of several KV loops was taken and why; None where there is one alone."""
+    """Which of several loops was taken and why; None where there is one alone."""
     loops = loops_of(parts.graph)
+    if not loops:
+        return _note_on_unnamed(parts)
     if len(loops) < 2:
         return None
     mine = next((each for each in loops if each.loop.header == parts.kv.header), None)
@@ -528,6 +532,19 @@ def note_on(parts: Parts) -> str | None:
     else:
         why = f"not the one that runs in the benchmark, {getattr(running(loops), 'name', '')}"
     return f"{mine.name} of {len(loops)} at {mine.loop.header:04x}: {why}; --loop takes another: {others}"
+
+
+def _note_on_unnamed(parts: Parts) -> str | None:
+    """The same of a kernel without matrix instructions, where nothing says which loop is the work."""
+    found = parts.graph.loops()
+    if len(found) < 2:
+        return None
+    own = len(parts.graph.instructions(parts.kv.own_blocks()))
+    others = ", ".join(f"{loop.header:04x}" for loop in found if loop.header != parts.kv.header)
+    return (
+        f"loop at {parts.kv.header:04x} of {len(found)}: a guess from its {own} own instructions and its depth, "
+        f"as none multiplies matrices; --loop takes another: {others}"
+    )
 
 
 def add_loop_argument(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from analysis.errors import AnalysisError
+from analysis.machine_code.cubin import WORD_BYTES
 from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, main_matrix
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
@@ -30,6 +31,8 @@ _SYNCHRONISING = frozenset({"BAR", "DEPBAR", "SYNCS", "LDGDEPBAR", "ARRIVES", "W
 _BRANCHES = INDIRECT | {"BRA", "JMP", "CALL", "WARPSYNC"}
 _LEAVING = INDIRECT | {"BRA", "JMP", "EXIT", "RET", "KILL", "CALL"}
 _ENDING = _BRANCHES | _LEAVING | {"BSSY", "BSYNC"}  # what may end a block or start another
+_BARRIER_MOVE = re.compile(r"(B\d+|R\d+), (B\d+|R\d+)$")
+RETURN_ADDRESS_WITHIN = 16  # instructions before a call
 _POLLED = frozenset({"LDS", "LDG", "LD", "ATOM", "ATOMS", "ATOMG", "SYNCS"})
 _ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG", *COPY_ENGINE, "UTMASTG"})
 
@@ -130,16 +133,29 @@ class Graph:
     def _is_call(self, at: Instruction) -> bool:
         """A call that comes back, in contrast to the CALL.REL.NOINC to a label that stands for a far branch."""
         named = re.search(r"`\(([^)]+)\)", at.operands)
-        return at.base == "CALL" and (named is None or not named[1].startswith(".L"))
+        return at.base == "CALL" and (named is None or not named[1].startswith(".L") or self._comes_back(at))
 
-    @staticmethod
-    def _falls_through(at: Instruction) -> bool:
+    def _comes_back(self, call: Instruction) -> bool:
+        """Whether the instructions before a call load the address behind it, which a RET at its end then takes."""
+        behind = call.address + WORD_BYTES
+        place = self.listing.index[call.address]
+        for at in self.listing.instructions[max(0, place - RETURN_ADDRESS_WITHIN) : place]:
+            loaded = re.search(r", (0x[0-9a-f]+)$|32@lo\(\(.* \+ (\.L\w+)@srel\)\)$", at.operands)
+            if (
+                loaded
+                and "MOV" in at.opcode
+                and behind == (int(loaded[1], 16) if loaded[1] else self.listing.labels.get(loaded[2]))
+            ):
+                return True
+        return False
+
+    def _falls_through(self, at: Instruction) -> bool:
+        """BRA.DIV leaves where the warp is divergent, BRA.CONV where it is convergent."""
         if at.base not in _LEAVING:
             return True
-        conditional = bool(at.predicate) or re.match(r"!?U?P[0-9]", at.operands) is not None or ".DIV" in at.opcode
-        if at.base == "CALL":
-            return conditional or not re.search(r"`\(\.L", at.operands)
-        return conditional
+        by_warp = not {"DIV", "CONV"}.isdisjoint(at.opcode.split("."))
+        conditional = by_warp or re.match(r"!?U?P[0-9]", at.operands) is not None
+        return bool(at.predicate) or conditional or self._is_call(at)
 
     def _blocks(self) -> dict[int, Block]:
         starts = {self.code[0].address}
@@ -177,6 +193,9 @@ class Graph:
                 if register:
                     target = self.listing.target(at)
                     barriers[register[0]] = frozenset() if target is None else frozenset({target})
+                moved = _BARRIER_MOVE.match(at.operands) if at.base == "BMOV" else None
+                if moved and moved[2] in barriers:  # saved in a register, and taken back from it
+                    barriers[moved[1]] = barriers[moved[2]]
             successors = [target for target in self._targets(block.last) if target in self.blocks]
             register = re.match(r"B\d+", block.last.operands)
             reconverges = sorted(barriers.get(register[0], ())) if block.last.base == "BSYNC" and register else []
@@ -370,17 +389,36 @@ def _over_lanes(graph: Graph, loop: Loop) -> bool:
 
 
 def find_kv_loop(graph: Graph) -> Loop:
-    """The KV loop with the most matrix instructions, the first of several; without any, the longest innermost loop.
+    """The KV loop with the most matrix instructions, the first of several; without any, busiest_loop().
 
     Which loop runs does not show in the code alone: loops.py knows it for the versions.
     """
     inner = kv_loops(graph)
     if inner:
         return max(inner, key=lambda loop: matrix_count(graph.instructions(loop.blocks), graph.matrix))
-    loops = graph.loops()
-    if not loops:
+    return busiest_loop(graph)
+
+
+PASSES = 8  # of a loop for one of the loop around it: what is guessed where nothing is known
+
+
+def busiest_loop(graph: Graph) -> Loop:
+    """The loop whose own instructions run most often, if each loop goes round PASSES times; the first of several.
+
+    A loop that waits for others does no work, however often it goes round.
+    """
+    weights: dict[int, int] = {}
+
+    def weigh(loops: Iterable[Loop], passes: int) -> None:
+        for loop in loops:
+            waits = what_it_is(graph, loop) in (WAITS, FOR_REGISTERS)
+            weights[loop.header] = 0 if waits else passes * len(graph.instructions(loop.own_blocks()))
+            weigh(loop.children, passes * PASSES)
+
+    weigh(graph.nest, PASSES)
+    if not weights:
         raise AnalysisError(f"{graph.listing.label}: the kernel has no loop")
-    return max((loop for loop in loops if not loop.children), key=lambda loop: len(graph.instructions(loop.blocks)))
+    return max(graph.loops(), key=lambda loop: weights[loop.header])
 
 
 WAITS, FOR_REGISTERS = "waits", "waits for registers"

@@ -8,7 +8,8 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.regions import Graph, Loop, Parts, matrix_count, split, to_dot
+from analysis.machine_code.loops import note_on, parts_in
+from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split, split_at, to_dot
 from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.subjects import note_unknown
 from analysis.tests.support.compiled import ARCHS, cubin, disassembly, listing, listings
@@ -152,6 +153,73 @@ def test_far_branches_are_written_as_calls() -> None:
     )
     assert near.blocks[0].successors == []
     assert near.order == [0]
+
+
+def test_a_call_to_a_label_with_its_return_address_comes_back() -> None:
+    """As of subroutines: the address behind the call is in a register, as a number or as a label."""
+    for address in ("0x30", "32@lo((made + .L_x_1@srel))"):
+        graph = Graph(
+            code(
+                f"""
+                MOV R1, RZ
+                MOV R20, {address}
+                CALL.REL.NOINC `(.L_x_9)
+                .L_x_1:
+                MOV R2, RZ
+                EXIT
+                .L_x_9:
+                RET.REL.NODEC R20 `(made)
+                """
+            )
+        )
+        assert 0x40 in {at.address for first in graph.order for at in graph.blocks[first].instructions}
+        assert 0x50 not in graph.order
+
+
+@pytest.mark.parametrize("opcode", ["BRA.CONV", "BRA.DIV"])
+def test_a_branch_of_warps_that_are_together_or_not_may_fall_through(opcode: str) -> None:
+    graph = Graph(code(f"{opcode} `(.L_x_0)\nMOV R1, RZ\n.L_x_0:\nEXIT"))
+    assert graph.blocks[0].successors == [0x10, 0x20]
+
+
+def test_a_barrier_register_is_saved_and_taken_back() -> None:
+    """The BSSY in between uses the same one."""
+    graph = Graph(
+        code(
+            """
+            BSSY B0, `(.L_x_2)
+            BMOV.32.CLEAR R4, B0
+            BSSY B0, `(.L_x_1)
+            MOV R1, RZ
+            BSYNC B0
+            .L_x_1:
+            BMOV.32 B0, R4
+            @P0 BRA `(.L_x_2)
+            MOV R2, RZ
+            BSYNC B0
+            .L_x_2:
+            EXIT
+            """
+        )
+    )
+    assert graph.blocks[0x70].successors == [0x90]
+
+
+def test_the_busiest_loop_is_neither_the_longest_nor_the_innermost() -> None:
+    """A spin inside a long loop, and a loop that counts inside a short one."""
+    work = "\n".join(["FFMA R4, R5, R6, R4"] * 40)
+    spin = "LDS R1, [R2]\n@P1 BRA `(.L_x_1)"
+    around_spin = Graph(code(f".L_x_0:\n{work}\n.L_x_1:\n{spin}\n@P0 BRA `(.L_x_0)\nEXIT"))
+    assert find_kv_loop(around_spin).header == 0
+    inner = "FFMA R4, R5, R6, R4\n" * 10 + "@P1 BRA `(.L_x_1)"
+    nested = Graph(code(f".L_x_0:\n{work}\n.L_x_1:\n{inner}\n@P0 BRA `(.L_x_0)\nEXIT"))
+    assert find_kv_loop(nested).header == 0x280
+    note = note_on(split_at(nested, find_kv_loop(nested)))
+    assert note == (
+        "loop at 0280 of 2: a guess from its 11 own instructions and its depth, as none multiplies matrices; "
+        "--loop takes another: 0000"
+    )
+    assert parts_in(nested, "0000").kv.header == 0
 
 
 def test_reconvergence_goes_where_its_barrier_says() -> None:
