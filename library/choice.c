@@ -3,6 +3,7 @@
 #include "library/ranking.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,9 +81,13 @@ static fl_status check_abilities(const struct gpu_code *code, const KernelConfig
     return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
-/* Whether the GPU has machine code, and shared memory enough. */
+/* Whether the GPU has machine code, and memory enough. Workspaces of the library hold counters alone. */
 static fl_status check_target(const struct embedded *version, const struct instance *instance,
                               const struct gpu_target *target, struct failure *failure) {
+    if (config_shares_keys(&instance->config))
+        return refuse(failure, FL_UNSUPPORTED,
+                      "%s keeps parts of O in a workspace, which the library has on the emulator alone",
+                      version->about->version);
     const struct code_image *const image = gpu_code_find(&version->code, target, failure);
     return image ? status_of(gpu_smem_check(&version->code, image, target, instance, failure)) : FL_UNAVAILABLE;
 }

@@ -14,6 +14,7 @@ enum { VERSIONS = 4, KB = 1024, STATIC_BYTES = 16 * KB };
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
 static const char LARGE[] = "(FP16, 128, 256, 64, 8): async+load_2_2_2_tiles+stages_4+padded+any_length+causal+grouped";
 static const char SMALL[] = "(FP16, 128, 128, 32, 4): async+load_2_2_2_tiles+stages_2+padded+any_length+causal+grouped";
+static const char SHARED_OUT[] = "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3";
 static const char HOPPER[] = "(FP16, 128, 128, 128, 8): load_0_0_0_tiles+stages_2+tensor+any_length+causal+grouped";
 
 /* A cubin that says of one kernel how much static shared memory it has. */
@@ -255,6 +256,12 @@ static void not_measured(void) {
     chosen(&made, &call, &H200, "attention/newer", SMALL, "for this GPU alone");
     add(&made, "v41", SMALL, NULL, NULL);
     chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before all of them");
+    made.library.count = 0;
+    add(&made, "attention/parts", SHARED_OUT, NULL, "sm_90a");
+    call = call_of("attention/parts");
+    refused(&made, &call, &H200, FL_UNSUPPORTED, "attention/parts keeps parts of O in a workspace");
+    chosen(&made, &call, NULL, "attention/parts", SHARED_OUT, "keys are shared out on the emulator");
+    call = call_of(NULL);
     make_equals(&made, 1, &living[3]);
     ok(!choose(&made.library, &call, &H200, &choice, &failure) && !choice.measured,
        "the beginning of a measured name is another name");
