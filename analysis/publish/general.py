@@ -142,7 +142,7 @@ def code_notes(records: Sequence[Record], hashes: Mapping[str, set[str]]) -> lis
     return [f"{' and '.join(sorted(names))} {note}" for note, names in notes.items() if names]
 
 
-def newest_table(folder: Path) -> Table:
+def newest_table(folder: Path, dtypes: Sequence[str] = DTYPES) -> Table:
     """A row for each case, library and type: the speed of the newest version that was measured beside it, by length."""
     lines: list[Sequence[Cell]] = []
     for gpu in gpus(folder):
@@ -158,7 +158,7 @@ def newest_table(folder: Path) -> Table:
             speeds = Speeds(records)
             subject = [name for name in subjects_of(records) if name not in NAMES][-1]
             case = f"{gpu.upper()}, d_head {d_head}{', causal' if causal else ''}"
-            for dtype in DTYPES:
+            for dtype in dtypes:
                 problems = {one.problem.seq: one.problem for one in records if one.problem.dtype == dtype}
                 cells = [
                     _cell(speeds, records[0].run_id, (subject, problems[seq]), [reference]) if seq in problems else None
@@ -383,6 +383,30 @@ def grouped_table(speeds: Speeds, hopper: str) -> Table:
             name = f"{'causal' if causal else 'non-causal'}, {dtype}"
             lines.append((name, cells[0], f"**{cells[1]}**" if short else cells[1], f"{short:.1f} %" if short else "–"))
     return Table(("", "32 heads", "32 heads on 8", "missed by"), lines)
+
+
+def is_missed(speeds: Speeds, one: Quotient) -> bool:
+    return any(
+        shortfall(one.measured(speeds, dtype, length), wanted)
+        for dtype in DTYPES
+        for length, wanted in one.wanted.items()
+    )
+
+
+def missed_text(folder: Path) -> str:
+    """The targets that are missed."""
+    speeds = Speeds(records_of(folder))
+    lines = newest_of_lines(folder)
+    usual, odd = (
+        [one for one in wanted if is_missed(speeds, one)] for wanted in (targets(*lines), odd_lengths(*lines))
+    )
+    return "\n".join(
+        [
+            targets_table(speeds, usual).markdown(),
+            "Rows around 4096, speed for each FLOP divided by that at 4096 rows:\n",
+            targets_table(speeds, odd).markdown(),
+        ]
+    )
 
 
 def targets_text(folder: Path) -> str:

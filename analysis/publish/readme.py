@@ -408,15 +408,14 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "standing": lambda: standing(folder, steps),
         },
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
-        "docs/reading-sass.md": {"loops": lambda: loops_table(steps).markdown()},
         "docs/configurations.md": {
             "ladder": lambda: space.winners_table(folder).markdown(),
             "fields": lambda: fields_table().markdown(),
         },
         "docs/testing.md": {"trust": lambda: trust.trust_text(folder)},
         "docs/general-attention.md": {
-            "speeds": lambda: general.newest_table(folder).markdown(),
-            "targets": lambda: general.targets_text(folder),
+            "speeds": lambda: general.newest_table(folder, ["fp16"]).markdown(),
+            "targets": lambda: general.missed_text(folder),
             "checked": lambda: general.checked_sums(folder).markdown(),
         },
         "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
@@ -452,8 +451,10 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "general": lambda: general.general_text(folder),
         "general-checks": lambda: general.checked_table(folder).markdown(),
         "general-predictions": lambda: general.predictions_text(folder),
+        "general-targets": lambda: general.targets_text(folder),
         "general-tried": lambda: general.tried_table(folder).markdown(),
         "lead": lambda: lead_table(folder, steps).markdown(),
+        "loops": lambda: loops_table(steps).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
         "record": lambda: schema.table().markdown(),
         "story": lambda: story.story_table(folder, steps).markdown(),
@@ -482,8 +483,8 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 PARTS = (
-    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "general-tried",
-    "lead", "mutants", "record", "story",
+    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "general-targets",
+    "general-tried", "lead", "loops", "mutants", "record", "story",
 )  # fmt: skip
 
 

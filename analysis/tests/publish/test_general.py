@@ -27,6 +27,7 @@ from analysis.publish.general import (
     code_notes,
     general_text,
     gpus,
+    missed_text,
     newest_of_lines,
     newest_table,
     odd_lengths,
@@ -387,6 +388,14 @@ def test_the_prose_on_what_falls_short_holds() -> None:
         lasts = {one.text: float(str(row_of(odd, one.text, dtype)["4097"]).strip("*")) for one in ODD_LENGTHS}
         assert {text for text, last in lasts.items() if last < 0.95} == {f"{MMA}, causal", f"{HOPPER}, causal"}
         assert all(float(str(row_of(odd, text, dtype)["4095"]).strip("*")) > last for text, last in lasts.items())
+
+
+def test_the_page_shows_the_targets_that_are_missed() -> None:
+    whole, shown = targets_text(root()).partition("Shared heads")[0], missed_text(root())
+    of_each = [re.findall(r"^\| *(\w.*?) +\| at least .*\n(.*\n.*\n)", text, re.MULTILINE) for text in (whole, shown)]
+    missed = [name for name, measured in of_each[0] if "**" in measured]
+    assert 0 < len(missed) < len(of_each[0])
+    assert [name for name, measured in of_each[1] if "**" in measured] == missed == [name for name, _ in of_each[1]]
 
 
 # ---- checked on a GPU ------------------------------------------------------------------------------------------------
