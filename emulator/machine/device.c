@@ -246,8 +246,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                  "  A reader of the result gets old memory there.",
                  bytes, b->size, first * OUTPUT_GRANULE);
     } else {
-        uint32_t last = atomic_load(&r->last_cta), lowest = atomic_load(&r->first_cta) - 1;
-        uint32_t highest = last ? UINT32_MAX - last - 1 : lowest;
+        const uint32_t lowest = atomic_load(&r->first_cta) - 1, highest = UINT32_MAX - atomic_load(&r->last_cta) - 1;
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " bytes of this output were written more than once; the first is byte %" PRIu64
                  ", by CTAs %u and %u "

@@ -303,15 +303,11 @@ void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_
     uint32_t cta = (uint32_t)m->cta_index + 1;
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
         output_record *record = &b->output[g];
-        if (atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
-                                      memory_order_relaxed) == 0) {
-            keep_least(&record->instruction, instruction + 1);
-            keep_least(&record->first_cta, cta);
-        } else {
-            keep_least(&record->first_cta, cta);
-            keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
-            keep_least(&record->instruction, instruction + 1);
-        }
+        atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
+                                  memory_order_relaxed);
+        keep_least(&record->instruction, instruction + 1);
+        keep_least(&record->first_cta, cta);
+        keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
     }
 }
 

@@ -569,6 +569,18 @@ DEFECTS = [
         args=["out:u32:1"],
     ),
     Defect(
+        "output-written-twice",
+        "by three CTAs",
+        START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\nsetp.lt.u32 %q, %t, 3;\n.loc 1 12 0\n"
+        "@%q st.global.u32 [%p], 7;",
+        START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\nmov.u32 %x, %ctaid.x;\nsetp.eq.u32 %q, %t, %x;\n"
+        "@%q st.global.u32 [%p], 7;",
+        ["lesson.cu:12", "12 bytes of this output", "by CTAs 0 and 2"],
+        params=POINTER,
+        args=["out:u32:3"],
+        options=["--grid", "3"],
+    ),
+    Defect(
         "trap",
         "trap",
         START + "setp.eq.u32 %q, %t, 40;\n.loc 1 12 0\n@%q trap;",
