@@ -698,7 +698,6 @@ fl_status gpu_forward(struct fl_library *library, const fl_problem *problem, con
     if (call_is_empty(&last.call)) return FL_OK;
     if (last.call.problem.memory == FL_DEVICE_MEMORY) return forward_device(library, stream, failure);
     if ((status = check_host_stream(stream, failure))) return status;
-    last.library = 0;
     return forward_host(library, &last.call, failure);
 }
 

@@ -18,10 +18,7 @@ static struct {
 } shared = {.once = PTHREAD_ONCE_INIT};
 
 static void open_shared(void) {
-    if (fl_open(FL_AUTO, &shared.library)) {
-        shared.library = NULL;
-        snprintf(shared.why, sizeof shared.why, "%s", fl_error());
-    }
+    if (fl_open(FL_AUTO, &shared.library)) snprintf(shared.why, sizeof shared.why, "%s", fl_error());
 }
 
 static xla_error *__attribute__((format(printf, 3, 4))) error(const xla_frame *frame, xla_code code, const char *format,

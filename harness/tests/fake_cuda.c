@@ -14,7 +14,7 @@
  *     hidden         there are GPUs, but none that the process may use
  *     no_device      cuInit finds no GPU                 broken     cuInit fails
  *     cc=86          compute capability 8.6 (default 90) smem=N     shared memory of a block
- *     devices=N      GPUs (default 1, at most 8)
+ *     devices=N      GPUs (default 1, at most 8)         old=N      the first N of them have compute capability 7.5
  *     sms=N          multiprocessors (default 4)         l2=N       bytes of the L2 (default 1 MiB)
  *     memory=N       bytes of GPU memory                 host_kb=N  kilobytes that the host has, 0: it does not tell
  *     fault          launches fail with an illegal address
@@ -246,8 +246,7 @@ CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     TRY(cuDeviceGetAttribute);
-    const int capability = (int)setting("cc=", 90);
-    (void)device;
+    const int capability = device < (int)setting("old=", 0) ? 75 : (int)setting("cc=", 90);
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         return *value = capability / 10, 0;

@@ -174,11 +174,15 @@ static void reasons(const struct made_up *made) {
     refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the versions of this library are for 128");
     call = call_of("v37");
     call.scaled = true;
-    refused(made, &call, &H200, FL_UNSUPPORTED, "v37 multiplies scores by 1 / sqrt(d_head); v38 is the first");
+    call.problem.scale = 0.5f;
+    refused(made, &call, &H200, FL_UNSUPPORTED,
+            "scale 0.5: v37 multiplies scores by 1 / sqrt(d_head); v38 is the first");
     call.scaled = false;
     call.strided = true;
     refused(made, &call, &H200, FL_UNSUPPORTED, "strides: v37 takes contiguous tensors (bshd); v38 is the first");
     call.strided = false;
+    call.problem.seq_k = 384;
+    refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 256, seq_k 384: v37 has as many keys as queries");
     call.problem.seq_q = call.problem.seq_k = 100;
     refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 100: must be a multiple of B_r = 128");
     call = call_of("v46");
@@ -283,6 +287,22 @@ static void short_names(void) {
     refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library holds attention/mma_sync ");
 }
 
+/* What a kernel is said to serve. */
+static void features(struct made_up *made) {
+    static const uint64_t count = 1;
+    fl_kernel_info info = {.size = sizeof info};
+    for (size_t i = 0; i < made->library.count; i++) {
+        made->abouts[i].images = made->sm_80;
+        made->abouts[i].image_count = &count;
+        made->library.n_kernels += made->versions[i].table.count;
+    }
+    ok(!fl_kernel(&made->library, 0, &info) && !strcmp(info.version, "v37") && !info.features,
+       "whole blocks of one shape: %u", info.features);
+    ok(!fl_kernel(&made->library, 1, &info) && !strcmp(info.version, "v41") &&
+           info.features == (FL_ANY_LENGTH | FL_CAUSAL | FL_GROUPED),
+       "all there is: %u", info.features);
+}
+
 /* Structs of callers that know more fields, or fewer. */
 static void sizes_of_structs(void) {
     static const unsigned char zeros[64];
@@ -337,6 +357,7 @@ int main(void) {
     best(&made);
     shared_memory(&made);
     reasons(&made);
+    features(&made);
     rankings();
     not_measured();
     short_names();

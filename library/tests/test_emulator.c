@@ -180,6 +180,8 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
     refused(library, NULL, &attention->tensors, FL_INVALID, "problem: must not be NULL");
     refused(library, &attention->asked, NULL, FL_INVALID, "tensors: must not be NULL");
     refused(NULL, &attention->asked, &attention->tensors, FL_INVALID, "library: must not be NULL");
+    ok(fl_prepare(NULL, &attention->asked) == FL_INVALID, "nothing to prepare");
+    says(fl_error(), "library: must not be NULL", "a library that is not there");
     struct {
         fl_support known;
         char later[8];

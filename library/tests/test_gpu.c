@@ -196,11 +196,24 @@ static void calls_that_differ_in_a_word(fl_library *library) {
     attention.asked.version = "v38";
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !last_launch()->tickets,
        "the same problem by v38, which does not");
+    const char *const by_name = last_launch()->symbol;
+    attention.asked.version = NULL;
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && strcmp(last_launch()->symbol, by_name),
+       "and by the fastest, where none is named");
     attention.asked.version = "attention/mma_sync";
     ok(!fl_query(library, &attention.asked, &support) &&
            !fl_forward(library, &attention.asked, &attention.tensors, stream),
        "by the config of attention/mma_sync, %s", support.config);
     const char *const own = last_launch()->symbol;
+    fl_kernel_info info = {.size = sizeof info};
+    for (int32_t i = 0; !fl_kernel(library, i, &info); i++)
+        if (!strcmp(info.kernel, "attention/mma_sync") && info.d_head == 128 && info.dtype == FL_FP16 && !info.own) break;
+    attention.asked.config = info.config;
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && strcmp(last_launch()->symbol, own),
+       "by another config of attention/mma_sync, %s", info.config);
+    attention.asked.config = NULL;
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !strcmp(last_launch()->symbol, own),
+       "and by its own, where none is named");
     strcpy(other, support.config);
     char *const size = strstr(other, ", 128, ");
     memcpy(size, ", 999, ", 7);
@@ -345,6 +358,13 @@ static void workspaces_used_up(fl_library *library) {
     }
     ok(good > 4080 && good < MOST, "workspaces for %d streams in all", good);
     says(fl_error(), "the 4096 workspaces for streams are used up: pass one of your own", "used up");
+    struct attention on_host;
+    attention_new(&on_host, problem);
+    on_host.asked.version = "attention/wgmma";
+    on_host.asked.device = 0;
+    ok(!fl_forward(library, &on_host.asked, &on_host.tensors, NULL) && attention_right(&on_host),
+       "a call with host memory brings its own: %s", fl_error());
+    attention_free(&on_host);
     for (int i = 0; i < MOST; i++) cuda.cuStreamDestroy_v2(streams[i]);
     free_on(&attention);
 }
@@ -364,6 +384,9 @@ static void prepared(fl_library *library) {
     ok(!status && after->modules == before.modules && after->allocations == before.allocations &&
            after->synchronisations == before.synchronisations,
        "then a call loads nothing, allocates nothing and waits for nothing");
+    attention.asked.device = 2;
+    ok(fl_prepare(library, &attention.asked) == FL_INVALID, "nothing is prepared for a GPU that is not there");
+    says(fl_error(), "device 2: must be below 2, the number of GPUs", "no such GPU");
     free_on(&attention);
     cuda.cuStreamDestroy_v2(stream);
 }
@@ -476,6 +499,7 @@ static void static_shared_memory(void) {
 
 static void other_gpus(void) {
     fl_library *library;
+    fl_device_info info = {.size = sizeof info};
     fl_support support = {.size = sizeof support};
     fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1, .d_head = 128};
     problem.seq_q = problem.seq_k = 100;
@@ -486,6 +510,8 @@ static void other_gpus(void) {
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     setenv("FAKE_CUDA", "cc=86,smem=101376", 1);
     if (fl_open(FL_GPU, &library)) abort();
+    ok(!fl_device(library, 0, &info) && info.major == 8 && info.minor == 6, "compute capability %d.%d", info.major,
+       info.minor);
     ok(!fl_query(library, &problem, &support) && strstr(support.config, "stages_2"), "99 KB of shared memory: %s %s",
        support.kernel, support.config);
     problem.d_head = 256;
@@ -495,8 +521,15 @@ static void other_gpus(void) {
     ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "attention/wgmma on another GPU");
     says(fl_error(), "attention/wgmma is for sm_90a alone", "attention/wgmma on another GPU");
     fl_close(library);
-    setenv("FAKE_CUDA", "cc=80", 1);
+    setenv("FAKE_CUDA", "devices=3,old=2", 1);
     problem.version = NULL;
+    if (fl_open(FL_GPU, &library)) abort();
+    ok(!fl_query(library, &problem, &support), "host memory goes to the first GPU that has code: %s", fl_error());
+    problem.device = 1;
+    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "the second has none");
+    problem.device = -1;
+    fl_close(library);
+    setenv("FAKE_CUDA", "cc=80", 1);
     if (fl_open(FL_GPU, &library)) abort();
     ok(!fl_query(library, &problem, &support) && !support.measured, "8.0: %s", support.order);
     says(support.order, "the order is that of the nearest one that was, on compute capability 9.0", "8.0");
@@ -523,7 +556,8 @@ static void failures(void) {
     static const char *const calls[] = {"cuModuleLoadData",    "cuModuleGetFunction", "cuFuncSetAttribute",
                                         "cuFuncLoad",          "cuMemAlloc_v2",       "cuStreamCreate",
                                         "cuMemsetD8Async",     "cuCtxGetId",          "cuCtxPushCurrent_v2",
-                                        "cuStreamIsCapturing", "cuLaunchKernel",      "cuTensorMapEncodeTiled"};
+                                        "cuStreamIsCapturing", "cuLaunchKernel",      "cuTensorMapEncodeTiled",
+                                        "cuCtxGetCurrent"};
     struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     const CUstream stream = stream_of(0);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
