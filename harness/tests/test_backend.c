@@ -48,6 +48,22 @@ static void a_launch(struct backend *backend, const struct instance *instance, i
     inputs_free(&inputs);
 }
 
+/* Of an instance whose CTAs are said to have twice the rows every other one is missing. */
+static void rows_that_nobody_writes(struct backend *backend, struct instance instance) {
+    struct inputs inputs = {.problem = {.dtype = FP16}};
+    struct failure failure;
+    struct kernel_code code;
+    struct counts counts;
+    instance.config.B_r *= 2;
+    ok(!take(backend, &inputs, instance.config.B_r, &failure) &&
+           !backend->ops->set_instance(backend, &instance, &code, &failure),
+       "an instance that leaves rows out");
+    ok(!backend->ops->launch(backend, &failure), "is launched");
+    backend->ops->counts(backend, &counts);
+    ok(counts.findings == 1, "%" PRIu64 " findings", counts.findings);
+    inputs_free(&inputs);
+}
+
 /* What a kernel with dumps would write: here it stays as it was made. */
 static void a_dump(struct backend *backend) {
     struct inputs inputs = {.problem = {.dtype = FP16}};
@@ -74,11 +90,17 @@ int main(void) {
     if (!backend || !table.count) return 1;
     a_launch(backend, &table.instances[0], 64);
     a_launch(backend, &table.instances[0], 128);
+    rows_that_nobody_writes(backend, table.instances[0]);
     a_dump(backend);
     struct instance other = table.instances[0];
     other.symbol = "another";
     ok(backend->ops->set_instance(backend, &other, &code, &failure) == STATUS_ERROR, "a symbol that is not there");
     says(failure.text, "does not find another in the PTX", "a symbol that is not there");
+    other = table.instances[0];
+    other.config.any_length = true;
+    ok(backend->ops->set_instance(backend, &other, &code, &failure) == STATUS_ERROR, "another struct of arguments");
+    says(failure.text, " bytes of parameters: attention_args has ", "the arguments");
+
     backend->ops->close(backend);
     instance_table_free(&table);
     ok(!table.instances && !table.count, "a table that was given back is empty");
