@@ -13,9 +13,9 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.learn import exercises
-from analysis.learn.asked import Line
+from analysis.learn.asked import Line, Question, at_least, barriers, results
 from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
-from analysis.learn.kernel_run import Case, inputs_of, reference
+from analysis.learn.kernel_run import SILENT, Case, Run, inputs_of, reference
 from analysis.learn.patches import apply
 from analysis.learn.tasks import EXERCISES, Exercise
 from analysis.machine_code.loops import PTXRUN
@@ -84,6 +84,44 @@ def test_one_check_that_fails_leaves_an_exercise_unsolved() -> None:
     good, bad = Line("results", True, "results: fine"), Line("race", False, "findings: a race")
     assert Verdict((good, good)).solved
     assert not Verdict((good, bad)).solved and not Verdict((bad, good)).solved
+
+
+def made_up(error: float = 0.5, passed: int = 65) -> Run:
+    """What a kernel gave in which so many warps passed a barrier."""
+    counts = dict.fromkeys(("sectors", "wavefronts", "ideal", "executed"), str(passed))
+    return Run(Case(128), SILENT, "", error, [{"ptx": "@%p1 bar.sync 0;", **counts}])
+
+
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda exercise: exercise.slug)
+def test_a_kernel_is_asked_for_results_and_findings_and_more(exercise: Exercise) -> None:
+    """And a start is said to fail for what is asked, or for a class of findings."""
+    kinds = [check([made_up()]).kind for check in exercise.checks]
+    assert exercise.cases and kinds[:2] == ["results", "findings"]
+    classes = re.findall(r"^ +EMU_(\w+),", read_text(root() / "emulator/emu.h"), re.MULTILINE)
+    assert exercise.fails and {*exercise.fails} <= {*kinds, *(name.lower().replace("_", "-") for name in classes)}
+
+
+def test_what_is_asked_is_said_with_its_limit() -> None:
+    assert results()([made_up(0.5)]).text.endswith("the largest error is 50 % of the tolerance")
+    assert results()([made_up(2)]).text.endswith("200 % of the tolerance, must be at most 100 %")
+    most, least = barriers(64), at_least("turns", "turns", lambda run: run.total("executed", "bar"), 66)
+    assert most([made_up()]).text.endswith(": 65, must be at most 64") and most([made_up(passed=64)]).ok
+    assert least([made_up()]).text.endswith(": 65, must be at least 66")
+    enough = least([made_up(passed=66)])
+    assert enough.ok and enough.text.endswith(": 66")
+
+
+def test_an_answer_is_told_the_figure_that_it_misses() -> None:
+    question = Question("q", "?", lambda: 200.0, 0.1, "make it")
+    assert question.judge(200).text == "q = 200: make it"
+    assert question.judge(190).text == "q = 190; the figure is 200: make it"
+
+
+@pytest.mark.parametrize("exercise", NUMBERS, ids=lambda exercise: exercise.slug)
+def test_a_figure_says_where_it_is_seen(exercise: Exercise) -> None:
+    for question in exercise.questions:
+        assert question.where
+        assert all((root() / path).exists() for path in re.findall(r"\bkernels/\S+", question.where))
 
 
 def test_a_prediction_may_miss_by_its_tolerance(tmp_path: Path) -> None:
