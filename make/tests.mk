@@ -86,7 +86,8 @@ check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ check as on other machines:
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
 	bash make/anywhere.sh $(or $(BUSY),4) $(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)" \
 		--shuffle $(or $(SEED),$(shell echo $$RANDOM))
-check-mutants: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ does a test fail for 90 % of small changes of the code?
+MUTATED := v01 bin/ptxrun lib $(TAPS:.tap=) $(BUILD)/tests/libcuda.so.1
+check-mutants: $(MUTATED) | $(MUTATORS)  ##+ does a test fail for 95 % of small changes, 90 % in the emulator?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
 check-site: site report  ##+ the pages in Chromium, at two widths, light and dark: build/screens/
@@ -102,7 +103,7 @@ $(FRAMEWORKS)/ready: requirements-frameworks.txt
 		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
 		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
 	@touch $@
-mutate: v01 bin/ptxrun $(TAPS:.tap=) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
+mutate: $(MUTATED) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))

@@ -30,7 +30,6 @@ from analysis.mutation.results import (
     GROUPS,
     KILLED,
     NONE,
-    PROMISED,
     RESULTS,
     SURVIVED,
     Group,
@@ -62,6 +61,14 @@ class Task:
 def limit_of(seconds: float) -> float:
     """When tests that take so long are ended: a mutant may loop forever."""
     return 5.0 + 5.0 * seconds
+
+
+def parses(path: Path) -> bool:
+    """Whether this is Python."""
+    with contextlib.suppress(SyntaxError):
+        ast.parse(read_text(path))
+        return True
+    return False
 
 
 def total(tests: Sequence[tuple[str, float]]) -> float:
@@ -96,7 +103,7 @@ class Worker:
     def compiled(self, file: str, programs: Sequence[str]) -> Iterator[bool]:
         """Whether the file as it is now yields another program; the object of the original is put back afterwards."""
         if file.endswith(".py"):
-            yield True
+            yield parses(self.tree.folder / file)
             return
         objects = [self.tree.object_of(file, sanitized) for sanitized in (False, True)]
         objects = [path for path in objects if path.exists()]  # harness/main.c is in no program under the sanitizers
@@ -150,7 +157,8 @@ class State:
     def __init__(self, folder: Path, group: Group) -> None:
         self.folder = folder
         files = [path for suite in group.suites for path in [folder / suite, *(folder / suite).rglob("*")]]
-        self.all_tests = digest(*(path.read_bytes() for path in sorted(files) if path.suffix in (".c", ".py")))
+        self.tests = sorted(path for path in files if path.suffix in (".c", ".py"))
+        self.all_tests = digest(*(path.read_bytes() for path in self.tests))
 
     def of(self, file: str, verdict: str, by: str) -> str:
         """The state for a result with this verdict and killer."""
@@ -160,7 +168,8 @@ class State:
     def test(self, by: str) -> str:
         """The text of a C program, or of the function that is the test."""
         if by.startswith("build/"):
-            found = sorted(self.folder.glob(f"*/**/tests/{Path(by.partition(':')[0]).name}.c"))
+            name = Path(by.partition(":")[0]).name
+            found = [path for path in self.tests if path.name == f"{name}.c"]
             return self.text(str(found[0].relative_to(self.folder))) if found else ""
         file, _, name = by.partition("::")
         return self.functions(file).get(re.split(r"\W", name)[0], self.all_tests)
@@ -215,7 +224,7 @@ def affordable(reach: Reach, file: str, line: int) -> tuple[tuple[str, float], .
 def measured(tasks: Sequence[Task], folder: Path) -> Iterator[tuple[Line, str, str, str]]:
     """Verdicts as they come, from one process for each core."""
     preload()
-    processes = os.cpu_count() or 1
+    processes = len(os.sched_getaffinity(0))
     context = get_context("fork")
     numbers = context.Queue()
     for number in range(processes):
@@ -273,7 +282,7 @@ def add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exit-code",
         action="store_true",
-        help=f"status 1 when less than {100 * PROMISED:.0f} %% of a group are killed",
+        help="status 1 when less of a group than promised is killed",
     )
 
 
@@ -308,11 +317,9 @@ def run_mutate(args: argparse.Namespace) -> int:
         if not args.files or result.file in args.files:
             print(f"{result.file}:{result.line}: {result.source}\n    survived as: {result.mutant}", file=sys.stderr)
     print_table(shares_table(folder, results), args)
-    low = [
-        group.name
-        for group, files in by_group.items()
-        if group.promised and share(results, known, files).value < PROMISED
-    ]
-    for name in low:
-        print(f"mutate: {name}: less than {100 * PROMISED:.0f} % of the mutants are killed", file=sys.stderr)
+    low = [group for group, files in by_group.items() if share(results, known, files).value < group.promised]
+    for group in low:
+        print(
+            f"mutate: {group.name}: less than {100 * group.promised:.0f} % of the mutants are killed", file=sys.stderr
+        )
     return DIFFERENT if low and args.exit_code else DONE

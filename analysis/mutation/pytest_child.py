@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.mutation.trees import limit_resources
+from analysis.mutation.trees import WAITING, limit_resources
 
 TIMED_OUT = "time limit"
 NO_START = "import"
@@ -43,7 +43,6 @@ class FirstFailure:
 def enter(folder: Path) -> None:
     """Make this process one that works in the copy: its modules, its working folder, no byte code."""
     os.setsid()
-    limit_resources()
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)
@@ -66,33 +65,41 @@ def options(folder: Path) -> list[str]:
     return ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}.tmp", f"--rootdir={folder}"]
 
 
+def used() -> float:
+    """Seconds of a processor that this process and those that it waited for have used."""
+    return sum(os.times()[:4])
+
+
 def in_child(work: Callable[[], str], seconds: float) -> str | None:
-    """What `work` returns when a forked process does it; None when it ran past the limit, with all its processes."""
+    """What `work` returns when a forked process does it; None when it ran past the limit, with all its processes.
+
+    The seconds are those of a processor.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(reading)
+            limit_resources(seconds)
             os.write(writing, work().encode())
         finally:
             os._exit(0)
     os.close(writing)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + WAITING * seconds
     parts: list[bytes] = []
+    ended = False
     try:
-        while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            part = os.read(reading, 1 << 16)
-            if not part:
-                return b"".join(parts).decode()
-            parts.append(part)
-        return None
+        while not ended and select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            parts.append(os.read(reading, 1 << 16))
+            ended = not parts[-1]
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
+        if not ended:
             os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+    return b"".join(parts).decode() if ended and os.WTERMSIG(status) != signal.SIGXCPU else None
 
 
 def run_pytest(folder: Path, tests: Sequence[str], seconds: float) -> str | None:

@@ -6,9 +6,10 @@ reach.tests("harness/stats.c", 31)          # the cheapest first
 
 import ast
 import json
+import os
+import shutil
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
-from analysis.mutation.pytest_child import enter, in_child, options
+from analysis.mutation.pytest_child import enter, in_child, options, used
 from analysis.mutation.trees import Tree
 
 SECONDS_OF_ALL = 3600.0
+ROOMS = ("emulator", "runtime", "harness", "library")  # below build/
 NOT_HERE = "not long and not gpu"
 
 
@@ -74,9 +76,7 @@ def read_reach(text: str) -> Reach:
 
 def executed(tree: Tree) -> Iterator[tuple[str, dict[str, Any]]]:
     """What gcov says of each file since the last call, which it forgets."""
-    counted = sorted(
-        path for room in ("emulator", "runtime", "harness") for path in (tree.folder / "build" / room).rglob("*.gcda")
-    )
+    counted = sorted(path for room in ROOMS for path in (tree.folder / "build" / room).rglob("*.gcda"))
     if not counted:
         return
     said = subprocess.run(
@@ -89,19 +89,34 @@ def executed(tree: Tree) -> Iterator[tuple[str, dict[str, Any]]]:
             yield file["file"], file
 
 
-class PerTest:
-    """A pytest plugin: after each test, what it reached in C."""
+class Timed:
+    """A pytest plugin: the processor time of each test, and which fail."""
 
-    def __init__(self, tree: Tree, reach: Reach) -> None:
-        self.tree, self.reach = tree, reach
+    def __init__(self, reach: Reach) -> None:
+        self.reach, self.began = reach, 0.0
         self.failed: set[str] = set()
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.began = used()
+
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.reach.seconds[report.nodeid] = self.reach.seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.failed.add(report.nodeid)
 
+    def note(self, nodeid: str) -> None:
+        """The test has ended."""
+        self.reach.seconds[nodeid] = used() - self.began
+
+
+class PerTest(Timed):
+    """A pytest plugin: after each test, what it reached in C."""
+
+    def __init__(self, tree: Tree, reach: Reach) -> None:
+        super().__init__(reach)
+        self.tree = tree
+
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.note(nodeid)
         add_executed(self.tree, self.reach, nodeid)
 
 
@@ -123,6 +138,15 @@ def drop(reach: Reach, failed: set[str]) -> None:
                 found.discard(test)
 
 
+def link_counters(folder: Path) -> None:
+    """Let `cc` link gcov's functions: programs that tests link from the objects need them too."""
+    compiler = shutil.which("cc")
+    folder.mkdir(exist_ok=True)
+    (folder / "cc").write_text(f'#!/bin/sh\nexec {compiler} "$@" -lgcov\n', encoding="utf-8")
+    (folder / "cc").chmod(0o755)
+    os.environ["PATH"] = os.pathsep.join([str(folder), os.environ["PATH"]])
+
+
 def c_reach(
     tree: Tree, files: Sequence[str], programs: Sequence[str], suites: Sequence[str], versions: Sequence[str]
 ) -> Reach:
@@ -134,10 +158,10 @@ def c_reach(
     for program in programs:
         if not tree.link(program):
             raise AnalysisError(f"{tree.folder / program} does not link")
-        began = time.monotonic()
+        began = used()
         status = tree.run([f"./{program}"], SECONDS_OF_ALL)
         if status == 0:
-            reach.seconds[program] = time.monotonic() - began
+            reach.seconds[program] = used() - began
             add_executed(tree, reach, program)
     for version in versions:
         if not tree.link(version):
@@ -147,6 +171,7 @@ def c_reach(
         import pytest
 
         enter(tree.folder)
+        link_counters(tree.folder / "build/counting")
         plugin = PerTest(tree, reach)
         pytest.main([*options(tree.folder)[1:], "-m", NOT_HERE, *suites], plugins=[plugin])
         drop(reach, plugin.failed)
@@ -163,22 +188,19 @@ coverage.process_startup()
 """
 
 
-class Contexts:
+class Contexts(Timed):
     """A pytest plugin: coverage.py counts each test for itself."""
 
     def __init__(self, coverage: Any, reach: Reach) -> None:
-        self.coverage, self.reach = coverage, reach
-        self.failed: set[str] = set()
+        super().__init__(reach)
+        self.coverage = coverage
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.coverage.switch_context(nodeid)
+        self.began = used()
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.reach.seconds[report.nodeid] = self.reach.seconds.get(report.nodeid, 0.0) + report.duration
-        if report.failed:
-            self.failed.add(report.nodeid)
-
-    def pytest_runtest_logfinish(self) -> None:
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.note(nodeid)
         self.coverage.switch_context("")
 
 
@@ -188,15 +210,14 @@ def python_reach(tree: Tree, files: Sequence[str], suites: Sequence[str]) -> Rea
     (work_folder / "start").mkdir(parents=True, exist_ok=True)
     (work_folder / "start/sitecustomize.py").write_text(START, encoding="utf-8")
     settings = work_folder / "settings.ini"
+    sources = sorted({str(tree.folder / Path(file).parts[0]) for file in files})
     settings.write_text(
         f"[run]\ndata_file = {work_folder}/data\nparallel = true\ncontext = ${{PYTEST_CURRENT_TEST}}\n"
-        f"source = {tree.folder}/analysis\ndisable_warnings = no-data-collected\n",
+        f"source = {','.join(sources)}\ndisable_warnings = no-data-collected\n",
         encoding="utf-8",
     )
 
     def work() -> str:
-        import os
-
         import coverage
         import pytest
 

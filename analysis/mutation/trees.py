@@ -6,6 +6,7 @@ with tree.changed("harness/stats.c", text):
 """
 
 import contextlib
+import math
 import os
 import resource
 import shutil
@@ -32,14 +33,17 @@ BUILT = (
         "build/dump/v01",
         "build/dump/device",
     ),
-    *("build/regs", "logs/ptxas"),
+    *("build/library", "build/regs", "logs/ptxas"),
 )
 BUILT_OBJECTS = ("build/tests", "build/tests-san")
-BUILT_FILES = ("build/revision.h", "build/toolkit.h", "bin/v01", PTXRUN, DUMPING)
+EMBEDDED = "build/flags/library"  # names the folders of the kernels in the library
+BUILT_FILES = ("build/tests/libcuda.so.1", EMBEDDED, "build/revision.h", "build/toolkit.h", "bin/v01", PTXRUN, DUMPING)
+LINKED = (".venv", "lib")
 SANITIZED = "build/tests-san/"
-ALONE = {"harness/main.c", "harness/about.c", "emulator/tool/ptxrun.c"}
+ALONE = {"harness/main.c", "harness/about.c", "emulator/tool/ptxrun.c", "library/version.c"}
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # as in make/tests.mk
 COVERAGE = ("-O0", "--coverage")
+WAITING = 20.0  # times its processor time may pass until a process is ended: it waits for what never comes
 MEMORY = 16 << 30  # bytes of address space for a test: a mutant that allocates without end fails
 
 
@@ -84,12 +88,17 @@ class Tree:
             own = ["build/emulator/tool/ptxrun.o"]
         else:
             own.append(f"{program}.o" if program.startswith("build/") else "build/harness/main.o")
+        if is_of_library(self.folder, program):
+            own += [*library_code(self.folder)]
         linked = [str(self.object_of(file, sanitized)) for file in linked_sources(self.folder, program)]
         flags = SANITIZERS if sanitized else self.flags
         return self.run([*self.linker, *flags, "-o", program, *own, *linked, *LIBRARIES]) == 0
 
     def run(self, command: Sequence[str], seconds: float = 120.0, sanitized: bool = False) -> int | None:
-        """The exit status of a command, whose output is dropped; None when it ran past the limit and was ended."""
+        """The exit status of a command, whose output is dropped; None when it ran past the limit and was ended.
+
+        The seconds are those of a processor: a busy machine ends nothing early.
+        """
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -97,10 +106,11 @@ class Tree:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=None if sanitized else limit_resources,
+            preexec_fn=lambda: limit_resources(seconds, resource.RLIM_INFINITY if sanitized else MEMORY),
         )
         try:
-            return process.wait(seconds)
+            status = process.wait(WAITING * seconds)
+            return None if status == -signal.SIGXCPU else status
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -109,8 +119,10 @@ class Tree:
             process.wait()
 
 
-def limit_resources() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def limit_resources(seconds: float, memory: int = MEMORY) -> None:
+    """Of this process and each that it starts: processor time, address space, no core files."""
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -120,9 +132,23 @@ def forget(path: Path) -> None:
         compiled.unlink()
 
 
+def is_of_library(folder: Path, program: str) -> bool:
+    return (folder / f"library/tests/{Path(program).name}.c").exists()
+
+
+def library_code(folder: Path) -> list[str]:
+    """The objects that hold the kernels of the library."""
+    folders = (folder / EMBEDDED).read_text(encoding="utf-8").split()
+    return [
+        "build/library/versions.o",
+        *(f"{each}/{name}.o" for each in folders for name in ("library", "library.code")),
+    ]
+
+
 def linked_sources(folder: Path, program: str) -> list[str]:
     """What a program links, as in make/harness.mk: all files but those with a main() or a version's name."""
     own = (*folder.glob("harness/*.c"), *folder.glob("runtime/*.c")) if program != PTXRUN else ()
+    own = (*own, *(folder.glob("library/*.c") if is_of_library(folder, program) else ()))
     sources = [*own, *folder.glob("emulator/[!dt]*/*.c"), *folder.glob("emulator/tool/*.c")]
     return sorted({str(path.relative_to(folder)) for path in sources} - ALONE)
 
@@ -136,12 +162,13 @@ def make_tree(source: Path, folder: Path, flags: Sequence[str] = ()) -> Tree:
     names = [name for name in listed.stdout.split("\0") if name and (source / name).is_file()]
     names += [str(path.relative_to(source)) for top in BUILT for path in (source / top).rglob("*") if path.is_file()]
     names += [str(path.relative_to(source)) for top in BUILT_OBJECTS for path in (source / top).glob("*.o")]
-    for name in [*names, *BUILT_FILES]:
+    for name in [*names, *BUILT_FILES, *library_code(source)]:
         if not (source / name).exists():
             raise AnalysisError(f"{source / name} is not built: run `make mutate`, which builds it")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source / name, folder / name)
-    if (source / ".venv").exists():
-        (folder / ".venv").symlink_to((source / ".venv").resolve())
+    for name in LINKED:
+        if (source / name).exists():
+            (folder / name).symlink_to((source / name).resolve())
     commands = [(source / f"build/flags/{name}").read_text(encoding="utf-8").split() for name in ("cc", "ld")]
     return Tree(folder, tuple(commands[0]), tuple(commands[1]), tuple(flags))

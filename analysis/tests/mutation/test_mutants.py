@@ -171,6 +171,18 @@ def test_which_tests_reach_a_line_of_c(toy: Tree) -> None:
     assert reach.tests("harness/toy.c", 1) == [PROGRAM]  # outside of functions: whatever runs the file
 
 
+def test_a_program_that_a_test_links_reaches_its_lines(toy: Tree) -> None:
+    (toy.folder / "test_link.py").write_text(
+        "import subprocess\n\n\ndef test_it() -> None:\n"
+        "    objects = ['build/tests/test_toy.o', 'build/harness/toy.o']\n"
+        "    subprocess.run(['cc', '-o', 'linked', *objects], check=True)\n"
+        "    subprocess.run(['./linked'], check=True)\n"
+    )
+    counted = Tree(toy.folder, toy.compiler, toy.linker, COVERAGE)
+    reach = read_reach(c_reach(counted, ["harness/toy.c"], [], ["test_link.py"], []).text())
+    assert reach.tests("harness/toy.c", 3) == ["test_link.py::test_it"]
+
+
 @pytest.mark.long
 def test_which_tests_reach_a_line_of_python(toy: Tree) -> None:
     (toy.folder / "analysis").mkdir()
@@ -220,6 +232,12 @@ def test_changes_of_c_leave_comments_alone() -> None:
     lines = {line.source: line for line in lines_of("toy.c", TOY_C)}
     assert "return a < b ? a : b;" in lines
     assert "return a <= b ? a : b;" in [mutant.line for mutant in lines["return a < b ? a : b;"].mutants]
+
+
+def test_what_a_message_says_is_not_changed_in_c() -> None:
+    (line,) = lines_of("toy.c", 'say("at %" PRIu64 " first.", n);\n')
+    changes = [mutant.line for mutant in line.mutants]
+    assert '/*say("at %" PRIu64 " first.", n);*/' in changes and 'say("", n);' not in changes
 
 
 @pytest.mark.parametrize(
