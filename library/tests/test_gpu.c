@@ -207,7 +207,8 @@ static void calls_that_differ_in_a_word(fl_library *library) {
     const char *const own = last_launch()->symbol;
     fl_kernel_info info = {.size = sizeof info};
     for (int32_t i = 0; !fl_kernel(library, i, &info); i++)
-        if (!strcmp(info.kernel, "attention/mma_sync") && info.d_head == 128 && info.dtype == FL_FP16 && !info.own) break;
+        if (!strcmp(info.kernel, "attention/mma_sync") && info.d_head == 128 && info.dtype == FL_FP16 && !info.own)
+            break;
     attention.asked.config = info.config;
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && strcmp(last_launch()->symbol, own),
        "by another config of attention/mma_sync, %s", info.config);
