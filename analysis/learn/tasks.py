@@ -24,8 +24,8 @@ from analysis.learn.asked import (
     results,
 )
 from analysis.learn.kernel_run import Case, Run
-from analysis.machine_code.live import occupancy_of
 from analysis.machine_code.loops import parts_of
+from analysis.machine_code.occupancy import occupancy_of
 from analysis.machine_code.opcodes import WARP_GROUP
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import read_registers

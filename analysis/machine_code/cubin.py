@@ -7,8 +7,10 @@ code is the bytes of the function symbol in its .text section, 16 bytes per inst
 """
 
 import hashlib
+import math
 import re
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +34,7 @@ ACCELERATED_ABI7, ACCELERATED_ABI8, COMPAT_ACCELERATED = 0x800, 0x8, 9
 REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
 # Of one kernel: the places of its indirect branches, each with its targets.
 INDIRECT_BRANCH_TARGETS = 0x34
+MAX_THREADS, REQUIRED_THREADS = 0x05, 0x10  # of a CTA in three dimensions: __launch_bounds__, .reqntid
 JUMP_TABLES = ".nv.constant2"
 # From 9.0 on a kernel's section of shared memory begins with the driver's bytes, and this section says so.
 RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
@@ -112,6 +115,7 @@ class Kernel:
     stack: int | None  # bytes of frame per thread
     static_smem: int  # bytes, without those of the driver
     barriers: int | None
+    max_threads: int | None = None  # of a CTA; None where the kernel says nothing of it
     branches: tuple[IndirectBranch, ...] = ()
     jump_tables: bytes = b""  # constant bank 2: addresses in the code, where the compiler put any
 
@@ -126,8 +130,16 @@ class Kernel:
         """Sixteen hexadecimal digits over the code bytes and constants; names and line information play no part."""
         return hashlib.sha256(self.code + self.constants).hexdigest()[:16]
 
+    @cached_property
+    def opcodes(self) -> Counter[int]:
+        """How often each opcode stands in the code."""
+        found: Counter[int] = Counter()
+        for (low, high), times in Counter(zip(self.code[::WORD_BYTES], self.code[1::WORD_BYTES], strict=True)).items():
+            found[(low | high << 8) & OPCODE_MASK] += times
+        return found
+
     def count(self, opcode: int) -> int:
-        return sum(word & OPCODE_MASK == opcode for word in self.words)
+        return self.opcodes[opcode]
 
     @property
     def ldl(self) -> int:
@@ -236,6 +248,20 @@ class Cubin:
                 values[attribute, -1] = value
         return values
 
+    def _max_threads(self, section_name: str) -> int | None:
+        """The least that a kernel's attributes allow."""
+        found = self.section(section_name)
+        data = found.data if found else b""
+        allowed, at = [], 0
+        while at + 4 <= len(data):
+            form, attribute, size = struct.unpack_from("<BBH", data, at)
+            at += 4
+            if form == 4:
+                if attribute in (MAX_THREADS, REQUIRED_THREADS) and size == 12:
+                    allowed.append(math.prod(struct.unpack_from("<III", data, at)))
+                at += size
+        return min(allowed, default=None)
+
     def _read_branches(self, section_name: str) -> tuple[IndirectBranch, ...]:
         """Each entry: address of the branch, four bytes unused, number of targets, targets."""
         found = self.section(section_name)
@@ -328,6 +354,7 @@ class Cubin:
                     stack=self._attributes.get((FRAME_SIZE, symbol.index)),
                     static_smem=max(0, shared.size - reserved) if shared else 0,
                     barriers=barriers & 0xFF if barriers is not None else section.flags >> 20 & 0x7F,
+                    max_threads=self._max_threads(".nv.info" + suffix) if entry else None,
                     branches=self._read_branches(".nv.info" + suffix) if entry else (),
                     jump_tables=b"".join(data for name, data in banks.get(suffix, []) if name.startswith(JUMP_TABLES)),
                 )

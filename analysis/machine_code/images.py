@@ -21,17 +21,18 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_atomically
 from analysis.ladder.config import library_of
-from analysis.machine_code.cubin import EM_CUDA, SHT_WITHOUT_BYTES, Cubin
+from analysis.machine_code.cubin import EM_CUDA, SHT_WITHOUT_BYTES, Cubin, Kernel
 from analysis.machine_code.names import add_filter_argument, filter_by_name, names_of
 from analysis.machine_code.notes import note
+from analysis.machine_code.occupancy import most_warps
 from analysis.machine_code.toolkit import run
-from analysis.table import Table, add_table_arguments, print_table
+from analysis.table import Cell, Table, add_table_arguments, print_table
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 WHOLE = "the file"
 NO_KERNEL = ""  # in place of a symbol
-Row = tuple[int, int | None, int | None, str]  # image, index and registers of a kernel, symbol
+Row = tuple[int, int | None, Kernel | None, str]  # image, index of a kernel, the kernel, symbol
 _LONGEST_COMMENT = 1000  # of a line before .version
 _PTX_VERSION = re.compile(rb"\.version[ \t]+\d+\.\d+\s")
 _PTX_TARGET = re.compile(rb"\.target\s+(sm_\w+)")
@@ -243,16 +244,27 @@ def image_table(path: Path, images: list[Image], pattern: str | None = None) -> 
             own = [(number, None, None, name) for name in image.entries()]
         else:
             kernels = image.cubin(str(path)).entries
-            own = [(number, index, kernel.registers, kernel.symbol) for index, kernel in enumerate(kernels)]
+            own = [(number, index, kernel, kernel.symbol) for index, kernel in enumerate(kernels)]
         found += own or [(number, None, None, NO_KERNEL)]
     found = filter_by_name(found, lambda kernel: kernel[-1], pattern, str(path))
     names = names_of(symbol for *_, symbol in found)
-    rows = [
-        (images[number].kind, number, images[number].arch, index, registers, images[number].origin,
-         library_of(symbol), names[symbol])
-        for number, index, registers, symbol in found
+    rows: list[list[Cell]] = [
+        [images[number].kind, number, images[number].arch, index, *resources(images[number].arch, kernel),
+         images[number].origin, library_of(symbol), names[symbol]]
+        for number, index, kernel, symbol in found
     ]  # fmt: skip
-    return Table(("kind", "image", "arch", "index", "registers", "where", "library", "kernel"), rows)
+    return Table(("kind", "image", "arch", "index", *RESOURCES, "where", "library", "kernel"), rows)
+
+
+RESOURCES = ("registers", "local", "smem", "max threads", "warps")  # local: LDL and STL; warps: most of an SM
+
+
+def resources(arch: str, kernel: Kernel | None) -> list[Cell]:
+    """What a kernel takes of an SM; shared memory is what it says itself, without what a launch adds."""
+    if kernel is None:
+        return [None] * len(RESOURCES)
+    warps = most_warps(arch, kernel.registers, kernel.max_threads, kernel.static_smem)
+    return [kernel.registers, kernel.ldl + kernel.stl, kernel.static_smem, kernel.max_threads, warps]
 
 
 def add_images_arguments(parser: argparse.ArgumentParser) -> None:

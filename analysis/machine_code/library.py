@@ -29,12 +29,12 @@ from analysis.machine_code.contents import (
     items_of,
 )
 from analysis.machine_code.cubin import Cubin, Kernel
-from analysis.machine_code.images import Image, Skipped, read_images, survey
+from analysis.machine_code.images import RESOURCES, Image, Skipped, read_images, resources, survey
 from analysis.machine_code.names import config_of, filter_by_name, names_of
 from analysis.machine_code.notes import note, progress
 from analysis.machine_code.opcodes import PIPES, pipe_of
-from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, disassemble_all
-from analysis.machine_code.subjects import choose_arch, note_unknown
+from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, count_all, disassemble_all
+from analysis.machine_code.subjects import choose_arch, note_unknown, note_unknown_opcodes
 from analysis.table import Cell, Table
 
 PTX, UNREAD = "PTX", "image"
@@ -189,6 +189,25 @@ def disassemble_library(library: Library) -> Iterator[tuple[Figures, Listing]]:
                 continue
             note_unknown(str(library.path), listing)
             yield figures[numbers[cubin.name], kernel.index], listing
+
+
+def count_kernels(library: Library) -> Iterator[tuple[Figures, Kernel, Counter[str]]]:
+    """The opcodes of the library's kernels; notes name those that are not read."""
+    figures = {(each.image, each.index): each for each in library.kernels}
+    numbers: dict[str, int] = {}  # of the images, by their cubins' names
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
+
+        def cubins() -> Iterator[tuple[Cubin, Path, list[Kernel]]]:
+            for image, cubin, path, kernels in opened(library, Path(folder)):
+                numbers[cubin.name] = image
+                yield cubin, path, kernels
+
+        for cubin, kernel, counted in progress(count_all(cubins()), "kernels", len(library.kernels)):
+            if isinstance(counted, Refused):
+                note(f"skipped: {cubin.name}: {kernel.symbol}: {counted.reason}")
+                continue
+            note_unknown_opcodes(str(library.path), kernel.symbol, counted)
+            yield figures[numbers[cubin.name], kernel.index], kernel, counted
 
 
 # ---- two builds ------------------------------------------------------------------------------------------------------
@@ -501,10 +520,12 @@ def count_library(path: Path, arch: str | None, pattern: str | None) -> Table:
     library = chosen_from(read_library(path, arch), pattern)
     names = names_of(figures.symbol for figures in library.kernels)
     rows: list[list[Cell]] = []
-    for figures, listing in disassemble_library(library):
-        pipes = Counter(pipe_of(at.base) for at in listing.body)
-        numbers = [figures.registers, figures.local, len(listing.body), *(pipes[pipe] for pipe in PIPES)]
+    for figures, kernel, counted in count_kernels(library):
+        pipes: Counter[str] = Counter()
+        for base, times in counted.items():
+            pipes[pipe_of(base)] += times
+        numbers = [*resources(figures.arch, kernel), counted.total(), *(pipes[pipe] for pipe in PIPES)]
         rows.append([figures.arch, *numbers, library_of(figures.symbol), names[figures.symbol]])
     if not rows:
         raise AnalysisError(f"{path}: none of {len(library.kernels)} kernels is read, see the notes")
-    return Table(("arch", "registers", "local", "instructions", *PIPES, "library", "kernel"), rows)
+    return Table(("arch", *RESOURCES, "instructions", *PIPES, "library", "kernel"), rows)

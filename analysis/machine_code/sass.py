@@ -383,6 +383,56 @@ def disassemble_all(
         yield from _read_chunk(options, *started.popleft())
 
 
+def count_all(
+    cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]],
+) -> Iterator[tuple[Cubin, Kernel, Counter[str] | Refused]]:
+    """How often each opcode without modifiers stands in each of these kernels, as counted in Listing.body.
+
+    The text is not parsed line by line, as for a listing, but where it does not have what the bytes have.
+    """
+    started = deque[tuple[Cubin, Path, list[Kernel], Running]]()
+
+    def read(cubin: Cubin, path: Path, kernels: Sequence[Kernel], running: Running) -> Iterator[
+        tuple[Cubin, Kernel, Counter[str] | Refused]
+    ]:  # fmt: skip
+        left = {kernel.symbol: kernel for kernel in kernels}
+        try:
+            for symbol, counted, nops in _counted(finish(running)):
+                kernel = left.get(symbol)
+                if kernel and counted.total() - nops == len(kernel.code) // WORD_BYTES - kernel.count(NOP):
+                    del counted["NOP"], left[symbol]
+                    yield cubin, kernel, counted
+        except AnalysisError:
+            pass  # a kernel that nvdisasm refuses: the others are read without it
+        for _, kernel, listing in disassemble_all([(cubin, path, list(left.values()))]) if left else ():
+            yield cubin, kernel, listing if isinstance(listing, Refused) else Counter(at.base for at in listing.body)
+
+    for cubin, path, wanted in cubins:
+        for kernels in _chunks(wanted):
+            started.append((cubin, path, kernels, _start_chunk(kernels, path, ())))
+            if len(started) > AT_ONCE:
+                yield from read(*started.popleft())
+    while started:
+        yield from read(*started.popleft())
+
+
+_OF_SECTION = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
+_OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
+_CLOSING = re.compile(r"^(\.L\w+):\n\s+/\*[0-9a-f]{4,}\*/\s+BRA `\(\1\)", re.MULTILINE)
+
+
+def _counted(text: str) -> Iterator[tuple[str, Counter[str], int]]:
+    """Symbol, opcodes without the closing branch, and how many of them are NOPs less those branches."""
+    places = [(found[1], found.start()) for found in _OF_SECTION.finditer(text)]
+    ends = [place for _, place in places[1:]] + [len(text)]
+    for (symbol, place), end in zip(places, ends, strict=True):
+        counted = Counter(_OPCODE.findall(text, place, end))
+        closing = sum(1 for _ in _CLOSING.finditer(text, place, end))
+        nops = counted["NOP"] - closing
+        counted["BRA"] -= closing
+        yield symbol, +counted, nops
+
+
 def _chunks(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
     """Kernels in groups of about CHUNK_BYTES."""
     chunk: list[Kernel] = []

@@ -9,7 +9,7 @@ its header, unless another config is chosen; instances of other sets are found i
 import argparse
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of, name_of
 from analysis.machine_code.notes import note
+from analysis.machine_code.opcodes import KNOWN
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
 DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
@@ -78,8 +79,15 @@ def note_unknown(name: str, listing: Listing) -> None:
         places = ", ".join(f"{at.opcode} at {at.address:04x}" for at in listing.lost)
         note(f"{name}: {listing.label}: targets not known, loops through them are missed: {places}")
     if listing.unknown:
-        named = ", ".join(f"{opcode} ({times})" for opcode, times in sorted(listing.unknown.items()))
-        note(f'{name}: {listing.label}: opcodes not known, read as printed and counted as "other": {named}')
+        note_unknown_opcodes(name, listing.symbol, listing.unknown)
+
+
+def note_unknown_opcodes(name: str, symbol: str, counted: Mapping[str, int]) -> None:
+    """Names those of some opcodes that no table has."""
+    unknown = [f"{opcode} ({times})" for opcode, times in sorted(counted.items()) if opcode not in KNOWN]
+    if unknown:
+        kernel = name_of(symbol) if symbol else "unnamed kernel"
+        note(f'{name}: {kernel}: opcodes not known, read as printed and counted as "other": {", ".join(unknown)}')
 
 
 def start(subject: Subject, options: Sequence[str] = ()) -> Pending:

@@ -21,7 +21,7 @@ from analysis.files import root, write_if_changed
 from analysis.machine_code.bounds import UNKNOWN, loop_bound
 from analysis.machine_code.counts import count_instructions, counts_table
 from analysis.machine_code.gate import read_baseline
-from analysis.machine_code.live import occupancy_of
+from analysis.machine_code.occupancy import occupancy_of
 from analysis.machine_code.sass_diff import compare
 from analysis.measure.records import Record, RecordError, latest_run, read
 from analysis.measure.summary import rows as summary_rows

@@ -18,8 +18,9 @@ from analysis.files import root
 from analysis.ladder.headers import Version, changed_lines, load
 from analysis.ladder.pairs import Pair, pair_named
 from analysis.machine_code.bounds import UNKNOWN, Bound, executed, loop_bound
-from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, Occupancy, occupancy_of, read_live
+from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, read_live
 from analysis.machine_code.loops import add_loop_argument, print_note
+from analysis.machine_code.occupancy import Occupancy, occupancy_of
 from analysis.machine_code.sass_diff import (
     IDENTICAL,
     MATRIX_INSTRUCTION,

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
+from analysis.machine_code.images import RESOURCES
 from analysis.machine_code.library import Figures, pair_kernels
 from analysis.machine_code.names import name_of
+from analysis.machine_code.occupancy import most_warps
 from analysis.machine_code.opcodes import PIPES
 from analysis.tests.support.compiled import cubin, fatbinary, listings
 
@@ -110,5 +112,20 @@ def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
         row = by_name[name_of(symbol)]
         assert row["instructions"] == len(whole.body) == sum(row[pipe] for pipe in PIPES)
     assert by_name["local_array(int*, int)"]["local"] == 66
+    assert {row["max threads"] for row in rows} == {None}
+    assert by_name["local_array(int*, int)"]["warps"] == 48  # of 40 registers
     assert main(["counts", "v01", "--all"]) == 2
     assert "--all counts the kernels of one file" in capsys.readouterr().err
+
+
+def test_resources_of_a_bounded_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    """128 threads with 512 bytes: the registers of the kernel leave room for more than its warps."""
+    path = str(cubin("contents.cu", "sm_80"))
+    assert main(["counts", path, "--all", "--json"]) == 0
+    (bounded,) = [row for row in json.loads(capsys.readouterr().out) if row["kernel"] == "bounded"]
+    assert (bounded["smem"], bounded["max threads"], bounded["warps"]) == (512, 128, 64)
+    assert main(["images", "list", path, "--json"]) == 0
+    (listed,) = [row for row in json.loads(capsys.readouterr().out) if row["kernel"] == "bounded"]
+    assert {name: listed[name] for name in RESOURCES} == {name: bounded[name] for name in RESOURCES}
+    assert most_warps("sm_99", 32, None, 0) is None
+    assert most_warps("sm_90a", 168, 384, 200 << 10) == 12

@@ -13,16 +13,10 @@ from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.machine_code import live, maps
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.live import (
-    LiveLine,
-    live_by_line,
-    live_registers,
-    occupancy,
-    occupancy_of,
-    register_steps,
-)
+from analysis.machine_code.live import LiveLine, live_by_line, live_registers
 from analysis.machine_code.liveness import count_live, registers_of
 from analysis.machine_code.maps import MapRow
+from analysis.machine_code.occupancy import occupancy, occupancy_of, register_steps
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction, Job, parse_listing
 from analysis.tests.support.compiled import ARCHS, built, cubin, disassembly
