@@ -61,6 +61,10 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 ##@ Testing
 .PHONY: check check-anywhere check-frameworks check-long check-mutants check-site mutate fuzz lint format
 IN_CHECK := not long and not gpu and not site
+# Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
+# thousand processes compiles what it imports.
+check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 check-long check-anywhere: lib libcuda
 check-long check-anywhere check-mutants mutate: | $(READY)
 ifeq ($(VER),)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -128,7 +129,7 @@ def limit_resources(seconds: float, memory: int = MEMORY) -> None:
 
 def forget(path: Path) -> None:
     """Drop the byte code of a Python file."""
-    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+    for compiled in Path(cache_from_source(path)).parent.glob(f"{path.stem}.*.pyc"):
         compiled.unlink()
 
 
