@@ -6,19 +6,18 @@ import os
 from analysis.errors import DIFFERENT, DONE
 from analysis.files import root
 from analysis.ladder.config import SET_HELP, KernelConfig, config_set, differences, parse_config
-from analysis.ladder.fields import FIELDS, PARENTHESIS, RULES
+from analysis.ladder.fields import FIELDS, PARENTHESIS
 from analysis.ladder.headers import Version, load_chosen, refusals
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 
 def fields_table() -> Table:
-    """One row a field of the list: where it stands in a short form, its meaning, its rules and its first versions."""
+    """One row a field of the list: where it stands in a short form, its meaning and its first versions."""
     rows: list[list[Cell]] = []
     for place, row in enumerate(FIELDS.values(), start=1):
         item = f"value {place} of the parenthesis" if row.word == PARENTHESIS else f"`{row.word}`"
-        rules = [rule.sentence.removeprefix("must be ") for rule in RULES if rule.field == row.name]
-        rows.append([item, row.name, row.help, "; ".join(rules), row.mma_sync, row.wgmma])
-    return Table(("item", "field", "meaning", "must be", "mma.sync", "wgmma"), rows)
+        rows.append([item, row.name, row.help, row.mma_sync, row.wgmma])
+    return Table(("item", "field", "meaning", "mma.sync", "wgmma"), rows)
 
 
 def set_table(set_text: str, versions: list[Version]) -> Table:

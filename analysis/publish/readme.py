@@ -409,7 +409,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         },
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/configurations.md": {
-            "ladder": lambda: space.winners_table(folder).markdown(),
+            "ladder": lambda: space.other_winners(folder).markdown(),
             "fields": lambda: fields_table().markdown(),
         },
         "docs/testing.md": {"trust": lambda: trust.trust_text(folder)},

@@ -23,6 +23,8 @@ from analysis.table import Cell, Table
 
 GPU = "h200"
 
+HEADERS = "the header's"
+
 
 @dataclass(frozen=True)
 class Space:
@@ -118,13 +120,19 @@ def winners_table(folder: Path) -> Table:
     return Table(("version", "GPU", "type", "length", "fastest", "TFLOP/s", "header's time / fastest's"), rows)
 
 
+def other_winners(folder: Path) -> Table:
+    """The rows of winners_table() in which the fastest is not the header's own."""
+    table = winners_table(folder)
+    return Table(table.columns, [row for row in table.rows if row[4] != HEADERS])
+
+
 def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:
     """What the fastest configuration has that the header's has not, its TFLOP/s, and the header's time over its."""
     winner, same = space.winner, space.measured_as(own, code_hash)
     assert winner is not None, "a search holds what it measured"
     tflops = round(space.place(winner)[1], 1)
     if same == winner:
-        return ("the header's", tflops, None)
+        return (HEADERS, tflops, None)
     changed = [f"{one} {getattr(winner, one)}" for one in FIELDS if getattr(winner, one) != getattr(same, one)]
     return (", ".join(changed), tflops, str(space.slower(same) or "not measured"))
 

@@ -1,7 +1,7 @@
-"""How fast the emulator is: measured by bench_emu and executables, kept in speed.csv, shown in docs/emulator.md.
+"""How fast the emulator is: measured by bench_emu and executables, kept in speed.csv, which page.py shows.
 
 make bench-emu                # measure and show
-make bench-emu ARGS=--write   # on a machine at rest: measure, rewrite speed.csv and the page
+make bench-emu ARGS=--write   # on a machine at rest: measure, rewrite speed.csv
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from support.markers import PAGE, ROOT, fill
+from support.markers import ROOT
 from support.versions import hopper_versions
 
 RECORD = Path(__file__).parent / "records/speed.csv"
@@ -81,7 +81,7 @@ def parse(text: str) -> Record:
 
 
 def limits(record: Record) -> list[Limit]:
-    """What the page promises, of v16 and of the last version that the record has."""
+    """What is promised, of v16 and of the last version that the record has."""
     last = max(row.version for row in record.rows if row.what == "run")
     return [
         Limit("load and decode the PTX of a version for sm_80, the slowest", "sm_80", "load", 0, "off", 5),
@@ -156,7 +156,7 @@ def verdict(row: Row, most: float) -> str:
 
 
 def page_table(record: Record) -> str:
-    """What docs/emulator.md says: where it was measured, and the limits."""
+    """What page.py shows: where it was measured, and the limits."""
     about = record.about
     lines = [
         f"Measured on {about['cpu']}, compiled by {about['compiler']}, at revision {about['revision']}.",
@@ -194,7 +194,7 @@ def recorded_table() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the figures, and put them on the page")
+    parser.add_argument("--write", action="store_true", help="keep the figures")
     parser.add_argument("--compiler", default="cc", help="with its flags, for the record")
     parser.add_argument("--bench", type=Path, action="append", required=True, help="bench_emu of a version")
     parser.add_argument("ptx", type=Path, nargs="+")
@@ -204,7 +204,6 @@ def main() -> None:
     print(shown)
     if options.write:
         RECORD.write_text(write(record))
-        PAGE.write_text(fill(PAGE.read_text(), "speed", recorded_table()))
 
 
 if __name__ == "__main__":

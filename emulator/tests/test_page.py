@@ -35,12 +35,12 @@ def test_what_the_page_leaves_out_is_printed(part: str, capsys: pytest.CaptureFi
 
 def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["forms"]) == 2
-    assert "page.py: there are hopper, ncu, ncu-hopper, tried-hopper, not forms" in capsys.readouterr().err
+    assert "page.py: there are hopper, ncu, ncu-hopper, speed, tried-hopper, not forms" in capsys.readouterr().err
 
 
 def test_a_page_without_the_block_is_an_error() -> None:
-    with pytest.raises(ValueError, match="0 blocks 'speed'"):
-        fill("no block", "speed", "text")
+    with pytest.raises(ValueError, match="0 blocks 'tried'"):
+        fill("no block", "tried", "text")
 
 
 def test_the_largest_difference_of_outputs_is_named() -> None:

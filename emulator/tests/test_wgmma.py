@@ -1,4 +1,4 @@
-"""wgmma: sums and descriptors as an H200 has them, as wgmma.h200.csv holds them (wgmma_record.cu wrote it).
+"""wgmma: sums and descriptors as an H200 has them: hashes in records/wgmma.h200.csv, which wgmma_record.cu wrote.
 
 The emulator runs the PTX of the very kernels that ran on the GPU.
 """
@@ -30,7 +30,7 @@ def recorded() -> dict[str, list[int]]:
 
 
 def words_of(kernel: str) -> int:
-    """Of a CTA's output."""
+    """Of a CTA's output. Of bytes_44_halves_shared the third part says the type of the sums or their columns."""
     of_thread = (
         {"halves": 2, "256": 128}.get(kernel.split("_")[2], 4) if "bytes" in kernel else WORDS[kernel.split("_")[0]]
     )

@@ -1,4 +1,4 @@
-"""The page of the emulator, and what stands between two markers on it: fill(page, "speed", table)."""
+"""The page of the emulator, and what stands between two markers on it: fill(page, "tried", table)."""
 
 from __future__ import annotations
 
