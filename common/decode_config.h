@@ -1,10 +1,10 @@
 /* decode_config.h - the configuration of kernels/attention/decode.cu, its launch, and the workspace that it needs.
  *
  *     flash_forward<decode_config{FP16, 128, 16, 64, 4, MMA_SYNC, true, 3}>
- *     const int64_t bytes = decode_workspace_bytes(&config, decode_ctas(&config, &args, multiprocessors));
+ *     const int64_t bytes = decode_workspace_bytes(&config, &args, multiprocessors);
  *
- * attention_args.tickets is the workspace: a word for each CTA, zero before each launch and after it, then the parts of
- * a result that CTAs leave for the last of them, two places for each CTA.
+ * attention_args.tickets is the workspace: counters, zero before each launch and after it, then the parts of a result
+ * that CTAs leave for the last of them, two places for each CTA.
  *
  * Each field is a row of common/decode_fields.h. analysis reads the functions as those of common/config.h.
  */
@@ -43,9 +43,14 @@ FL_CONFIG_FN int64_t decode_KV_blocks(const KernelConfig *config, const attentio
     return args->batch * decode_row_blocks(config, args) * (of_rows > 1 ? of_rows : 1);
 }
 
+/* Words at the front of the workspace, one for each CTA. Launches with fewer leave the others alone, so that launches
+ * one after the other may have the same workspace. */
+enum { DECODE_COUNTERS = 1024 };
+
 /* CTAs of each KV head: all that the GPU runs at a time, as long as each has a KV block. */
 FL_CONFIG_FN int64_t decode_shares(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
-    const int64_t most = multiprocessors / args->KV_heads > 1 ? multiprocessors / args->KV_heads : 1;
+    const int64_t at_once = multiprocessors < DECODE_COUNTERS ? multiprocessors : DECODE_COUNTERS;
+    const int64_t most = at_once / args->KV_heads > 1 ? at_once / args->KV_heads : 1;
     const int64_t blocks = decode_KV_blocks(config, args);
     return blocks < most ? blocks : most;
 }
@@ -54,14 +59,16 @@ FL_CONFIG_FN int64_t decode_ctas(const KernelConfig *config, const attention_arg
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
-/* The words in front, up to a multiple of 16 bytes. */
-FL_CONFIG_FN int64_t decode_counter_bytes(int64_t ctas) {
-    return (ctas + 3) / 4 * 16;
+/* Log-sum-exp and O of the parts behind them. Two or more CTAs of a KV head are at most as many as there are words; of
+ * one CTA each there are no parts. */
+FL_CONFIG_FN int64_t decode_part_bytes(const KernelConfig *config, int64_t ctas, int64_t rows) {
+    return 2 * ctas * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
 }
-
-/* Behind them log-sum-exp and O of the parts, each of a row block. */
-FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, int64_t ctas) {
-    return decode_counter_bytes(ctas) + 2 * ctas * config->B_r * 4 * (config->d_head + 1);
+FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, const attention_args *args,
+                                            int64_t multiprocessors) {
+    const int64_t shares = decode_shares(config, args, multiprocessors), ctas = args->KV_heads * shares;
+    const int64_t rows = (int64_t)args->seq_q * (args->heads / args->KV_heads);
+    return 4 * DECODE_COUNTERS + (shares > 1 ? decode_part_bytes(config, ctas, rows) : 0);
 }
 
 FL_CONFIG_FN launch_shape decode_launch_shape(const KernelConfig *config, const attention_args *args,

@@ -70,7 +70,7 @@ static enum status set_tickets(struct emu *emu, struct failure *failure) {
     const attention_args args = problem_args(&emu->problem);
     const KernelConfig *const config = &emu->instance->config;
     const size_t bytes = (size_t)launch_workspace_bytes(config, &args, multiprocessors());
-    const size_t counters = (size_t)launch_counter_bytes(config, &args, multiprocessors());
+    const size_t counters = (size_t)launch_counter_bytes(config);
     if (!(emu->tickets = emu_alloc(emu->device, "tickets", bytes, EMU_BUFFER)))
         return fail_memory(failure, bytes, "the tickets in the emulator");
     unsigned char *const memory = emu_host_bytes(emu->device, emu->tickets);

@@ -313,7 +313,7 @@ static enum status synchronize(const struct gpu *gpu, const char *what, struct f
 static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const attention_args args = problem_args(&gpu->problem);
-    const int64_t bytes = launch_workspace_bytes(config, &args, sms), zeros = launch_counter_bytes(config, &args, sms);
+    const int64_t bytes = launch_workspace_bytes(config, &args, sms), zeros = launch_counter_bytes(config);
     free_address(gpu, &gpu->tickets);
     CHECK(cuda->cuMemAlloc_v2(&gpu->tickets, (size_t)bytes), "cuMemAlloc of %" PRId64 " bytes for the tickets", bytes);
     CHECK(cuda->cuMemsetD8Async(gpu->tickets, POISON_BYTE, (size_t)bytes, gpu->stream),

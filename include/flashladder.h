@@ -116,8 +116,8 @@ typedef struct fl_tensors {
     float *lse;            /* [batch, heads, seq_q], contiguous: the natural logarithm of the sum of exp(scale * score);
                               NULL: not wanted */
     void *workspace; /* device memory of fl_support.workspace_bytes bytes, a multiple of 16 bytes, zero before its first
-                        use, which no other launch in flight uses: the kernel leaves it zero. NULL: the library has some
-                        for each stream, and for each captured launch. Not read for host memory */
+                        use, which no other launch in flight uses: a kernel leaves it for the next launch. NULL: the
+                        library has some for each stream, and for each captured launch. Not read for host memory */
 } fl_tensors;
 
 /* What would run a problem. */

@@ -6,6 +6,7 @@
 #include "runtime/launch.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,13 +82,9 @@ static fl_status check_abilities(const struct gpu_code *code, const KernelConfig
     return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
-/* Whether the GPU has machine code, and memory enough. Workspaces of the library hold counters alone. */
+/* Whether the GPU has machine code, and shared memory enough. */
 static fl_status check_target(const struct embedded *version, const struct instance *instance,
                               const struct gpu_target *target, struct failure *failure) {
-    if (config_shares_keys(&instance->config))
-        return refuse(failure, FL_UNSUPPORTED,
-                      "%s keeps parts of O in a workspace, which the library has on the emulator alone",
-                      version->about->version);
     const struct code_image *const image = gpu_code_find(&version->code, target, failure);
     return image ? status_of(gpu_smem_check(&version->code, image, target, instance, failure)) : FL_UNAVAILABLE;
 }
@@ -188,18 +185,34 @@ static int lateness(const struct embedded *version) {
     return (version->n_own && version->own[0].tickets ? 2 : 0) + (version->code.exact != NULL);
 }
 
+/* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */
+static bool shares_keys(const struct embedded *version) {
+    return version->n_own && config_shares_keys(&version->own[0]);
+}
+
+/* Whether one row block of such a kernel has the queries of all heads that share a KV head. */
+static bool has_few_rows(const struct embedded *version, const struct call *call) {
+    const fl_problem *const problem = &call->problem;
+    return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads) <= version->own[0].B_r;
+}
+
+static int place_for(const struct ranking *row, const struct embedded *version, const struct call *call) {
+    if (!shares_keys(version)) return place_of(row, version);
+    return has_few_rows(version, call) ? -1 : INT_MAX;
+}
+
 /* The versions in the order of a ranking, on the emulator those first that it runs in less time. */
-static size_t ordered(const struct fl_library *library, const struct ranking *row, bool emulated,
-                      struct embedded **order) {
+static size_t ordered(const struct fl_library *library, const struct ranking *row, const struct call *call,
+                      bool emulated, struct embedded **order) {
     size_t count = 0;
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
-        const int late = emulated ? lateness(version) : 0, place = place_of(row, version);
+        const int late = emulated ? lateness(version) : 0, place = place_for(row, version, call);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
             const int before_late = emulated ? lateness(before) : 0;
-            if (before_late < late || (before_late == late && place_of(row, before) < place)) break;
+            if (before_late < late || (before_late == late && place_for(row, before, call) < place)) break;
             order[at] = order[at - 1];
         }
         order[at] = version;
@@ -227,7 +240,7 @@ static fl_status choose_best(const struct fl_library *library, const struct call
     const int major = target ? target->major : 8, minor = target ? target->minor : 0;
     const struct ranking *const row = nearest_ranking(major, minor, call);
     struct embedded *order[MAX_VERSIONS];
-    const size_t count = library->count <= MAX_VERSIONS ? ordered(library, row, !target, order) : 0;
+    const size_t count = library->count <= MAX_VERSIONS ? ordered(library, row, call, !target, order) : 0;
     struct failure one;
     fl_status kept = FL_OK;
     int kept_weight = 0;
@@ -235,6 +248,7 @@ static fl_status choose_best(const struct fl_library *library, const struct call
         const fl_status status = try_version(order[i], call, target, choice, &one);
         if (!status) {
             choice->best = true;
+            choice->few_rows = target && shares_keys(order[i]) && has_few_rows(order[i], call);
             choice->measured =
                 target && !distance(row, major, minor, call) && find_name(row->versions, order[i]->about->version);
             choice->ranked_major = row->major;

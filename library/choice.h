@@ -16,7 +16,9 @@ struct choice {
     struct embedded *version;
     const struct instance *instance;
     bool best, measured;            /* chosen by rank; by a rank that was measured for this case */
+    bool few_rows;                  /* chosen because a KV head has few rows */
     int ranked_major, ranked_minor; /* compute capability whose measured order was followed */
+    int64_t workspace_bytes;        /* of a launch on the GPU that was asked for; 0 on the emulator */
 };
 
 /* target is NULL on the emulator. FL_INVALID for names that do not exist, FL_UNSUPPORTED and FL_UNAVAILABLE as

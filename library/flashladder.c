@@ -217,6 +217,9 @@ static void write_order(const struct choice *choice, bool emulated, fl_support *
     else if (emulated)
         snprintf(support->order, sizeof support->order,
                  "%s: on the emulator versions without tickets come first: their CTAs run on all cores", name);
+    else if (choice->few_rows)
+        snprintf(support->order, sizeof support->order, "%s: few rows for each KV head: all CTAs share out its keys",
+                 name);
     else if (choice->measured)
         snprintf(support->order, sizeof support->order,
                  "%s: the fastest that computes this, as measured on compute capability %d.%d", name,
@@ -240,8 +243,7 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
     if (status) return ended(status, &failure);
     const KernelConfig *const config = &choice.instance->config;
     fl_support made = {.measured = choice.measured,
-                       .workspace_bytes =
-                           config->tickets && call.problem.memory == FL_DEVICE_MEMORY ? 2 * sizeof(int32_t) : 0};
+                       .workspace_bytes = call.problem.memory == FL_DEVICE_MEMORY ? choice.workspace_bytes : 0};
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
     short_name(choice.version->about->version, made.version);
     config_format(config, made.config);

@@ -244,6 +244,7 @@ static void unload_context(const struct fl_library *library, struct context *con
     for (size_t i = 0; i < library->count; i++)
         if (context->versions[i].module) cuda->cuModuleUnload(context->versions[i].module);
     if (context->pool) cuda->cuMemFree_v2(context->pool);
+    for (int i = 0; i < context->workspaces.n_chunks; i++) cuda->cuMemFree_v2(context->workspaces.chunks[i]);
     leave(cuda, pushed);
 }
 
@@ -348,26 +349,46 @@ static fl_status context_of(struct fl_library *library, const fl_problem *proble
 
 /* ---- loading ---- */
 
-/* The pool of workspaces, zeroed by a stream that waits for no other. */
-static fl_status make_pool(const struct cuda_driver *cuda, struct context *context, struct failure *failure) {
+/* Device memory for workspaces, zeroed by a stream that waits for no other. */
+static fl_status make_zeros(const struct cuda_driver *cuda, size_t bytes, CUdeviceptr *made, struct failure *failure) {
     CUstream stream;
-    if (context->pool) return FL_OK;
-    CUdeviceptr pool = 0;
-    TRY(cuda->cuMemAlloc_v2(&pool, WORKSPACES_BYTES), "cuMemAlloc of the workspaces");
+    CUdeviceptr zeros = 0;
+    TRY(cuda->cuMemAlloc_v2(&zeros, bytes), "cuMemAlloc of the workspaces");
     fl_status status =
         driver_error(cuda, cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), failure, "cuStreamCreate");
     if (!status) {
-        status = driver_error(cuda, cuda->cuMemsetD8Async(pool, 0, WORKSPACES_BYTES, stream), failure,
+        status = driver_error(cuda, cuda->cuMemsetD8Async(zeros, 0, bytes, stream), failure,
                               "cuMemsetD8Async of the workspaces");
         const CUresult ended = cuda->cuStreamSynchronize(stream);
         if (!status) status = driver_error(cuda, ended, failure, "setting the workspaces to zero");
         cuda->cuStreamDestroy_v2(stream);
     }
     if (status)
-        cuda->cuMemFree_v2(pool);
+        cuda->cuMemFree_v2(zeros);
     else
-        context->pool = pool;
+        *made = zeros;
     return status;
+}
+
+static fl_status make_pool(const struct cuda_driver *cuda, struct context *context, struct failure *failure) {
+    return context->pool ? FL_OK : make_zeros(cuda, WORKSPACES_BYTES, &context->pool, failure);
+}
+
+static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *workspaces, struct failure *failure) {
+    CUdeviceptr chunk;
+    const fl_status status = make_zeros(cuda, CHUNK_BYTES, &chunk, failure);
+    if (status) return status;
+    workspaces->chunks[workspaces->n_chunks++] = chunk;
+    workspaces->used = 0;
+    return FL_OK;
+}
+
+/* What the launches of a kernel take their workspaces from. */
+static fl_status make_workspaces(const struct cuda_driver *cuda, struct context *context, const KernelConfig *config,
+                                 struct failure *failure) {
+    const fl_status status = config->tickets ? make_pool(cuda, context, failure) : FL_OK;
+    if (status || !config_shares_keys(config) || context->workspaces.n_chunks) return status;
+    return add_chunk(cuda, &context->workspaces, failure);
 }
 
 static fl_status load(struct fl_library *library, struct context *context, const struct choice *choice,
@@ -392,7 +413,7 @@ static fl_status load(struct fl_library *library, struct context *context, const
         *known = found;
     }
     *kernel = *known;
-    return choice->instance->config.tickets ? make_pool(cuda, context, failure) : FL_OK;
+    return make_workspaces(cuda, context, &choice->instance->config, failure);
 }
 
 /* Loading and allocating are no part of a capture, whichever thread has one at work. */
@@ -483,10 +504,56 @@ static CUresult stream_id(const struct cuda_driver *cuda, CUstream stream, uint6
     return CUDA_SUCCESS;
 }
 
-/* The counters that CTAs draw from: the caller's, else those of the stream, else of the captured launch. */
-static fl_status find_tickets(struct fl_library *library, struct context *context, const struct call *call,
+/* A large workspace, of a new chunk where the last has too few bytes left; under the library's lock. */
+static fl_status cut_large(const struct cuda_driver *cuda, struct workspaces *workspaces, uint64_t bytes,
+                           uint64_t *address, struct failure *failure) {
+    if ((*address = workspaces_cut(workspaces, bytes))) return FL_OK;
+    if (bytes > CHUNK_BYTES || workspaces->n_chunks == MOST_CHUNKS)
+        return refuse(failure, FL_ERROR,
+                      "the %d MiB for workspaces are used up: pass one of your own, fl_tensors.workspace, or open the "
+                      "library again",
+                      MOST_CHUNKS * (CHUNK_BYTES >> 20));
+    const fl_status status = add_chunk(cuda, workspaces, failure);
+    if (!status) *address = workspaces_cut(workspaces, bytes);
+    return status;
+}
+
+/* The same from any thread; allocating is no part of a capture. */
+static fl_status make_large(struct fl_library *library, struct workspaces *workspaces, uint64_t bytes,
+                            _Atomic uint64_t *of_stream, uint64_t *address, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    pthread_mutex_lock(&library->lock);
+    fl_status status = FL_OK;
+    *address = of_stream ? atomic_load(of_stream) : 0; /* another thread may have been here */
+    if (!*address) status = cut_large(cuda, workspaces, bytes, address, failure);
+    if (!status && of_stream) atomic_store(of_stream, *address);
+    pthread_mutex_unlock(&library->lock);
+    cuda->cuThreadExchangeStreamCaptureMode(&mode);
+    return status;
+}
+
+/* What CTAs share where they share out keys: of the stream as large as any launch needs it, at the number that its
+ * small workspace has; of a captured launch as large as that one needs it. */
+static fl_status find_large(struct fl_library *library, const struct plan *plan, const struct call *call,
+                            bool capturing, uint64_t number, int32_t **tickets, struct failure *failure) {
+    struct workspaces *const workspaces = &plan->context->workspaces;
+    const int sms = plan->context->device->sms;
+    _Atomic uint64_t *const of_stream = capturing ? NULL : &workspaces->large[number];
+    const int64_t bytes = capturing ? launch_workspace_bytes(plan->config, &call->args, sms) : launch_most_bytes(sms);
+    uint64_t address = of_stream ? atomic_load(of_stream) : 0;
+    fl_status status = FL_OK;
+    if (!address) status = make_large(library, workspaces, (uint64_t)bytes, of_stream, &address, failure);
+    *tickets = (int32_t *)(uintptr_t)address;
+    return status;
+}
+
+/* What CTAs share: the caller's, else that of the stream, else of the captured launch. */
+static fl_status find_tickets(struct fl_library *library, const struct plan *plan, const struct call *call,
                               CUstream stream, int32_t **tickets, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct context *const context = plan->context;
     int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     uint64_t id, offset;
     *tickets = call->tensors.workspace;
@@ -495,6 +562,8 @@ static fl_status find_tickets(struct fl_library *library, struct context *contex
     if (!capturing) TRY(stream_id(cuda, stream, &id), "cuStreamGetId");
     const bool found = capturing ? workspaces_of_graph(&context->workspaces, &offset)
                                  : workspaces_of_stream(&context->workspaces, id, &offset);
+    if (found && config_shares_keys(plan->config))
+        return find_large(library, plan, call, capturing, offset / WORKSPACE_BYTES, tickets, failure);
     if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;
     return refuse(
         failure, FL_ERROR,
@@ -514,7 +583,7 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     args.O = call->tensors.o;
     args.LSE = call->tensors.lse;
     if (plan->config->tickets) {
-        const fl_status status = find_tickets(library, plan->context, call, stream, &args.tickets, failure);
+        const fl_status status = find_tickets(library, plan, call, stream, &args.tickets, failure);
         if (status) return status;
     }
     if (plan->config->tensor_copies) {
@@ -622,8 +691,10 @@ static fl_status download(const struct cuda_driver *cuda, const struct call *cal
     return FL_OK;
 }
 
-static fl_status make_copies(const struct cuda_driver *cuda, const struct call *call, struct copies *copies,
-                             struct failure *failure) {
+static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *plan, const struct call *call,
+                             struct copies *copies, struct failure *failure) {
+    const size_t workspace_bytes =
+        (size_t)launch_workspace_bytes(plan->config, &call->args, plan->context->device->sms);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
         TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], 2 * (size_t)call_elements(call, tensor)),
@@ -634,10 +705,10 @@ static fl_status make_copies(const struct cuda_driver *cuda, const struct call *
     if (call->tensors.lse)
         TRY(cuda->cuMemAlloc_v2(&copies->lse, sizeof(float) * (size_t)call_lse_elements(call)),
             "cuMemAlloc of log-sum-exp");
-    TRY(cuda->cuMemAlloc_v2(&copies->workspace, WORKSPACE_BYTES), "cuMemAlloc of a workspace");
+    TRY(cuda->cuMemAlloc_v2(&copies->workspace, workspace_bytes), "cuMemAlloc of a workspace");
     /* The copies may still be under way in the default stream, which this stream waits for. */
     TRY(cuda->cuStreamCreate(&copies->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
-    TRY(cuda->cuMemsetD8Async(copies->workspace, 0, WORKSPACE_BYTES, copies->stream), "cuMemsetD8Async");
+    TRY(cuda->cuMemsetD8Async(copies->workspace, 0, workspace_bytes, copies->stream), "cuMemsetD8Async");
     return FL_OK;
 }
 
@@ -659,7 +730,7 @@ static fl_status forward_copies(struct fl_library *library, CUcontext handle, co
     TRY(cuda->cuCtxGetId(handle, &id), "cuCtxGetId");
     fl_status status = make_plan(library, handle, id, call, &plan, failure);
     if (status) return status;
-    if (!(status = make_copies(cuda, call, &copies, failure))) {
+    if (!(status = make_copies(cuda, &plan, call, &copies, failure))) {
         struct call packed = *call;
         call_make_contiguous(&packed);
         packed.tensors.q = (const void *)(uintptr_t)copies.tensors[TENSOR_Q];
@@ -722,7 +793,12 @@ fl_status gpu_query(struct fl_library *library, const struct call *call, struct 
                     struct failure *failure) {
     int ordinal;
     const fl_status status = device_of(library, call, &ordinal, failure);
-    return status ? status : choose(library, call, &library->gpus->devices[ordinal].target, choice, failure);
+    if (status) return status;
+    const struct device *const device = &library->gpus->devices[ordinal];
+    const fl_status chosen = choose(library, call, &device->target, choice, failure);
+    if (!chosen && choice->instance->config.tickets)
+        choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &call->args, device->sms);
+    return chosen;
 }
 
 fl_status gpu_prepare(struct fl_library *library, const struct call *call, struct failure *failure) {

@@ -21,3 +21,10 @@ bool workspaces_of_graph(struct workspaces *workspaces, uint64_t *offset) {
     *offset = WORKSPACE_BYTES * (STREAM_WORKSPACES + place);
     return true;
 }
+
+uint64_t workspaces_cut(struct workspaces *workspaces, uint64_t bytes) {
+    const uint64_t whole = (bytes + 255) / 256 * 256, at = workspaces->used;
+    if (!workspaces->n_chunks || at + whole > CHUNK_BYTES) return 0;
+    workspaces->used = at + whole;
+    return workspaces->chunks[workspaces->n_chunks - 1] + at;
+}

@@ -1,10 +1,13 @@
-/* workspaces.h - counters that CTAs draw from, in device memory: one for each stream, one for each captured launch.
+/* workspaces.h - what CTAs of a launch share in device memory: one for each stream, one for each captured launch.
  *
  *     uint64_t offset;
  *     if (workspaces_of_stream(workspaces, stream_id, &offset)) address = pool + offset;
  *
  * A kernel leaves its counters at zero, so launches that run one after the other share them. Those of one stream do. A
  * graph may run beside its stream and beside other graphs, so a captured launch never shares.
+ *
+ * Small ones are counters that CTAs draw from. Large ones, for parts of results too, are pieces of chunks, which are
+ * allocated as they are needed.
  */
 #ifndef FL_LIBRARY_WORKSPACES_H
 #define FL_LIBRARY_WORKSPACES_H
@@ -17,13 +20,19 @@ enum {
     WORKSPACE_BYTES = 16,      /* of which a kernel uses TICKETS_BYTES */
     STREAM_WORKSPACES = 4096,  /* a power of two */
     GRAPH_WORKSPACES = 126976, /* 2 MiB in all */
-    WORKSPACES_BYTES = WORKSPACE_BYTES * (STREAM_WORKSPACES + GRAPH_WORKSPACES)
+    WORKSPACES_BYTES = WORKSPACE_BYTES * (STREAM_WORKSPACES + GRAPH_WORKSPACES),
+    CHUNK_BYTES = 16 << 20,
+    MOST_CHUNKS = 64 /* 1 GiB in all */
 };
 
 /* All zero at first. */
 struct workspaces {
     _Atomic uint64_t streams[STREAM_WORKSPACES]; /* ids of streams plus 1; 0: free */
     _Atomic uint64_t captured;                   /* launches so far */
+    _Atomic uint64_t large[STREAM_WORKSPACES];   /* addresses of large ones; 0: the stream has none yet */
+    uint64_t chunks[MOST_CHUNKS];                /* addresses; under a lock of the caller, as the next two */
+    int n_chunks;
+    uint64_t used; /* bytes of the last chunk */
 };
 
 /* The workspace of a stream, by an id that no other stream of the process ever has. False where all are taken. Lock
@@ -32,5 +41,8 @@ bool workspaces_of_stream(struct workspaces *workspaces, uint64_t stream_id, uin
 
 /* A workspace for one captured launch. False where all are taken. */
 bool workspaces_of_graph(struct workspaces *workspaces, uint64_t *offset);
+
+/* The address of a large one, of at most CHUNK_BYTES, in the last chunk; 0 where that has too few bytes left. */
+uint64_t workspaces_cut(struct workspaces *workspaces, uint64_t bytes);
 
 #endif

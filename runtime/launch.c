@@ -21,11 +21,14 @@ int launch_smem_bytes(const KernelConfig *config) {
 }
 
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
-    return config_shares_keys(config) ? decode_workspace_bytes(config, decode_ctas(config, args, multiprocessors))
-                                      : TICKETS_BYTES;
+    return config_shares_keys(config) ? decode_workspace_bytes(config, args, multiprocessors) : TICKETS_BYTES;
 }
 
-int64_t launch_counter_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
-    return config_shares_keys(config) ? decode_counter_bytes(decode_ctas(config, args, multiprocessors))
-                                      : TICKETS_BYTES;
+int64_t launch_counter_bytes(const KernelConfig *config) {
+    return config_shares_keys(config) ? 4 * DECODE_COUNTERS : TICKETS_BYTES;
+}
+
+int64_t launch_most_bytes(int64_t multiprocessors) {
+    const KernelConfig largest = {.d_head = 128, .B_r = 16};
+    return 4 * DECODE_COUNTERS + decode_part_bytes(&largest, multiprocessors, largest.B_r);
 }

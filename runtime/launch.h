@@ -21,9 +21,10 @@ launch_shape launch_of(const KernelConfig *config, const attention_args *args, i
 int launch_threads(const KernelConfig *config);
 int launch_smem_bytes(const KernelConfig *config);
 
-/* Bytes of device memory for attention_args.tickets, a multiple of 8, and of those at its front that are zero before
- * each launch and after it. */
+/* Bytes of device memory for attention_args.tickets, of those at its front that are zero before each launch and after
+ * it, and the most that any launch needs. */
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
-int64_t launch_counter_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
+int64_t launch_counter_bytes(const KernelConfig *config);
+int64_t launch_most_bytes(int64_t multiprocessors);
 
 #endif

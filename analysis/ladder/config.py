@@ -158,10 +158,10 @@ class KernelConfig(_Fields):
         return (64, self.B_c, self.B_c, 16)
 
     def tickets_bytes(self, ctas: int) -> int:
-        """Memory of attention_args.tickets for so many CTAs."""
-        return self.counter_bytes(ctas)
+        """Memory of attention_args.tickets for so many CTAs, at most."""
+        return self.counter_bytes()
 
-    def counter_bytes(self, ctas: int) -> int:
+    def counter_bytes(self) -> int:
         """Of these the ones that are zero before a launch and after it."""
         return 8
 
@@ -201,8 +201,10 @@ class AttentionConfig(KernelConfig):
 
 
 # The functions of common/decode_config.h, by name.
+DECODE_SOURCE = read_text(root() / "common/decode_config.h")
+DECODE_COUNTERS = int(DECODE_SOURCE.partition("DECODE_COUNTERS = ")[2].partition(" ")[0])
 DECODE_LAUNCH = functions(
-    read_text(root() / "common/decode_config.h"),
+    DECODE_SOURCE.replace("DECODE_COUNTERS", str(DECODE_COUNTERS)),
     "FL_CONFIG_FN",
     "common/decode_config.h",
     {"config": FIELDS, "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
@@ -239,10 +241,10 @@ class DecodeConfig(AttentionConfig):
         return (1, self.B_c // self.n_warps, self.B_c // self.n_warps, 16)
 
     def tickets_bytes(self, ctas: int) -> int:
-        return DECODE_LAUNCH["decode_workspace_bytes"](self, ctas)
+        return self.counter_bytes() + DECODE_LAUNCH["decode_part_bytes"](self, ctas, self.B_r)
 
-    def counter_bytes(self, ctas: int) -> int:
-        return DECODE_LAUNCH["decode_counter_bytes"](ctas)
+    def counter_bytes(self) -> int:
+        return 4 * DECODE_COUNTERS
 
 
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).

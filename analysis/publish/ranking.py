@@ -7,9 +7,8 @@ mean, over the problems that another kernel was measured at too, of its speed di
 a case has one kernel alone it is the first. What was measured with a kernel's machine code counts for it, whatever the
 name: v52's records are those of attention/wgmma as long as their code hashes are equal.
 
-The library embeds the kernels of kernels/attention/, but for those that share out keys: on a GPU it lacks the workspace
-that they store parts of O in. It embeds each version that is faster than they are in some case,
-and one for the emulator, which runs CTAs that draw tickets on one core: the first one of any length that draws none.
+The library embeds the kernels of kernels/attention/, each version that is faster than they are in some case, and one
+for the emulator, which runs CTAs that draw tickets on one core: the first one of any length that draws none.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from analysis.ladder.config import DecodeConfig, Dtype
+from analysis.ladder.config import Dtype
 from analysis.ladder.headers import ATTENTION, Version
 from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Problem, Record
@@ -125,12 +124,10 @@ def _is_living(name: str) -> bool:
 
 def embedded(orders: Iterable[list[str]], kernels: Mapping[str, Version], held: Held) -> list[str]:
     """What the library embeds, as said above. A version with the machine code of a living kernel adds nothing."""
-    living = [
-        name for name, kernel in kernels.items() if _is_living(name) and type(kernel.header.config) is not DecodeConfig
-    ]
+    living = [name for name in kernels if _is_living(name)]
     copied = set().union(*(held.get(name, set()) for name in living))
     general = {name: kernel.header.config for name, kernel in kernels.items() if kernel.header.config.any_length}
-    chosen = {*living, *(name for name in general if not _is_living(name) and not held.get(name, set()) & copied)}
+    chosen = {name for name in general if _is_living(name) or not held.get(name, set()) & copied}
     fastest = [next((name for name in order if name in chosen), "") for order in orders]
     on_all_cores = [name for name in general if not general[name].tickets and not kernels[name].one_arch]
     return [*living, *sorted({*fastest, *on_all_cores[:1]} - {*living, ""})]

@@ -337,7 +337,7 @@ struct consumer {
 
     /* Warps take turns with the rows. */
     __device__ __forceinline__ void finish() const {
-        const part_slots slots = find_slots<cfg>(args);
+        const part_slots slots = find_slots<cfg>(args, rows);
         const int last_row = min(cfg.B_r, rows - own.row);
         store_sums();
         meet();

@@ -49,10 +49,10 @@ struct part_slots {
 };
 
 template <decode_config cfg>
-__device__ __forceinline__ part_slots find_slots(const attention_args &args) {
-    const int64_t ctas = gridDim.x;
-    float *const lse = (float *)args.tickets + (ctas + 3) / 4 * 4;
-    return {args.tickets, lse, lse + 2 * ctas * cfg.B_r, cfg.B_r};
+__device__ __forceinline__ part_slots find_slots(const attention_args &args, int all_rows) {
+    const int rows = min(cfg.B_r, all_rows);
+    float *const O = (float *)(args.tickets + DECODE_COUNTERS);
+    return {args.tickets, O + 2 * (int64_t)gridDim.x * rows * cfg.d_head, O, rows};
 }
 
 template <int n>

@@ -14,7 +14,6 @@ enum { VERSIONS = 4, KB = 1024, STATIC_BYTES = 16 * KB };
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
 static const char LARGE[] = "(FP16, 128, 256, 64, 8): async+load_2_2_2_tiles+stages_4+padded+any_length+causal+grouped";
 static const char SMALL[] = "(FP16, 128, 128, 32, 4): async+load_2_2_2_tiles+stages_2+padded+any_length+causal+grouped";
-static const char SHARED_OUT[] = "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3";
 static const char HOPPER[] = "(FP16, 128, 128, 128, 8): load_0_0_0_tiles+stages_2+tensor+any_length+causal+grouped";
 
 /* A cubin that says of one kernel how much static shared memory it has. */
@@ -260,12 +259,6 @@ static void not_measured(void) {
     chosen(&made, &call, &H200, "attention/newer", SMALL, "for this GPU alone");
     add(&made, "v41", SMALL, NULL, NULL);
     chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before all of them");
-    made.library.count = 0;
-    add(&made, "attention/parts", SHARED_OUT, NULL, "sm_90a");
-    call = call_of("attention/parts");
-    refused(&made, &call, &H200, FL_UNSUPPORTED, "attention/parts keeps parts of O in a workspace");
-    chosen(&made, &call, NULL, "attention/parts", SHARED_OUT, "keys are shared out on the emulator");
-    call = call_of(NULL);
     make_equals(&made, 1, &living[3]);
     ok(!choose(&made.library, &call, &H200, &choice, &failure) && !choice.measured,
        "the beginning of a measured name is another name");
@@ -301,6 +294,35 @@ static void features(struct made_up *made) {
     ok(!fl_kernel(&made->library, 1, &info) && !strcmp(info.version, "v41") &&
            info.features == (FL_ANY_LENGTH | FL_CAUSAL | FL_GROUPED),
        "all there is: %u", info.features);
+}
+
+/* A kernel whose CTAs share out keys: the first for few rows, in which the heads of a group count, else the last. */
+static void few_rows(void) {
+    static const char decode[] = "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3";
+    static const struct {
+        int32_t seq_q, heads, kv_heads;
+        bool few;
+    } cases[] = {{1, 8, 2, true},  {4, 8, 2, true},   {5, 8, 2, false},
+                 {16, 3, 3, true}, {17, 3, 3, false}, {1, 32, 1, false}};
+    struct made_up made;
+    struct choice choice;
+    struct failure failure;
+    make(&made);
+    add(&made, "attention/decode", decode, NULL, "sm_90a");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct call call = call_of(NULL);
+        call.problem.seq_q = cases[i].seq_q;
+        call.problem.heads = cases[i].heads;
+        call.problem.kv_heads = cases[i].kv_heads;
+        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "v46", cases[i].few ? decode : HOPPER, "rows");
+        ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.few_rows == cases[i].few, "and why");
+        chosen(&made, &call, &A100, "v41", SMALL, "another GPU");
+        chosen(&made, &call, NULL, "v41", LARGE, "the emulator");
+    }
+    make_equals(&made, 0, NULL);
+    add(&made, "attention/decode", decode, NULL, "sm_90a");
+    const struct call many = call_of(NULL);
+    chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
 /* Structs of callers that know more fields, or fewer. */
@@ -361,6 +383,7 @@ int main(void) {
     rankings();
     not_measured();
     short_names();
+    few_rows();
     sizes_of_structs();
     scales();
     return tap_done();

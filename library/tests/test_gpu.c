@@ -314,6 +314,45 @@ static void workspaces(fl_library *library) {
     cuda.cuStreamDestroy_v2(other);
 }
 
+/* Of a kernel whose CTAs leave parts of a result for each other: counters and parts. */
+static void large_workspaces(fl_library *library) {
+    enum { COUNTERS = 4096 };
+    struct problem problem = small_problem();
+    problem.seq_q = 3, problem.seq_k = 1000;
+    struct attention attention = attention_on(0, problem, "attention/decode");
+    const CUstream streams[] = {stream_of(0), stream_of(0)};
+    const int32_t *of[2], *captured[2];
+    fl_support support = {.size = sizeof support};
+    void *graph;
+    ok(!fl_query(library, &attention.asked, &support) && support.workspace_bytes > COUNTERS, "%d bytes",
+       (int)support.workspace_bytes);
+    for (int i = 0; i < 2; i++) {
+        of[i] = tickets_of(library, &attention, streams[i]);
+        ok(of[i] && right_after(&attention, streams[i]), "right in stream %d: %s", i, fl_error());
+        ok(tickets_of(library, &attention, streams[i]) == of[i], "the same in each call");
+    }
+    ok(llabs((const char *)of[0] - (const char *)of[1]) >= support.workspace_bytes, "they do not overlap");
+    cuda.cuStreamSynchronize(streams[0]);
+    int set = 0;
+    for (int i = 0; i < COUNTERS / 4; i++) set += of[0][i] != 0;
+    ok(!set, "the counters are zero again");
+    begin_capture(streams[0], 0);
+    for (int i = 0; i < 2; i++) captured[i] = tickets_of(library, &attention, streams[0]);
+    end_capture(streams[0], &graph);
+    ok(captured[0] && captured[1] && captured[0] != of[0] && captured[1] != of[0] &&
+           llabs((const char *)captured[0] - (const char *)captured[1]) >= support.workspace_bytes,
+       "captured launches share none");
+    free(graph);
+    attention.tensors.workspace = (void *)(uintptr_t)on_gpu(&cuda, NULL, (size_t)support.workspace_bytes);
+    memset(attention.tensors.workspace, 0, COUNTERS);
+    ok(tickets_of(library, &attention, streams[0]) == attention.tensors.workspace, "one that is given is used");
+    ok(right_after(&attention, streams[0]), "it is large enough");
+    cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)attention.tensors.workspace);
+    attention.tensors.workspace = NULL;
+    free_on(&attention);
+    for (int i = 0; i < 2; i++) cuda.cuStreamDestroy_v2(streams[i]);
+}
+
 /* A capture before anything was loaded: the fake driver refuses loading, allocating and waiting as part of it. */
 static void captures(void) {
     fl_library *library;
@@ -595,6 +634,7 @@ int main(void) {
     calls_that_differ_in_a_word(library);
     memory_of_others(library);
     workspaces(library);
+    large_workspaces(library);
     streams_of_threads(library);
     captures();
     workspaces_used_up(library);

@@ -99,7 +99,7 @@ def test_decode_shares_out_keys() -> None:
     assert refusals(KERNELS["attention/decode"], KERNELS["attention/mma_sync"].header.config)
     assert config.grid(1, 8, 16, 132, 32768) == (128, 1, 1) and config.grid(1, 8, 1, 132, 60) == (8, 1, 1)
     assert config.grid(1, 200, 1, 132, 32768) == (200, 1, 1)
-    assert config.tickets_bytes(7) == 32 + 2 * 7 * 16 * 4 * 129
+    assert config.tickets_bytes(7) == 4096 + 2 * 7 * 16 * 4 * 129 and config.counter_bytes() == 4096
 
 
 def test_the_header_names_the_file(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class General(Launch):
         done = self.run(ptx, *(f"--dump={member}={file}" for member, file in files.items()), *options)
         if done.returncode != 0:
             return float("inf"), f"status {done.returncode}\n{done.stderr}"
-        counters = files[TICKETS].read_bytes()[: config.counter_bytes(self.grid()[0])] if TICKETS in files else b""
+        counters = files[TICKETS].read_bytes()[: config.counter_bytes()] if TICKETS in files else b""
         if any(counters):
             return float("inf"), f"tickets are not 0 after the launch: {counters.hex()}"
         dtype = int(self.config.dtype)
