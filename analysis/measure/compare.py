@@ -18,6 +18,7 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.measure import bench, executables, records, stats, summary
 from analysis.measure.executables import CANNOT_RUN
+from analysis.measure.plausible import refuse_implausible
 from analysis.measure.records import Problem, Record, RecordError
 from analysis.measure.stats import Verdict
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -166,6 +167,8 @@ def run_compare(args: argparse.Namespace) -> int:
         if files:
             logs = [records.read(Path(name)) for name in (args.A, args.B)]
             records.refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
+            for log in logs:
+                refuse_implausible(log.records, str(log.path))
             first, second = (list(log.records) for log in logs)
         elif args.source:
             first, second = recorded(args.A, args.B, args.source)

@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.errors import DONE, AnalysisError
 from analysis.measure import stats
+from analysis.measure.plausible import refuse_implausible
 from analysis.measure.records import (
     Problem,
     Record,
@@ -260,7 +261,8 @@ def add_records_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("show", "runs", "check", "merge"),
-        help="show: the table of a run; runs: what a file holds; check: read it; merge: join shards",
+        help="show: the table of a run; runs: what a file holds; check: read it, and refuse what cannot be; "
+        "merge: join shards",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
     parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
@@ -292,6 +294,7 @@ def run_records(args: argparse.Namespace) -> int:
                 print(f"{log.path}: the last line is torn and left out", file=sys.stderr)
     if args.action == "check":
         for log in logs:
+            refuse_implausible(log.records, str(log.path))
             print(
                 f"{log.path}: {len(log.records)} records of {one_device(log.records)}"
                 + ("; the last line is torn" if log.torn else "")
