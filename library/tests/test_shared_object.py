@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,6 +113,18 @@ def test_another_set_of_instances_has_objects_of_its_own() -> None:
     commands = run("make", "-n", "lib", "VER=v46", "KERNELS=(FP16, 64, 64, 64, 8): async")
     assert re.search(r" build/v46\.\d+/library\.code\.o ", commands)
     assert " build/v46/library.code.o " not in commands
+
+
+def test_it_embeds_what_the_ranking_names() -> None:
+    (names,) = re.findall(r"^ \* embedded: (.*)$", read_text(ROOT / "library/ranking.h"), re.MULTILINE)
+    code = "import flashladder; print(*(version.name for version in flashladder.versions()))"
+    said = run(sys.executable, "-c", code, env=environment() | {"PYTHONPATH": str(ROOT / "python")})
+    assert said.split() == sorted(names.split()) and "attention/wgmma" in said
+
+
+def test_a_kernel_whose_name_is_no_identifier_can_be_embedded() -> None:
+    commands = run("make", "-n", "lib", "VER=attention.wgmma", "KERNELS=(FP16, 128, 64, 64, 8): wgmma+stages_2")
+    assert "-DENTRY=fl_attention_wgmma_entry" in commands and "fl_attention.wgmma" not in commands
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
