@@ -277,6 +277,12 @@ def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBi
     assert all(("--check" in call) != ("--no-check" in call) for call in calls)
 
 
+def test_results_are_not_checked_where_no_row_shall_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
+    made = fake({SHAPES[0]: 1000.0})
+    assert tune(tmp_path, "--check", "0") == 0
+    assert made.calls() and not any("--check" in call.replace("--no-check", "") for call in made.calls())
+
+
 def test_progress_tells_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """2 of 4 took 10 s: two more of this round, and four in each of two others."""
     problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
