@@ -2,6 +2,7 @@
 #include "common/tests/tap.h"
 #include "harness/problem.h"
 #include "runtime/config.h"
+#include "runtime/parameters.h"
 #include "runtime/tensor_maps.h"
 
 #include <inttypes.h>
@@ -142,11 +143,37 @@ static void the_emulator(void) {
          "an address");
 }
 
+/* What the emulator is passed: the arguments, and the maps at the next multiple of their alignment. */
+static void the_emulators_block(void) {
+    const attention_args args = arguments(&PROBLEM);
+    KernelConfig config = CONFIG;
+    struct tensor_layout layouts[N_TENSORS];
+    tensor_maps maps;
+    struct parameter_block block;
+    struct failure failure;
+    ok(!parameters_of_emulator(&config, &args, &block, &failure) && block.size == sizeof(forward_args) &&
+           !memcmp(block.bytes, &args, sizeof(forward_args)),
+       "the arguments alone, %zu bytes", block.size);
+    config.tensor_copies = true;
+    tensor_layouts(&args, &config, layouts);
+    ok(!tensor_maps_of_emulator(layouts, &maps, &failure), "maps");
+    for (int any_length = 0; any_length < 2; any_length++) {
+        const size_t bytes = any_length ? sizeof(attention_args) : sizeof(forward_args);
+        size_t at = 0;
+        while (at < bytes) at += alignof(tensor_maps);
+        config.any_length = any_length;
+        ok(!parameters_of_emulator(&config, &args, &block, &failure) && block.size == at + sizeof maps &&
+               !memcmp(block.bytes, &args, bytes) && !memcmp(block.bytes + at, &maps, sizeof maps),
+           "%zu bytes of arguments, and maps at %zu", bytes, at);
+    }
+}
+
 int main(void) {
     layouts_of_a_problem();
     layouts_of_general_attention();
     parameter_block();
     the_driver();
     the_emulator();
+    the_emulators_block();
     return tap_done();
 }
