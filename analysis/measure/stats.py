@@ -46,6 +46,12 @@ STUDENT_T = (
     2.045,
     2.042,
 )
+# The same at 99 %: what FASTER and SLOWER need, so that one of a hundred comparisons of equals is called either.
+STUDENT_T_99 = (
+    *(63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947),
+    *(2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750),
+)
+MOST_ROUNDS = 1000  # that are said to be needed
 BOOTSTRAP_DRAWS = 1000
 SAME_WITHIN = 0.01  # ratios this near to 1 are called the same
 UNLIKE = 3.0  # a subject whose rounds spread this many times as far as the others' is not like them
@@ -137,6 +143,30 @@ def noise(values: Sequence[float]) -> float:
 def student_t(freedom: int) -> float:
     """The two-sided 95 % quantile."""
     return STUDENT_T[min(freedom, len(STUDENT_T)) - 1]
+
+
+def surer(interval: Interval, rounds: int) -> Interval:
+    """The 99 % interval of an estimate from some rounds, or from the samples of one."""
+    freedom = min(rounds - 1, len(STUDENT_T)) or len(STUDENT_T)
+    wider = STUDENT_T_99[freedom - 1] / STUDENT_T[freedom - 1]
+    low, high = (interval.mid * (end / interval.mid) ** wider for end in (interval.low, interval.high))
+    return Interval(low, interval.mid, high)
+
+
+def rounds_needed(interval: Interval, rounds: int, same_within: float) -> int | None:
+    """Rounds that decide at the scatter of these: whose 95 % interval fits into the tolerance, and whose 99 % interval
+    leaves 1 out if the estimate lies beyond it. None for more than MOST_ROUNDS, or after a single round.
+    """
+    if rounds < 2:
+        return None
+    deviation = math.log(interval.high / interval.low) / 2 / student_t(rounds - 1) * math.sqrt(rounds)
+    shift = abs(math.log(interval.mid))
+    beyond = shift > math.log(1 + same_within)
+    room, quantiles = (shift, STUDENT_T_99) if beyond else (math.log(1 + same_within) - shift, STUDENT_T)
+    for count in range(rounds + 1, MOST_ROUNDS + 1):
+        if quantiles[min(count - 1, len(quantiles)) - 1] * deviation <= room * math.sqrt(count):
+            return count
+    return None
 
 
 def geometric_interval(ratios: Sequence[float], of_run: Scatter | None = None) -> Interval:
@@ -240,15 +270,16 @@ def _samples(one: Round, cycles: bool) -> list[float]:
     return [ns * hz / 1e9 for ns, hz in zip(one.samples_ns, one.sm_clock_hz, strict=True)]
 
 
-def speed_word(speedup: Interval, same_within: float = SAME_WITHIN) -> str:
+def speed_word(speedup: Interval, same_within: float = SAME_WITHIN, rounds: int | None = None) -> str:
     """SAME when the whole interval lies within the tolerance of 1; else FASTER or SLOWER when all of it lies on one
-    side of 1; else UNSURE.
+    side of 1; else UNSURE. With a number of rounds the side needs the 99 % interval.
     """
     if 1 - same_within <= speedup.low and speedup.high <= 1 + same_within:
         return "SAME"
-    if speedup.low > 1:
+    one_side = speedup if rounds is None else surer(speedup, rounds)
+    if one_side.low > 1:
         return "FASTER"
-    return "SLOWER" if speedup.high < 1 else "UNSURE"
+    return "SLOWER" if one_side.high < 1 else "UNSURE"
 
 
 def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> Verdict:
@@ -272,21 +303,23 @@ def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> 
         share = _discarded_share(side)
         if share > DISCARDED_MOST:
             return verdict("UNSURE", f"{share:.0%} of the {name} side's samples were discarded because of low clocks")
-    word = speed_word(speedup, same_within)
+    word = speed_word(speedup, same_within, rounds)
     if word == "UNSURE":
         in_cycles = ratio(first, second, cycles=True) if paired and abs(speedup.mid - 1) <= same_within else None
         if in_cycles is None or speed_word(in_cycles[0], same_within) != "SAME":
-            return verdict(word, f"the interval holds 1 and is not {within}: measure more rounds")
+            needed = rounds_needed(speedup, rounds, same_within)
+            measure = f"about {needed} rounds would decide" if needed else "measure more rounds"
+            return verdict(word, f"the 99 % interval holds 1, the 95 % interval is not {within}: {measure}")
         clock = "the times differ with the clock, which moves by steps"
         return verdict("SAME", f"the same number of cycles, {within} ({in_cycles[0]}); {clock}")
-    said = f"the whole interval is {within}; " if word == "SAME" else ""
+    said = f"by {100 * abs(speedup.mid - 1):.1f} %; " if word != "SAME" else f"the whole interval is {within}; "
     if paired:
         return verdict(word, f"{said}{rounds} rounds measured side by side")
     in_cycles = ratio(first, second, cycles=True)
     if in_cycles is None:
         return verdict("UNSURE", "not measured side by side, and without clocks a change of clock can't be told from a "
                                  "change of speed")  # fmt: skip
-    cycles_word = speed_word(in_cycles[0], same_within)
+    cycles_word = speed_word(in_cycles[0], same_within, rounds)
     if cycles_word != word:
         reason = f"not measured side by side: {word} in time but {cycles_word} in cycles ({in_cycles[0]})"
         return verdict("UNSURE", reason)

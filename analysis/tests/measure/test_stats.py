@@ -2,12 +2,14 @@
 
 import math
 import random
+import re
 import statistics
 from dataclasses import replace
 
 import pytest
 
 from analysis.measure import stats
+from analysis.measure.compare import ROUNDS
 from analysis.measure.stats import Round
 
 HZ = 1.7e9
@@ -58,6 +60,11 @@ def test_the_quantiles_of_student_hold_95_percent() -> None:
     """To the three digits that are kept."""
     for freedom, t in enumerate(stats.STUDENT_T, start=1):
         assert student_within(t - 0.0006, freedom) < 0.95 < student_within(t + 0.0006, freedom), freedom
+
+
+def test_the_wider_quantiles_hold_99_percent() -> None:
+    for freedom, t in enumerate(stats.STUDENT_T_99, start=1):
+        assert student_within(t - 0.0015, freedom) < 0.99 < student_within(t + 0.0015, freedom), freedom
 
 
 def test_noise_is_the_standard_error_of_the_median() -> None:
@@ -169,7 +176,10 @@ def test_the_verdict_names_its_tolerance() -> None:
     assert (same.word, same.same_within) == ("SAME", 0.02)
     assert same.reason.startswith("the whole interval is within 2 % of 1; 6 rounds")
     unsure = stats.compare(rounds(1000, 4, 1, noise=0.05), rounds(980, 4, 2, noise=0.05), 0.005)
-    assert unsure.reason == "the interval holds 1 and is not within 0.5 % of 1: measure more rounds"
+    assert re.fullmatch(
+        r"the 99 % interval holds 1, the 95 % interval is not within 0\.5 % of 1: about \d+ rounds would decide",
+        unsure.reason,
+    )
 
 
 def test_no_shift_is_hardly_ever_called_one() -> None:
@@ -178,10 +188,48 @@ def test_no_shift_is_hardly_ever_called_one() -> None:
     assert words.count("SAME") >= 85
 
 
+SCATTER = 0.0052  # of the rounds of an H200
+
+
+def words_of(shift: float, count: int, runs: int) -> list[str]:
+    draw = random.Random(7)
+
+    def side(ns: float) -> dict[tuple[str, int], Round]:
+        return {("r", number): Round((ns * draw.gauss(1, SCATTER),)) for number in range(count)}
+
+    return [stats.compare(side(1000), side(1000 / shift)).word for _ in range(runs)]
+
+
+@pytest.mark.parametrize("count", [3, 6, 10])
+def test_of_a_thousand_comparisons_of_equals_one_percent_is_wrong(count: int) -> None:
+    words = words_of(1.0, count, 1000)
+    assert words.count("FASTER") + words.count("SLOWER") <= 10
+
+
+def test_the_default_of_rounds_finds_two_percent() -> None:
+    words = words_of(1.02, ROUNDS, 200)
+    assert words.count("FASTER") >= 190 and words.count("SLOWER") == words.count("SAME") == 0
+
+
+def test_the_rounds_that_are_needed_are_enough() -> None:
+    """The same scatter and mean, by hand: 0.5 % and 0, whose half-width at 3 rounds is 4.303 · 0.5 % / √3."""
+    half = math.exp(4.303 * 0.005 / math.sqrt(3))
+    assert stats.rounds_needed(stats.Interval(1 / half, 1.0, half), 3, 0.01) == 4
+    assert stats.rounds_needed(stats.Interval(0.5, 1.0, 2.0), 3, 1e-4) is None
+    assert stats.rounds_needed(stats.Interval(0.99, 1.0, 1.01), 1, 0.01) is None
+    wide = stats.Interval(1.02 / half**2, 1.02, 1.02 * half**2)  # 1 % scatter: 4 rounds have 5.841 · 1 % / 2
+    assert stats.rounds_needed(wide, 3, 0.01) == 6
+
+
+def test_the_size_of_a_difference_is_named() -> None:
+    verdict = stats.compare(rounds(1000, 6, 1), rounds(970, 6, 2))
+    assert re.match(r"by 3\.\d %; 6 rounds", verdict.reason)
+
+
 def test_noise_is_unsure_not_a_verdict() -> None:
     verdict = stats.compare(rounds(1000, 4, 1, noise=0.05), rounds(980, 4, 2, noise=0.05))
     assert verdict.word == "UNSURE"
-    assert "more rounds" in verdict.reason
+    assert "rounds would decide" in verdict.reason
 
 
 def stepping(ns: float, clocks: list[float]) -> dict[tuple[str, int], Round]:
