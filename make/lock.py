@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = [
-    *(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17, 12, 5)),
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)),
     *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"),
 ]
 # Groups of which a part is used that works without what the packages require for others, such as a user interface.

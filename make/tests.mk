@@ -100,13 +100,9 @@ check-site: site report  ##+ the pages in Chromium, at two widths, light and dar
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))
-check-frameworks: lib $(FRAMEWORKS)/ready  ##+ the Python package inside PyTorch, JAX and transformers
+check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ the Python package inside PyTorch, JAX and transformers
 	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
-$(FRAMEWORKS)/ready: requirements-frameworks.txt
-	$(call say,SETUP,PyTorch$(comma) JAX and transformers into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
-		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
-		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
-	@touch $@
+$(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))
 mutate: $(MUTATED) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
