@@ -97,6 +97,10 @@ class Skipped:
     digest: str  # of its bytes
 
 
+class NoDeviceCode(AnalysisError):
+    """A file of neither cubins nor PTX, such as an object of host code."""
+
+
 def read_images(path: Path) -> list[Image]:
     """All device code of a file. Images that can't be read are named in notes; AnalysisError when no other is there."""
     images, skipped = survey(path)
@@ -130,7 +134,7 @@ def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
             skipped.append(Skipped(str(error), digest))
     if not images and not skipped:
         size = path.stat().st_size
-        raise AnalysisError(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {size} bytes")
+        raise NoDeviceCode(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {size} bytes")
     return images, skipped
 
 

@@ -29,7 +29,16 @@ from analysis.machine_code.contents import (
     items_of,
 )
 from analysis.machine_code.cubin import Cubin, Kernel
-from analysis.machine_code.images import RESOURCES, Image, Skipped, read_images, resources, survey
+from analysis.machine_code.images import (
+    RESOURCES,
+    Image,
+    NoDeviceCode,
+    Skipped,
+    is_binary,
+    read_images,
+    resources,
+    survey,
+)
 from analysis.machine_code.names import config_of, filter_by_name, names_of
 from analysis.machine_code.notes import note, progress
 from analysis.machine_code.opcodes import PIPES, pipe_of
@@ -510,6 +519,41 @@ def diff_libraries(
     )
     compared = compare_pairs(before, after, pairs, verdict)
     return LibraryChange(before.path, after.path, list(progress(compared, "kernels", len(pairs))))
+
+
+# ---- two builds of many files ----------------------------------------------------------------------------------------
+
+
+def read_folder(folder: Path, arch: str | None) -> dict[str, Library]:
+    """The files below a folder that hold device code, by their paths in it."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and is_binary(path)):
+        try:
+            found[str(path.relative_to(folder))] = read_contents(path, arch)
+        except NoDeviceCode:
+            continue
+        except AnalysisError as error:
+            skipped = Skipped(str(error), hashlib.sha256(path.read_bytes()).hexdigest())
+            found[str(path.relative_to(folder))] = Library(path, [], [], (_unread(skipped),))
+    if not found:
+        raise AnalysisError(f"{folder}: no file below it holds device code")
+    return found
+
+
+def diff_folders(
+    before: Path, after: Path, arch: str | None, verdict: Callable[[Listing, Listing], str], pattern: str | None
+) -> LibraryChange:
+    """What changed between two builds, file by file; of a file of one build alone all is added or removed."""
+    old, new = read_folder(before, arch), read_folder(after, arch)
+    pairs: list[Pair] = []
+    for name in sorted(old.keys() | new.keys()):
+        one, other = (
+            side.get(name) or Library(folder / name, [], []) for side, folder in ((old, before), (new, after))
+        )
+        own = pair_kernels([*one.kernels, *one.others], [*other.kernels, *other.others])
+        pairs += compare_pairs(one, other, own, verdict)
+    chosen = filter_by_name(pairs, lambda pair: pair.figures.symbol, pattern, f"{before} and {after}")
+    return LibraryChange(before, after, chosen)
 
 
 # ---- counts of all kernels -------------------------------------------------------------------------------------------

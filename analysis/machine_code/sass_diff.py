@@ -26,7 +26,14 @@ from analysis.ladder.pairs import pair_named
 from analysis.machine_code.contents import CODE, FactChange, changed_facts, describe, facts_of
 from analysis.machine_code.counts import SUMMARY_ROWS, TOTAL, Counts, count_instructions, row_names
 from analysis.machine_code.images import is_binary
-from analysis.machine_code.library import OTHER_NOPS, Library, LibraryChange, diff_libraries, read_contents
+from analysis.machine_code.library import (
+    OTHER_NOPS,
+    Library,
+    LibraryChange,
+    diff_folders,
+    diff_libraries,
+    read_contents,
+)
 from analysis.machine_code.loops import add_loop_argument, parts_in, print_note
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, WHOLE, Graph, Parts, unsplit
@@ -418,6 +425,21 @@ def _libraries(args: argparse.Namespace) -> tuple[Library, Library] | None:
     return one, other
 
 
+def _folders(args: argparse.Namespace) -> tuple[Path, Path] | None:
+    """The two folders of builds, where one is named."""
+    one, other = Path(args.a_cubin or args.a or ""), Path(args.b_cubin or args.b or "")
+    given = [bool(name) and Path(name).is_dir() for name in (args.a, args.b)]
+    if not any(given):
+        return None
+    if not all(given):
+        raise AnalysisError(f"{one} and {other}: two folders of builds or two files, not one of each")
+    if args.config or args.a_config or args.b_config or args.loop:
+        raise AnalysisError(
+            "of two folders all kernels are compared: --filter chooses some, --config and --loop do not"
+        )
+    return one, other
+
+
 def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
     if not any(pair.before and pair.after for pair in found.pairs if pair.figures.code_bytes):
         one = sum(pair.before is not None for pair in found.kernels)
@@ -427,6 +449,9 @@ def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
         )
     if args.json:
         emit(found.json(), args.output)
+    elif args.markdown:  # as a comment on a pull request
+        table = found.table(args.all)
+        emit(f"{found.sentence()}\n\n{table.markdown()}" if table.rows else f"{found.sentence()}\n", args.output)
     else:
         print_table(found.table(args.all), args)
         print(found.sentence(), file=sys.stderr if args.csv else sys.stdout)
@@ -434,6 +459,9 @@ def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
 
 
 def run_sass_diff(args: argparse.Namespace) -> int:
+    folders = _folders(args)
+    if folders:
+        return _print_change(args, diff_folders(*folders, args.arch, verdict_of, args.filter))
     libraries = _libraries(args)
     found = diff_libraries(*libraries, verdict_of, args.filter) if libraries else None
     only = found.only_kernel if found and args.filter is None else None

@@ -1,6 +1,7 @@
 """All kernels of a library: counted, and paired with those of another build."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,30 @@ def test_resources_of_a_bounded_kernel(capsys: pytest.CaptureFixture[str]) -> No
     assert {name: listed[name] for name in RESOURCES} == {name: bounded[name] for name in RESOURCES}
     assert most_warps("sm_99", 32, None, 0) is None
     assert most_warps("sm_90a", 168, 384, 200 << 10) == 12
+
+
+def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A changed file, one that is the same, one of either side alone, host code and text."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, changed, name in ((old, cubin("plain.cu"), "gone"), (new, later_build(), "new")):
+        (folder / "below").mkdir(parents=True)
+        shutil.copyfile(changed, folder / "below/plain.cubin")
+        shutil.copyfile(cubin("contents.cu"), folder / "same.cubin")
+        shutil.copyfile(cubin("jumps.cu"), folder / f"{name}.cubin")
+        shutil.copyfile("/bin/true", folder / "host")
+        (folder / "notes.txt").write_text("text", encoding="utf-8")
+    assert main(["sass-diff", str(old), str(new), "--markdown", "--exit-code"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{old} -> {new}: 11 kernels: 5 identical, 2 changed, 2 added, 2 removed")
+    assert lines[2].startswith("| status ")
+    assert len([line for line in lines if line.startswith(("| changed ", "| added ", "| removed "))]) > 5
+    assert main(["sass-diff", str(old), str(old), "--exit-code"]) == 0
+    assert main(["sass-diff", str(old), str(old / "same.cubin")]) == 2
+    assert "two folders of builds or two files" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["sass-diff", str(old), str(tmp_path / "empty")]) == 2
+    assert "no file below it holds device code" in capsys.readouterr().err
+    (new / "same.cubin").write_bytes((old / "same.cubin").read_bytes()[:3000])
+    assert main(["sass-diff", str(old), str(new)]) == 0
+    found = capsys.readouterr()
+    assert "images added: 1" in found.out and "truncated" in found.err
