@@ -26,7 +26,8 @@ $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	@mkdir -p $(@D)
 	@$(parts) { echo '#include "library/version.h"'; \
 	   printf 'extern const struct version fl_%s_entry;\n' $(call identifier,$(EMBEDDED)); \
-	   echo 'const struct version *const versions[] = {'; printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
+	   echo 'const struct version *const versions[] = {'; \
+	   printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
 	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc

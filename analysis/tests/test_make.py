@@ -439,8 +439,10 @@ def test_a_parent_that_is_no_version_is_refused(tree: Path) -> None:
 
 
 def test_goals_that_call_make_share_their_jobs(tree: Path) -> None:
+    """Or the inner make warns. That the short body's loop is guessed has nothing to do with it."""
     result = run_make(tree, "-j2", "sass-diff", "A=v01", "B=v01")
-    assert (result.returncode, result.stderr) == (0, "")
+    others = [line for line in result.stderr.splitlines() if not line.startswith("note: v01: loop at ")]
+    assert (result.returncode, others) == (0, [])
 
 
 def running(session: int) -> list[str]:
