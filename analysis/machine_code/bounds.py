@@ -44,11 +44,12 @@ class Widths:
     alu: int
     xu: int
     fp64: int
-    matrix: float | None  # multiply-adds a clock and sub-partition of HMMA, fp32 accumulate; None: not known
+    matrix: float | None  # multiply-adds a clock and sub-partition of HMMA, fp32 accumulate; None: nobody published it
 
 
 # HMMA: 1024 multiply-adds a clock and SM on sm_80 (A100 whitepaper), 512 on sm_86 and sm_89. On sm_90 an HMMA.16816 is
 # issued every 6 cycles (measured: 645 TFLOP/s at 1.79 GHz on 132 SMs), two thirds of what warp-group ones reach.
+UNPUBLISHED = ("sm_100",)  # whose tensor pipe has no published width for HMMA, nor a measured one
 WIDTHS = {
     "sm_80": Widths(fp32=64, fma_int=64, alu=64, xu=16, fp64=32, matrix=256),
     "sm_86": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
@@ -302,7 +303,9 @@ def _pipe_note(bound: Bound, load: PipeLoad) -> str:
     notes = ["binds"] if load is bound.binding else []
     if load.cycles is None:
         rate = load.pipe == "tensor" and bound.warp_group and bound.rates is None
-        unknown = "pipe not known" if load.pipe == OTHER else "width not known"
+        unpublished = load.pipe == "tensor" and bound.arch.rstrip("af") in UNPUBLISHED
+        width = f"width not known: nobody published that of {bound.arch}" if unpublished else "width not known"
+        unknown = "pipe not known" if load.pipe == OTHER else width
         notes = [f"rate of wgmma {NOT_MEASURED}" if rate else unknown]
     if bound.warp_group and load.pipe not in ("tensor", "issue"):
         notes.append("beside wgmma")

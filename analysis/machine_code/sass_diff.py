@@ -434,9 +434,7 @@ def _folders(args: argparse.Namespace) -> tuple[Path, Path] | None:
     if not all(given):
         raise AnalysisError(f"{one} and {other}: two folders of builds or two files, not one of each")
     if args.config or args.a_config or args.b_config or args.loop:
-        raise AnalysisError(
-            "of two folders all kernels are compared: --filter chooses some, --config and --loop do not"
-        )
+        raise AnalysisError("of two folders all kernels are compared; --filter chooses some, and no other option")
     return one, other
 
 
@@ -451,6 +449,7 @@ def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
         emit(found.json(), args.output)
     elif args.markdown:  # as a comment on a pull request
         table = found.table(args.all)
+        table = table.sorted_by(args.sort) if args.sort else table
         emit(f"{found.sentence()}\n\n{table.markdown()}" if table.rows else f"{found.sentence()}\n", args.output)
     else:
         print_table(found.table(args.all), args)

@@ -127,7 +127,7 @@ def test_unknown_width_is_said_and_not_guessed(capsys: pytest.CaptureFixture[str
         widths_of("")
     assert main(["bound", str(cubin("attention.cu", "sm_100a"))]) == 0
     tensor = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tensor"))
-    assert "width not known" in tensor
+    assert "width not known: nobody published that of sm_100a" in tensor
 
 
 def test_no_pipe_binds_where_the_width_of_one_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
