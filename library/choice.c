@@ -190,10 +190,16 @@ static bool shares_keys(const struct embedded *version) {
     return version->n_own && config_shares_keys(&version->own[0]);
 }
 
-/* Whether one row block of such a kernel has the queries of all heads that share a KV head. */
+/* Whether such a kernel is the fastest: where one row block has the queries of all heads that share a KV head, and
+ * where others have too few CTAs. Each row block reads its keys anew, with all CTAs and as fast as memory gives them; a
+ * CTA of attention/wgmma takes as long for its keys as 79 row blocks together, on an H200. */
 static bool has_few_rows(const struct embedded *version, const struct call *call) {
+    enum { FEW_BLOCKS = 64, MANY_KEYS = 1024 };
     const fl_problem *const problem = &call->problem;
-    return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads) <= version->own[0].B_r;
+    const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads), B_r = version->own[0].B_r;
+    const int64_t blocks = (rows + B_r - 1) / B_r;
+    return blocks <= 1 || (problem->seq_k >= MANY_KEYS &&
+                           blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1));
 }
 
 static int place_for(const struct ranking *row, const struct embedded *version, const struct call *call) {

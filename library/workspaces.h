@@ -22,7 +22,7 @@ enum {
     GRAPH_WORKSPACES = 126976, /* 2 MiB in all */
     WORKSPACES_BYTES = WORKSPACE_BYTES * (STREAM_WORKSPACES + GRAPH_WORKSPACES),
     CHUNK_BYTES = 16 << 20,
-    MOST_CHUNKS = 64 /* 1 GiB in all */
+    MOST_CHUNKS = 2048 /* 32 GiB in all */
 };
 
 /* All zero at first. */

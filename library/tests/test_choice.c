@@ -300,10 +300,12 @@ static void features(struct made_up *made) {
 static void few_rows(void) {
     static const char decode[] = "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3";
     static const struct {
-        int32_t seq_q, heads, kv_heads;
+        int32_t seq_q, heads, kv_heads, batch, seq_k;
         bool few;
-    } cases[] = {{1, 8, 2, true},  {4, 8, 2, true},   {5, 8, 2, false},
-                 {16, 3, 3, true}, {17, 3, 3, false}, {1, 32, 1, false}};
+    } cases[] = {{1, 8, 2, 1, 256, true},    {4, 8, 2, 9, 256, true},    {5, 8, 2, 1, 256, false},
+                 {16, 3, 3, 1, 256, true},   {17, 3, 3, 1, 1023, false}, {1, 32, 1, 1, 256, false},
+                 {17, 3, 3, 1, 1024, true},  {32, 8, 8, 4, 4096, true},  {32, 8, 8, 5, 4096, false},
+                 {33, 8, 8, 4, 4096, false}, {1024, 1, 1, 1, 4096, true}};
     struct made_up made;
     struct choice choice;
     struct failure failure;
@@ -314,6 +316,8 @@ static void few_rows(void) {
         call.problem.seq_q = cases[i].seq_q;
         call.problem.heads = cases[i].heads;
         call.problem.kv_heads = cases[i].kv_heads;
+        call.problem.batch = cases[i].batch;
+        call.problem.seq_k = cases[i].seq_k;
         chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "v46", cases[i].few ? decode : HOPPER, "rows");
         ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.few_rows == cases[i].few, "and why");
         chosen(&made, &call, &A100, "v41", SMALL, "another GPU");
