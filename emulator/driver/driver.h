@@ -16,6 +16,7 @@
  *     context.c          contexts                                 stream.c   streams, events, capture
  *     memory.c           memory of all kinds, copies, pointers    graph.c    graphs
  *     operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
+ *     earlier.c          functions under their old names
  */
 #ifndef FL_EMU_DRIVER_H
 #define FL_EMU_DRIVER_H
