@@ -34,6 +34,17 @@ bin/emulated-gpu: $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(linked)
 
+# Programs that know nothing of the emulator, in an environment of their own.
+SUITE := build/suite
+.PHONY: suite
+suite: libcuda $(SUITE)/ready  ##+ programs in Triton, Gluon, Numba and tinygrad, and their table in docs/
+	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu docs/emulated-gpu.md
+$(SUITE)/ready: emulator/suite/requirements.txt
+	$(call say,SETUP,Triton$(comma) Numba and tinygrad into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
+		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
+		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
+	@touch $@
+
 # Its test links it as a program does.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests-san/test_driver.o: private ALL_CFLAGS += $(CUDA_H)
 $(BUILD)/tests/test_driver.o $(BUILD)/tests-san/test_driver.o: | $(COMPILER)

@@ -76,4 +76,6 @@ def graph():
 
 if __name__ == "__main__":
     assert Device.DEFAULT == "CUDA", Device.DEFAULT
-    report([product, product_f16, softmax, layer_norm, convolution, attention, gradient, sums, sort, random_numbers, graph])
+    report(
+        [product, product_f16, softmax, layer_norm, convolution, attention, gradient, sums, sort, random_numbers, graph]
+    )

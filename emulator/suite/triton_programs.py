@@ -44,9 +44,10 @@ def product(c, a, b, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     k = tl.arange(0, BK)
     kind: tl.constexpr = tl.int32 if a.dtype.element_ty == tl.int8 else tl.float32
     total = tl.zeros((BM, BN), dtype=kind)
-    for start in range(0, K, BK):
-        left = tl.load(a + m[:, None] * K + (start + k)[None, :], mask=(m[:, None] < M) & ((start + k)[None, :] < K), other=0)
-        right = tl.load(b + (start + k)[:, None] * N + n[None, :], mask=((start + k)[:, None] < K) & (n[None, :] < N), other=0)
+    for first in range(0, K, BK):
+        here = first + k
+        left = tl.load(a + m[:, None] * K + here[None, :], mask=(m[:, None] < M) & (here[None, :] < K), other=0)
+        right = tl.load(b + here[:, None] * N + n[None, :], mask=(here[:, None] < K) & (n[None, :] < N), other=0)
         total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=kind)
     tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
 
@@ -125,16 +126,16 @@ def attend(o, q, k, v, scale, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.const
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, D], tl.float32)
     Q = tl.load(q + (head + rows)[:, None] * D + d[None, :]) if WHERE == "pointers" else q.load([head + first, 0])
-    for start in tl.range(0, first + BM if CAUSAL else N, BN, warp_specialize=SPECIAL):
+    for block in tl.range(0, first + BM if CAUSAL else N, BN, warp_specialize=SPECIAL):
         if WHERE == "pointers":
-            K = tl.load(k + (head + start + columns)[:, None] * D + d[None, :])
-            V = tl.load(v + (head + start + columns)[:, None] * D + d[None, :])
+            K = tl.load(k + (head + block + columns)[:, None] * D + d[None, :])
+            V = tl.load(v + (head + block + columns)[:, None] * D + d[None, :])
         else:
-            K = k.load([head + start, 0])
-            V = v.load([head + start, 0])
+            K = k.load([head + block, 0])
+            V = v.load([head + block, 0])
         s = tl.dot(Q, tl.trans(K)) * scale
         if CAUSAL:
-            s = tl.where(rows[:, None] >= (start + columns)[None, :], s, -1e30)
+            s = tl.where(rows[:, None] >= (block + columns)[None, :], s, -1e30)
         larger = tl.maximum(m, tl.max(s, 1))
         p = tl.exp(s - larger[:, None])
         shrink = tl.exp(m - larger)
@@ -329,7 +330,9 @@ def say(out, x, SIZE: tl.constexpr):
     v = tl.load(x + i)
     tl.device_print("v", v)
     tl.device_assert(v < 100, "too large")
-    tl.store(out + i, tl.inline_asm_elementwise("shl.b32 $0, $1, 3;", "=r,r", [v], dtype=tl.int32, is_pure=True, pack=1))
+    tl.store(
+        out + i, tl.inline_asm_elementwise("shl.b32 $0, $1, 3;", "=r,r", [v], dtype=tl.int32, is_pure=True, pack=1)
+    )
 
 
 def print_assert_assembly():
