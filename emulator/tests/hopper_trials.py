@@ -130,7 +130,21 @@ SAME = (
         "a CTA draws once the producer has a place for the Q block before: the consumers have read the place of four "
         "Q blocks earlier by then",
     ),
+    Listed(
+        "attention/decode",
+        "warp barrier",
+        r"no byte comes before|^__syncwarp\(\); < copier",
+        "bytes may come first: a phase is not complete before the one arrival, which says how many they are",
+    ),
+    Listed(
+        "attention/decode",
+        "barrier",
+        r"arrive_last",
+        "other warps' parts may then come behind the count, for other CTAs: no order that is tried shows it",
+    ),
 )
+# Stores whose place only their own reader knows: the result is wrong.
+READ_BY_OTHERS = (Listed("attention/decode", "result", r"part\.(O|lse)", "a part, which another CTA combines"),)
 
 
 @dataclass
@@ -139,7 +153,7 @@ class VersionTrials(survivors.Trials):
 
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = ()
-    read_elsewhere: tuple[Listed, ...] = ()
+    read_elsewhere: tuple[Listed, ...] = READ_BY_OTHERS
 
     def mutants(self) -> list[Mutant]:
         return list(hopper_mutants(self.text))
