@@ -34,7 +34,10 @@ _ENDING = _BRANCHES | _LEAVING | {"BSSY", "BSYNC"}  # what may end a block or st
 _BARRIER_MOVE = re.compile(r"(B\d+|R\d+), (B\d+|R\d+)$")
 RETURN_ADDRESS_WITHIN = 16  # instructions before a call
 _POLLED = frozenset({"LDS", "LDG", "LD", "ATOM", "ATOMS", "ATOMG", "SYNCS"})
-_ACTING = frozenset({"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG", *COPY_ENGINE, "UTMASTG"})
+_PRODUCTS = frozenset({"FFMA", "HFMA2", "DFMA"})
+_ACTING = _PRODUCTS | frozenset(
+    {"ST", "STS", "STG", "STL", "LDGSTS", "ARRIVES", "RED", "REDS", "REDG", *COPY_ENGINE, "UTMASTG"}
+)
 
 
 @dataclass

@@ -222,6 +222,14 @@ def test_the_busiest_loop_is_neither_the_longest_nor_the_innermost() -> None:
     assert parts_in(nested, "0000").kv.header == 0
 
 
+def test_a_loop_that_multiplies_what_it_reads_waits_for_nothing() -> None:
+    """As the KV loop of v00, which keeps its sums in registers."""
+    products = "LDS R5, [R2]\n" + "FFMA R4, R5, R6, R4\n" * 20
+    moves = "MOV R1, R2\n" * 10
+    graph = Graph(code(f".L_x_0:\n{moves}@P0 BRA `(.L_x_0)\n.L_x_1:\n{products}@P1 BRA `(.L_x_1)\nSTG [R2], R4\nEXIT"))
+    assert find_kv_loop(graph).header == 0xB0
+
+
 def test_reconvergence_goes_where_its_barrier_says() -> None:
     """Both BSSY use B0; taking the wrong one for the second BSYNC would make a loop."""
     graph = Graph(
