@@ -24,7 +24,6 @@ typedef struct KernelConfig {
 #include "common/config_fields.h"
 #ifndef __cplusplus
     enum instruction instruction; /* not 0: these are the words that follow from an attention_config */
-    bool in_turn;                 /* of that one */
 #endif
 } KernelConfig;
 
