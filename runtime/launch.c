@@ -1,7 +1,6 @@
 #include "runtime/launch.h"
 
 #include "common/decode_config.h"
-#include "runtime/parameters.h"
 
 bool config_shares_keys(const KernelConfig *config) {
     return config->instruction == MMA_SYNC && config->tensor_copies;

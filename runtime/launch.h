@@ -17,6 +17,9 @@ bool config_shares_keys(const KernelConfig *config);
 
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 
+/* Memory of attention_args.tickets where it is two tickets. */
+enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
+
 /* Threads and bytes of dynamic shared memory of a CTA. */
 int launch_threads(const KernelConfig *config);
 int launch_smem_bytes(const KernelConfig *config);

@@ -16,9 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Memory of attention_args.tickets. */
-enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
-
 /* The parameters as they lie in constant memory. */
 struct parameter_block {
     alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];

@@ -12,6 +12,7 @@
 #include "harness/inputs.h"
 #include "harness/problem.h"
 #include "runtime/image.h"
+#include "runtime/launch.h"
 #include "runtime/parameters.h"
 
 #ifdef __GLIBC__

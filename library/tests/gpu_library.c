@@ -10,7 +10,7 @@
 #include "library/tests/on_gpu.h"
 #include "runtime/config.h"
 #include "runtime/gpu_kernel.h"
-#include "runtime/parameters.h"
+#include "runtime/launch.h"
 #include "runtime/tensor_maps.h"
 
 #include <dlfcn.h>

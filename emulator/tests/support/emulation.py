@@ -22,7 +22,7 @@ THREADS = 128
 Array = npt.NDArray[Any]
 
 POINTERS = ".param .u64 a, .param .u64 b"
-HEADER = ".version 8.6\n.target sm_90\n.address_size 64\n"
+HEADER = ".version 8.7\n.target sm_90\n.address_size 64\n"
 
 
 def ptxrun(*args: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
