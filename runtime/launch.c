@@ -28,6 +28,6 @@ int64_t launch_counter_bytes(const KernelConfig *config) {
 }
 
 int64_t launch_most_bytes(int64_t multiprocessors) {
-    const KernelConfig largest = {.d_head = 128, .B_r = 16};
+    const KernelConfig largest = {.dtype = FP16, .d_head = 128, .B_r = 16, .instruction = MMA_SYNC};
     return 4 * DECODE_COUNTERS + decode_part_bytes(&largest, multiprocessors, largest.B_r);
 }

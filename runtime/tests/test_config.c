@@ -346,7 +346,8 @@ static void shared_keys(void) {
         const launch_shape shape = launch_of(&config, &args, 132);
         const int64_t counters = launch_counter_bytes(&config),
                       rows = cases[i].seq_q * cases[i].heads / cases[i].KV_heads;
-        const int64_t parts = shape.grid_x > args.KV_heads ? 2 * (int64_t)shape.grid_x * (rows < 16 ? rows : 16) : 0;
+        const int64_t parts =
+            (int64_t)shape.grid_x > args.KV_heads ? 2 * (int64_t)shape.grid_x * (rows < 16 ? rows : 16) : 0;
         ok(shape.grid_x == cases[i].ctas && shape.grid_y == 1 && shape.grid_z == 1, "%u CTAs", shape.grid_x);
         ok(!parts || counters >= 4 * (int64_t)shape.grid_x, "a word for each");
         ok(launch_workspace_bytes(&config, &args, 132) <= launch_most_bytes(132), "no more than the most");
