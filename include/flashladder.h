@@ -18,7 +18,8 @@
  * A NaN or an infinity in a row of Q affects the results of that row alone, one in a row of K those of the rows that
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
  * it by 0: of fewer than B_r + B_c rows before (the third and the fourth number of a config), in the heads that share
- * the KV head. What lies behind seq_k or between rows affects nothing.
+ * the KV head. In attention/decode these are all rows before, and one in a row of K may change the last bit of rows
+ * beside those that see it. What lies behind seq_k or between rows affects nothing.
  *
  * The library needs libc alone. A GPU is reached through the driver, libcuda.so.1 of CUDA 12 or newer, which fl_open()
  * looks for; without a GPU the emulator runs the PTX of the kernels on the CPU, slowly and bit by bit as a GPU would.

@@ -191,7 +191,7 @@ def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path
     """Files may have a KiB at most here: a disk that is full fails in the same place."""
     path = next(tmp_path / word.partition("/")[2] for word in command.split() if word.startswith("{}"))
     path.write_text("before")
-    done = shell(f"ulimit -f 1; '{sys.executable}' -m analysis {command.format(tmp_path)}")
+    done = shell(f"ulimit -f 1; PYTHONDONTWRITEBYTECODE=1 '{sys.executable}' -m analysis {command.format(tmp_path)}")
     name = command.partition(" ")[0]
     assert (done.returncode, done.stderr) == (3, f"analysis {name}: {path}: File too large\n")
     assert [one.name for one in tmp_path.iterdir()] == [path.name] and path.read_text() == "before"

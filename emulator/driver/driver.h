@@ -2,21 +2,21 @@
  *
  *     CUresult cuStreamSynchronize(CUstream stream) {
  *         CUresult status = driver_enter();              // the lock, and whether cuInit() was called
- *         if (status == CUDA_SUCCESS) status = ...;
+ *         if (status == CUDA_SUCCESS) status = check_device(0);
  *         return driver_leave(status);
  *     }
  *
  * Whatever is put on a stream runs at once, in the call that puts it there, on the emulator's one device: an order that
  * CUDA allows for every program. So a stream has never anything left to do, and an event has always happened.
  *
- *     functions_table.h  every function of the driver: served here, or refused by name
- *     entry_points.c     their addresses, and the refusals        module.c   modules, libraries, variables, cuLink
- *     names.c            functions and results by name            image.c    PTX in fatbins
- *     device.c           the device and its attributes            launch.c   kernels, occupancy, tensor maps
- *     context.c          contexts                                 stream.c   streams, events, capture
- *     memory.c           memory of all kinds, copies, pointers    graph.c    graphs
- *     operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
- *     earlier.c          functions under their old names
+ *   functions_table.h  every function of the driver: served here, or refused by name
+ *   entry_points.c     their addresses, and the refusals        module.c   modules, libraries, variables, cuLink
+ *   names.c            functions and results by name            image.c    PTX in fatbins
+ *   device.c           the device and its attributes            launch.c   kernels, occupancy, tensor maps
+ *   context.c          contexts                                 stream.c   streams, events, capture
+ *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs
+ *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
+ *   earlier.c          functions under their old names
  */
 #ifndef FL_EMU_DRIVER_H
 #define FL_EMU_DRIVER_H

@@ -5,6 +5,7 @@
  */
 #include "driver.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,8 +65,8 @@ void *any_bytes(CUdeviceptr address, size_t bytes) {
 static CUresult check_size(size_t bytes) {
     if (!bytes) return CUDA_ERROR_INVALID_VALUE;
     if (bytes <= DEVICE_MEMORY - the_driver()->used) return CUDA_SUCCESS;
-    driver_say("%zu bytes of memory were asked for: the emulated GPU has %llu, of which %llu are free", bytes,
-               DEVICE_MEMORY, DEVICE_MEMORY - (unsigned long long)the_driver()->used);
+    driver_say("%zu bytes of memory were asked for: the emulated GPU has %" PRIu64 ", of which %" PRIu64 " are free",
+               bytes, (uint64_t)DEVICE_MEMORY, (uint64_t)(DEVICE_MEMORY - the_driver()->used));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

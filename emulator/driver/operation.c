@@ -1,6 +1,7 @@
 /* operation.c - what a stream does, and a node of a graph: one after another, each in the call that brings it. */
 #include "driver.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ static CUresult run_copy(const CUDA_MEMCPY3D *c) {
     const uint8_t *from = bytes_of(&source, c->WidthInBytes, c->Height, c->Depth);
     uint8_t *to = bytes_of(&target, c->WidthInBytes, c->Height, c->Depth);
     if (!from || !to) {
-        driver_say("a copy of %zu bytes a row %s 0x%llx: not all of them lie in memory that was allocated",
-                   c->WidthInBytes, from ? "to" : "from", (unsigned long long)(from ? target : source).address);
+        driver_say("a copy of %zu bytes a row %s 0x%" PRIx64 ": not all of them lie in memory that was allocated",
+                   c->WidthInBytes, from ? "to" : "from", (uint64_t)(from ? target : source).address);
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t z = 0; z < c->Depth; z++) {
@@ -75,8 +76,8 @@ static CUresult run_set(const memory_set *s) {
     if (!s->width || !s->height) return CUDA_SUCCESS;
     uint8_t *to = device_bytes(s->address, (s->height - 1) * s->pitch + s->width * s->element);
     if (!to) {
-        driver_say("a memset of %zu bytes a row at 0x%llx: not all of them lie in memory that was allocated",
-                   s->width * s->element, s->address);
+        driver_say("a memset of %zu bytes a row at 0x%" PRIx64 ": not all of them lie in memory that was allocated",
+                   s->width * s->element, (uint64_t)s->address);
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t y = 0; y < s->height; y++)

@@ -1,6 +1,7 @@
 /* stream.c - streams and events, and the capture of what is put on a stream into a graph. */
 #include "driver.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,9 +193,10 @@ static CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value,
     if ((flags & 3) == CU_STREAM_WAIT_VALUE_AND) holds = there & value;
     if ((flags & 3) == CU_STREAM_WAIT_VALUE_NOR) holds = (~(there | value) & mask) != 0;
     if (holds) return driver_leave(CUDA_SUCCESS);
-    driver_say("a stream is to wait for a value at 0x%llx that nothing has written: work runs here as it is put on a "
+    driver_say("a stream is to wait for a value at 0x%" PRIx64
+               " that nothing has written: work runs here as it is put on a "
                "stream, so put what writes it first",
-               address);
+               (uint64_t)address);
     return driver_leave(CUDA_ERROR_LAUNCH_TIMEOUT);
 }
 

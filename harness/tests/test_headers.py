@@ -19,7 +19,7 @@ HEADERS = sorted(
     path
     for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
-    if path.name != "forms_table.h"  # a table, for its includers only
+    if path.name not in ("forms_table.h", "functions_table.h")  # tables, for their includers only
 )
 NOT_IN_VERSIONS = {"tests", "peers", "device"}
 SOURCES = [
@@ -41,6 +41,7 @@ EXAMPLES: dict[str, str | None] = {
     " struct failure failure",
     "runtime/config.h": "KernelConfig config, struct failure failure",
     "runtime/cuda_driver.h": "struct failure failure",
+    "emulator/driver/driver.h": None,
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "harness/energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
@@ -70,6 +71,7 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/status.h": "struct failure *failure, int device, int count",
     "harness/tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
     "runtime/tensor_maps.h": "attention_args args, KernelConfig config",
+    "runtime/launch.h": "KernelConfig config, attention_args args, int64_t multiprocessors",
     "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "harness/tests/element.h": "void",
     "common/tests/tap.h": "int sum",
@@ -103,7 +105,19 @@ def example(header: Path) -> str:
 def compile_text(text: str, *flags: str, language: str = "c") -> str:
     """What the compiler says of a text; "" where it is right."""
     standard = "-std=c11" if language == "c" else "-std=c++17"
-    command = ["cc", "-x", language, standard, "-D_GNU_SOURCE", f"-I{ROOT}", "-Wall", "-Wextra", "-Werror", *flags]
+    command = [
+        "cc",
+        "-x",
+        language,
+        standard,
+        "-D_GNU_SOURCE",
+        f"-I{ROOT}",
+        f"-isystem{ROOT}/.venv/toolkit/include",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *flags,
+    ]
     done = subprocess.run([*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=600)
     return done.stderr
 

@@ -8,6 +8,7 @@ import multiprocessing
 import re
 import resource
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line() -> None:
 
 
 def _append_with_limit(path: Path, limit: int) -> None:
+    sys.dont_write_bytecode = True  # it would be cut short, too
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     with pytest.raises(OSError, match="not kept"):
