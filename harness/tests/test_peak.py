@@ -12,7 +12,7 @@ from made_up_gpu import ROOT, made_up, run
 from analysis.machine_code.wgmma_rates import Rates, parse_rates
 from analysis.measure.peak import record_text
 
-PARTS = ("cuda_driver", "image", "config", "sha256", "json", "status")
+PARTS = ("cuda_driver", "image", "config", "launch", "sha256", "json", "status")
 OBJECTS = [*(ROOT / f"build/runtime/{name}.o" for name in PARTS), ROOT / "build/harness/stats.o"]
 IMAGES = """
 #include "runtime/image.h"

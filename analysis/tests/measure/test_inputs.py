@@ -28,7 +28,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         str(ROOT / f"{name}.c")
         for name in (
             *("harness/inputs", "harness/problem", "harness/parallel"),
-            *("runtime/abilities", "runtime/config", "runtime/json", "runtime/status"),
+            *("runtime/abilities", "runtime/config", "runtime/json", "runtime/launch", "runtime/status"),
         )
     ]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}"]
