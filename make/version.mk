@@ -128,7 +128,7 @@ $(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(call compile,-I$(BUILD))
 bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
 		$(BUILD)/harness/stats.o $(BUILD)/flags/ld \
-		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o sha256.o json.o status.o)
+		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o launch.o sha256.o json.o status.o)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
 -include $(wildcard $(BUILD)/peak/*.d)
