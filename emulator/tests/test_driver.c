@@ -176,7 +176,9 @@ static void test_memory(void) {
 
 static void test_pointers(void) {
     uint32_t *pinned, own[8] = {0};
-    CUdeviceptr managed, at;
+    CUdeviceptr managed, at, start = 0;
+    unsigned long long ids[3] = {0};
+    size_t size = 0;
     unsigned type = 0;
     int is_managed = 0;
     works(cuMemHostAlloc((void **)&pinned, 4096, 0), "cuMemHostAlloc");
@@ -187,6 +189,13 @@ static void test_pointers(void) {
     works(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
     cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed);
     ok(is_managed == 1, "managed memory says so");
+    cuPointerGetAttribute(&ids[0], CU_POINTER_ATTRIBUTE_BUFFER_ID, managed);
+    cuPointerGetAttribute(&ids[1], CU_POINTER_ATTRIBUTE_BUFFER_ID, managed + 64);
+    cuPointerGetAttribute(&ids[2], CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
+    ok(ids[0] == ids[1] && ids[0] != ids[2], "each allocation has a number of its own");
+    cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, managed + 64);
+    cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, managed + 64);
+    ok(start == managed && size == 4096, "an address inside names the whole of it");
     *(uint32_t *)(uintptr_t)managed = 5;
     works(cuMemcpy(at, managed, 4), "cuMemcpy between the two");
     ok(pinned[0] == 5, "5 arrived");
@@ -470,7 +479,7 @@ static void test_streams(void) {
 static void test_findings(void) {
     CUmodule module;
     CUfunction race, endless;
-    char path[] = "/tmp/test_driver.XXXXXX", notes[4096] = "";
+    char path[] = P_tmpdir "/test_driver.XXXXXX", notes[4096] = "";
     const int file = mkstemp(path);
     cuModuleLoadData(&module, racing);
     cuModuleGetFunction(&race, module, "race");
@@ -538,7 +547,7 @@ static void test_fork(void) {
 }
 
 int main(void) {
-    char path[] = "/tmp/test_driver.XXXXXX";
+    char path[] = P_tmpdir "/test_driver.XXXXXX";
     said_file = mkstemp(path);
     unlink(path);
     if (said_file < 0 || dup2(said_file, STDERR_FILENO) < 0) return 2;
