@@ -24,6 +24,7 @@ typedef struct KernelConfig {
 #include "common/config_fields.h"
 #ifndef __cplusplus
     enum instruction instruction; /* not 0: these are the words that follow from an attention_config */
+    bool serves, cap;             /* of the fields of such a kernel those that are no words of the ladder */
 #endif
 } KernelConfig;
 

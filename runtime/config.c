@@ -485,7 +485,8 @@ static bool symbol_values(const char *at, const char *end, const struct list *li
 
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
     cut_ending(symbol, &length, "11tensor_maps"); /* the second parameter of a kernel with tensor copies */
-    const bool general = cut_ending(symbol, &length, "EEEv14attention_args");
+    const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
+    const bool general = serves || cut_ending(symbol, &length, "EEEv14attention_args");
     if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
     const struct list *const list = starts_with(symbol, length, ATTENTION.start) ? &ATTENTION
                                     : starts_with(symbol, length, DECODE.start)  ? &DECODE
@@ -495,13 +496,13 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
     if (list != list_of(config)) return false;
     add_words(list, config);
-    return config->any_length == general;
+    return config->any_length == general && config->serves == serves;
 }
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {
     for (int i = 0; i < LADDER.count; i++)
         if (value_of(a, &LADDER_FIELDS[i]) != value_of(b, &LADDER_FIELDS[i])) return false;
-    return a->instruction == b->instruction;
+    return a->instruction == b->instruction && a->serves == b->serves && a->cap == b->cap;
 }
 
 void config_json(struct json *json, const char *name, const KernelConfig *config) {

@@ -32,8 +32,9 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
 char *config_format(const KernelConfig *config, char *text);
 
 /* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis
- * may be missing, and are zero; those that are not known here must be zero. The parameters are those that the
- * configuration has: attention_args with any_length, else forward_args. False for any other symbol. */
+ * may be missing, and are zero; those that are not known here must be zero. The first parameter is
+ * that of the configuration: serving_args with `serves`, else attention_args with any_length, else forward_args. False
+ * for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
 
 /* Add an object with every field under its name, for a reader that does not want to parse short forms. */

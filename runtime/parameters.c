@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-/* Of the first parameter: forward_args, or attention_args. */
+/* Of the first parameter: forward_args, attention_args or serving_args. */
 static size_t args_bytes(const KernelConfig *config) {
-    return config->any_length ? sizeof(attention_args) : sizeof(forward_args);
+    return config->serves ? sizeof(serving_args) : config->any_length ? sizeof(attention_args) : sizeof(forward_args);
 }
 
 /* Where the tensor maps begin. */

@@ -3,13 +3,16 @@
  *     struct parameter_block block;
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
- * A kernel takes attention_args, or the first part of them, and behind them the tensor maps if it has tensor copies.
+ * A kernel takes attention_args, the first part of them or, if it serves, serving_args; behind them the tensor maps if
+ * it has tensor copies. Functions here that take attention_args take those at the front of serving_args where the
+ * configuration serves.
  */
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
 
 #include "common/abi.h"
 #include "common/config.h"
+#include "common/serving.h"
 #include "runtime/status.h"
 
 #include <stdalign.h>
@@ -18,7 +21,7 @@
 
 /* The parameters as they lie in constant memory. */
 struct parameter_block {
-    alignas(tensor_maps) unsigned char bytes[sizeof(attention_args) + sizeof(tensor_maps)];
+    alignas(tensor_maps) unsigned char bytes[sizeof(serving_args) + sizeof(tensor_maps)];
     size_t size;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/tensor_maps.h"
 
+#include "common/serving.h"
 #include "emulator/emu.h"
 #include "runtime/launch.h"
 
@@ -7,25 +8,42 @@ enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
 
 static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
 
+/* Samples, and rows of each. */
+struct extent {
+    int32_t batch, rows;
+};
+
+/* With offsets a tensor is one sample, with pages each page is. */
+static struct extent extent_of(const attention_args *args, const KernelConfig *config, bool keys) {
+    const serving_args *const serving = config->serves ? (const serving_args *)args : NULL;
+    if (serving && keys && serving->pages) return (struct extent){serving->n_pages, serving->page_rows};
+    if (serving && keys && serving->KV_offsets) return (struct extent){1, serving->KV_rows};
+    if (serving && !keys && serving->Q_offsets) return (struct extent){1, serving->Q_rows};
+    return (struct extent){args->batch, keys ? args->seq_k : args->seq_q};
+}
+
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
     const bool shares = config_shares_keys(config);
+    const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
     const uint32_t keys = (uint32_t)(shares ? config->B_c / config->n_warps : config->B_c);
     const struct {
         const void *address;
         tensor_strides strides;
-        int32_t rows, heads;
+        struct extent extent;
+        int32_t heads;
         uint32_t box_rows;
-    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, args->seq_q, args->heads, shares ? 1 : WARPGROUP_ROWS},
-                            {args->K, args->K_strides, args->seq_k, args->KV_heads, keys},
-                            {args->V, args->V_strides, args->seq_k, args->KV_heads, keys},
-                            {args->O, args->O_strides, args->seq_q, args->heads, WARP_ROWS}};
+    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, of_Q, args->heads, shares ? 1 : WARPGROUP_ROWS},
+                            {args->K, args->K_strides, of_KV, args->KV_heads, keys},
+                            {args->V, args->V_strides, of_KV, args->KV_heads, keys},
+                            {args->O, args->O_strides, of_Q, args->heads, WARP_ROWS}};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
     for (int t = 0; t < N_TENSORS; t++) {
         const tensor_strides strides = tensors[t].strides;
         layouts[t] = (struct tensor_layout){
             .address = (uint64_t)(uintptr_t)tensors[t].address,
-            .sizes = {SPAN, (uint64_t)tensors[t].rows, spans, (uint64_t)tensors[t].heads, (uint64_t)args->batch},
+            .sizes = {SPAN, (uint64_t)tensors[t].extent.rows, spans, (uint64_t)tensors[t].heads,
+                      (uint64_t)tensors[t].extent.batch},
             .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,
                         ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
             .box = {SPAN, tensors[t].box_rows, spans, 1, 1},

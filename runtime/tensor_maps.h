@@ -32,7 +32,8 @@ struct tensor_layout {
     int L2_promotion;                  /* bytes that a miss in the L2 cache brings, as the driver numbers them */
 };
 
-/* The layouts of Q, K, V and O: addresses, sizes and strides are those of the arguments. */
+/* The layouts of Q, K, V and O: addresses, sizes and strides are those of the arguments; those of a serving_args, whose
+ * front `args` is, where the configuration serves. */
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]);
 
 /* The second parameter of flash_forward, by the driver's cuTensorMapEncodeTiled or as the emulator reads it.

@@ -26,6 +26,7 @@ from analysis.ladder.fields import (
     DECODE_LIST,
     FIELDS,
     LADDER,
+    LIVING,
     PARENTHESIS,
     SHAPE,
     Field,
@@ -76,7 +77,7 @@ else:
 
     _Fields = make_dataclass(
         "_Fields",
-        [_column(row) for row in FIELDS.values()],
+        [_column(row) for row in (FIELDS | LIVING).values()],
         namespace={"__post_init__": lambda config: None},  # so that one of a class below is called
         frozen=True,
         order=True,
@@ -135,7 +136,8 @@ class KernelConfig(_Fields):
 
     def parameter_types(self) -> list[str]:
         """The types of flash_forward's parameters."""
-        return ["attention_args" if self.any_length else "forward_args", *(["tensor_maps"] * self.tensor_copies)]
+        args = "serving_args" if self.serves else "attention_args" if self.any_length else "forward_args"
+        return [args, *(["tensor_maps"] * self.tensor_copies)]
 
     def threads(self) -> int:
         """Threads of one CTA."""
@@ -272,7 +274,7 @@ def cpp_literal(value: int) -> str:
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
 NAMES = Names(
-    {"cfg": (*FIELDS, "instruction")},
+    {"cfg": (*FIELDS, *LIVING, "instruction")},
     constants={each.name: int(each) for each in (*Dtype, *Instruction)} | {"true": 1, "false": 0},
 )
 _PREDICATES = {

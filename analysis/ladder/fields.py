@@ -48,7 +48,7 @@ class Rule:
     def others(self) -> list[str]:
         """The other fields that the expression names, in their order."""
         named = set(re.findall(r"\bcfg\.(\w+)", self.holds))
-        return [name for name in (*FIELDS, "instruction") if name in named and name != self.field]
+        return [name for name in (*FIELDS, *LIVING, "instruction") if name in named and name != self.field]
 
 
 @dataclass(frozen=True)
@@ -151,3 +151,9 @@ ATTENTION = _read(ATTENTION_LIST, versions=False)
 DECODE = _read(DECODE_LIST, versions=False)
 FIELDS, RULES = LADDER.fields, LADDER.rules
 SHAPE = LADDER.shape
+# Fields of the kernels of kernels/attention/ that the ladder lacks.
+LIVING = {
+    name: row
+    for name, row in (ATTENTION.fields | DECODE.fields).items()
+    if name not in FIELDS and row.type != "enum instruction"
+}

@@ -143,6 +143,39 @@ static void the_emulator(void) {
          "an address");
 }
 
+/* Rows and samples of Q and of K where the sequences lie one behind the other, or in pages. */
+static void layouts_of_serving(void) {
+    static const int32_t any = 0; /* only whether there is an array counts */
+    const serving_args plain = serving_of_one_length(arguments(&PROBLEM));
+    serving_args of_Q = plain, of_KV = plain, paged = plain, lengths = plain;
+    of_Q.Q_offsets = &any, of_Q.Q_rows = 500;
+    of_KV.KV_offsets = &any, of_KV.KV_rows = 700;
+    paged.pages = &any, paged.page_rows = 64, paged.n_pages = 90;
+    lengths.Q_lengths = lengths.KV_lengths = &any;
+    const struct {
+        const char *name;
+        const serving_args *args;
+        bool serves;
+        uint64_t Q_rows, Q_batch, K_rows, K_batch;
+    } cases[] = {
+        {"one length", &plain, true, 384, 2, 384, 2},  {"lengths", &lengths, true, 384, 2, 384, 2},
+        {"offsets of Q", &of_Q, true, 500, 1, 384, 2}, {"offsets of K", &of_KV, true, 384, 2, 700, 1},
+        {"pages", &paged, true, 384, 2, 64, 90},       {"no serving_args", &of_Q, false, 384, 2, 384, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tensor_layout layouts[N_TENSORS];
+        KernelConfig config = CONFIG;
+        config.serves = cases[i].serves;
+        tensor_layouts(&cases[i].args->attention, &config, layouts);
+        for (int t = 0; t < N_TENSORS; t++) {
+            const bool keys = t == TENSOR_K || t == TENSOR_V;
+            ok(layouts[t].sizes[1] == (keys ? cases[i].K_rows : cases[i].Q_rows) &&
+                   layouts[t].sizes[4] == (keys ? cases[i].K_batch : cases[i].Q_batch),
+               "%s: tensor %d is %" PRIu64 " x %" PRIu64, cases[i].name, t, layouts[t].sizes[4], layouts[t].sizes[1]);
+        }
+    }
+}
+
 /* What the emulator is passed: the arguments, and the maps at the next multiple of their alignment. */
 static void the_emulators_block(void) {
     const attention_args args = arguments(&PROBLEM);
@@ -166,11 +199,19 @@ static void the_emulators_block(void) {
                !memcmp(block.bytes, &args, bytes) && !memcmp(block.bytes + at, &maps, sizeof maps),
            "%zu bytes of arguments, and maps at %zu", bytes, at);
     }
+    serving_args serving = serving_of_one_length(args);
+    serving.softcap = 50;
+    config.serves = true;
+    ok(!parameters_of_emulator(&config, &serving.attention, &block, &failure) &&
+           block.size == sizeof serving + sizeof maps && !memcmp(block.bytes, &serving, sizeof serving) &&
+           !memcmp(block.bytes + sizeof serving, &maps, sizeof maps),
+       "serving_args, and maps right behind them");
 }
 
 int main(void) {
     layouts_of_a_problem();
     layouts_of_general_attention();
+    layouts_of_serving();
     parameter_block();
     the_driver();
     the_emulator();

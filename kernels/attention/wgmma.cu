@@ -48,6 +48,7 @@ __device__ constexpr void check_config() {
     static_assert(cfg.stages >= 2, "stages must be at least 2, as K is read one block ahead of V");
     static_assert(cfg.exp_columns >= 8 && cfg.B_c % cfg.exp_columns == 0,
                   "exp_columns must be at least 8 and divide B_c: exponentials are computed in equal blocks");
+    static_assert(!cfg.serves, "serves must be off: the kernel takes attention_args");
 }
 
 /* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
