@@ -136,11 +136,16 @@ def executed(parts: Parts) -> float:
 def executed_opcodes(parts: Parts) -> dict[str, float]:
     """The same by base opcode: how often a pass executes an FMUL, on average."""
     found: dict[str, float] = {}
-    shares = None if parts.shares is None else shares_in(parts)
-    for at in parts.loop if shares is None else parts.graph.instructions(parts.kv.blocks):
-        if not at.never:
-            found[at.base] = found.get(at.base, 0.0) + (1.0 if shares is None else shares[at.address].issued)
+    for at, share in issued(parts):
+        found[at.base] = found.get(at.base, 0.0) + share
     return found
+
+
+def issued(parts: Parts) -> list[tuple[Instruction, float]]:
+    """The same by instruction: each with how often a pass issues it, on average."""
+    shares = None if parts.shares is None else shares_in(parts)
+    code = parts.loop if shares is None else parts.graph.instructions(parts.kv.blocks)
+    return [(at, 1.0 if shares is None else shares[at.address].issued) for at in code if not at.never]
 
 
 def loop_bound(parts: Parts) -> Bound:

@@ -20,7 +20,7 @@ from analysis.machine_code.sass import Instruction
 from analysis.publish import banks, predictions
 from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE, YELLOW, new_figure
 from analysis.publish.libraries import Standing
-from analysis.publish.overview import Step
+from analysis.publish.overview import HEADLINE, Step
 from analysis.publish.published import percent_on_h200, speeds
 
 # What the instructions of a loop are for, in the order in which bars are stacked.
@@ -91,10 +91,17 @@ def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) ->
     return figure
 
 
+JUMP = 1.1  # times its parent: the least step that the picture names
+
+
 def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
-    """Percent of FlashAttention-2's speed by version: ours where measured, the published ladder's, and libraries'."""
+    """Percent of FlashAttention-2's speed by version: ours where measured, the published ladder's, and libraries'.
+
+    Versions without a figure are left out; a step that gains a tenth or more over its parent has its idea beside it.
+    """
     figure, axes = new_figure(WIDE, 3.8)
     published = speeds()
+    steps = [step for step in steps if step.speeds or int(step.name[1:]) in published]
     there = [step for step in steps if int(step.name[1:]) in published]
     places = {step.name: place for place, step in enumerate(steps)}
     lines: list[tuple[str, str, dict[str, float], str, float]] = [
@@ -116,7 +123,21 @@ def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
             label=name,
         )
     heights = {one.name: 100 * one.row.ratio.mid for one in libraries if one.row.ratio and one.row.ratio.mid > 1}
-    for name, height in ({"FlashAttention-2": 100.0} | heights).items():
+    heights = {"FlashAttention-2": 100.0} | heights
+    for step in steps:
+        for gpu, speed in step.speeds.items():
+            if step.gains.get(gpu, {}).get(HEADLINE.seq, 0) >= JUMP and speed.ratio:
+                at = 100 * speed.ratio.mid
+                crossed = any(abs(at + 8 - height) < 10 for height in heights.values())
+                axes.annotate(
+                    step.version.header.title,
+                    (places[step.name], at),
+                    xytext=(7, -24) if crossed else (-6, 5),
+                    textcoords="offset points",
+                    ha="left" if crossed else "right",
+                    fontsize=8,
+                )
+    for name, height in heights.items():
         axes.axhline(height, color=BLACK, linewidth=0.8, linestyle="--")
         axes.annotate(
             name,

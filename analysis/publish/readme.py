@@ -265,6 +265,29 @@ back and the consumers take them (`setmaxnreg`). Wavefronts leave out what wgmma
 | what wgmma reads from registers instead of shared memory | v37 |
 """,
 }
+SCOPE = """## General attention
+
+From v38 on the versions compute more than the others do. The first one for each case:
+
+| case | `mma.sync` | `wgmma` |
+|---|---|---|
+| any numbers of queries and keys, strides of each tensor, another scale, log-sum-exp | v38 | v42 |
+| causal mask | v39 | v43 |
+| several Q heads for one K and V head | v40, which packs their queries where they are few | v42 |
+| d_head 64 and 256 | v41 | v45, v46 |
+| d_head 96 and 192 | v41 | – |
+
+How fast each case is: [general-attention.md](../docs/general-attention.md#speed).
+
+## What runs where
+
+| versions | multiply with | run on |
+|---|---|---|
+| v00 to v17 | `mma.sync`; v00 without tensor cores | compute capability 8.0 and newer: A100, RTX 30 and later |
+| v18 | `mma.sync` | the same, with [104 KB of shared memory](../docs/learn/new-gpu.md) per CTA: A100, H100 |
+| later ones of mma_sync/ | `mma.sync` | the same, if a CTA may have their shared memory: H100, H200 for most |
+| those of wgmma/ | `wgmma`, Hopper's own instruction | compute capability 9.0 alone (sm_90a): H100, H200 |
+"""
 PUBLISHED = """## Beside the published ladder
 
 KV loops for sm_80, next to the published listing whose config is nearest; opcodes that differ are given as
@@ -277,6 +300,7 @@ def ladder_page(steps: Sequence[Step]) -> str:
     parts = [INTRODUCTION]
     for archs, members in families(steps).items():
         parts += [FAMILIES[archs], ladder_table(members, archs=archs).markdown()]
+    parts.append(SCOPE)
     return "\n".join(parts)
 
 
@@ -295,32 +319,6 @@ def readme_text(steps: Sequence[Step]) -> str:
     parts += [PUBLISHED, published_table(steps).markdown()]
     parts += ["Percent of FlashAttention-2 at seq 4096:\n", published_speed_table(steps).markdown()]
     return "\n".join(parts)
-
-
-def short_table(folder: Path, steps: Sequence[Step], arch: str) -> Table:
-    """A table of README.md: what a reader wants to know first of a family; the libraries stand below the Hopper one."""
-    gpus = sorted({gpu for step in steps for gpu in step.speeds}) or ["h200"]
-    columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
-    columns += (f"{'executed' if arch == HOPPER else 'loop'} / {matrix(arch)}", "registers", "lines changed")
-    (members,) = (found for archs, found in families(steps).items() if arch in archs)
-    rows: list[list[Cell]] = []
-    for step in members:
-        row: list[Cell] = [f"[{step.name}](kernels/{step.version.file})", step.version.header.title]
-        row += speed_cells(step, gpus)
-        per_matrix = step.executed_per_matrix(arch) if arch == HOPPER else step.loop_per_matrix(arch)
-        row += [shown(per_matrix, 2), registers(step, arch), shown(step.changed)]
-        rows.append(row)
-    if arch != HOPPER:
-        return Table(columns, rows)
-    measured = {gpu: {one.name: one for one in libraries_at(records_of(folder, gpu), steps)} for gpu in gpus}
-    for name in dict.fromkeys(name for found in measured.values() for name in found):
-        cells: list[Cell] = []
-        for gpu, found in measured.items():
-            one = found.get(name)
-            cells += tflops_cells(gpu, one.row.tflops if one else None)
-            cells.append(ratio(Speed("", one.row.tflops, one.row.ratio)) if one and one.row.ratio else MISSING)
-        rows.append([name, "library, for comparison", *cells, MISSING, MISSING, MISSING])
-    return Table(columns, rows)
 
 
 def chapter_part(steps: Sequence[Step], first: int, last: int) -> str:
@@ -377,9 +375,11 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.publish import (
+        cases,
         drawing,
         fits,
         general,
+        jumps,
         lessons,
         library_figures,
         pictures,
@@ -398,14 +398,20 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
     for name, text in lessons.lessons(folder).items():
         made[folder / f"docs/learn/{name}.svg"] = text
+    if (folder / "docs/story.md").exists():
+        made |= jumps.story_pictures(folder, steps)
     if (folder / ranking.FILE).exists():
         kernels = {step.name: step.version for step in steps} | load_attention(folder)
         made[folder / ranking.FILE] = ranking.ranking_text(folder, kernels)
     parts: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {
-            "ladder": lambda: short_table(folder, steps, "sm_80").markdown(),
-            "hopper": lambda: short_table(folder, steps, HOPPER).markdown(),
+            "steps": lambda: jumps.jumps_table(steps, "kernels/").markdown(),
+            "cases": lambda: cases.cases_table(folder, steps).markdown(),
             "standing": lambda: standing(folder, steps),
+        },
+        "docs/story.md": {
+            "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
+            **{step.name: partial(jumps.block, folder, step) for step in jumps.story_steps(steps)},
         },
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/configurations.md": {

@@ -3,8 +3,8 @@
     python3 -m analysis site --stage build/site/sources     # what docs/site/conf.py makes pages of
     python3 -m analysis site --check site                   # every link and anchor of the pages
 
-The navigation is the README's: each group of its section "Documents" is one, in that order. A link to a file that is no
-document becomes a link to a page with the file's text.
+The first page is the story. The navigation is that of docs/index.md: each of its groups is one, in that order. A link
+to a file that is no document becomes a link to a page with the file's text.
 """
 
 import argparse
@@ -23,9 +23,10 @@ from urllib.parse import unquote
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 
-FRONT = "README.md"
+FRONT = "docs/story.md"
 INDEX = "index.md"  # what the front page is called in the site
-SECTION = "Documents"  # the README's section that says where each page stands
+CONTENTS = "docs/index.md"  # says where each page stands
+README = "README.md"
 REPORT = "tables/index.md"
 PICTURES = (".svg", ".png")
 LONGEST_SOURCE = 300_000  # characters; a longer file has a page with its beginning
@@ -107,31 +108,29 @@ def read_site(folder: Path) -> Site:
 
 
 def navigation(site: Site) -> dict[str, list[str]]:
-    """Group to its pages. AnalysisError for a page of docs/ that no group of the README has."""
-    section = re.search(rf"^## {SECTION}$(.*?)(?=^## |\Z)", read_text(site.folder / FRONT), re.MULTILINE | re.DOTALL)
+    """Group to its pages. AnalysisError for a page of docs/ that no group of docs/index.md has."""
     groups: dict[str, list[str]] = {}
-    placed: set[str] = {FRONT}
+    placed: set[str] = {FRONT, CONTENTS}
     here: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", section[1] if section else ""):
+    base = PurePosixPath(CONTENTS).parent
+    for paragraph in re.split(r"\n\s*\n", read_text(site.folder / CONTENTS)):
         title = re.fullmatch(r"(?:#{3,} (.+)|([^\n]{1,60}):)", paragraph.strip())
         if title:
             here = groups.setdefault((title[1] or title[2]).strip("*"), [])
         for target in links_of(paragraph):
-            page = os.path.normpath(target.partition("#")[0])
-            inside = [page] if PurePosixPath(page).name not in (FRONT, INDEX) else _folder_of(page, site)
+            page = os.path.normpath(base / target.partition("#")[0])
+            inside = _folder_of(page, site) if PurePosixPath(page).name in (README, INDEX) else [page]
             new = [one for one in inside if one in site.pages and one not in placed]
             here += new
             placed |= set(new)
     groups.setdefault("Notebooks", []).extend(
         name for name in site.pages if name.endswith(".ipynb") and name not in placed
     )
-    tables = [name for name in site.pages if PurePosixPath(name).name == FRONT and name not in placed]
-    groups["Tables"] = [REPORT, *tables]
+    tables = [name for name in site.pages if PurePosixPath(name).name == README and name not in placed]
+    groups["Tables"] = [CONTENTS, REPORT, *tables]
     missing = {name for name in site.pages if name.startswith("docs/")} - placed
     if missing:
-        raise AnalysisError(
-            f"{', '.join(sorted(missing))}: no group of the README's section {SECTION} has a link to it"
-        )
+        raise AnalysisError(f"{', '.join(sorted(missing))}: no group of {CONTENTS} has a link to it")
     return {title: names for title, names in groups.items() if names}
 
 
@@ -157,7 +156,7 @@ def moved(site: Site, page: str, text: str) -> str:
             return f"{label}({place}{'#' * bool(anchor)}{anchor})"
         if label.startswith("!") and there in site.tracked:
             site.pictures[there] = there
-            return f"{label}({target})"
+            return f"{label}({os.path.relpath(there, base)})"
         if there.endswith(PICTURES) and there in site.tracked:
             site.pictures[f"linked/{there}"] = there
             return f'<a href="{os.path.relpath(there, base)}">{label[1:-1]}</a>'

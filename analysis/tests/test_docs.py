@@ -289,11 +289,17 @@ def test_a_broken_link_is_found() -> None:
     ]
 
 
-def test_every_page_and_notebook_is_linked_from_the_readme() -> None:
-    text = (root() / "README.md").read_text()
-    names = [f"docs/{page.name}" for page in (root() / "docs").glob("*.md")]
-    names += [f"notebooks/{book.name}" for book in (root() / "notebooks").glob("*.ipynb")]
-    assert not [name for name in names if name not in text]
+def test_every_page_and_notebook_is_linked_from_the_list_of_documents() -> None:
+    text = (root() / "docs/index.md").read_text()
+    names = [page.name for page in (root() / "docs").glob("*.md") if page.name != "index.md"]
+    names += [f"../notebooks/{book.name}" for book in (root() / "notebooks").glob("*.ipynb")]
+    assert not [name for name in names if f"]({name})" not in text]
+    front = (root() / "README.md").read_text()
+    assert "](docs/index.md)" in front and front.index("](docs/story.md)") == front.index("](docs/")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((root() / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_quick_start_is_short() -> None:
@@ -318,13 +324,13 @@ def test_a_page_without_markers_is_refused() -> None:
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
     begin, end = readme.markers("ladder")
     text = f"before\n{begin}\nold\n{end}\nafter\n"
-    made = readme.with_part(text, readme.short_table(root(), steps()[:1], "sm_80").markdown(), "README.md")
+    made = readme.with_part(text, readme.ladder_table(steps()[:1], archs=["sm_80"]).markdown(), "README.md")
     assert made.startswith(f"before\n{begin}\n| version")
     assert made.endswith(f"{end}\nafter\n")
     assert "old" not in made
     with pytest.raises(AnalysisError, match="<!-- standing: "):
         readme.with_part(text, "", "README.md", "standing")
-    assert "(kernels/mma_sync/v00_plain.cu)" in made
+    assert "(mma_sync/v00_plain.cu)" in made
 
 
 def test_a_picture_is_the_same_twice() -> None:

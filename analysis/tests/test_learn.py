@@ -172,8 +172,8 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
     }
     assert sorted(limits, key=float) == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
     assert {arch: SMEM_MOST[arch] for arch in limits} == limits
-    front = (root() / "README.md").read_text(encoding="utf-8")
-    assert f"[{shared_memory(root())['v18'] // 1024} KB of shared memory]" in front
+    ladder = (root() / "kernels/README.md").read_text(encoding="utf-8")
+    assert f"[{shared_memory(root())['v18'] // 1024} KB of shared memory]" in ladder
 
 
 def test_versions_fit_where_a_cta_may_have_their_shared_memory() -> None:

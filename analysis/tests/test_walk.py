@@ -99,10 +99,8 @@ def walk(folder: Path, parent: str) -> None:
     for arch in archs:
         assert (folder / f"sass/{version}.{arch}.sass").exists()
         assert re.search(rf"^{version},{arch},", (folder / "regs/baseline.csv").read_text(), re.MULTILINE)
-    for page in ("kernels/README.md", "README.md"):
-        rows = [line for line in (folder / page).read_text().splitlines() if re.match(rf"\| \[?{version}\b", line)]
-        assert any("not measured" in row for row in rows), page
-    assert version in (folder / "docs/ladder.svg").read_text()
+    table = (folder / "kernels/README.md").read_text().splitlines()
+    assert any("not measured" in row for row in table if re.match(rf"\| \[?{version}\b", row))
     listed = f'"{version} ' in (folder / "notebooks/01_the_ladder.ipynb").read_text()
     assert listed == ("sm_80" in archs)  # the notebook compares loops of one kind
     chosen = " ".join(TESTS).replace("{}", version)

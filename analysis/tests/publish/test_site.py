@@ -14,21 +14,15 @@ from analysis.files import root
 from analysis.publish import site
 from analysis.publish.site import broken_links, links_of, moved, moved_notebook, navigation, read_site
 
-README = """# Name
-
-## Documents
+CONTENTS = """# Documents
 
 To learn:
 
-- [first](docs/learn/README.md), [sixth](docs/f.md#part)
+- [first](learn/README.md), [sixth](f.md#part)
 
 To use it:
 
-- [second](docs/b.md)
-
-## Credits
-
-[last](docs/z.md)
+- [second](b.md)
 """
 Checkout = Callable[[dict[str, str]], Path]
 
@@ -56,10 +50,12 @@ def test_links_within_code_are_none() -> None:
 
 
 def test_links_to_pages_stay_and_those_to_files_get_a_page(checkout: Checkout) -> None:
-    folder = checkout({"README.md": "", "docs/a.md": "", "docs/p.svg": "", "make/x.mk": "", "make/in/y.mk": ""})
+    files = ["README.md", "docs/story.md", "docs/a.md", "docs/p.svg", "make/x.mk", "make/in/y.mk"]
+    folder = checkout(dict.fromkeys(files, ""))
     laid = read_site(folder)
     expected = {
-        "[a](../README.md#x)": "[a](../index.md#x)",
+        "[a](../README.md#x)": "[a](../README.md#x)",
+        "[a](story.md#x)": "[a](../index.md#x)",
         "[a](#here) [b](https://x.org)": "[a](#here) [b](https://x.org)",
         "[`x`](../make/x.mk#L12)": '<a href="../source/make/x.mk.html#L-12">`x`</a>',
         "[all](../make)": '<a href="../source/make/index.html">all</a>',
@@ -82,23 +78,23 @@ def test_notebooks_are_moved_with_their_outputs_and_words(checkout: Checkout) ->
     ]
     laid = read_site(checkout({"README.md": "", "x.cu": "", "notebooks/a.ipynb": ""}))
     words, code = json.loads(moved_notebook(laid, "notebooks/a.ipynb", json.dumps({"cells": cells})))["cells"]
-    assert words["source"] == "[r](../index.md)"
+    assert words["source"] == "[r](../README.md)"
     assert code["source"] == ["a[0](b)"]
     assert code["outputs"][0]["data"]["text/markdown"] == '<a href="../source/x.cu.html">s</a>'
     assert code["metadata"]["mystnb"] == {"image": {"alt": "what it shows"}}
 
 
-def test_the_navigation_is_the_readmes(checkout: Checkout) -> None:
+def test_the_navigation_is_that_of_the_list_of_documents(checkout: Checkout) -> None:
     files = dict.fromkeys(["docs/learn/README.md", "docs/learn/2.md", "docs/learn/1.md", "docs/f.md", "docs/b.md"], "")
-    folder = checkout(files | {"README.md": README, "notebooks/n.ipynb": "", "kernels/README.md": ""})
+    folder = checkout(files | {"docs/index.md": CONTENTS, "notebooks/n.ipynb": "", "kernels/README.md": ""})
     assert navigation(read_site(folder)) == {
         "To learn": ["docs/learn/README.md", "docs/learn/1.md", "docs/learn/2.md", "docs/f.md"],
         "To use it": ["docs/b.md"],
         "Notebooks": ["notebooks/n.ipynb"],
-        "Tables": ["tables/index.md", "kernels/README.md"],
+        "Tables": ["docs/index.md", "tables/index.md", "kernels/README.md"],
     }
     (folder / "docs/z.md").write_text("")
-    with pytest.raises(AnalysisError, match=r"docs/z\.md: no group of the README's section Documents"):
+    with pytest.raises(AnalysisError, match=r"docs/z\.md: no group of docs/index\.md"):
         navigation(read_site(folder))
 
 
@@ -106,7 +102,7 @@ def test_every_document_of_the_repository_can_be_laid_out() -> None:
     laid = read_site(root())
     placed = [name for names in navigation(laid).values() for name in names]
     assert len(placed) == len(set(placed))
-    assert {page for page in laid.pages if page.startswith(("docs/", "notebooks/"))} < set(placed)
+    assert {page for page in laid.pages if page.startswith(("docs/", "notebooks/"))} - {site.FRONT} < set(placed)
     for page in laid.pages:
         text = (root() / page).read_text()
         (moved_notebook if page.endswith(".ipynb") else moved)(laid, page, text)
@@ -114,26 +110,28 @@ def test_every_document_of_the_repository_can_be_laid_out() -> None:
 
 
 def test_what_was_laid_out_before_goes(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = "## Documents\n\nTo use it:\n\n- [a](docs/a.md) ![p](docs/p.svg)\n"
     files = {
+        "docs/index.md": "To use it:\n\n- [a](a.md)\n",
+        "docs/story.md": "# Story\n\n![p](p.svg)\n",
         "docs/a.md": "[v](../x.c) [o](../tasks/o.md)",
         "tasks/o.md": "# O\n",
         "docs/p.svg": "",
         "x.c": "// text\n",
         ".gitignore": "build/\n",
     }
-    folder = checkout(files | {"README.md": page, "build/out/docs/old.md": ""})
+    folder = checkout(files | {"build/out/docs/old.md": ""})
     monkeypatch.setattr(site, "root", lambda: folder)
     monkeypatch.setattr("analysis.publish.report.as_page", lambda _: {"index.md": "# All\n"})
     out = folder / "build/out"
     assert main(["site", "--stage", str(out)]) == 0
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    pages = {"index.md", "docs/a.md", "docs/p.svg", "tables/index.md", "tasks/o.md"}
+    pages = {"index.md", "docs/index.md", "docs/a.md", "docs/p.svg", "tables/index.md", "tasks/o.md"}
     assert made == pages | {"texts/x.c", "texts/index.json"}
     assert (out / "tasks/o.md").read_text() == "---\norphan: true\n---\n\n# O\n"
     assert (out / "texts/x.c").read_text() == "// text\n"
     assert ":caption: To use it\n\ndocs/a\n" in (out / "index.md").read_text()
-    assert ":caption: Tables\n\ntables/index\n" in (out / "index.md").read_text()
+    assert ":caption: Tables\n\ndocs/index\ntables/index\n" in (out / "index.md").read_text()
+    assert "![p](docs/p.svg)" in (out / "index.md").read_text()
 
 
 def test_broken_links_of_pages_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,105 @@
+"""The story's steps: lines that their differences hold, figures that are those of one run, pictures from records."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.headers import source_diff
+from analysis.publish import cases, jumps, story
+from analysis.publish.overview import HEADLINE, Step, read_steps
+
+STEPS = read_steps(root())
+BY_NAME = {step.name: step for step in STEPS}
+
+
+def test_the_story_has_a_section_for_each_step_in_their_order() -> None:
+    text = (root() / "docs/story.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (v\d\d)(?: and (v\d\d))?: ", text, re.MULTILINE)
+    assert [name for pair in titles for name in pair if name] == list(jumps.STEPS)
+    pictures = re.findall(r"^!\[[^]]+\]\((\S+)\)$", text, re.MULTILINE)
+    assert len(pictures) == len(titles)  # one each
+    assert {path.name for path in (root() / jumps.FOLDER).iterdir()} == {
+        name.rpartition("/")[2] for name in pictures if name.startswith("story/")
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, told in jumps.STEPS.items() if told.pieces])
+def test_lines_shown_are_those_of_the_difference(name: str) -> None:
+    language, lines = jumps.code_of(BY_NAME[name])
+    parent = BY_NAME[name].parent
+    assert language == "diff" and parent and 1 <= len(lines) <= 13
+    whole = {line[0] + line[1:].strip() for line in source_diff(parent, BY_NAME[name].version) if line}
+    assert {line[0] + line[1:].strip() for line in lines} <= whole
+    assert any(line[0] in "+-" for line in lines)
+
+
+def test_a_line_that_no_difference_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jumps, "STEPS", {"v02": jumps.Told("", (("no such line", 1),))})
+    with pytest.raises(AnalysisError, match="v02: no line of its difference to v01 holds 'no such line'"):
+        jumps.code_of(BY_NAME["v02"])
+
+
+def test_without_pieces_the_loop_is_shown() -> None:
+    language, lines = jumps.code_of(BY_NAME["v01"])
+    assert language == "cpp" and lines[0].startswith("for (int block = 0;")
+    assert not [line for line in lines if "dump_" in line]
+
+
+def test_gains_are_those_of_one_run() -> None:
+    step = replace(BY_NAME["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
+    assert jumps.gain_text(step) == "4.50 (v01)"
+    assert "divided by v01 in the same run 4.500 at 4096" in jumps.measured(root(), step)
+    assert "at 512" not in jumps.measured(root(), step)  # nobody predicted it
+    bare = replace(step, gains={}, speeds={}, parts={}, traffic=None)
+    assert jumps.gain_text(bare) == story.MISSING
+    assert jumps.measured(root() / "nowhere", bare) == "nothing yet"
+
+
+def test_a_bar_is_what_a_pass_issues() -> None:
+    drawn = jumps.mix([BY_NAME["v16"], BY_NAME["v17"]])
+    executed = BY_NAME["v17"].executed_per_matrix("sm_80")
+    assert executed and f">{executed:.2f}<" in drawn and ">v16<" in drawn and "each HMMA" in drawn
+    assert "each HGMMA" in jumps.mix([BY_NAME["v35"]])
+
+
+def test_wgmma_reads_no_Q_from_shared_memory_in_v37() -> None:
+    drawn = jumps.operands(BY_NAME["v36"], BY_NAME["v37"])
+    assert drawn.count("Q: 16 KB") == 1 and drawn.count("K: 32 KB") == 2
+    sources = [BY_NAME[name].version.source for name in ("v36", "v37")]
+    assert ["wgmma_m64n128k16_f16(S, Q[k]" in source for source in sources] == [False, True]
+
+
+# ---- README's cases --------------------------------------------------------------------------------------------------
+
+
+def rows() -> dict[str, list[str]]:
+    return {str(row[0]): [str(cell) for cell in row[1:]] for row in cases.cases_table(root(), STEPS).rows}
+
+
+def test_every_case_was_measured_beside_fa3_on_both_gpus() -> None:
+    found = rows()
+    assert list(found) == list(cases.CASES)
+    for row in found.values():
+        for kernel, tflops, over_fa3, _ in (row[:4], row[4:]):
+            assert re.fullmatch(r"v\d\d|attention/\w+", kernel) and int(tflops) > 300 and float(over_fa3) > 0.9
+    assert found["no mask, d_head 128"][3] != cases.MISSING  # a run that holds cuDNN too comes first
+
+
+def test_a_case_takes_kernel_and_ratio_from_one_run() -> None:
+    case = cases.CASES["causal, d_head 64"]
+    records = cases.records_at(root(), STEPS, case, "h200")
+    kernel, tflops, over, _ = cases.cells_of(records, case)
+    newest = max(one.run_id for one in records if one.subject == kernel)
+    without = [one for one in records if one.run_id != newest]
+    assert cases.cells_of(without, case)[0] != kernel or cases.cells_of(without, case)[1:3] != (tflops, over)
+    alone = [one for one in records if one.subject != "fa3"]
+    assert cases.cells_of(alone, case) == (cases.MISSING,) * 4
+
+
+def test_a_table_without_records_has_gaps() -> None:
+    bare: list[Step] = []
+    row = cases.cases_table(root() / "nowhere", bare).rows[0]
+    assert set(row[1:]) == {cases.MISSING}
