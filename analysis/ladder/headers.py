@@ -22,7 +22,7 @@ from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, Kern
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller")
+OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving")
 KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
@@ -46,11 +46,12 @@ class Header:
     to_fill_in: tuple[str, ...] = ()  # keys whose values nobody has written yet
     others: tuple[KernelConfig, ...] = ()  # configs for other sizes of heads, one of each
     smaller: tuple[KernelConfig, ...] = ()  # configs for GPUs with less shared memory, of sizes that are there already
+    serving: tuple[KernelConfig, ...] = ()  # configs that take serving_args
 
     @property
     def beside(self) -> tuple[KernelConfig, ...]:
         """What is built by default beside `config`."""
-        return (*self.others, *self.smaller)
+        return (*self.others, *self.smaller, *self.serving)
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,9 @@ def _checked_header(
     if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
         raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
     config = _config_of(values["config"], keys["config"], name)
-    others, smaller = (
+    others, smaller, serving = (
         [_config_of(form, keys[key], name) for form in values.get(key, "").split(";") if form.strip()]
-        for key in ("others", "smaller")
+        for key in ("others", "smaller", "serving")
     )
     sizes = [each.d_head for each in (config, *others)]
     if len(set(sizes)) < len(sizes):
@@ -175,6 +176,10 @@ def _checked_header(
                 f"{name}:{keys['smaller']}: must take less shared memory than the config for d_head {each.d_head}, "
                 f"found {each.smem_bytes()} bytes beside {most}"
             )
+    misplaced = [each for each in (config, *others, *smaller) if each.serves]
+    misplaced += [each for each in serving if not each.serves]
+    if misplaced:
+        raise AnalysisError(f"{name}: configs with serve stand under the key serving, found {misplaced[0]}")
     to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
         claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
@@ -193,6 +198,7 @@ def _checked_header(
         to_fill_in,
         tuple(others),
         tuple(smaller),
+        tuple(serving),
     )
 
 

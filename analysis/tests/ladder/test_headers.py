@@ -197,6 +197,18 @@ def test_smaller_configs_take_less_shared_memory() -> None:
             parse_header(header.format(wrong), "k.cu")
 
 
+def test_configs_that_take_serving_args_have_a_key_of_their_own() -> None:
+    plain, serves = (f"(FP16, 128, 128, 128, 8): wgmma+stages_2{word}" for word in ("", "+serve"))
+    lines = GOOD.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(" * arch"))
+    header = GOOD[: GOOD.index(" * config")] + " * config    {}\n * serving   {}\n" + "\n".join(lines[at:])
+    read = parse_header(header.format(plain, f"{serves};{serves}+cap"), "k.cu")
+    assert [config.cap for config in read.serving] == [False, True] and read.beside == read.serving
+    for wrong in ((plain, plain), (serves, serves)):
+        with pytest.raises(AnalysisError, match="configs with serve stand under the key serving"):
+            parse_header(header.format(*wrong), "k.cu")
+
+
 @pytest.mark.whole_ladder
 def test_the_diff_from_the_parent_stays_within_the_budget() -> None:
     """At most the budget of each version, and 60 lines in the median of v01 to v37; a case of attention takes more."""
