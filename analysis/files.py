@@ -13,8 +13,14 @@ from analysis.errors import AnalysisError
 
 @cache
 def root() -> Path:
-    """The top folder of the checkout this package lies in."""
+    """The top folder of the checkout this package lies in, or what is installed of it."""
     return Path(__file__).resolve().parent.parent
+
+
+@cache
+def in_checkout() -> bool:
+    """Whether versions are there, or this package is installed without them."""
+    return (root() / "kernels").is_dir()
 
 
 def read_text(path: Path) -> str:

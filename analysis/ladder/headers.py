@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.files import read_text
+from analysis.files import in_checkout, read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.claims import Claim, parse_claims
 from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, KernelConfig, parse_short_form
@@ -238,7 +238,8 @@ def attention_files(root: Path) -> dict[str, Path]:
     return {f"{ATTENTION}/{path.stem}": path for path in sorted((root / "kernels" / ATTENTION).glob("*.cu"))}
 
 
-VERSION = re.compile(rf"v[0-9]{{2}}|{ATTENTION}[./][a-z0-9_]+")  # what a user calls a version or a kernel
+# What a user calls a version or a kernel. Where there are none, every name is that of a file.
+VERSION = re.compile(rf"v[0-9]{{2}}|{ATTENTION}[./][a-z0-9_]+" if in_checkout() else "(?!)")
 
 
 def name_of_stem(stem: str) -> str:

@@ -8,7 +8,7 @@ difference, reported figure by figure as worse, better or changed. regs/baseline
 hash which have been accepted and why, so that a figure that nobody accepted is a difference whether or not it was
 recorded. regs/loops.csv holds the accepted figures of every KV loop and of the rest of the kernel: what grew since is
 named, also once the listings are made again. A new advisory of ptxas is a difference too. A baseline of another toolkit
-is skipped, never passed.
+is skipped, never passed. With files, these are compared with a baseline of their own (baseline.py).
 """
 
 import argparse
@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import read_text, root, write_if_changed
+from analysis.files import in_checkout, read_text, root, write_if_changed
 from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_attention, load_chosen, name_of_stem, stem_of
+from analysis.machine_code.baseline import add_file_arguments, run_accept_of_files, run_gate_of_files
 from analysis.machine_code.contents import code_summary
 from analysis.machine_code.loops import (
     PART_FIGURES,
@@ -397,12 +398,16 @@ def _archs(text: str) -> list[str]:
 
 
 def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_common_arguments(parser)
+    add_file_arguments(parser)
+    if in_checkout():
+        _add_common_arguments(parser)
     parser.add_argument("--exit-code", action="store_true", help="status 1 when there is a difference")
     add_table_arguments(parser)
 
 
 def run_gate(args: argparse.Namespace) -> int:
+    if args.files or args.baseline or not in_checkout():
+        return run_gate_of_files(args)
     folder, archs = root(), _archs(args.archs)
     reason = skip_reason(folder, read_baseline(folder))
     if reason:
@@ -423,17 +428,21 @@ def run_gate(args: argparse.Namespace) -> int:
 
 
 def add_accept_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_common_arguments(parser)
+    add_file_arguments(parser)
+    if in_checkout():
+        _add_common_arguments(parser)
     parser.add_argument("--why", metavar="WHY", required=True, help="the reason, kept in the baseline")
     parser.add_argument("--json", action="store_true", help="print the number of changed lines as JSON")
 
 
 def run_accept(args: argparse.Namespace) -> int:
-    if not args.version:
-        raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
     why = " ".join(args.why.split())
     if not why:
         raise AnalysisError("--why is empty: say why these figures are right")
+    if args.files or args.baseline or not in_checkout():
+        return run_accept_of_files(args, why)
+    if not args.version:
+        raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
     changed = accept(root(), load_chosen(root(), args.version), _archs(args.archs), why)
     path = baseline_path(root()).relative_to(root())
     print(
