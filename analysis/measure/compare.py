@@ -3,6 +3,7 @@
     python3 -m analysis compare v09 v10 --exit-code           # measures both now, in rounds, where there is a GPU
     python3 -m analysis compare v09 v10 --from h200           # of each type from the newest run that holds both
     python3 -m analysis compare before.jsonl after.jsonl      # two files, subject by subject
+    python3 -m analysis compare before.txt after.txt          # times of anything, one round a line
 
 The verdict is about B, from the intervals of its speedup: SAME when the whole 95 % interval lies within the tolerance
 of 1 (--same-within, 1 %), else FASTER or SLOWER when all of the 99 % interval lies on one side of 1, else UNSURE, with
@@ -11,12 +12,14 @@ several problems the worst counts: SLOWER, UNSURE, then FASTER.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
+from analysis.files import in_checkout, read_text
 from analysis.measure import bench, executables, records, stats, summary
 from analysis.measure.executables import CANNOT_RUN
 from analysis.measure.plausible import refuse_implausible
@@ -35,7 +38,7 @@ class Comparison:
 
     first: str
     second: str
-    problem: Problem
+    problem: Problem | str
     verdict: Verdict
 
 
@@ -59,6 +62,39 @@ def comparisons(
     if not found:
         raise RecordError("the two sides have no problem in common, or only wrong results")
     return found
+
+
+def read_times(path: Path) -> stats.Series:
+    """A text of times in one unit, as another program measured them: a line a round, what it timed in it side by side.
+
+    Text from # on is a comment.
+    """
+    rounds: dict[tuple[str, int], stats.Round] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if not words:
+            continue
+        try:
+            times = tuple(float(word) for word in words)
+        except ValueError as error:
+            raise AnalysisError(f"{path}:{number}: {line.strip()!r} is not a line of times: {error}") from error
+        if not all(0 < time < math.inf for time in times):
+            raise AnalysisError(f"{path}:{number}: a time is not above zero: {line.strip()!r}")
+        rounds["", len(rounds) + 1] = stats.Round(times)
+    if not rounds:
+        raise AnalysisError(f"{path}: no times: one round a line, its times separated by spaces")
+    return rounds
+
+
+def compare_times(first: Path, second: Path, same_within: float) -> Comparison:
+    """One verdict on two texts of times, whose rounds are paired in order."""
+    one, other = read_times(first), read_times(second)
+    if len(one) != len(other):
+        raise AnalysisError(
+            f"{first} has {len(one)} rounds and {second} {len(other)}: measure both sides in each round, one after the "
+            "other, so that a drift of the clock is common to them"
+        )
+    return Comparison(str(first), str(second), "", stats.compare(one, other, same_within))
 
 
 def table(found: Sequence[Comparison]) -> Table:
@@ -130,9 +166,11 @@ def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[R
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("A", help="a version, a peer's name, or a file of records")
+    files = "a file of records (.jsonl) or of times, one round a line"
+    parser.add_argument("A", help=f"a version, a peer's name, or {files}" if in_checkout() else files)
     parser.add_argument("B", help="what is judged against A")
-    parser.add_argument("--from", dest="source", metavar="GPU|FILE", help="use recorded runs and measure nothing")
+    if in_checkout():
+        parser.add_argument("--from", dest="source", metavar="GPU|FILE", help="use recorded runs and measure nothing")
     parser.add_argument(
         "--same-within",
         type=float,
@@ -142,8 +180,9 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
     parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
-    bench.add_measuring_arguments(parser, rounds=ROUNDS)
-    bench.add_tokens_argument(parser)
+    if in_checkout():
+        bench.add_measuring_arguments(parser, rounds=ROUNDS)
+        bench.add_tokens_argument(parser)
     add_table_arguments(parser)
 
 
@@ -161,10 +200,25 @@ def run_compare(args: argparse.Namespace) -> int:
     """Measure or read both sides and print the verdicts."""
     if not 0 <= args.same_within < 100:
         raise AnalysisError(f"--same-within {args.same_within:g}: must be a percentage from 0 to less than 100")
+    names = (args.A, args.B)
+    records_there = all(name.endswith(".jsonl") for name in names)
+    times = not records_there and (all(Path(name).is_file() for name in names) or not in_checkout())
+    if in_checkout() and (records_there or times or args.source):
+        _refuse_measuring_options(args)
+    found = (
+        [compare_times(Path(args.A), Path(args.B), args.same_within / 100)]
+        if times
+        else _of_records(args, records_there)
+    )
+    if found is None:
+        return CANNOT_RUN
+    print_table(table(found), args)
+    return STATUS[worst(found)] if args.exit_code else DONE
+
+
+def _of_records(args: argparse.Namespace, files: bool) -> list[Comparison] | None:
+    """The verdicts from records, which are measured now unless they are there; None without a GPU."""
     try:
-        files = args.A.endswith(".jsonl") and args.B.endswith(".jsonl")
-        if files or args.source:
-            _refuse_measuring_options(args)
         if files:
             logs = [records.read(Path(name)) for name in (args.A, args.B)]
             records.refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)
@@ -177,7 +231,5 @@ def run_compare(args: argparse.Namespace) -> int:
             first, second = measure(args.A, args.B, args)
     except executables.NoGpu as error:
         print(f"compare measures on a GPU, and there is none (--from reads records): {error}", file=sys.stderr)
-        return CANNOT_RUN
-    found = comparisons(first, second, args.same_within / 100, args.across_gpus)
-    print_table(table(found), args)
-    return STATUS[worst(found)] if args.exit_code else DONE
+        return None
+    return comparisons(first, second, args.same_within / 100, args.across_gpus)
