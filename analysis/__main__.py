@@ -51,7 +51,7 @@ COMMANDS = (
     Command("registers", "machine_code.regs", "report registers and spills over versions, marked against the parent"),
     Command("capture", "machine_code.regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),
     Command("captures", "machine_code.regs", "compare two kept captures"),
-    Command("gate", "machine_code.gate", "compare a fresh build with the accepted figures and the committed files"),
+    Command("gate", "machine_code.gate", "compare a fresh build with the figures that were accepted"),
     Command("accept", "machine_code.gate", "accept the figures of a fresh build, with the reason"),
     Command("traffic", "emulate.traffic", "count the memory traffic of versions on the emulator"),
     Command("lines", "emulate.lines", "count what each source line does on the emulator"),
@@ -65,10 +65,16 @@ COMMANDS = (
     Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
     Command("site", "publish.site", "lay out the sources of the static site, or look for broken links in its pages"),
     Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
-    Command("loop", "machine_code.counts", "count the opcodes of the KV loop; --nest shows all loops"),
-    Command("sass-diff", "machine_code.sass_diff", "compare the machine code of two versions or files, loop first"),
+    Command(
+        "loop",
+        "machine_code.counts",
+        "count the opcodes of the main loop, of our kernels the KV loop; --nest shows all",
+    ),
+    Command(
+        "sass-diff", "machine_code.sass_diff", "compare the machine code of two builds, kernel by kernel, loop first"
+    ),
     Command("pair-config", "ladder.pairs", "say which config each side of a comparison of two versions uses"),
-    Command("bound", "machine_code.bounds", "lower bounds of the KV loop by pipe; --scoreboard shows its waits"),
+    Command("bound", "machine_code.bounds", "lower bounds of the main loop by pipe; --scoreboard shows its waits"),
     Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
     Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
     Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
@@ -81,7 +87,9 @@ COMMANDS = (
     Command("records", "measure.summary", "show, list, check or merge files of records"),
     Command("peak", "measure.peak", "measure how fast wgmma runs, which bounds of sm_90a code are made of, on a GPU"),
     Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
-    Command("compare", "measure.compare", "say whether one version or record is faster than another"),
+    Command(
+        "compare", "measure.compare", "say whether one of two sides is faster, from times that were measured in rounds"
+    ),
     Command("autotune", "measure.autotune", "find the fastest configuration, timing each distinct kernel once"),
     Command("profile", "measure.profile", "read hardware counters with ncu, or from a file it saved"),
     Command("gpu-check", "measure.gpu_check", "run the checks that need a GPU"),
@@ -96,6 +104,12 @@ COMMANDS = (
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 
+# Those that know files of anybody: programs of the wheel flashladder-tools (python/tools).
+INSTALLED = (
+    *("sass-diff", "regs", "counts", "images", "loop", "live", "map", "gate", "accept", "compare"),
+    *("bound", "sass", "cfg", "ptx", "slice", "demangle"),
+)
+
 
 class _Parser(argparse.ArgumentParser):
     """Tells when its help cannot be written, which argparse keeps for itself."""
@@ -104,20 +118,23 @@ class _Parser(argparse.ArgumentParser):
         (file or sys.stderr).write(message)
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
+def _parser(chosen: str | None, program: str = "") -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python3 -m analysis",
-        description="Reads logs, machine code and records of the kernels.",
+        prog=program or "python3 -m analysis",
+        description="Reads logs, machine code and records of kernels.",
         epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
         "missing tool, 3 failure of the system or of this program.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
+        if program and command.name not in INSTALLED:
+            continue
         needs = f" (needs {command.needs}: {VENV})" if command.needs else ""
-        sub = commands.add_parser(
-            command.name, help=command.help + needs, description=command.help[0].upper() + command.help[1:] + "."
-        )
+        about = command.help[0].upper() + command.help[1:] + "."
+        sub = commands.add_parser(command.name, help=command.help + needs, description=about)
         if command.name == chosen:
+            if program == chosen:
+                sub.prog = program  # a program of its own
             getattr(importlib.import_module(f".{command.module}", __package__), f"add_{_word(command)}_arguments")(sub)
     return parser
 
@@ -163,12 +180,17 @@ def _unnamed(error: OSError) -> str:
     return "standard output" if error.errno in of_output else "system"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
+    """Run one command and return its exit status. `program` is what the wheel's user typed: a command, or its own name.
+
+    A program that is a command takes the arguments of that command.
+    """
     _open_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if program in INSTALLED:
+        arguments.insert(0, program)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
-    name = f"analysis {chosen}" if chosen else "analysis"
+    name = program if program in INSTALLED else " ".join(word for word in (program or "analysis", chosen) if word)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -177,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if needs and importlib.util.find_spec(needs) is None:
             raise AnalysisError(_lacking(needs, arguments))
         try:
-            args = _parser(chosen).parse_args(arguments)
+            args = _parser(chosen, program).parse_args(arguments)
         except SystemExit:
             sys.stdout.flush()  # help that cannot be written is a failure
             raise

@@ -77,8 +77,15 @@ install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/us
 # Files that are gone would stay in the wheel, so setuptools' folder goes first. One make at a time.
 .PHONY: wheel
 wheel: lib | $(WHEEL)  ## the Python package with the library in it, for any Python 3: dist/ [VER=]
-	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel dist; \
+	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel dist/flashladder-*; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
+
+# The tools for files of anybody, with the emulator. Their wheel leaves that of the library where it is.
+.PHONY: wheel-tools
+wheel-tools: bin/ptxrun libcuda emu-lib | $(WHEEL)  ##+ the tools and the emulator as a Python package: dist/
+	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel-tools dist/flashladder_tools-*; \
+		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist python/tools
+	@ls dist/flashladder_tools-*.whl
 
 -include $(wildcard $(BUILD)/library/*.d)

@@ -65,10 +65,10 @@ IN_CHECK := not long and not gpu and not site
 # thousand processes compiles what it imports.
 check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
-check-long check-anywhere: lib libcuda
+check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere check-mutants mutate: | $(READY)
 ifeq ($(VER),)
-check: libcuda
+check: libcuda | $(WHEEL)
 check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"

@@ -509,7 +509,7 @@ def find(loops: Sequence[KvLoop], wanted: str, label: str) -> KvLoop:
         if wanted in (str(each.number), each.role) or (number is not None and number == each.loop.header):
             return each
     there = ", ".join(f"{each.name} at {each.loop.header:04x}" for each in loops)
-    raise AnalysisError(f"--loop {wanted}: {label} has no such KV loop; it has {there or 'none'}")
+    raise AnalysisError(f"--loop {wanted}: {label} has no such loop; it has {there or 'none'}")
 
 
 def note_on(parts: Parts) -> str | None:
@@ -549,8 +549,8 @@ def _note_on_unnamed(parts: Parts) -> str | None:
 
 def add_loop_argument(parser: argparse.ArgumentParser) -> None:
     """--loop of every command that shows a KV loop."""
-    parser.add_argument("--loop", metavar="LOOP", help="another loop than the KV loop that runs in the benchmark: "
-                        "its number, its role such as 'tail slice' or producer, or its address; `loop --nest` lists "
+    parser.add_argument("--loop", metavar="LOOP", help="another loop than the one that does the work: its "
+                        " number, its role such as 'tail slice' or producer, or its address; `loop --nest` lists "
                         "them")  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from analysis.machine_code.names import name_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.ptx import EMBEDDED, Function, Module, Statement, find_ptx, parse_ptx
 from analysis.machine_code.sass import Instruction, Listing, select
-from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
+from analysis.machine_code.subjects import A_VERSION, Subject, add_subject_arguments, start, subject_of
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 
@@ -175,7 +175,7 @@ def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
 def run_slice(args: argparse.Namespace) -> int:
     name = args.cubin or args.subject
     if not name:
-        raise AnalysisError("name a version (v07), a cubin, an executable or a PTX file")
+        raise AnalysisError(f"what to read is missing: {A_VERSION}cubin, executable or PTX file")
     module = parse_ptx(find_ptx(name, args.arch), name)
     function, line = _slice_start(module, args, name)
     kept = backward_slice(function, line)

@@ -21,7 +21,7 @@ from analysis.ladder.headers import VERSION
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of
-from analysis.machine_code.subjects import add_arch_argument, built_cubins, cubins_for
+from analysis.machine_code.subjects import A_VERSION, add_arch_argument, built_cubins, cubins_for
 from analysis.table import add_output_arguments, emit
 
 EMBEDDED = ".nv_debug_ptx_txt"
@@ -445,7 +445,7 @@ def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | 
 
 
 def add_ptx_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", metavar="SUBJECT", help="version (v07), cubin, executable or PTX file")
+    parser.add_argument("subject", metavar="SUBJECT", help=f"{A_VERSION}cubin, executable or PTX file")
     add_arch_argument(parser)
     parser.add_argument(
         "--image", type=int, metavar="N", help="the image of an executable, as `images list` numbers it"

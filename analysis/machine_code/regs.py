@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import read_text, root, write_atomically, write_if_changed
+from analysis.files import in_checkout, read_text, root, write_atomically, write_if_changed
 from analysis.ladder.config import ConfigError, parse_short_form
 from analysis.ladder.headers import attention_files, kernel_files, load_all, name_of_stem, stem_of
 from analysis.machine_code.contents import CodeSummary, changed_facts, code_summary
@@ -274,7 +274,10 @@ def _is_ours(row: Row) -> bool:
 def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE",
                         help="two CSVs of this command, or two cubins or libraries, to compare")  # fmt: skip
-    parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel must then be ours")
+    if in_checkout():
+        parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel is then ours")
+    else:
+        parser.set_defaults(version=None)
     parser.add_argument("--arch", metavar="ARCH", help="architecture that every kernel must be for, such as sm_80")
     parser.add_argument("--log", type=Path, metavar="LOG", help="what ptxas -v printed")
     parser.add_argument("--cubin", type=Path, metavar="CUBIN", help="machine code of the same build: hash, LDL, STL")

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.ladder.config import KernelConfig, parse_config
+from analysis.files import in_checkout
+from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import VERSION
 from analysis.ladder.pairs import pair_named
 from analysis.machine_code.contents import CODE, FactChange, changed_facts, describe, facts_of
@@ -38,7 +39,7 @@ from analysis.machine_code.loops import add_loop_argument, parts_in, print_note
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, WHOLE, Graph, Parts, unsplit
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
-from analysis.machine_code.subjects import Subject, add_arch_argument, arch_of_pair, resolve, start
+from analysis.machine_code.subjects import A_VERSION, Subject, add_arch_argument, arch_of_pair, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
@@ -48,6 +49,7 @@ REGISTER = re.compile(r"\b(UR|UP|R|P|B)(?:\d+)\b")
 MATRIX_INSTRUCTION = "matrix instruction"
 WARP_TILE = "m16n8k16 of a warp"  # the work of one HMMA.16816
 WHOLE_PASS = "pass"
+EXAMPLE = "v10 v11" if in_checkout() else "old.cubin new.cubin"
 
 
 @dataclass(frozen=True)
@@ -366,11 +368,12 @@ def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
     """The two kernels to compare and the sentence that says which configs they have."""
     a_name, b_name = args.a_cubin or args.a, args.b_cubin or args.b
     if not a_name or not b_name:
-        raise AnalysisError("name two versions or files, for example: sass-diff v10 v11")
-    override = parse_config(args.config) if args.config else None
-    choice_a: KernelConfig | str | None = override
-    choice_b: KernelConfig | str | None = override
-    rule = "both sides: the config asked for" if override else ""
+        raise AnalysisError(
+            f"name two {'versions' if in_checkout() else 'builds'} or files, for example: sass-diff {EXAMPLE}"
+        )
+    choice_a: KernelConfig | str | None = args.config
+    choice_b: KernelConfig | str | None = args.config
+    rule = "both sides: the config asked for" if args.config else ""
     if VERSION.fullmatch(args.a or "") and VERSION.fullmatch(args.b or ""):
         pair = pair_named(args.a, args.b, args.config)
         choice_a, choice_b, rule = pair.a, pair.b, pair.rule
@@ -383,13 +386,13 @@ def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
 
 
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", nargs="?", metavar="A", help="version or file before")
-    parser.add_argument("b", nargs="?", metavar="B", help="version or file after")
+    parser.add_argument("a", nargs="?", metavar="A", help=f"{A_VERSION}file or folder before")
+    parser.add_argument("b", nargs="?", metavar="B", help=f"{A_VERSION}file or folder after")
     parser.add_argument("--a-cubin", metavar="FILE", help="the cubin of A")
     parser.add_argument("--b-cubin", metavar="FILE", help="the cubin of B")
-    parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
-    parser.add_argument("--a-config", metavar="CONFIG", help="short form, symbol or index used for A")
-    parser.add_argument("--b-config", metavar="CONFIG", help="short form, symbol or index used for B")
+    parser.add_argument("--config", metavar="CONFIG", help="symbol or short form of the kernel on both sides")
+    parser.add_argument("--a-config", metavar="CONFIG", help="symbol, name or index of the kernel of A")
+    parser.add_argument("--b-config", metavar="CONFIG", help="symbol, name or index of the kernel of B")
     add_arch_argument(parser)
 
 

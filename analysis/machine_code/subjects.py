@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.files import root
+from analysis.files import in_checkout, root
 from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import VERSION, Version, load, stem_of
 from analysis.machine_code.cubin import Cubin, Kernel
@@ -24,6 +24,7 @@ from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import KNOWN
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
+A_VERSION = "version (v07), " if in_checkout() else ""
 DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
 
 
@@ -213,17 +214,19 @@ def _of_executable(name: str, path: Path, arch: str | None, choice: KernelConfig
 def add_arch_argument(parser: argparse.ArgumentParser) -> None:
     """--arch of every command that reads the machine code of versions; its default stands here alone."""
     parser.add_argument("--arch", type=normal_arch, metavar="ARCH",
-                        help=f"architecture of versions and executables: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
+                        help=f"architecture to read of several: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     add_arch_argument(parser)
-    parser.add_argument("--config", metavar="CONFIG", help="short form, symbol or index of the kernel; also of files")
+    parser.add_argument(
+        "--config", metavar="CONFIG", help="the kernel of several: symbol, name, index, or short form of ours"
+    )
 
 
 def add_subject_arguments(parser: argparse.ArgumentParser, many: bool = False) -> None:
     """One subject, or with `many` several: versions or files, also as --cubin FILE."""
-    what = "version (v07), cubin, executable or listing"
+    what = f"{A_VERSION}cubin, executable or listing"
     parser.add_argument("subjects" if many else "subject", nargs="*" if many else "?", metavar="SUBJECT", help=what)
     parser.add_argument("--cubin", metavar="FILE", help="the subject, as an option")
     add_choice_arguments(parser)
@@ -239,7 +242,7 @@ def names_in(args: argparse.Namespace) -> list[str]:
     names = [*getattr(args, "subjects", [])] or [name for name in [getattr(args, "subject", None)] if name]
     names += [args.cubin] if args.cubin else []
     if not names:
-        raise AnalysisError("name a version (v07), a cubin, an executable or a listing")
+        raise AnalysisError(f"what to read is missing: {A_VERSION}cubin, executable or listing")
     return names
 
 

@@ -3,7 +3,8 @@
     listing = run("nvdisasm", ["-c", str(cubin)])
 
 A tool comes from $CUDA/bin when that is set (make CUDA=... exports it), else from the pinned wheels in .venv, else from
-the PATH.
+the PATH. Where this package is installed without a checkout, $CUDA_HOME says the same as $CUDA, and NVIDIA's wheels
+beside it stand for the pinned ones.
 """
 
 import os
@@ -15,8 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.files import root
+from analysis.files import in_checkout, root
 
+DEFAULT_TOOLKIT = Path("/usr/local/cuda")
 AT_ONCE = 2  # nvdisasm takes 150 MB for a cubin of 2 MB
 _SLOTS = threading.BoundedSemaphore(AT_ONCE)
 
@@ -24,6 +26,8 @@ _SLOTS = threading.BoundedSemaphore(AT_ONCE)
 @cache
 def find_tool(name: str) -> Path:
     """Path of a toolkit program; AnalysisError names the places looked at."""
+    if not in_checkout():
+        return _find_installed(name)
     cuda = os.environ.get("CUDA")
     pinned = [root() / ".venv/toolkit/bin", *(root() / ".venv/lib").glob("python3*/site-packages/nvidia/cu13/bin")]
     folders = [Path(cuda) / "bin"] if cuda else pinned
@@ -35,6 +39,25 @@ def find_tool(name: str) -> Path:
         return Path(found)
     looked = ", ".join(str(folder) for folder in folders)
     raise AnalysisError(f"{name} not found in {looked}: run `make setup`, or set CUDA to an installed toolkit")
+
+
+PACKAGES = {"nvcc": "flashladder-tools[nvcc]"}  # those of other tools are called as they are
+
+
+def _find_installed(name: str) -> Path:
+    """The same where there is no checkout."""
+    named = [Path(os.environ[each]) / "bin" for each in ("CUDA", "CUDA_HOME") if os.environ.get(each)]
+    wheels = sorted((root().parent / "nvidia").glob("*/bin"), reverse=True)  # cu13, or a folder a tool in CUDA 12's
+    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    for folder in (*named, *wheels, *on_path, DEFAULT_TOOLKIT / "bin"):
+        if (folder / name).is_file() and os.access(folder / name, os.X_OK):
+            return folder / name
+    looked = ", ".join(map(str, [*named, "the PATH", DEFAULT_TOOLKIT / "bin"]))
+    package = PACKAGES.get(name, f"nvidia-cuda-{name}")
+    raise AnalysisError(
+        f"{name} is neither beside this package nor in {looked}: run `pip install '{package}'`, or set CUDA_HOME to an "
+        "installed toolkit"
+    )
 
 
 def execute(command: Sequence[str], folder: Path | None) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from analysis.emulate.lines import Line, lines_of, read_lines
 from analysis.errors import DONE, AnalysisError
-from analysis.files import read_text, root
+from analysis.files import in_checkout, read_text, root
 from analysis.ladder.headers import load
 from analysis.machine_code.live import LIVE_OPTIONS, Live, live_everywhere
 from analysis.machine_code.loops import parts_of
@@ -404,8 +404,10 @@ def add_map_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--line", metavar="FILE:LINE", help="only what comes from this source line, or from LINE alone")
     parser.add_argument("--ptx-line", type=int, metavar="LINE", help="only what comes from this PTX line")
     parser.add_argument("--html", action="store_true", help="the whole kernel as one HTML page")
-    parser.add_argument("--counters", type=Path, metavar="FILE", help="with --html: the emulator's counts by source "
-                        "line, a record of `bin/v07 --backend emu --counters --json FILE`")  # fmt: skip
+    parser.set_defaults(counters=None)
+    if in_checkout():
+        parser.add_argument("--counters", type=Path, metavar="FILE", help="with --html: the emulator's counts by "
+                            "source line, a record of `bin/v07 --backend emu --counters --json FILE`")  # fmt: skip
     parser.add_argument("--samples", type=Path, metavar="FILE", help="with --html: ncu's samples, as "
                         "`ncu --import REPORT --page source --print-source sass --csv` prints them")  # fmt: skip
     add_table_arguments(parser)

@@ -32,6 +32,7 @@ Extent = int | Sequence[int]
 # ---- the library -----------------------------------------------------------------------------------------------------
 
 FOLDER = Path(__file__).resolve().parent
+TOOLKITS = (FOLDER.parent / ".venv/toolkit", FOLDER.parent / "nvidia/cu13")  # of a checkout, of NVIDIA's wheels
 OK, FINDINGS, REFUSED, FAULT = range(4)
 SIMPLE: dict[str, Any] = {
     "bool": ctypes.c_bool, "char": ctypes.c_char, "int": ctypes.c_int, "int32_t": ctypes.c_int32,
@@ -348,7 +349,7 @@ def _compile(file: Path, flags: Sequence[str]) -> Path:
     """The PTX file that nvcc makes of a CUDA file, from a cache where nothing has changed."""
     words = (ctypes.c_char_p * (len(flags) + 1))(*(flag.encode() for flag in flags), None)
     compiler = _library.structs["emu_compiler"]()
-    compiler.toolkit = str(FOLDER.parent / ".venv/toolkit").encode()
+    compiler.toolkit = str(next((path for path in TOOLKITS if path.is_dir()), TOOLKITS[0])).encode()
     compiler.flags = ctypes.cast(words, type(compiler.flags))
     path, error = ctypes.create_string_buffer(4096), _library.error()
     done = _library.c.emu_compile(str(file).encode(), ctypes.byref(compiler), path, len(path), ctypes.byref(error))

@@ -162,7 +162,7 @@ def test_each_role_has_its_region() -> None:
 def test_a_loop_is_chosen_by_role() -> None:
     loops = loops_of(Graph(code("-DCOPIES")))
     assert find(loops, "consumer 2", "x").number == 2
-    with pytest.raises(AnalysisError, match=r"no such KV loop; it has loop 1 \(consumer 1\) at .*\(producer 1\)"):
+    with pytest.raises(AnalysisError, match=r"no such loop; it has loop 1 \(consumer 1\) at .*\(producer 1\)"):
         find(loops, "producer", "x")
 
 

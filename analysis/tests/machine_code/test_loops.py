@@ -70,7 +70,7 @@ def test_a_loop_is_chosen_by_number_role_and_address(static_stride: Listing) -> 
         (f"0x{heads.loop.header:x}", heads),
     ):
         assert find(loops_of(graph), wanted, "v16") == expected
-    with pytest.raises(AnalysisError, match=r"--loop 3: v16 has no such KV loop; it has loop 1 \(any stride\) at "):
+    with pytest.raises(AnalysisError, match=r"--loop 3: v16 has no such loop; it has loop 1 \(any stride\) at "):
         find(loops_of(graph), "3", "v16")
 
 

@@ -232,7 +232,7 @@ def test_missing_sides_and_builds(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["sass-diff"]) == 2
-    assert "name two versions or files" in capsys.readouterr().err
+    assert "name two versions or files, for example: sass-diff v10 v11" in capsys.readouterr().err
     monkeypatch.setattr(subjects, "cubins_of_version", lambda version, arch: [])
     assert main(["sass-diff", "v01", "v02"]) == 2
     assert "v01 is not built for sm_80: run `make v01 ARCHS=80`" in capsys.readouterr().err
