@@ -11,11 +11,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import write_atomically
 
 Cell = str | int | float | bool | None
+JSON_SCHEMA = 1  # one more when a name of docs/tools-json.md goes or means something else; names may be added
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Table:
         return out.getvalue()
 
     def json(self) -> str:
-        """A JSON list with one object per row."""
-        return json.dumps([dict(zip(self.columns, row, strict=True)) for row in self.rows], indent=1) + "\n"
+        """JSON, under "rows" one object per row."""
+        return json_text([dict(zip(self.columns, row, strict=True)) for row in self.rows])
 
     def _aligned(self, gap: str, rule: bool) -> list[str]:
         cells = [[_shown(cell) for cell in row] for row in self.rows]
@@ -71,6 +73,12 @@ class Table:
         if rule:
             lines.append(gap.join("-" * (w - 1) + (":" if right[i] else "-") for i, w in enumerate(widths)))
         return lines + [gap.join(_pad(cell, widths[i], right[i]) for i, cell in enumerate(row)) for row in cells]
+
+
+def json_text(content: dict[str, Any] | list[Any]) -> str:
+    """What commands print as JSON: an object with the number of its schema; a list stands in it as "rows"."""
+    record = content if isinstance(content, dict) else {"rows": content}
+    return json.dumps({"schema": JSON_SCHEMA, **record}, indent=1) + "\n"
 
 
 def read_columns(text: str, columns: Sequence[str], name: str) -> list[tuple[str, dict[str, str]]]:

@@ -8,7 +8,6 @@ The kernel is bin/dump/vNN, built by `make DUMP=1 vNN`; it runs on the GPU or on
 
 import argparse
 import itertools
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +34,7 @@ from analysis.ladder.headers import Version, load
 from analysis.measure import executables
 from analysis.measure.executables import RIGHT, WRONG
 from analysis.measure.records import Problem
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, emit, json_text
 
 TIMEOUT = 600.0
 TILE_COLUMNS = 8  # of an accumulator of mma.m16n8k16
@@ -402,7 +401,7 @@ def run_debug(args: argparse.Namespace) -> int:
     for path, blocks in kept:
         blocks.save(path)
     if args.json:
-        print(json.dumps(to_record(sides, where), indent=1))
+        emit(json_text(to_record(sides, where)), None)
     else:
         print(render(sides, f"{args.version} {config}\n{problem}, seed {args.seed}, on the {where}"))
         print("kept: " + ", ".join(str(path) for path, _ in kept))

@@ -7,7 +7,6 @@ supports; what was cut is said on standard error, with the version's own sentenc
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from analysis.errors import DONE, AnalysisError
 from analysis.files import write_if_changed
 from analysis.ladder.config import SET_HELP, KernelConfig, config_set, default_set, is_named_set
 from analysis.ladder.headers import Version, read_ladder_version, refusals
+from analysis.table import emit, json_text
 
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
@@ -91,7 +91,7 @@ def run_instances(args: argparse.Namespace) -> int:
     configs, cut = select(version, args.set)
     if args.json:
         left_out = [{"config": str(config), "reasons": reasons} for config, reasons in cut]
-        print(json.dumps({"built": [str(config) for config in configs], "left_out": left_out}, indent=1))
+        emit(json_text({"built": [str(config) for config in configs], "left_out": left_out}), None)
     elif cut:
         print(cut_report(version, args.set, cut), file=sys.stderr)
     write_if_changed(args.out / "instances.cuh", instances_text(configs))

@@ -8,14 +8,13 @@ step is a flag of the config, and each side uses the config of its own header.
 """
 
 import argparse
-import json
 from dataclasses import dataclass
 
 from analysis.errors import DONE
 from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_config
 from analysis.ladder.headers import Version, load, refusals
-from analysis.table import add_output_arguments, emit
+from analysis.table import add_output_arguments, emit, json_text
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def run_pair_config(args: argparse.Namespace) -> int:
     pair = pair_named(args.a, args.b, args.config)
     if args.json:
         record = {"a": args.a, "a_config": str(pair.a), "b": args.b, "b_config": str(pair.b), "rule": pair.rule}
-        emit(json.dumps(record, indent=1) + "\n", args.output)
+        emit(json_text(record), args.output)
     else:
         sides = ((load(root(), args.a), pair.a), (load(root(), args.b), pair.b))
         lines = [f"{v.version}\t{'default' if config == v.header.config else config}\n" for v, config in sides]

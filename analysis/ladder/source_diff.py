@@ -5,14 +5,13 @@ part_diff(v19, v20, "copy_KV")     # only those of a function
 """
 
 import argparse
-import json
 import re
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.c_source import closing_bracket, without_comments
 from analysis.ladder.headers import Version, changed_lines, load, source_diff, unified_diff
-from analysis.table import add_output_arguments, emit
+from analysis.table import add_output_arguments, emit, json_text
 
 
 def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +25,7 @@ def run_diff(args: argparse.Namespace) -> int:
     a, b = load(root(), args.a), load(root(), args.b)
     lines, count = source_diff(a, b), changed_lines(a, b)
     if args.json:
-        emit(json.dumps({"a": a.version, "b": b.version, "changed_lines": count, "diff": lines}) + "\n", args.output)
+        emit(json_text({"a": a.version, "b": b.version, "changed_lines": count, "diff": lines}), args.output)
     else:
         summary = f"{a.version} -> {b.version}: {count} lines added or removed, header blocks not counted"
         emit("\n".join([*lines, summary, ""]), args.output)

@@ -9,7 +9,6 @@ again.
 
 import argparse
 import hashlib
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from analysis.learn.asked import Line
 from analysis.learn.kernel_run import NotCompiledError, run_kernel
 from analysis.learn.patches import apply
 from analysis.learn.tasks import EXERCISES, Exercise
-from analysis.table import Cell, Table, add_table_arguments, print_table
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 ANSWERS = "answers.txt"
 COMPILER_LINES = 12  # of what nvcc says
@@ -154,7 +153,8 @@ def run_exercise(args: argparse.Namespace) -> int:
         write_atomically(path, start_text(exercise))
     if args.json:
         verdict = grade(exercise, path)
-        print(json.dumps({"file": str(mine), "solved": verdict.solved, "checks": [asdict(at) for at in verdict.lines]}))
+        checks = [asdict(at) for at in verdict.lines]
+        emit(json_text({"file": str(mine), "solved": verdict.solved, "checks": checks}), None)
         return DONE if verdict.solved else DIFFERENT
     print(f"Exercise {exercise.number}: {exercise.title}")
     if begins:

@@ -18,7 +18,7 @@ from analysis.files import read_text, write_if_changed
 from analysis.machine_code.contents import changed_facts
 from analysis.machine_code.library import Figures, named, pair_kernels, read_contents, read_folder
 from analysis.machine_code.names import names_of
-from analysis.table import Cell, Table, print_table
+from analysis.table import Cell, Table, emit, json_text, print_table
 
 SCHEMA = 1
 LOCAL = "instructions with local memory"
@@ -146,5 +146,6 @@ def run_accept_of_files(args: argparse.Namespace, why: str) -> int:
                 for each in (before, after))  # fmt: skip
     changed = sum(old.get(key) != new.get(key) for key in old.keys() | new.keys())
     write_if_changed(path, text_of(after))
-    print(json.dumps({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} entries changed")
+    said = json_text({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} entries changed\n"
+    emit(said, None)
     return DONE

@@ -13,7 +13,6 @@ is skipped, never passed. With files, these are compared with a baseline of thei
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import sys
@@ -42,7 +41,7 @@ from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows
 from analysis.machine_code.sass import Listing, disassemble, format_listing
 from analysis.machine_code.subjects import subject_of_cubin
 from analysis.machine_code.toolkit import run as run_tool
-from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table, read_columns
 
 DEFAULT_ARCHS = "80 90"
 Key = tuple[str, str, str]  # version, architecture, config
@@ -445,7 +444,8 @@ def run_accept(args: argparse.Namespace) -> int:
         raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
     changed = accept(root(), load_chosen(root(), args.version), _archs(args.archs), why)
     path = baseline_path(root()).relative_to(root())
-    print(
-        json.dumps({"file": str(path), "changed_lines": changed}) if args.json else f"{path}: {changed} lines changed"
+    emit(
+        json_text({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} lines changed\n",
+        None,
     )
     return DONE

@@ -8,7 +8,6 @@ Kernels of other code are disassembled, a group at a time, so that a library of 
 """
 
 import hashlib
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ from analysis.machine_code.notes import note, progress
 from analysis.machine_code.opcodes import PIPES, pipe_of
 from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, count_all, disassemble_all
 from analysis.machine_code.subjects import choose_arch, note_unknown, note_unknown_opcodes
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, json_text
 
 PTX, UNREAD = "PTX", "image"
 OTHER_NOPS = "the same instructions; NOPs differ"  # in number, place or control codes
@@ -492,7 +491,7 @@ class LibraryChange:
             "kernels": [pair.record() | {"name": names[pair.figures.symbol]} for pair in self.kernels],
             "others": [pair.record() | {"name": named(pair.figures, names)} for pair in self.others],
         }
-        return json.dumps(record, indent=1) + "\n"
+        return json_text(record)
 
 
 def named(figures: Figures, names: Mapping[str, str]) -> str:

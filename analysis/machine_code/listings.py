@@ -6,7 +6,6 @@ Graphviz is installed.
 """
 
 import argparse
-import json
 import shlex
 import shutil
 import subprocess
@@ -40,7 +39,7 @@ from analysis.machine_code.subjects import (
     subject_of,
     subjects_of,
 )
-from analysis.table import Cell, Table, add_output_arguments, add_table_arguments, emit, print_table
+from analysis.table import Cell, Table, add_output_arguments, add_table_arguments, emit, json_text, print_table
 
 
 def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +216,7 @@ def _json(listing: Listing) -> str:
             {**asdict(at), "control": str(at.control) if at.control else None} for at in listing.instructions
         ],
     }
-    return json.dumps(record, indent=1) + "\n"
+    return json_text(record)
 
 
 def add_cfg_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,7 +234,7 @@ def run_cfg(args: argparse.Namespace) -> int:
             {"first": first, "instructions": len(block.instructions), "successors": block.successors}
             for first, block in sorted(graph.blocks.items())
         ]
-        emit(json.dumps(blocks, indent=1) + "\n", args.output)
+        emit(json_text(blocks), args.output)
         return DONE
     text = to_dot(graph, parts_of(listing, args.loop).kv.blocks if graph.nest else frozenset())
     if args.svg:

@@ -8,7 +8,6 @@ warps have roles, setmaxnreg sets each role's number of registers: its live ones
 """
 
 import argparse
-import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.subjects import Pending, Subject, add_subject_arguments, start, subjects_of
 from analysis.machine_code.warp_roles import WarpRole, roles_in
-from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 NO_DATA_FLOW = "flow analysis is disabled"  # nvdisasm says so, and prints nothing
 LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers beside each instruction
@@ -266,7 +265,7 @@ def run_live(args: argparse.Namespace) -> int:
             "roles": [dict(zip(ROLE_COLUMNS, each.cells(), strict=True)) for each in loop.roles],
             "loop": [{"address": f"{at.address:04x}", **loop.live[at.address]} for at in loop.parts.loop],
         }
-        emit(json.dumps(record, indent=1) + "\n", args.output)
+        emit(json_text(record), args.output)
         return DONE
     print_table(live_table(loop, args.every), args)
     if not args.csv:

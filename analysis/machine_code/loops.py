@@ -579,7 +579,8 @@ def nest_table(graph: Graph, subject: Subject | None = None) -> Table:
             named = by_header.get(loop.header)
             passes = named.recorded.passes if named and named.recorded else None
             if named:
-                what = ("" if named.produces else "KV ") + named.name + (", runs" if named is runs else "")
+                kind = "" if named.produces else "KV " if graph.listing.config else "matrix "
+                what = kind + named.name + (", runs" if named is runs else "")
             else:
                 what = _unnamed(graph, loop, around, list(by_header.values()))
             row(level, graph.instructions(loop.blocks), graph.instructions(loop.own_blocks()), passes, what)

@@ -6,7 +6,6 @@ The build of a version with one of them fails.
 """
 
 import argparse
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from analysis.errors import DIFFERENT, DONE
 from analysis.machine_code.names import name_of
 from analysis.machine_code.ptxas_log import Log, Note, read_log
-from analysis.table import add_output_arguments, emit
+from analysis.table import add_output_arguments, emit, json_text
 
 LOSS = "C75"  # how the codes of these advisories begin
 SERIAL = "each wgmma waits for the one before it, which can halve the speed"
@@ -59,5 +58,5 @@ def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
 def run_losses(args: argparse.Namespace) -> int:
     found = losses(read_log(args.log))
     lines = [f"{args.log}:{note.line}: {loss_sentence(note)}\n" for note in found]
-    emit(json.dumps([asdict(note) for note in found], indent=1) + "\n" if args.json else "".join(lines), args.output)
+    emit(json_text([asdict(note) for note in found]) if args.json else "".join(lines), args.output)
     return DIFFERENT if found and args.exit_code else DONE

@@ -8,7 +8,6 @@ operands, several statements on a line. A statement knows the registers it defin
 """
 
 import argparse
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from analysis.errors import DONE, AnalysisError
 from analysis.ladder.c_source import without_comments
 from analysis.ladder.headers import VERSION
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
+from analysis.machine_code.images import Image, has_images, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of
 from analysis.machine_code.subjects import A_VERSION, add_arch_argument, built_cubins, cubins_for
-from analysis.table import add_output_arguments, emit
+from analysis.table import add_output_arguments, emit, json_text
 
 EMBEDDED = ".nv_debug_ptx_txt"
 
@@ -460,10 +459,10 @@ def run_ptx(args: argparse.Namespace) -> int:
         cubin = _cubin_of(args.subject, args.arch, args.image)
         if args.sections:
             names = [section.name for section in cubin.sections if section.name]
-            emit(json.dumps(names) + "\n" if args.json else "\n".join(names) + "\n", args.output)
+            emit(json_text({"sections": names}) if args.json else "\n".join(names) + "\n", args.output)
         else:
             text = section_text(cubin, args.section)
-            emit(json.dumps({"section": args.section, "text": text}) + "\n" if args.json else text, args.output)
+            emit(json_text({"section": args.section, "text": text}) if args.json else text, args.output)
         return DONE
     text = find_ptx(args.subject, args.arch, args.image)
     module = parse_ptx(text, args.subject)
@@ -473,7 +472,7 @@ def run_ptx(args: argparse.Namespace) -> int:
         "functions": [{"name": f.name, "entry": f.entry, "statements": len(f.statements)} for f in module.functions],
         "text": text,
     }
-    emit(json.dumps(record) + "\n" if args.json else text, args.output)
+    emit(json_text(record) if args.json else text, args.output)
     return DONE
 
 

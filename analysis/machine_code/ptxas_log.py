@@ -10,7 +10,6 @@ an error that names it, and so is an entry function without its figures: nothing
 """
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text
-from analysis.table import add_output_arguments, emit
+from analysis.table import add_output_arguments, emit, json_text
 
 
 @dataclass(frozen=True)
@@ -297,5 +296,5 @@ def add_demangle_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_demangle(args: argparse.Namespace) -> int:
     text = read_text(args.log)
-    emit(json.dumps(demangled_names(text), indent=1) + "\n" if args.json else demangle(text), args.output)
+    emit(json_text({"names": demangled_names(text)}) if args.json else demangle(text), args.output)
     return DONE

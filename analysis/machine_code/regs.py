@@ -14,7 +14,6 @@ that the input can't hold is written n/a.
 import argparse
 import datetime
 import fcntl
-import json
 import os
 import re
 import sys
@@ -31,7 +30,7 @@ from analysis.machine_code.images import is_binary
 from analysis.machine_code.library import named, pair_kernels, read_contents
 from analysis.machine_code.names import names_of
 from analysis.machine_code.ptxas_log import Log, Usage, demangle, parse_log, read_log
-from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table, read_columns
 
 NOT_APPLICABLE = "n/a"
 
@@ -458,7 +457,7 @@ def run_capture(args: argparse.Namespace) -> int:
     for suffix, content in texts.items():
         write_atomically(folder / f"{name}.{suffix}", content)
     if args.json:
-        print(json.dumps([str(folder / f"{name}.{suffix}") for suffix in texts]))
+        emit(json_text({"files": [str(folder / f"{name}.{suffix}") for suffix in texts]}), None)
     else:
         print(f"kept as {target.relative_to(root())}, .demangled.log and .csv ({len(logs)} logs)")
     return DONE

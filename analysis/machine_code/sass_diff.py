@@ -12,7 +12,6 @@ files everything is compared, kernel by kernel (library.py), unless --config cho
 
 import argparse
 import difflib
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, WHOLE, Graph, Parts, unsplit
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 from analysis.machine_code.subjects import A_VERSION, Subject, add_arch_argument, arch_of_pair, resolve, start
-from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
 RENAMED, REORDERED, DIFFERS = "other registers", "same counts, other order", "different"
@@ -507,7 +506,7 @@ def _report(args: argparse.Namespace, before: Side, after: Side, change: Change,
                 for each in change.regions
             ],
         }
-        return json.dumps(record, indent=1) + "\n"
+        return json_text(record)
     if args.csv:
         return table.csv()
     parts = [_heading(args, before, after, change, rule)]

@@ -26,7 +26,7 @@ from analysis.machine_code.ptx import EMBEDDED, Function, embedded_ptx, parse_pt
 from analysis.machine_code.sass import Listing
 from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
 from analysis.measure.samples import Sampled, parse_samples
-from analysis.table import Cell, Table, add_table_arguments, emit, print_table
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 Place = tuple[str, int]  # short path of a file, line
 
@@ -443,7 +443,7 @@ def run_map(args: argparse.Namespace) -> int:
             }
             for row in rows
         ]
-        emit(json.dumps(records, indent=1) + "\n", args.output)
+        emit(json_text(records), args.output)
         return DONE
     ptx = embedded_ptx(cubin) if cubin.section(EMBEDDED) else None
     print_table(map_table(listing, rows, ptx), args)

@@ -7,7 +7,6 @@ are stale.
 
 import argparse
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -30,7 +29,7 @@ from analysis.publish.libraries import (
 )
 from analysis.publish.overview import ARCHS, Speed, Step, read_steps
 from analysis.publish.published import differences, family_counts, nearest_listing, peaks, percent_on_h200, speeds
-from analysis.table import Cell, Table, add_output_arguments, emit
+from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
 MISSING = "–"
 MOST_DIFFERENCES = 6
@@ -514,7 +513,7 @@ def run_ladder(args: argparse.Namespace) -> int:
         emit(parts[args.part](), args.output)
         return DONE
     if args.json:
-        emit(json.dumps(ladder_record(steps), indent=1) + "\n", args.output)
+        emit(json_text(ladder_record(steps)), args.output)
         return DONE
     made = documents(root(), steps) if args.write or args.exit_code else {}
     stale = [path for path, text in made.items() if not path.exists() or read_text(path) != text]

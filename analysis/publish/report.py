@@ -8,7 +8,6 @@ whose files are not there says so.
 
 import argparse
 import html
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from analysis.publish.readme import (
     published_table,
     shown,
 )
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, emit, json_text
 
 HEADLINE_TEXT = f"{HEADLINE.dtype}, batch {HEADLINE.batch}, {HEADLINE.heads} heads, seq {HEADLINE.seq}"
 
@@ -416,7 +415,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 def run_report(args: argparse.Namespace) -> int:
     folder = root()
     if args.json:
-        print(json.dumps(ladder_record(read_steps(folder)), indent=1))
+        emit(json_text(ladder_record(read_steps(folder))), None)
         return DONE
     out = args.out or folder / "build"
     page = sections(folder)

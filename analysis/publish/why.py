@@ -36,7 +36,7 @@ from analysis.measure import records
 from analysis.measure.compare import comparisons
 from analysis.measure.records import Record
 from analysis.measure.stats import SAME_WITHIN, Verdict
-from analysis.table import Cell, Table, add_output_arguments, emit
+from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
 # What the loop lets expect, by what was measured ("" where nothing was, or nothing sure).
 VERDICTS = {
@@ -275,7 +275,7 @@ def sheet_record(sheet: Sheet) -> dict[str, object]:
         "arch": sheet.a.subject.arch,
         "measured_arch": sheet.measured_arch,
         "machine_code": sheet.change.verdict,
-        "figures": json.loads(figures_table(sheet).json()),
+        "figures": json.loads(figures_table(sheet).json())["rows"],
         "measured": [
             {
                 "problem": problem,
@@ -302,5 +302,5 @@ def run_why(args: argparse.Namespace) -> int:
         if Path(name).suffix:
             raise AnalysisError(f"{name}: why compares versions, such as v07; sass-diff compares files too")
     sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator, args.loop)
-    emit(json.dumps(sheet_record(sheet), indent=1) + "\n" if args.json else format_sheet(sheet), args.output)
+    emit(json_text(sheet_record(sheet)) if args.json else format_sheet(sheet), args.output)
     return DONE

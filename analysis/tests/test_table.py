@@ -37,7 +37,7 @@ def test_csv_and_json_hold_every_cell(rows: list[tuple[Cell, Cell]]) -> None:
     table = Table(("a", "b"), rows)
     back = list(csv.reader(io.StringIO(table.csv(), newline="")))
     assert back[1:] == [["" if cell is None else str(cell) for cell in row] for row in rows]
-    assert [list(row.values()) for row in json.loads(table.json())] == [list(row) for row in rows]
+    assert [list(row.values()) for row in json.loads(table.json())["rows"]] == [list(row) for row in rows]
 
 
 def test_sorting_puts_missing_values_last() -> None:

@@ -267,7 +267,7 @@ def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
     asked = ["--version", "v01", "--set", "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+pipelines_3", "--json"]
     command = [sys.executable, "-m", "analysis", "configs", *asked]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["rows"]
     assert row["v01"] == "pipelines must be 0: v97 is the first version with mma.sync that acts on it"
 
 

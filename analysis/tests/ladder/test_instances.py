@@ -219,7 +219,7 @@ def test_every_version_builds_its_default_set() -> None:
 
 def test_configs_lists_a_set_with_a_version_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["configs", "--set", "progall", "--version", "v01", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert len(rows) == 56
     built = [row for row in rows if row["v01"] == "builds"]
     assert built and all("swizzled" not in row["config"] for row in built)

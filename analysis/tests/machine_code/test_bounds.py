@@ -138,10 +138,10 @@ def test_no_pipe_binds_where_the_width_of_one_is_not_known(capsys: pytest.Captur
         "fma": 40.0,
     }
     assert bound.binding is None and bound.warps_to_fill is None
-    rows = {row["bound"]: row for row in json.loads(bound_table(bound).json())}
+    rows = {row["bound"]: row for row in json.loads(bound_table(bound).json())["rows"]}
     assert not any(row["note"] == "binds" for row in rows.values())
     assert rows["stalls of one warp"]["note"] == "which pipe binds is not known: the width of tensor is not"
-    (row,) = json.loads(summary_table(["v"], [bound]).json())
+    (row,) = json.loads(summary_table(["v"], [bound]).json())["rows"]
     assert (row["binding pipe"], row["cycles"], row["warps to fill"]) == ("not known", None, None)
 
 
@@ -232,7 +232,7 @@ def test_an_instruction_that_never_runs_sets_no_scoreboard() -> None:
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     path = cubin("attention.cu", "sm_90")
     assert main(["bound", str(path), "--json"]) == 0
-    rows = {row["bound"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["bound"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     loop = split(listing(path, "_Z13flash_forwardIXtl12KernelConfigL5dtype5")).loop
     assert rows["stalls of one warp"]["cycles"] == sum(max(1, at.control.stall) for at in loop if at.control)
     assert rows["tensor"]["cycles"] == 18.0
@@ -245,7 +245,7 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
     assert main(["bound", *paths, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
     assert [row["tensor"] for row in rows] == [24.0, 18.0]
     assert main(["bound", *paths, "--scoreboard"]) == 2

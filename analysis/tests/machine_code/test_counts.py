@@ -118,7 +118,7 @@ def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     file = tmp_path / "made.sass"
     file.write_text(CODE, encoding="utf-8")
     assert main(["counts", str(file), "--json"]) == 0
-    rows = {row["opcode"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["opcode"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["HMMA"] == {"opcode": "HMMA", "whole": 2, "prologue": 0, "loop": 2, "epilogue": 0}
     assert main(["loop", str(file), "--csv", "--per-hmma"]) == 0
     assert "IADD3,1.0" in capsys.readouterr().out.splitlines()
@@ -128,7 +128,7 @@ def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_nest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["loop", str(cubin("attention.cu", "sm_80", "-DPERSISTENT")), "--nest", "--json"]) == 0
-    outer, inner = json.loads(capsys.readouterr().out)
+    outer, inner = json.loads(capsys.readouterr().out)["rows"]
     assert (outer["level"], outer["matrix"], outer["is"]) == (1, 0, "")
     assert (inner["level"], inner["matrix"], inner["is"]) == (2, 3, "KV loop 1")
 

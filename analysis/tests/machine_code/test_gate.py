@@ -339,7 +339,7 @@ def failing(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str | int, st
     assert main(["gate", "--json", "--exit-code"]) == 1
     said = capsys.readouterr()
     assert 'make accept VER="v01"' in said.err
-    found = json.loads(said.out)
+    found = json.loads(said.out)["rows"]
     assert {finding["version"] for finding in found} == {"v01"}
     return {finding["figure"]: (finding["before"], finding["after"]) for finding in found}
 

@@ -87,7 +87,7 @@ def test_one_bad_image_does_not_refuse_the_file(
     broken.write_bytes(data)
     assert main(["images", "list", str(broken), "--json"]) == 0
     listed = capsys.readouterr()
-    assert [row["arch"] for row in json.loads(listed.out) if row["kind"] == "cubin"][-2:] == ["sm_80", "sm_80"]
+    assert [row["arch"] for row in json.loads(listed.out)["rows"] if row["kind"] == "cubin"][-2:] == ["sm_80", "sm_80"]
     assert f"note: skipped: {broken} (byte {second}): truncated or damaged cubin" in listed.err
     assert main(["sass", str(broken)]) == 0
     assert main(["check-tools", str(broken), "--csv"]) == 2
@@ -150,7 +150,7 @@ def test_comments_before_the_version_belong_to_a_ptx(tmp_path: Path) -> None:
 
 def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "list", str(executable), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["kind"] for row in rows] == ["cubin"] * 9 + ["ptx"] * 7
     assert rows[6]["kernel"] == "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
     out = tmp_path / "out"
@@ -199,7 +199,7 @@ def test_sass_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "/* 0x" in out
     assert "//## File" in out
     assert main(["sass", path, "--list", "--json"]) == 0
-    assert [row["index"] for row in json.loads(capsys.readouterr().out)] == [0, 1]
+    assert [row["index"] for row in json.loads(capsys.readouterr().out)["rows"]] == [0, 1]
     assert main(["sass", path, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["instructions"][0]["control"] == "B------:R-:W-:-:S02"
@@ -232,7 +232,7 @@ def test_cfg(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     assert main(["cfg", path]) == 0
     assert capsys.readouterr().out.startswith("digraph kernel {")
     assert main(["cfg", path, "--json"]) == 0
-    blocks = json.loads(capsys.readouterr().out)
+    blocks = json.loads(capsys.readouterr().out)["rows"]
     assert any(block["first"] in block["successors"] for block in blocks)  # the KV loop is one block
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["cfg", path, "--svg"]) == 2

@@ -106,7 +106,7 @@ def test_names_with_the_hash_of_their_file_are_paired() -> None:
 def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     path = fatbinary("plain.cu", "fatbin")
     assert main(["counts", str(path), "--all", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["arch"] for row in rows] == ["sm_80"] * 5 + ["sm_90"] * 5
     by_name = {row["kernel"]: row for row in rows if row["arch"] == "sm_80"}
     for symbol, whole in listings(cubin("plain.cu")).items():
@@ -123,10 +123,10 @@ def test_resources_of_a_bounded_kernel(capsys: pytest.CaptureFixture[str]) -> No
     """128 threads with 512 bytes: the registers of the kernel leave room for more than its warps."""
     path = str(cubin("contents.cu", "sm_80"))
     assert main(["counts", path, "--all", "--json"]) == 0
-    (bounded,) = [row for row in json.loads(capsys.readouterr().out) if row["kernel"] == "bounded"]
+    (bounded,) = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["kernel"] == "bounded"]
     assert (bounded["smem"], bounded["max threads"], bounded["warps"]) == (512, 128, 64)
     assert main(["images", "list", path, "--json"]) == 0
-    (listed,) = [row for row in json.loads(capsys.readouterr().out) if row["kernel"] == "bounded"]
+    (listed,) = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["kernel"] == "bounded"]
     assert {name: listed[name] for name in RESOURCES} == {name: bounded[name] for name in RESOURCES}
     assert most_warps("sm_99", 32, None, 0) is None
     assert most_warps("sm_90a", 168, 384, 200 << 10) == 12

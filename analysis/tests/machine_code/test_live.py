@@ -216,9 +216,9 @@ def test_source_lines_of_a_compiled_kernel(capsys: pytest.CaptureFixture[str]) -
     """As the map and nvdisasm's counts have them."""
     path = cubin("attention.cu")
     assert main(["live", str(path), "--lines", "--json"]) == 0
-    lines = {row["line"]: row for row in json.loads(capsys.readouterr().out)}
+    lines = {row["line"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert main(["map", str(path), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert main(["live", str(path), "--json"]) == 0
     loop = {int(row["address"], 16) for row in json.loads(capsys.readouterr().out)["loop"]}
     kernel = next(each for each in Cubin.read(path).entries if "L5dtype5E" in each.symbol)
@@ -237,7 +237,9 @@ def test_source_lines_of_a_compiled_kernel(capsys: pytest.CaptureFixture[str]) -
 def test_a_source_line_shows_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     built("v01", "sm_80")
     assert main(["live", "v01", "--lines", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out) if row["line"].startswith("kernels/mma_sync/v01")]
+    rows = [
+        row for row in json.loads(capsys.readouterr().out)["rows"] if row["line"].startswith("kernels/mma_sync/v01")
+    ]
     source = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
     assert len(rows) > 30
     for row in rows:
@@ -254,7 +256,7 @@ def test_a_listing_is_refused(tmp_path: object, capsys: pytest.CaptureFixture[st
 def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
     assert main(["live", *paths, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
     assert [row["allocated"] for row in rows] == [32, 32]
 

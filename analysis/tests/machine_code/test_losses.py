@@ -48,4 +48,9 @@ def test_other_advisories_and_warnings_are_no_losses(capsys: pytest.CaptureFixtu
     assert read_log(clean).notes and not losses(read_log(clean))
     assert main(["losses", str(clean), "--exit-code"]) == 0 and not capsys.readouterr().out
     assert main(["losses", str(LOG), "--json"]) == 0
-    assert [note["code"] for note in json.loads(capsys.readouterr().out)] == ["C7517", "C7510", "C7514", "C7508"]
+    assert [note["code"] for note in json.loads(capsys.readouterr().out)["rows"]] == [
+        "C7517",
+        "C7510",
+        "C7514",
+        "C7508",
+    ]

@@ -65,7 +65,7 @@ def test_names_are_demangled_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None
 
 def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str | int]]:
     assert main([*arguments, "--json"]) == 0
-    found: list[dict[str, str | int]] = json.loads(capsys.readouterr().out)
+    found: list[dict[str, str | int]] = json.loads(capsys.readouterr().out)["rows"]
     return found
 
 

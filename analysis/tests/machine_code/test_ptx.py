@@ -182,7 +182,7 @@ def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
 def test_map_joins_source_ptx_and_sass(capsys: pytest.CaptureFixture[str]) -> None:
     path = cubin("attention.cu")
     assert main(["map", str(path), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     lines = embedded_ptx(Cubin.read(path)).splitlines()
     matrix = [row for row in rows if row["sass"].startswith("HMMA")]
     assert len(matrix) == 3

@@ -144,7 +144,7 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "-o", str(out)]) == 0
     assert "reduce(float*, int)" in out.read_text()
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["_Z6reducePfi"] == "reduce(float*, int)"
+    assert json.loads(capsys.readouterr().out)["names"]["_Z6reducePfi"] == "reduce(float*, int)"
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log")]) == 2
     assert "c++filt" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_regs_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "not a kernel of v01" in capsys.readouterr().err
     assert main(["regs", "--log", str(FOLDER / "cuda11.sm_80.log"), "--json"]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)[0]["spill_stores"] == 336
+    assert json.loads(said.out)["rows"][0]["spill_stores"] == 336
     assert "cuda11.sm_80.log:4: Registers are spilled" in said.err
 
 

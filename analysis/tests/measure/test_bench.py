@@ -120,7 +120,7 @@ def test_a_case_of_attention_reaches_the_executables_and_the_tables(
     for call in fake.calls()[-2:]:
         assert "--d-head 64 --kv-heads 8 --causal" in call
     pairs = 512 * 513 // 2
-    rows = {(row["subject"], row["seq"]): row for row in json.loads(capsys.readouterr().out)}
+    rows = {(row["subject"], row["seq"]): row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["v02", 512]["TFLOP/s"] == pytest.approx(4 * 32 * 32 * pairs * 64 / 1000 / 1e3, rel=0.01)
     assert rows["v02", 512]["case"] == "causal, d_head 64, 8 KV heads"
     assert run(tmp_path, "--resume", *case, *size, "--wide") == 0
@@ -178,7 +178,7 @@ def test_energy_is_measured_where_it_is_asked_for(
     """1 us at 700 W."""
     for options, joules in (([], None), (["--energy"], 7e-4)):
         assert run(tmp_path, "--versions", "v02", "--rounds", "1", "--seqs", "512", "--json", *options) == 0
-        assert json.loads(capsys.readouterr().out)[0].get("J") == joules
+        assert json.loads(capsys.readouterr().out)["rows"][0].get("J") == joules
     assert [record.raw["energy"] is not None for record in found(tmp_path)] == [False, True]
 
 
@@ -227,7 +227,7 @@ def test_a_wrong_result_is_kept_but_is_no_speed(
 ) -> None:
     fake.set("v02", ns=1000.0, status=1)
     assert run(tmp_path, "--rounds", "2", "--json") == 1
-    right, wrong = json.loads(capsys.readouterr().out)
+    right, wrong = json.loads(capsys.readouterr().out)["rows"]
     assert wrong["check"] == "WRONG" and wrong["TFLOP/s"] is None and wrong["ratio to v01"] is None
     assert right["check"] == "pass" and right["TFLOP/s"] > 0
     assert len(records.read(tmp_path / "out.jsonl").records) == 4

@@ -36,7 +36,7 @@ def test_side_by_side(
     fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str], a: str, b: str, status: int, word: str
 ) -> None:
     assert compare(tmp_path, a, b, "--json") == status
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["verdict"] == word
 
 
@@ -46,7 +46,7 @@ def test_the_tolerance_is_in_every_form_of_the_output(
     assert compare(tmp_path, "v01", "v03") == 0
     assert "the whole interval is within 1 % of 1" in capsys.readouterr().out
     compare(tmp_path, "v01", "v03", "--same-within", "0.001", "--json")
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["same within %"] == 0.001 and row["verdict"] != "SAME"
     for wrong in ("-1", "100", "nan"):
         assert compare(tmp_path, "v01", "v03", "--same-within", wrong) == 2
@@ -63,7 +63,7 @@ def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.Captur
     calls = len(fake.calls())
     capsys.readouterr()
     assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
     assert compare(tmp_path, "v01", "v03", "--from", path) == 0
     assert len(fake.calls()) == calls
     assert compare(tmp_path, "v01", "v09", "--from", path) == 2
@@ -124,7 +124,7 @@ def test_recorded_sides_come_from_the_newest_run_that_holds_both(
     bench_run(fake, path, "v01", v01=3000.0)
     capsys.readouterr()
     assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["speedup"] == pytest.approx(10 / 9, rel=0.01)
     assert "side by side" in row["because"]
 
@@ -137,7 +137,7 @@ def test_a_later_run_of_another_type_hides_nothing(
     assert main(["bench", "--versions", "v01,v02", "--records", path, "--seqs", "512", "--dtypes", "bf16"]) == 0
     capsys.readouterr()
     assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
-    assert [row["problem"][:4] for row in json.loads(capsys.readouterr().out)] == ["bf16", "fp16"]
+    assert [row["problem"][:4] for row in json.loads(capsys.readouterr().out)["rows"]] == ["bf16", "fp16"]
 
 
 def test_recorded_sides_without_a_common_run_come_each_from_its_newest(
@@ -149,7 +149,7 @@ def test_recorded_sides_without_a_common_run_come_each_from_its_newest(
         bench_run(fake, path, version, **{version: new})
     capsys.readouterr()
     assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 11
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["speedup"] == pytest.approx(0.5, rel=0.01)
     assert "not measured side by side" in row["because"]
 

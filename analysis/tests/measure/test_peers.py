@@ -51,7 +51,7 @@ def test_versions_and_peers_share_rounds(fake: FakeBin, tmp_path: Path, capsys: 
         == 0
     )
     captured = capsys.readouterr()
-    table = {row["subject"]: row for row in json.loads(captured.out)}
+    table = {row["subject"]: row for row in json.loads(captured.out)["rows"]}
     assert table["v02"]["ratio to fa2"] == pytest.approx(2000 / 1600, rel=0.01)
     assert table["v02"]["low"] <= 1.25 * 1.01
     assert "efficient" not in table and "cublas matmul" in table
@@ -75,7 +75,7 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
         *(("v01", 1), ("fa3", 1), ("fa3", 2), ("v01", 2)),
     ]
     assert all(record.is_peer == (record.subject == "fa3") for record in found)
-    table = [row for row in json.loads(capsys.readouterr().out) if row["subject"] == "v01"]
+    table = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["subject"] == "v01"]
     assert [row["ratio to fa3"] for row in table] == pytest.approx([0.5] * 3, rel=0.01)
     assert {call.split("--quiet")[0] for call in built.calls()} == {
         call.split("--quiet")[0].replace("v01", "fa3", 1) for call in fake.calls()
@@ -88,7 +88,7 @@ def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys:
     out = str(tmp_path / "out.jsonl")
     options = ["--versions", "v02", "--rounds", "2", "--seqs", "512,1024", "--tokens", "16384", "--records", out]
     assert main(["bench", "--peers", "fa3,fa2", "--python", FAKE_TORCH, *options, "--json"]) == 0
-    rows = {(row["subject"], row["batch"]): row for row in json.loads(capsys.readouterr().out)}
+    rows = {(row["subject"], row["batch"]): row for row in json.loads(capsys.readouterr().out)["rows"]}
     for batch in (16, 32):
         row = rows["v02", batch]
         assert row["ratio to fa2"] == pytest.approx(1.25, rel=0.01)

@@ -101,7 +101,7 @@ def test_launches_are_averaged() -> None:
 
 def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(RAW), "--json", "--sort", "us"]) == 0
-    fast, slow = json.loads(capsys.readouterr().out)
+    fast, slow = json.loads(capsys.readouterr().out)["rows"]
     assert fast["us"] < slow["us"] and (fast["from"], slow["from"]) == ("v07", "v01")
     assert slow["stall short_scoreboard"] > 20
     assert main(["profile", str(RAW), "--transpose"]) == 0

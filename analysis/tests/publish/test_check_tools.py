@@ -74,6 +74,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = str(cubin("attention.cu")), tmp_path / "bad"
     bad.write_text("hello\n", encoding="utf-8")
     assert main(["check-tools", good, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
     assert main(["check-tools", good, str(bad)]) == 2
     assert "1 not recognised" in capsys.readouterr().err

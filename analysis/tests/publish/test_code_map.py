@@ -83,7 +83,7 @@ def made(arguments: list[str], tmp_path: Path) -> tuple[str, Page]:
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     capsys.readouterr()
     assert main([*arguments, "--json"]) == 0
-    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
     return rows
 
 

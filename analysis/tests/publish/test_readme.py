@@ -374,7 +374,7 @@ def test_only_the_largest_differences_are_named(checkout: Path) -> None:
 def test_ladder_command(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(readme, "root", lambda: checkout)
     assert main(["ladder", "--json"]) == 0
-    assert [entry["loop"] for entry in json.loads(capsys.readouterr().out)] == [{"sm_80": 10}, {"sm_80": 8}]
+    assert [entry["loop"] for entry in json.loads(capsys.readouterr().out)["rows"]] == [{"sm_80": 10}, {"sm_80": 8}]
     assert main(["ladder", "--exit-code"]) == 1
     assert main(["ladder", "--write"]) == 0
     assert main(["ladder", "--exit-code"]) == 0
