@@ -123,7 +123,8 @@ def _parser(chosen: str | None, program: str = "") -> argparse.ArgumentParser:
         prog=program or "python3 -m analysis",
         description="Reads logs, machine code and records of kernels.",
         epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
-        "missing tool, 3 failure of the system or of this program.",
+        "missing tool, 3 failure of the system or of this program, 4 an architecture that is not known, 5 a damaged "
+        "file, 6 no device code in a file, 7 none below a folder, 8 no kernel in common.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
@@ -210,7 +211,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
         return status
     except AnalysisError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return REFUSED
+        return error.status
     except BrokenPipeError:
         _drop_output()  # nothing more to say
         return LEFT

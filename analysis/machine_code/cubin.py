@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, DamagedFile, UnknownArchitecture
 
 EM_CUDA = 190
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
@@ -26,6 +26,8 @@ STO_CUDA_ENTRY = 0x10
 WORD_BYTES = 16
 SEGMENT_BYTES = 56  # of a program header
 
+# Those that nvdisasm of CUDA 12 or 13 knows, by the numbers after "sm_".
+ARCHITECTURES = frozenset((50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121))
 FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
 # Marks of an architecture with an "a", as ptxas 12.0 to 13.5 write them: flags of the ELF header of ABI 7 and, in CUDA
 # 12.9, of ABI 8, and from CUDA 13 on an attribute of .nv.compat, which cuobjdump -elf calls CUDA_ACCELERATOR_TARGET.
@@ -166,9 +168,9 @@ class Cubin:
         try:
             self._parse(data)
         except (struct.error, IndexError, OverflowError) as error:
-            raise AnalysisError(f"{name}: truncated or damaged cubin ({len(data)} bytes): {error}") from error
+            raise DamagedFile(f"{name}: truncated or damaged cubin ({len(data)} bytes): {error}") from error
         except AnalysisError as error:
-            raise AnalysisError(f"{name}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
 
     @classmethod
     def read(cls, path: Path) -> "Cubin":
@@ -190,16 +192,14 @@ class Cubin:
         if tuple(ident[4:7]) != (2, 1, 1):
             raise AnalysisError("not a cubin of a known kind: 64-bit little-endian ELF expected")
         if (header_bytes, section_bytes) != (64, 64) or (phnum and segment_bytes != SEGMENT_BYTES):
-            raise AnalysisError(f"damaged: headers of {header_bytes}, {segment_bytes} and {section_bytes} bytes")
+            raise DamagedFile(f"damaged: headers of {header_bytes}, {segment_bytes} and {section_bytes} bytes")
         if phoff + SEGMENT_BYTES * phnum > len(data):
-            raise AnalysisError(
-                f"truncated: program headers end at byte {phoff + SEGMENT_BYTES * phnum} of {len(data)}"
-            )
+            raise DamagedFile(f"truncated: program headers end at byte {phoff + SEGMENT_BYTES * phnum} of {len(data)}")
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + 64 * i) for i in range(shnum)]
         raw = []
         for _, kind, _, _, offset, size, *_ in headers:
             if kind not in SHT_WITHOUT_BYTES and offset + size > len(data):
-                raise AnalysisError(f"truncated: a section ends at byte {offset + size} of {len(data)}")
+                raise DamagedFile(f"truncated: a section ends at byte {offset + size} of {len(data)}")
             raw.append(b"" if kind in SHT_WITHOUT_BYTES else data[offset : offset + size])
         self.sections = [
             Section(_text(raw[shstrndx], name), kind, flag, info, link, size, body, address, offset, align, entry)
@@ -213,6 +213,11 @@ class Cubin:
         ]
         self.flags = flags
         self.abi = ident[8]
+        if self._number not in ARCHITECTURES:
+            raise UnknownArchitecture(
+                f"sm_{self._number} is not known: sm_{min(ARCHITECTURES)} to sm_{max(ARCHITECTURES)} are read, "
+                "those of CUDA 12 and 13"
+            )
         self.symbols = self._read_symbols()
         self._by_name: dict[str, Section] = {}
         for section in self.sections:
@@ -294,9 +299,15 @@ class Cubin:
         if named:
             return named[1].decode()
         if self.abi < 8:
-            return f"sm_{self.flags & 0xFF}{'a' if self.flags & ACCELERATED_ABI7 else ''}"
+            return f"sm_{self._number}{'a' if self.flags & ACCELERATED_ABI7 else ''}"
         accelerated = self.flags & ACCELERATED_ABI8 or self._compat(COMPAT_ACCELERATED)
-        return f"sm_{self.flags >> 8 & 0xFF}{'a' if accelerated else ''}"
+        return f"sm_{self._number}{'a' if accelerated else ''}"
+
+    @property
+    def _number(self) -> int:
+        """Of the architecture, in the flags of the ELF header."""
+        number: int = self.flags if self.abi < 8 else self.flags >> 8
+        return number & 0xFF
 
     @property
     def decoded(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.errors import DONE, AnalysisError
+from analysis.errors import DONE, AnalysisError, NoDeviceCode
 from analysis.files import write_atomically
 from analysis.ladder.config import library_of
 from analysis.machine_code.cubin import EM_CUDA, SHT_WITHOUT_BYTES, Cubin, Kernel
@@ -30,6 +30,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
+ARCHIVE_MAGIC = b"!<arch>\n"
 WHOLE = "the file"
 NO_KERNEL = ""  # in place of a symbol
 Row = tuple[int, int | None, Kernel | None, str]  # image, index of a kernel, the kernel, symbol
@@ -93,19 +94,19 @@ def read_bytes(path: Path) -> bytes:
 class Skipped:
     """An image that can't be read."""
 
-    reason: str
+    error: AnalysisError
     digest: str  # of its bytes
 
-
-class NoDeviceCode(AnalysisError):
-    """A file of neither cubins nor PTX, such as an object of host code."""
+    @property
+    def reason(self) -> str:
+        return str(self.error)
 
 
 def read_images(path: Path) -> list[Image]:
     """All device code of a file. Images that can't be read are named in notes; AnalysisError when no other is there."""
     images, skipped = survey(path)
     if skipped and not images:
-        raise AnalysisError(skipped[0].reason)
+        raise skipped[0].error
     for each in skipped:
         note(f"skipped: {each.reason}")
     return images
@@ -131,10 +132,15 @@ def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
                 cubin = Cubin(data, name)
                 images.append(replace(found, arch=cubin.arch, kernels=len(cubin.entries)))
         except AnalysisError as error:
-            skipped.append(Skipped(str(error), digest))
+            skipped.append(Skipped(error, digest))
     if not images and not skipped:
         size = path.stat().st_size
-        raise NoDeviceCode(f"{path}: no device code: neither a cubin, nor PTX, nor a fatbinary in {size} bytes")
+        kind = (
+            "an archive of host objects"
+            if is_archive(path)
+            else f"neither a cubin, nor PTX, nor a fatbinary in {size} bytes"
+        )
+        raise NoDeviceCode(f"{path}: no device code: {kind}")
     return images, skipped
 
 
@@ -153,11 +159,21 @@ def _candidates(path: Path) -> list[Image]:
     return [*found, *_unpacked(path)] if wrapped else found
 
 
+def has_images(start: bytes) -> bool:
+    """Whether what begins like this may hold images: an ELF file, a fatbinary, an archive of such."""
+    return start.startswith((ELF_MAGIC, FATBIN_MAGIC, ARCHIVE_MAGIC))
+
+
+def is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(ARCHIVE_MAGIC)) == ARCHIVE_MAGIC
+
+
 def is_binary(path: Path) -> bool:
     """Whether a file is something that may hold images, not a listing."""
     try:
         with path.open("rb") as file:
-            return file.read(4) in (ELF_MAGIC, FATBIN_MAGIC)
+            return has_images(file.read(len(ARCHIVE_MAGIC)))
     except OSError as error:
         raise AnalysisError(f"{path}: {error.strerror}") from error
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, NoDeviceCode, NothingBelow
 from analysis.ladder.config import library_of
 from analysis.machine_code.contents import (
     CODE,
@@ -31,7 +31,6 @@ from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import (
     RESOURCES,
     Image,
-    NoDeviceCode,
     Skipped,
     is_binary,
     read_images,
@@ -121,7 +120,7 @@ def read_contents(path: Path, arch: str | None) -> Library:
     """The same with the facts of each kernel, and with what else two builds are compared by."""
     images, skipped = survey(path)
     if skipped and not images:
-        raise AnalysisError(skipped[0].reason)
+        raise skipped[0].error
     cubins = _cubins(path, images, arch)
     kernels: list[Figures] = []
     others = [_unread(each) for each in skipped]
@@ -532,10 +531,10 @@ def read_folder(folder: Path, arch: str | None) -> dict[str, Library]:
         except NoDeviceCode:
             continue
         except AnalysisError as error:
-            skipped = Skipped(str(error), hashlib.sha256(path.read_bytes()).hexdigest())
+            skipped = Skipped(error, hashlib.sha256(path.read_bytes()).hexdigest())
             found[str(path.relative_to(folder))] = Library(path, [], [], (_unread(skipped),))
     if not found:
-        raise AnalysisError(f"{folder}: no file below it holds device code")
+        raise NothingBelow(f"{folder}: no file below it holds device code")
     return found
 
 

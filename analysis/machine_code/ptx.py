@@ -416,7 +416,7 @@ def find_ptx(name: str, arch: str | None = None, number: int | None = None) -> s
     data = read_bytes(path)
     if is_cubin(data):
         return embedded_ptx(_cubin_of(name, arch))
-    if data.startswith((b"\x7fELF", FATBIN_MAGIC)) or b"\0" in data[:4096]:
+    if has_images(data) or b"\0" in data[:4096]:
         return _choose_ptx(read_images(path), name, arch, number).data.decode("utf-8", "replace")
     return data.decode("utf-8", "replace")
 

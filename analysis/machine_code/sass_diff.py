@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.errors import DIFFERENT, DONE, AnalysisError, NothingInCommon
 from analysis.files import in_checkout
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import VERSION
@@ -443,9 +443,10 @@ def _folders(args: argparse.Namespace) -> tuple[Path, Path] | None:
 def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
     if not any(pair.before and pair.after for pair in found.pairs if pair.figures.code_bytes):
         one = sum(pair.before is not None for pair in found.kernels)
-        raise AnalysisError(
+        choose = "" if Path(found.before).is_dir() else "; --a-config and --b-config choose one of each"
+        raise NothingInCommon(
             f"{found.before} and {found.after} have no kernel in common: none of {one} and {len(found.kernels) - one} "
-            "kernels has the same symbol and architecture; --a-config and --b-config choose one of each"
+            f"kernels has the same symbol and architecture{choose}"
         )
     if args.json:
         emit(found.json(), args.output)

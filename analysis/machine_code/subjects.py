@@ -18,7 +18,7 @@ from analysis.files import in_checkout, root
 from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import VERSION, Version, load, stem_of
 from analysis.machine_code.cubin import Cubin, Kernel
-from analysis.machine_code.images import FATBIN_MAGIC, Image, is_cubin, read_bytes, read_images
+from analysis.machine_code.images import Image, has_images, is_cubin, read_bytes, read_images
 from analysis.machine_code.names import config_of, name_of
 from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import KNOWN
@@ -107,7 +107,7 @@ def resolve(name: str, arch: str | None = None, choice: KernelConfig | str | Non
         cubin = Cubin(data, name)
         choose_arch([cubin.arch], arch, name)
         return _of_cubin(name, path, cubin, choice)
-    if data.startswith((b"\x7fELF", FATBIN_MAGIC)):
+    if has_images(data):
         return _of_executable(name, path, arch, choice)
     if b"\0" in data[:4096]:
         raise AnalysisError(f"{name}: neither a cubin, an executable nor a listing")

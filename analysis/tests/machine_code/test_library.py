@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
+from analysis.errors import NOTHING_BELOW
 from analysis.machine_code.images import RESOURCES
 from analysis.machine_code.library import Figures, pair_kernels
 from analysis.machine_code.names import name_of
@@ -151,7 +152,7 @@ def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["sass-diff", str(old), str(old / "same.cubin")]) == 2
     assert "two folders of builds or two files" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert main(["sass-diff", str(old), str(tmp_path / "empty")]) == 2
+    assert main(["sass-diff", str(old), str(tmp_path / "empty")]) == NOTHING_BELOW
     assert "no file below it holds device code" in capsys.readouterr().err
     (new / "same.cubin").write_bytes((old / "same.cubin").read_bytes()[:3000])
     assert main(["sass-diff", str(old), str(new)]) == 0
