@@ -8,6 +8,7 @@ Kernels of other code are disassembled, a group at a time, so that a library of 
 """
 
 import hashlib
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,12 +40,14 @@ from analysis.machine_code.images import (
 )
 from analysis.machine_code.names import config_of, filter_by_name, names_of
 from analysis.machine_code.notes import note, progress
+from analysis.machine_code.occupancy import most_warps
 from analysis.machine_code.opcodes import PIPES, pipe_of
 from analysis.machine_code.sass import CHUNK_BYTES, Listing, Refused, count_all, disassemble_all
 from analysis.machine_code.subjects import choose_arch, note_unknown, note_unknown_opcodes
 from analysis.table import Cell, Table, json_text
 
 PTX, UNREAD = "PTX", "image"
+LONGEST_COMMENT = 65000  # characters; GitHub takes 65,536
 OTHER_NOPS = "the same instructions; NOPs differ"  # in number, place or control codes
 
 
@@ -62,6 +65,7 @@ class Figures:
     stack: int | None
     local: int  # LDL and STL
     static_smem: int
+    warps: int | None = None  # most that an SM holds
     kind: str = KERNEL
     facts: Mapping[str, str] = field(default_factory=dict)  # what else the driver and the hardware read of it
 
@@ -113,6 +117,7 @@ def _figures(arch: str, image: int, kernel: Kernel) -> Figures:
         kernel.stack,
         kernel.ldl + kernel.stl,
         kernel.static_smem,
+        most_warps(arch, kernel.registers, kernel.max_threads, kernel.static_smem),
     )
 
 
@@ -149,7 +154,7 @@ def read_contents(path: Path, arch: str | None) -> Library:
 
 
 def _without_code(arch: str, image: int, item: Item) -> Figures:
-    return Figures(arch, item.symbol, image, item.index, "", 0, None, None, 0, 0, item.kind, item.facts)
+    return Figures(arch, item.symbol, image, item.index, "", 0, None, None, 0, 0, None, item.kind, item.facts)
 
 
 def _of_ptx(image: Image) -> Figures:
@@ -252,11 +257,13 @@ class Pair:
 
     @property
     def other_facts(self) -> str:
-        """What else differs, in words."""
+        """What else differs, in words; of other code, what does not follow from it."""
         if self.before is None or self.after is None:
             return ""
         changes = changed_facts(self.before.facts, self.after.facts)
-        return describe(change for change in changes if change[0] != CODE)
+        return describe(
+            change for change in changes if change[0] != CODE and not (self.other_code and follows_code(*change))
+        )
 
     @property
     def grew(self) -> int:
@@ -294,6 +301,22 @@ class Pair:
             else [],
             **{name: side.record() if side else None for name, side in sides.items()},
         }
+
+
+# What other code changes along: where some of its instructions stand, how long it is, how many registers it has, of
+# which the last two have columns of their own.
+_FOLLOWS = re.compile(r"exits|registers|(warp-wide )?instructions\b.*|indirect branches|call stack")
+_WITHOUT = {".text: header": r" \d+( \S+)$", "symbol self": r" \d+()$"}  # registers in the header, bytes of a symbol
+
+
+def follows_code(name: str, before: str | None, after: str | None) -> bool:
+    """Whether a fact differs in nothing but what other code has other values of."""
+    if before is None or after is None:
+        return False
+    if name in _WITHOUT:
+        one, other = (re.sub(_WITHOUT[name], r"\1", value) for value in (before, after))
+        return one == other
+    return _FOLLOWS.fullmatch(name) is not None
 
 
 def pair_kernels(before: Sequence[Figures], after: Sequence[Figures]) -> list[Pair]:
@@ -454,14 +477,18 @@ class LibraryChange:
         counts = ", ".join(f"{number} {name}" for name, number in self.summary().items() if number)
         differ = Counter((pair.figures.kind, pair.status) for pair in self.others if pair.status != "identical")
         also = "".join(f"; {kind}s {status}: {number}" for (kind, status), number in sorted(differ.items()))
-        return f"{self.before} -> {self.after}: {len(self.kernels)} kernels: {counts}{also}"
+        kernels = "1 kernel" if len(self.kernels) == 1 else f"{len(self.kernels)} kernels"
+        return f"{self.before} -> {self.after}: {kernels}: {counts}{also}"
 
     def table(self, unchanged: bool) -> Table:
         """One row a kernel, those that spill more first, then by how much they grew."""
         shown = [pair for pair in self.pairs if unchanged or pair.status != "identical"]
         shown.sort(key=lambda pair: (pair.figures.kind != KERNEL, not pair.spilled, -pair.grew, -pair.more_registers,
                                      pair.figures.symbol))  # fmt: skip
-        columns = ("status", "arch", "instructions", "delta", "registers", "local", "verdict", "library", "kernel")
+        columns = (
+            *("status", "arch", "instructions", "delta", "registers", "local", "smem", "warps"),
+            *("verdict", "library", "kernel"),
+        )
         names = names_of(pair.figures.symbol for pair in shown)
         return Table(columns, [self._row(pair, named(pair.figures, names)) for pair in shown])
 
@@ -475,11 +502,25 @@ class LibraryChange:
             _steps(pair.instructions) if pair.instructions else None,
             pair.grew if pair.instructions else None,
             _steps([side.registers for side in sides]),
-            _steps([side.local for side in sides]) if pair.figures.code_bytes else None,
+            *(
+                (_steps([getattr(side, name) for side in sides]) if pair.figures.code_bytes else None)
+                for name in ("local", "static_smem", "warps")
+            ),
             pair.verdict,
             library_of(pair.figures.symbol),
             name,
         ]
+
+    def comment(self, table: Table) -> str:
+        """The sentence and the rows of table(), as Markdown; no more of them than a comment on GitHub may have."""
+        text = f"{self.sentence()}\n"
+        for shown in range(len(table.rows), 0, -max(1, len(table.rows) // 64)):
+            left = len(table.rows) - shown
+            more = f"\nand {left} more, which --json has\n" if left else ""
+            whole = f"{text}\n{Table(table.columns, table.rows[:shown]).markdown()}{more}"
+            if len(whole) <= LONGEST_COMMENT:
+                return whole
+        return text
 
     def json(self) -> str:
         names = names_of(pair.figures.symbol for pair in self.pairs)

@@ -32,6 +32,7 @@ from analysis.machine_code.library import (
     LibraryChange,
     diff_folders,
     diff_libraries,
+    follows_code,
     read_contents,
 )
 from analysis.machine_code.loops import add_loop_argument, parts_in, print_note
@@ -116,8 +117,9 @@ class Change:
     @property
     def also(self) -> str:
         """What differs beside the instructions, "" where nothing does."""
-        others = describe(change for change in self.facts if change[0] != CODE)
-        nops = self.same_instructions and any(name == CODE for name, _, _ in self.facts)
+        same = self.same_instructions
+        others = describe(change for change in self.facts if change[0] != CODE and (same or not follows_code(*change)))
+        nops = same and any(name == CODE for name, _, _ in self.facts)
         return "; ".join(part for part in (OTHER_NOPS if nops else "", others) if part)
 
     @property
@@ -453,7 +455,7 @@ def _print_change(args: argparse.Namespace, found: LibraryChange) -> int:
     elif args.markdown:  # as a comment on a pull request
         table = found.table(args.all)
         table = table.sorted_by(args.sort) if args.sort else table
-        emit(f"{found.sentence()}\n\n{table.markdown()}" if table.rows else f"{found.sentence()}\n", args.output)
+        emit(found.comment(table), args.output)
     else:
         print_table(found.table(args.all), args)
         print(found.sentence(), file=sys.stderr if args.csv else sys.stdout)

@@ -9,7 +9,14 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import NOTHING_BELOW
 from analysis.machine_code.images import RESOURCES
-from analysis.machine_code.library import Figures, pair_kernels
+from analysis.machine_code.library import (
+    LONGEST_COMMENT,
+    Figures,
+    LibraryChange,
+    Pair,
+    follows_code,
+    pair_kernels,
+)
 from analysis.machine_code.names import name_of
 from analysis.machine_code.occupancy import most_warps
 from analysis.machine_code.opcodes import PIPES
@@ -158,3 +165,40 @@ def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["sass-diff", str(old), str(new)]) == 0
     found = capsys.readouterr()
     assert "images added: 1" in found.out and "truncated" in found.err
+
+
+def test_a_comment_is_no_longer_than_github_takes() -> None:
+    pairs = [
+        Pair(with_registers(f"kernel_{number}", 10), with_registers(f"kernel_{number}", 12)) for number in range(2000)
+    ]
+    change = LibraryChange(Path("old"), Path("new"), pairs)
+    whole = change.comment(change.table(False))
+    assert len(whole) <= LONGEST_COMMENT < len(change.table(False).markdown())
+    shown = whole.count("| changed |")
+    assert shown > 300 and f"\nand {2000 - shown} more, which --json has\n" in whole
+    assert whole.startswith("old -> new: 2000 kernels: 2000 changed, 2000 more registers\n")
+    short = LibraryChange(Path("old"), Path("new"), pairs[:3])
+    assert short.comment(short.table(False)).endswith(short.table(False).markdown())
+
+
+def with_registers(symbol: str, registers: int) -> Figures:
+    facts = {"registers": str(registers)}
+    return Figures("sm_80", symbol, 0, 0, "", 16, registers, 0, 0, 0, None, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("fact", "before", "after", "follows"),
+    [
+        ("exits", "16", "32", True),
+        ("registers", "8", "9", True),
+        (".text: header", "0x1 0x6 0 128 0 .symtab 198 self", "0x1 0x6 0 128 0 .symtab 205 self", True),
+        (".text: header", "0x1 0x6 0 128 0 .symtab 198 self", "0x1 0x6 0 256 0 .symtab 198 self", False),
+        ("symbol self", "2 1 0x10 .text 0 17152", "2 1 0x10 .text 0 19456", True),
+        ("symbol self", "2 1 0x10 .text 0 17152", "2 1 0x12 .text 0 17152", False),
+        ("max threads", "128", "256", False),
+        ("shared memory", "0", "16", False),
+        ("exits", None, "16", False),
+    ],
+)
+def test_what_other_code_changes_along(fact: str, before: str | None, after: str | None, follows: bool) -> None:
+    assert follows_code(fact, before, after) == follows
