@@ -197,3 +197,70 @@ def test_what_is_no_text_of_times(text: str, tmp_path: Path) -> None:
     (tmp_path / "times").write_text(text)
     with pytest.raises(AnalysisError, match="times"):
         read_times(tmp_path / "times")
+
+
+# ---- the workflows of examples/ci ------------------------------------------------------------------------------------
+
+
+def steps_of(workflow: str) -> dict[str, str]:
+    """The commands of each named step."""
+    text = (ROOT / "examples/ci" / workflow).read_text()
+    found = {}
+    for name, rest in re.findall(r"^ {6}- name: (.+)\n((?: {8}.*\n)+)", text, re.MULTILINE):
+        commands = re.search(r"run: \|\n((?: {10}.*\n)+)", rest)
+        assert commands, name
+        found[name] = commands[1]
+    return found
+
+
+class Runner:
+    """Runs steps as GitHub does: pip and gh take down what they are called with."""
+
+    def __init__(self, tools: Installed, workspace: Path) -> None:
+        self.tools, self.workspace, self.called = tools, workspace, workspace / "called"
+        (workspace / "stubs").mkdir(parents=True)
+        for name in ("pip", "gh"):
+            stub = workspace / "stubs" / name
+            stub.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n')
+            stub.chmod(0o755)
+        (workspace / "stubs/python3").symlink_to(sys.executable)
+
+    def run(self, commands: str, **added: str) -> str:
+        path = f"{self.workspace}/stubs:{self.tools.site}/bin:{TOOLKIT}/bin:/usr/bin:/bin"
+        env = {"PATH": path, "PYTHONPATH": f"{self.tools.site}:{':'.join(sys.path)}", "HOME": str(self.workspace),
+               "GITHUB_PATH": str(self.workspace / "path"), "GITHUB_STEP_SUMMARY": str(self.workspace / "summary"),
+               "CUDA": str(TOOLKIT), **added}  # fmt: skip
+        text = commands.replace("${{ github.event.number }}", "7")
+        assert "${{" not in text
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", text], cwd=self.workspace, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.mark.long
+def test_the_workflows(tmp_path: Path) -> None:
+    tools = Installed(build(tmp_path), tmp_path)
+    compare = Runner(tools, tmp_path / "compare")
+    for side, factor in (("base", "2"), ("head", "3 * x[0] +")):
+        folder = compare.workspace / side / "kernels"
+        folder.mkdir(parents=True)
+        (folder / "twice.cu").write_text(KERNEL.replace("2 *", f"{factor}" + (" *" if factor == "2" else "")))
+    steps = steps_of("machine-code.yml")
+    assert list(steps) == ["install", "build", "compare", "comment"]
+    for commands in steps.values():
+        compare.run(commands)
+    comment = (compare.workspace / "comment.md").read_text()
+    assert "1 kernel: 1 changed" in comment and "| changed | sm_90 |" in comment
+    assert (compare.workspace / "summary").read_text() == comment
+    assert compare.called.read_text().splitlines() == [
+        "pip install flashladder-tools[nvcc]",
+        "gh pr comment 7 --body-file comment.md --edit-last --create-if-none",
+    ]
+    emulator = Runner(tools, tmp_path / "emulator")
+    (emulator.workspace / "tests").symlink_to(ROOT / "examples/ci/tests")
+    install, kernels, programs = steps_of("emulator.yml").values()
+    emulator.run(install)
+    assert "3 passed" in emulator.run(kernels)
+    assert "1 passed" in emulator.run(programs)
