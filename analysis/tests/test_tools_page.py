@@ -17,7 +17,9 @@ READING = (root() / "docs/reading-sass.md").read_text(encoding="utf-8")
 
 def table_rows() -> list[list[str]]:
     rows = [
-        line.strip("|").split("|") for line in TOOLS.partition("## Tried on")[0].splitlines() if line.startswith("|")
+        line.strip("|").split("|")
+        for line in TOOLS.partition("## In another project")[0].splitlines()
+        if line.startswith("|")
     ]
     return [
         [cell.strip() for cell in row] for row in rows if not set(row[0].strip()) <= {"-"} and "example" not in row[-1]
