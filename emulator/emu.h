@@ -107,6 +107,7 @@ typedef struct emu_launch {
     size_t param_bytes;      /* must equal that of the entry */
     bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
+    uint64_t race_memory;    /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;             /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
     bool first_finding_only; /* a finding ends the run, like a fault */
@@ -198,6 +199,7 @@ typedef struct emu_counters {
     emu_counter total; /* sums; place and group are empty */
     uint64_t steps;    /* warp instructions, those with every lane off included */
     uint64_t traced;   /* warp instructions that the trace printed */
+    bool races_unseen; /* the memory or time for races in global memory was spent: some accesses were not checked */
     int entry;
 } emu_counters;
 
@@ -321,7 +323,8 @@ const emu_form *emu_form_at(size_t index);
 
 /* ---- as text ---- */
 
-/* The messages of all findings, and a line that counts them; nothing where there are none. */
+/* The messages of all findings, and a line that counts them; nothing where there are none. A note where races in
+ * global memory went unseen. */
 void emu_print_findings(FILE *to, const emu_device *device);
 
 /* Sums of counters under one heading: a line of the source, a region, a group of instructions, or what tensor cores and

@@ -83,6 +83,8 @@ void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *
                             uint32_t who, const char *now, const char *before);
 /* After a barrier of the whole CTA all know what each knew of other CTAs. */
 void emu_join_tails(machine *m);
+/* shadow.c: whether the async proxy sees a store of a thread of the CTA, to global memory or to shared. */
+bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global);
 /* shadow.c: of the memory of any CTA */
 void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
 void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb);

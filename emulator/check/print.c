@@ -167,4 +167,8 @@ void emu_print_findings(FILE *to, const emu_device *device) {
         }
         fputc('\n', to);
     }
+    if (emu_counts(device)->races_unseen)
+        fputs("note: races in global memory were not all looked for, as that takes more memory or time; a launch may "
+              "give it more memory (--race-memory of ptxrun)\n",
+              to);
 }

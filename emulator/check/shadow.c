@@ -39,8 +39,8 @@ bool emu_shadow_create(machine *m) {
     if (m->code->uses_async_proxy) {
         m->async_written = malloc(m->cell_count);
         m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
-        m->proxy_fences = malloc(threads * sizeof *m->proxy_fences);
-        m->fence_knows = malloc(threads * threads * sizeof *m->fence_knows);
+        m->proxy_fences = malloc(2 * threads * sizeof *m->proxy_fences);
+        m->fence_knows = malloc(2 * threads * threads * sizeof *m->fence_knows);
         complete &= m->async_written && m->async_reads && m->proxy_fences && m->fence_knows;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
@@ -87,7 +87,7 @@ void emu_shadow_start_cta(machine *m) {
     if (m->async_reads) {
         memset(m->async_written, 0, m->cell_count);
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
-        memset(m->proxy_fences, 0, threads * sizeof *m->proxy_fences);
+        memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
     forget_flags(m);
@@ -379,13 +379,14 @@ void emu_check_async_readers(machine *m, const warp *w, int lane, const machine 
 
 /* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
-static bool proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp) {
+bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
     uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
-    const struct proxy_fences *its = &m->proxy_fences[thread];
+    const struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
     for (int i = 0; i < FENCES; i++) {
         uint32_t fence = its->stamps[i];
         if (fence >= stamp && fence && ordered(m, w, lane, thread, fence)) return true;
     }
+    self += global * threads;
     return m->proxy_fences[self].next && m->fence_knows[(size_t)self * threads + thread] >= stamp;
 }
 
@@ -394,7 +395,7 @@ static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, c
     if (!cell->write_time || m->async_written[cell - m->cells]) return;
     if (cell->write_time == TIME_REMOTE) return; /* its fences are those of another CTA, which are not known here */
     if (!ordered(m, w, lane, thread, cell->write_time)) return; /* a race: reported as one */
-    if (proxy_sees(m, w, lane, thread, cell->write_time)) return;
+    if (emu_proxy_sees(m, w, lane, thread, cell->write_time, false)) return;
     char other[64];
     describe(other, sizeof other, cell->write_who, false);
     emu_report(
@@ -446,22 +447,27 @@ static void note_init_fence(machine *m, uint32_t thread, uint32_t stamp) {
     }
 }
 
-void emu_proxy_fence(machine *m, warp *w, uint32_t mask) {
+static void note_proxy_fence(machine *m, const warp *w, int lane, bool global) {
+    const uint32_t threads = m->warp_count * LANES, thread = (uint32_t)(w->index * LANES + lane);
+    struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
+    its->stamps[its->next++ % FENCES] = w->clock;
+    uint32_t *knows = m->fence_knows + (size_t)(global * threads + thread) * threads;
+    memcpy(knows, row_of(m, w, lane), threads * sizeof *knows);
+    for (uint32_t t = 0; t < threads; t++) {
+        bool own_warp = t / LANES == (uint32_t)w->index;
+        if (knows[t] < m->base) knows[t] = m->base;
+        if (own_warp && knows[t] < w->synced) knows[t] = w->synced;
+    }
+    knows[thread] = w->clock;
+}
+
+void emu_proxy_fence(machine *m, warp *w, uint32_t mask, unsigned memory) {
     if (!m->proxy_fences) return;
-    uint32_t threads = m->warp_count * LANES;
     for (; mask; mask &= mask - 1) {
-        uint32_t thread = (uint32_t)(w->index * LANES + first_lane(mask));
-        struct proxy_fences *its = &m->proxy_fences[thread];
-        its->stamps[its->next++ % FENCES] = w->clock;
-        note_init_fence(m, thread, w->clock);
-        uint32_t *knows = m->fence_knows + (size_t)thread * threads;
-        memcpy(knows, row_of(m, w, first_lane(mask)), threads * sizeof *knows);
-        for (uint32_t t = 0; t < threads; t++) {
-            bool own_warp = t / LANES == (uint32_t)w->index;
-            if (knows[t] < m->base) knows[t] = m->base;
-            if (own_warp && knows[t] < w->synced) knows[t] = w->synced;
-        }
-        knows[thread] = w->clock;
+        const int lane = first_lane(mask);
+        if (memory & FENCED_SHARED) note_proxy_fence(m, w, lane, false);
+        if (memory & FENCED_SHARED) note_init_fence(m, (uint32_t)(w->index * LANES + lane), w->clock);
+        if (memory & FENCED_GLOBAL) note_proxy_fence(m, w, lane, true);
     }
     emu_clock_tick(m, w);
 }
@@ -474,7 +480,7 @@ void emu_init_fence(machine *m, warp *w, uint32_t mask) {
 void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *bar) {
     if (!m->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp)) return; /* the latter is a race */
     if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
-    if (proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp)) return;
+    if (emu_proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp, false)) return;
     emu_report(m, EMU_MISSING_PROXY_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
                "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
                "mbarrier.init.\n"

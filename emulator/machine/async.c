@@ -38,6 +38,7 @@ void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
             from = partial_source(m, w, sources[lane], o->bytes, taken, lane);
         if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
         if (m->checks) emu_shadow_issue(m, w, lane, targets[lane], o->bytes);
+        if (m->checks && taken) emu_global_read(m, w, lane, sources[lane], taken, 0);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};
     }

@@ -85,7 +85,7 @@ static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address)
 
 /* ---- issue ---- */
 
-enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16 };
+enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16, MAX_ROW_BYTES = 256 * 8 };
 
 /* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
  * mbarrier of a load. */
@@ -132,6 +132,101 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
            shared_range(m, w, lane, copy->shared, copy->bytes, tensor ? TENSOR_ALIGNMENT : BULK_ALIGNMENT,
                         store ? "source of a bulk copy" : "target of a bulk copy");
 }
+
+/* ---- boxes ---- */
+
+/* Where a row of the box begins in global memory, from the tensor's column 0; *inside: the tensor has such a row. */
+static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
+    uint64_t address = info->address;
+    *inside = true;
+    for (uint32_t i = 1; i < info->rank; i++) {
+        *inside &= at[i] >= 0 && (uint32_t)at[i] < info->sizes[i];
+        address += (uint64_t)(int64_t)at[i] * info->strides[i - 1];
+    }
+    return address;
+}
+
+/* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
+static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
+    static const uint32_t masks[] = {0, 1, 3, 7};
+    return address ^ (address >> 7 & masks[info->swizzle]) << 4;
+}
+
+/* The columns of a row of the box that the tensor has: from `first`, `count` of them. */
+static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint32_t *first) {
+    int64_t begin = corner < 0 ? -(int64_t)corner : 0, end = (int64_t)info->sizes[0] - corner;
+    if (end > info->box[0]) end = info->box[0];
+    *first = begin < end ? (uint32_t)begin : 0;
+    return begin < end ? (uint32_t)(end - begin) : 0;
+}
+
+/* The row of a box that begins at `at`, as far as the tensor has it. */
+static uint32_t bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *address, uint32_t *first) {
+    const emu_tensor_info *info = &copy->map.info;
+    bool inside;
+    const uint64_t row = row_address(info, at, &inside);
+    const uint32_t count = inside ? columns_inside(info, at[0], first) : 0;
+    if (count) *address = row + (uint64_t)((int64_t)at[0] + *first) * info->element_bytes;
+    return count * info->element_bytes;
+}
+
+typedef void row_function(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared);
+
+static void each_row(machine *m, const bulk_copy *copy, row_function *visit) {
+    const emu_tensor_info *info = &copy->map.info;
+    const uint32_t bytes = box_row_bytes(info);
+    uint32_t step[5] = {0};
+    for (uint32_t done = 0; done < copy->bytes; done += bytes) {
+        int32_t at[5] = {copy->corner[0]};
+        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
+        visit(m, copy, at, copy->shared + done);
+        for (uint32_t i = 1; i < info->rank; i++) {
+            if (++step[i] < info->box[i]) break;
+            step[i] = 0;
+        }
+    }
+}
+
+/* ---- global memory, for the checks ---- */
+
+static void note_run(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data,
+                     bool ends) {
+    const warp *w = &m->warps[copy->warp];
+    if (!copy->is_store)
+        emu_global_copy_read(m, w, copy->lane, address, bytes);
+    else if (ends)
+        emu_global_write_ends(m, w, copy->lane, address, bytes);
+    else
+        emu_global_write_begins(m, w, copy->lane, address, bytes, copy->reduces ? NULL : data);
+}
+
+static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, bool ends) {
+    uint8_t data[MAX_ROW_BYTES];
+    uint64_t address = 0;
+    uint32_t first = 0;
+    const uint32_t bytes = bytes_inside(copy, at, &address, &first);
+    const uint32_t begin = shared + first * copy->map.info.element_bytes;
+    for (uint32_t i = 0; copy->is_store && i < bytes; i++)
+        data[i] = m->shared[swizzled(&copy->map.info, begin + i) - SHARED_BASE];
+    if (bytes) note_run(m, copy, address, bytes, data, ends);
+}
+static void note_row_begins(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
+    note_row(m, copy, at, shared, false);
+}
+static void note_row_ends(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
+    note_row(m, copy, at, shared, true);
+}
+
+/* The read or the write of a copy: a read as it is issued, a write as it begins and as it ends. */
+static void note_global(machine *m, const bulk_copy *copy, bool ends) {
+    if (copy->source || copy->has_values) return;
+    if (copy->map.info.rank)
+        each_row(m, copy, ends ? note_row_ends : note_row_begins);
+    else
+        note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - SHARED_BASE), ends);
+}
+
+/* ---- what is under way ---- */
 
 /* The mbarrier that counts the bytes of a load; false after a report that there is none. */
 static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
@@ -185,6 +280,7 @@ static void mark_target(machine *m, const warp *w, const bulk_copy *copy) {
 /* A copy to shared memory of one CTA. */
 static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
     if (!note_mbarrier(m, w, copy)) return;
+    if (m->checks) note_global(m, copy, false);
     if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
     if (m->checks) mark_target(m, w, copy);
     m->counts[copy->instruction].bytes += copy->bytes;
@@ -224,6 +320,7 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         if (m->checks) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
+        if (m->checks) note_global(m, &copy, false);
         m->counts[o->instruction].bytes += copy.bytes;
         bulk_copy *kept = new_copy(m);
         if (!kept) return;
@@ -233,31 +330,6 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* ---- landing ---- */
-
-/* Where a row of the box begins in global memory, from the tensor's column 0; *inside: the tensor has such a row. */
-static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
-    uint64_t address = info->address;
-    *inside = true;
-    for (uint32_t i = 1; i < info->rank; i++) {
-        *inside &= at[i] >= 0 && (uint32_t)at[i] < info->sizes[i];
-        address += (uint64_t)(int64_t)at[i] * info->strides[i - 1];
-    }
-    return address;
-}
-
-/* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
-static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
-    static const uint32_t masks[] = {0, 1, 3, 7};
-    return address ^ (address >> 7 & masks[info->swizzle]) << 4;
-}
-
-/* The columns of a row of the box that the tensor has: from `first`, `count` of them. */
-static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint32_t *first) {
-    int64_t begin = corner < 0 ? -(int64_t)corner : 0, end = (int64_t)info->sizes[0] - corner;
-    if (end > info->box[0]) end = info->box[0];
-    *first = begin < end ? (uint32_t)begin : 0;
-    return begin < end ? (uint32_t)(end - begin) : 0;
-}
 
 /* Bytes of a row, from or to `global`; where that is NULL, zeros go to shared memory. */
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
@@ -290,14 +362,12 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t size = info->element_bytes, bytes = box_row_bytes(info);
     const char *verb = copy->is_store ? "copies to" : "copies from";
-    bool inside;
-    uint32_t first;
-    const uint64_t row = row_address(info, at, &inside);
-    const uint32_t count = inside ? columns_inside(info, at[0], &first) : 0, moved = count * size;
-    if (!copy->is_store && count < info->box[0]) move_bytes(copy, shared, bytes, NULL);
-    if (!count) return;
+    uint64_t address = 0;
+    uint32_t first = 0;
+    const uint32_t moved = bytes_inside(copy, at, &address, &first);
+    if (!copy->is_store && moved < info->box[0] * size) move_bytes(copy, shared, bytes, NULL);
+    if (!moved) return;
     warp *w = &m->warps[copy->warp];
-    const uint64_t address = row + (uint64_t)((int64_t)at[0] + first) * size;
     uint8_t *global = emu_translate(m, w, SPACE_GLOBAL, address, 1, copy->lane, verb);
     if (!global || !emu_translate(m, w, SPACE_GLOBAL, address + moved - 1, 1, copy->lane, verb)) return;
     if (copy->reduces)
@@ -305,21 +375,6 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     else
         move_bytes(copy, shared + first * size, moved, global);
     if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, moved);
-}
-
-static void move_box(machine *m, const bulk_copy *copy) {
-    const emu_tensor_info *info = &copy->map.info;
-    const uint32_t bytes = box_row_bytes(info);
-    uint32_t step[5] = {0};
-    for (uint32_t done = 0; done < copy->bytes; done += bytes) {
-        int32_t at[5] = {copy->corner[0]};
-        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
-        move_row(m, copy, at, copy->shared + done);
-        for (uint32_t i = 1; i < info->rank; i++) {
-            if (++step[i] < info->box[i]) break;
-            step[i] = 0;
-        }
-    }
 }
 
 /* Bytes side by side. */
@@ -342,7 +397,7 @@ static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
     if (copy->map.info.rank)
-        move_box(m, copy);
+        each_row(m, copy, move_row);
     else
         move_run(m, copy);
     m->here = here;
@@ -423,6 +478,13 @@ bool emu_land_next_bulk(machine *m) {
 static void land_store(machine *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
     const warp *w = &m->warps[copy.warp];
+    bulk_copy *kept = m->checks && m->cluster->races ? machine_reserve(m, m->unfinished, m->unfinished_count + 1,
+                                                                       &m->unfinished_capacity, sizeof *kept)
+                                                     : NULL;
+    if (kept) {
+        m->unfinished = kept;
+        m->unfinished[m->unfinished_count++] = copy;
+    }
     remove_copy(m, index);
     move(m, &copy);
     if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
@@ -431,6 +493,19 @@ static void land_store(machine *m, size_t index) {
 static bool may_land(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
     bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
     return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
+}
+
+/* What they wrote to global memory is there. */
+static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask) {
+    size_t kept = 0;
+    for (size_t i = 0; i < m->unfinished_count; i++) {
+        const bulk_copy *copy = &m->unfinished[i];
+        if (may_land(copy, w, o, mask))
+            note_global(m, copy, true);
+        else
+            m->unfinished[kept++] = *copy;
+    }
+    m->unfinished_count = kept;
 }
 
 /* In the order of issue; with a schedule seed in any. */
@@ -442,6 +517,7 @@ void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         while (!may_land(&m->bulk[i], w, o, mask) || skipped--) i++;
         land_store(m, i);
     }
+    if (!o->detail) finish_stores(m, w, o, mask);
     if (m->checks) emu_clock_tick(m, w);
 }
 

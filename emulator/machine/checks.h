@@ -63,8 +63,8 @@ void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp)
  * warp that others must know to know that it is done. */
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
-/* A fence.proxy.async of a thread: the async proxy sees what the thread knows of. */
-void emu_proxy_fence(machine *m, warp *w, uint32_t mask);
+/* A fence.proxy.async of a thread: the async proxy sees what the thread knows of in a fenced_memory. */
+void emu_proxy_fence(machine *m, warp *w, uint32_t mask, unsigned memory);
 /* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialised. */
 void emu_init_fence(machine *m, warp *w, uint32_t mask);
 /* A copy that a lane starts counts at an mbarrier: it must see its initialisation. */
@@ -93,6 +93,40 @@ void emu_cluster_fence(machine *m, warp *w);
 uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
 void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
 void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+
+/* check/global.c: races in global memory. For a launch, */
+bool emu_races_create(struct races **made, const entry *code, const emu_launch *launch, const uint32_t cluster[3],
+                      bool in_turns);
+void emu_races_free(struct races *r);
+/* whether some memory was not watched, as that would have taken too much, */
+bool emu_races_spent(const struct races *r);
+/* for the clusters of a worker, NULL when out of memory, and as one ends. */
+struct race_table *emu_race_table(struct races *r);
+void emu_race_table_free(struct race_table *t);
+void emu_race_table_clear(struct race_table *t);
+/* check/grid.c */
+void emu_races_end_cluster(struct race_table *t);
+void emu_report_grid_races(struct races *r, machine *m);
+/* Accesses; order: an access_order. data: the bytes to be written, and those that they replace; NULL where these are
+ * not known. */
+void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
+void emu_global_write(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
+                      const uint8_t *data, const uint8_t *there);
+void emu_global_update(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
+/* The same of a bulk copy that a thread issues, of elements side by side. A write lasts until the thread has waited for
+ * the whole copy; without data it updates what is there. */
+void emu_global_copy_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+void emu_global_write_begins(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes,
+                             const uint8_t *data);
+void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+void emu_global_proxy_fence(machine *m, unsigned memory);
+/* check/known.c: what CTAs know of each other. */
+void emu_order_start_cta(machine *m);
+void emu_order_free(machine *m);
+/* A strong access learns what was told at its address, or tells. */
+void emu_global_learn(machine *m, warp *w, int lane, uint64_t address, unsigned order);
+void emu_global_tell(machine *m, warp *w, int lane, uint64_t address, unsigned order);
+void emu_global_fence(machine *m, warp *w, uint32_t lanes, unsigned order);
 /* A CTA ends: what other CTAs did to its memory must be ordered before that. */
 void emu_check_exit(machine *m);
 

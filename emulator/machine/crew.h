@@ -14,6 +14,7 @@ typedef struct crew {
     _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not continue */
     char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;
+    struct races *races;  /* NULL without checks */
     bool is_explicit;     /* the launch or the entry names clusters */
     bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
 } crew;

@@ -132,7 +132,8 @@ const emu_counters *emu_counts(const emu_device *device) {
 static int by_cta(const void *a, const void *b) {
     const finding_record *x = a, *y = b;
     if (x->cta != y->cta) return x->cta < y->cta ? -1 : 1;
-    return x->here < y->here ? -1 : x->here > y->here;
+    if (x->here != y->here) return x->here < y->here ? -1 : 1;
+    return strcmp(x->message, y->message); /* a race in the CTA and one with another, found by two threads */
 }
 
 static bool add_finding(emu_device *device, const emu_finding *finding) {

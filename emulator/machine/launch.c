@@ -15,6 +15,7 @@ enum { MAX_LOCAL_BYTES = 512 << 10 };
 
 static void machine_free(machine *m) {
     emu_shadow_free(m); /* reads the warps */
+    emu_order_free(m);
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         free(w->file);
@@ -34,6 +35,7 @@ static void machine_free(machine *m) {
     free(m->local);
     free(m->findings);
     free(m->bulk);
+    free(m->unfinished);
     free(m->counts);
     free(m->output);
 }
@@ -56,6 +58,7 @@ static void free_cluster(cluster *c) {
     for (uint32_t i = 0; c->ctas && i < c->count; i++) machine_free(&c->ctas[i]);
     free(c->ctas);
     free(c->clocks);
+    emu_race_table_free(c->races);
 }
 
 static bool machine_create(machine *m) {
@@ -252,13 +255,14 @@ static void start_cta(machine *m) {
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
-    m->bulk_count = 0;
+    m->bulk_count = m->unfinished_count = 0;
     memset(m->wgmma_done, 0, sizeof m->wgmma_done);
     memset(m->shared, 0, m->shared_bytes);
     clear_local(m);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
     if (m->checks) emu_shadow_start_cta(m);
+    if (m->checks) emu_order_start_cta(m);
 }
 
 static void start_cluster(cluster *c, uint64_t index) {
@@ -309,7 +313,8 @@ static bool hire(crew *c, worker *self) {
                      .size = {c->cluster[0], c->cluster[1], c->cluster[2]},
                      .is_explicit = c->is_explicit};
     own->ctas = calloc(own->count, sizeof *own->ctas);
-    bool complete = own->ctas != NULL;
+    own->races = emu_race_table(c->races);
+    bool complete = own->ctas && (own->races || !c->races);
     for (uint32_t i = 0; complete && i < own->count; i++) {
         machine *m = &own->ctas[i];
         *m = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
@@ -352,7 +357,9 @@ static void end_cluster(crew *c, cluster *ended) {
         m->steps_total += m->steps;
         atomic_fetch_add(&c->device->ctas_done, 1);
         keep_output(c, m);
+        emu_order_free(m);
     }
+    if (ended->races) emu_races_end_cluster(ended->races);
 }
 
 /* No warp is ready that does anything but poll. */
@@ -685,9 +692,12 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     int count = c.in_turns ? resident_clusters(&c) : worker_count(&c);
     worker *workers = calloc((size_t)count, sizeof *workers);
     complete &= workers && prepare_device(device, module, code, launch->checks);
+    if (complete && launch->checks) complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete) complete = c.in_turns ? run_in_turns(&c, workers, count) : run_workers(&c, workers, count);
     while (count > 1 && workers && !workers[count - 1].cluster.ctas) count--; /* those that had no CTA */
+    if (complete && c.races && atomic_load(&c.first_fault) == UINT64_MAX)
+        emu_report_grid_races(c.races, workers[0].cluster.ctas);
     if (complete) {
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);
@@ -695,6 +705,8 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     print_outputs(&c);
     for (int i = 0; workers && i < count; i++) free_cluster(&workers[i].cluster);
     free(workers);
+    const bool races_unseen = emu_races_spent(c.races);
+    emu_races_free(c.races);
     if (!complete) {
         emu_fail(error, "out of memory");
         return EMU_REFUSED;
@@ -707,6 +719,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
                                       .total = total,
                                       .steps = device->counters.steps,
                                       .traced = device->counters.traced,
+                                      .races_unseen = races_unseen,
                                       .entry = launch->entry};
     if (atomic_load(&c.first_fault) != UINT64_MAX) return EMU_FAULT;
     return device->finding_count ? EMU_FINDINGS : EMU_OK;

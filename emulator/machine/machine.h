@@ -14,6 +14,10 @@
 
 #include <stdatomic.h>
 
+struct races;
+struct race_table;
+struct cta_order;
+
 typedef enum path_state {
     PATH_RUNS,
     PATH_WAITS, /* for other lanes of the warp */
@@ -323,7 +327,8 @@ typedef struct cluster {
                           NULL where nobody asks */
     uint32_t clock_count; /* warps of all CTAs */
     uint64_t random;
-    uint32_t last; /* CTA that had a turn */
+    uint32_t last;            /* CTA that had a turn */
+    struct race_table *races; /* see check/global.c; NULL without checks */
 } cluster;
 
 /* One host thread at work on one CTA at a time. */
@@ -362,12 +367,15 @@ typedef struct machine {
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
     const ignored_list *ignored;
-    proxy_fences *proxy_fences; /* by thread, and what each knew at its last one; likewise */
-    uint32_t *fence_knows;
-    bool *async_written;     /* by cell: the last write was the async proxy's; likewise */
-    async_read *async_reads; /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
-    bulk_copy *bulk;         /* under way */
+    struct cta_order *order;    /* see check/known.c */
+    proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
+    uint32_t *fence_knows;      /* likewise */
+    bool *async_written;        /* by cell: the last write was the async proxy's; likewise */
+    async_read *async_reads;    /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
+    bulk_copy *bulk;            /* under way */
     size_t bulk_count, bulk_capacity;
+    bulk_copy *unfinished; /* stores that a .read has waited for, and nothing else: kept with checks alone */
+    size_t unfinished_count, unfinished_capacity;
     uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
     finding_record *findings;
     size_t finding_count, finding_capacity;
@@ -383,6 +391,12 @@ typedef struct machine {
     char *output;  /* device printf of this CTA */
     size_t output_length, output_capacity;
 } machine;
+
+/* NULL where no buffer was ever */
+static inline buffer *emu_find_buffer(const emu_device *device, uint64_t address) {
+    uint64_t number = address >> BUFFER_SHIFT;
+    return number >= 1 && number <= device->buffer_count ? &device->buffers[number - 1] : NULL;
+}
 
 static inline uint32_t *slot32(const warp *w, unsigned slot) {
     return w->file + (size_t)slot * LANES;
@@ -556,8 +570,5 @@ void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
 
 /* variables.c: those of the module at work, and of one more body, at their places; false when out of memory */
 bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes);
-
-/* memory.c: NULL where no buffer was ever */
-buffer *emu_find_buffer(emu_device *device, uint64_t address);
 
 #endif

@@ -316,6 +316,8 @@ void emu_exec_wmma_load(machine *m, warp *w, const op *o) {
             if (!from) continue;
             if (m->checks && space_of(o, address) == SPACE_SHARED)
                 emu_shadow_read(m, w, lane, (uint32_t)address, bytes);
+            else if (m->checks && !(address & CONST_WINDOW))
+                emu_global_read(m, w, lane, address, bytes, 0);
             memcpy(&value, from, bytes);
             if (bits < 8) value = value >> shift & ((1u << bits) - 1);
             words[r][lane] |= value << bits * of % 64;
@@ -346,7 +348,10 @@ void emu_exec_wmma_store(machine *m, warp *w, const op *o) {
             if (!to) continue;
             if (m->checks && space_of(o, address) == SPACE_SHARED)
                 emu_shadow_write(m, w, lane, (uint32_t)address, (uint32_t)bits / 8, &value);
-            if (m->checks) emu_note_output(m, o->instruction, address, (uint32_t)bits / 8);
+            if (m->checks && space_of(o, address) != SPACE_SHARED) {
+                emu_global_write(m, w, lane, address, (uint32_t)bits / 8, 0, (const uint8_t *)&value, to);
+                emu_note_output(m, o->instruction, address, (uint32_t)bits / 8);
+            }
             m->changes++;
             memcpy(to, &value, (size_t)bits / 8);
         }

@@ -9,11 +9,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-buffer *emu_find_buffer(emu_device *device, uint64_t address) {
-    uint64_t number = address >> BUFFER_SHIFT;
-    return number >= 1 && number <= device->buffer_count ? &device->buffers[number - 1] : NULL;
-}
-
 uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane) {
     uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
     return base + (uint64_t)o->immediate;
@@ -133,6 +128,25 @@ static state_space effective_space(const op *o, uint64_t address) {
 static inline machine *owner_of(machine *m, const op *o, uint64_t address, uint32_t *local) {
     *local = (uint32_t)address;
     return o->space == SPACE_SHARED ? m : emu_owner(m, (uint32_t)address, local);
+}
+
+/* Accesses to global memory. Those that others can be ordered by learn before, and tell afterwards. */
+static void note_global_read(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+    if (o->order & ORDER_STRONG) emu_global_learn(m, w, lane, address, o->order);
+    emu_global_read(m, w, lane, address, bytes, o->order);
+}
+
+static void note_global_write(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
+                              const uint8_t *data, const uint8_t *there) {
+    emu_global_write(m, w, lane, address, bytes, o->order, data, there);
+    if (o->order & ORDER_STRONG) emu_global_tell(m, w, lane, address, o->order);
+    emu_note_output(m, o->instruction, address, bytes);
+}
+
+static void note_global_atomic(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+    emu_global_learn(m, w, lane, address, o->order);
+    emu_global_update(m, w, lane, address, bytes, o->order);
+    emu_global_tell(m, w, lane, address, o->order);
 }
 
 /* Whether an access to shared memory orders threads, and the checks keep what each knows. */
@@ -279,6 +293,12 @@ void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
             }
         }
     }
+    if (m->checks && (a.space == SPACE_GLOBAL || o->space == SPACE_GENERIC)) {
+        for (int i = 0; i < LANES; i++) {
+            if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
+                note_global_read(m, w, o, i, a.addresses[i], a.size);
+        }
+    }
     if (any) note_undefined_loads(m, w, o, &a, undefined);
     if (o->bytes == 4 && !o->detail) {
         load_words(w, o, &a, mask);
@@ -334,12 +354,12 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
-        if (m->checks && space == SPACE_GLOBAL) emu_note_output(m, o->instruction, a.addresses[i], a.size);
+        if (m->checks && space == SPACE_GLOBAL) note_global_write(m, w, o, i, a.addresses[i], a.size, data, a.bytes[i]);
         if (!m->watches || memcmp(a.bytes[i], data, a.size)) note_change(m, o, space, a.addresses[i]);
         memcpy(a.bytes[i], data, a.size);
     }
     w->undefined_stores = 0;
-    if (m->checks && orders_threads(m, o)) emu_clock_tick(m, w);
+    if (m->checks && (orders_threads(m, o) || (m->order && o->order))) emu_clock_tick(m, w);
 }
 
 /* ---- atomics ---- */
@@ -480,6 +500,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!a.bytes[i]) continue;
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_atomic(m, w, o, i, a.addresses[i], a.size);
+        if (m->checks && space == SPACE_GLOBAL) note_global_atomic(m, w, o, i, a.addresses[i], a.size);
         bool changed = false;
         for (int k = 0; k < o->vector; k++) {
             element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};
@@ -490,7 +511,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
         }
         if (changed) note_change(m, o, space, a.addresses[i]);
     }
-    if (m->checks && orders_threads(m, o)) emu_clock_tick(m, w);
+    if (m->checks && (orders_threads(m, o) || m->order)) emu_clock_tick(m, w);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
 }
 

@@ -136,7 +136,10 @@ void emu_exec_tensor_map_copy(machine *m, warp *w, const op *o, uint32_t mask) {
     uint8_t *target = find_bytes(m, w, lane, SPACE_GLOBAL, to, "copies the tensor map to");
     if (!source || !target) return;
     note_read(m, w, lane, (uint32_t)from);
+    if (m->checks) {
+        emu_global_write(m, w, lane, to, EMU_TENSOR_MAP_BYTES, 0, source, target);
+        emu_note_output(m, o->instruction, to, EMU_TENSOR_MAP_BYTES);
+    }
     memcpy(target, source, EMU_TENSOR_MAP_BYTES);
-    if (m->checks) emu_note_output(m, o->instruction, to, EMU_TENSOR_MAP_BYTES);
     m->changes++;
 }

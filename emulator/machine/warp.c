@@ -276,7 +276,8 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_run_members(m, w, o, mask, 1, emu_exec_elect);
         break;
     case OP_PROXY_FENCE:
-        if (m->checks) emu_proxy_fence(m, w, mask);
+        if (m->checks) emu_proxy_fence(m, w, mask, o->detail);
+        if (m->checks) emu_global_proxy_fence(m, o->detail);
         break;
     case OP_INIT_FENCE:
         if (m->checks && m->proxy_fences) emu_init_fence(m, w, mask);
@@ -332,7 +333,8 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_cta_rank(m, w, o, mask);
         break;
     case OP_FENCE:
-        if (w->released) emu_cluster_fence(m, w);
+        if (m->checks) emu_global_fence(m, w, mask, o->order);
+        if (w->released && !(o->order & ORDER_CTA)) emu_cluster_fence(m, w);
         break;
     case OP_ACTIVE_MASK:
         for (int i = 0; i < LANES; i++) {

@@ -191,9 +191,10 @@ void emu_decode_bulk_commit(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
-    (void)match;
     emu_expect_operands(dec, 1, 1);
-    emu_emit(dec, OP_BULK_WAIT)->immediate = emu_group_count(dec, 0, INT32_MAX);
+    op *o = emu_emit(dec, OP_BULK_WAIT);
+    o->immediate = emu_group_count(dec, 0, INT32_MAX);
+    o->detail = emu_chose(match, "read");
 }
 
 /* ---- clusters ---- */
@@ -241,7 +242,7 @@ void emu_decode_cta_rank(decoder *dec, const form_match *match) {
 void emu_decode_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
     dec->code->has_fence = true;
-    emu_emit(dec, emu_chose(match, "cta") ? OP_NOTHING : OP_FENCE);
+    emu_emit(dec, OP_FENCE)->order = emu_chose(match, "cta") ? ORDER_CTA : 0;
 }
 
 /* ---- warps ---- */
@@ -268,7 +269,10 @@ void emu_decode_max_registers(decoder *dec, const form_match *match) {
 
 void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, emu_chose(match, "global") ? OP_NOTHING : OP_PROXY_FENCE);
+    const bool shared = emu_chose(match, "shared::cta") || emu_chose(match, "shared::cluster");
+    emu_emit(dec, OP_PROXY_FENCE)->detail = emu_chose(match, "global") ? FENCED_GLOBAL
+                                            : shared                   ? FENCED_SHARED
+                                                                       : FENCED_SHARED | FENCED_GLOBAL;
 }
 
 void emu_decode_init_fence(decoder *dec, const form_match *match) {

@@ -35,6 +35,14 @@ static uint8_t orders(const form_match *match, bool atomic) {
     return atomic || emu_chose(match, "volatile") ? FLAG_MAY_ORDER : 0;
 }
 
+static uint8_t access_order(const form_match *match, bool atomic) {
+    unsigned order = orders(match, atomic) || emu_chose(match, "cv") ? ORDER_STRONG : 0;
+    if (emu_chose(match, "acquire") || emu_chose(match, "acq_rel")) order |= ORDER_ACQUIRE;
+    if (emu_chose(match, "release") || emu_chose(match, "acq_rel")) order |= ORDER_RELEASE;
+    if (emu_chose(match, "cta")) order |= ORDER_CTA;
+    return (uint8_t)order;
+}
+
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
 void emu_decode_load(decoder *dec, const form_match *match) {
     int wanted = 2 + policy_operands(dec, match, 2);
@@ -58,6 +66,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     o->bytes = shape.bytes;
     o->vector = shape.vector;
     o->flags |= shape.flags | orders(match, false);
+    o->order = access_order(match, false);
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
               emu_chose(match, "cv");
@@ -79,6 +88,7 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     o->bytes = shape.bytes;
     o->vector = shape.vector;
     o->flags |= orders(match, false);
+    o->order = access_order(match, false);
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
 }
@@ -126,6 +136,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     o->target = emu_atomic_numbers(type);
     o->asks = has_result;
     o->flags |= orders(match, true);
+    o->order = access_order(match, true);
     o->bytes = type->bits / 8;
     o->vector = (uint8_t)count;
     if (o->bytes * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");

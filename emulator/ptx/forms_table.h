@@ -567,7 +567,8 @@ ROW("bulk", "cp",
 #undef REDUCE_IN_CTA
 #undef REDUCE
 ROW("bulk", "cp", "async bulk commit_group", "", emu_decode_bulk_commit, "")
-ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait, "with .read as without")
+ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait,
+    "with .read the copies may still write global memory")
 ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", emu_decode_nothing,
     "changes nothing here")
 ROW("bulk", "prefetch", "param|const? tensormap", "[map]", emu_decode_prefetch, "likewise")
@@ -600,7 +601,7 @@ ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", emu_decode_m
 ROW("cluster", "getctarank", "shared::cluster? u32|u64", "d.32, a", emu_decode_cta_rank, "likewise")
 ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
 ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu_decode_proxy_fence,
-    "stores of the thread to shared memory can then be read by wgmma and bulk copies; .global does nothing")
+    "stores of the thread can then be read by wgmma and bulk copies")
 /* control */
 ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
 ROW("control", "brx", "idx uni?", "a, targets", emu_decode_branch_indexed, "behind their .branchtargets")

@@ -206,7 +206,7 @@ typedef enum op_kind {
     OP_CLUSTER_BARRIER, /* a cluster_barrier_detail */
     OP_MAP_ADDRESS,     /* mapa: r[0] = r[1] in the CTA of rank r[2] */
     OP_CTA_RANK,        /* getctarank: r[0] = the rank of the CTA of r[1] */
-    OP_FENCE,           /* of a scope beyond the CTA: what a relaxed arrive tells others */
+    OP_FENCE,           /* of threads */
     OP_ADDRESS,         /* an address that must be good, and nothing else */
     OP_NOTHING
 } op_kind;
@@ -240,9 +240,12 @@ typedef struct op {
     uint32_t instruction;
     int32_t target, join; /* branch: op indexes; join -1 for none; atomic: target is an atomic_numbers */
     bool asks;            /* gives what other threads may have written meanwhile: see order.c */
+    uint8_t order;        /* access_order, of accesses and fences */
     int64_t immediate;    /* offset of an address, ... */
 } op;
 
+/* What an access to memory means to others. An atomic without an order is .relaxed, as .volatile is. */
+enum access_order { ORDER_STRONG = 1, ORDER_ACQUIRE = 2, ORDER_RELEASE = 4, ORDER_CTA = 8 /* in the CTA only */ };
 enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
 enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
 enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };
@@ -334,6 +337,7 @@ enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC
 static inline int32_t reduction_pack(enum atomic_numbers numbers, enum atomic_operation operation) {
     return (int32_t)numbers | (int32_t)operation << 8;
 }
+enum fenced_memory { FENCED_SHARED = 1, FENCED_GLOBAL = 2 }; /* detail of an OP_PROXY_FENCE */
 enum trap_detail { TRAP_MEANT, TRAP_NO_TARGET };
 enum branch_detail { BRANCH_MAY_SPIN = 1 /* back to where a loop begins that may wait for other threads */ };
 enum call_target { CALL_ROUTINE, CALL_PRINTF, CALL_ASSERT, CALL_MALLOC, CALL_FREE };

@@ -32,7 +32,7 @@ typedef struct options {
     request requests[MAX_REQUESTS];
     int request_count;
     uint32_t grid[3], block[3], cluster[3];
-    uint64_t smem, schedule, threads, seed, steps;
+    uint64_t smem, schedule, threads, seed, steps, race_memory;
     emu_trace trace;
     char ignore[2048];
     bool checks, counters, first, list, forms, help;
@@ -166,6 +166,8 @@ static const option option_table[] = {
      "host threads, 0 for one a core (0); results do not depend on it"},
     {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
     {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "step limit: warp instructions of one CTA, 0 for 4e9 (0)"},
+    {"--race-memory", "BYTES", NUMBER, AT(race_memory), UINT64_MAX, NULL,
+     "that the search for races in global memory may take, 0 for 1 GiB (0)"},
     {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore,
      "do not report this class of findings, everywhere or at a line"},
     {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
@@ -402,6 +404,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .threads = (int)options->threads,
                          .output = stdout,
                          .step_limit = options->steps,
+                         .race_memory = options->race_memory,
                          .first_finding_only = options->first,
                          .ignore = options->ignore,
                          .trace = options->trace};

@@ -1,0 +1,397 @@
+/* global.c - races in global memory: who touched which byte last, in this CTA, this cluster and, where CTAs tell each
+ * other, in the grid.
+ *
+ * A cell covers the narrowest access of the entry to global memory. It remembers the last write and the last reads of
+ * two threads, with the time that their CTA had. Two accesses of a cluster are ordered as those of shared memory are
+ * (cells.h); of clusters that tell each other known.c says it. Accesses that are .relaxed, .volatile or stronger, and
+ * atomics, do not race with each other, unless the scope of one leaves out the other.
+ */
+#include "races.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_BYTES (1ull << 30)
+
+/* ---- pages ---- */
+
+void **emu_page_slot(page_map *map, uint64_t number) {
+    if (2 * map->count >= map->mask) {
+        const page_map old = *map;
+        const size_t mask = old.mask ? 2 * old.mask + 1 : 255;
+        void **slots = calloc(mask + 1, sizeof *slots);
+        if (!slots) return NULL;
+        *map = (page_map){slots, mask, 0};
+        for (size_t i = 0; old.slots && i <= old.mask; i++)
+            if (old.slots[i]) {
+                *emu_page_slot(map, *(uint64_t *)old.slots[i]) = old.slots[i];
+                map->count++;
+            }
+        free(old.slots);
+    }
+    size_t at = (size_t)(number * 0x9e3779b97f4a7c15ull >> 32) & map->mask;
+    while (map->slots[at] && *(uint64_t *)map->slots[at] != number) at = (at + 1) & map->mask;
+    return &map->slots[at];
+}
+
+static page *make_page(race_table *t, uint64_t number) {
+    const size_t bytes = sizeof(page) + t->all->cells * sizeof(global_cell);
+    page *made = t->spare;
+    if (made) {
+        t->spare = made->next;
+    } else {
+        if (t->bytes + bytes > t->all->most_bytes) return NULL;
+        made = malloc(bytes);
+        if (!made) return NULL;
+        t->bytes += bytes;
+    }
+    memset(made->cells, 0, bytes - sizeof(page));
+    made->number = number;
+    made->next = t->touched;
+    t->touched = made;
+    return made;
+}
+
+/* NULL, and the launch says so, where there is no more room for it. */
+static page *find_page(race_table *t, uint64_t number) {
+    page **recent = &t->recent[number % RECENT];
+    if (*recent && (*recent)->number == number) return *recent;
+    page **slot = (page **)emu_page_slot(&t->map, number);
+    if (slot && !*slot && (*slot = make_page(t, number))) t->map.count++;
+    if (slot && *slot) return *recent = *slot;
+    atomic_store(&t->all->spent, true);
+    return NULL;
+}
+
+static void free_pages(page *each) {
+    while (each) {
+        page *next = each->next;
+        free(each);
+        each = next;
+    }
+}
+
+static void free_table(race_table *t) {
+    free_pages(t->touched);
+    free_pages(t->spare);
+    free(t->map.slots);
+}
+
+/* ---- life ---- */
+
+static uint32_t narrowest_access(const entry *code) {
+    uint32_t bytes = 16;
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        const bool global = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
+        uint32_t own = 16;
+        if (o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) own = (uint32_t)o->bytes * o->vector;
+        if (o->kind == OP_WMMA_LOAD || o->kind == OP_WMMA_STORE || o->kind == OP_COPY_ASYNC) own = o->bytes;
+        if (global && own && own < bytes) bytes = own;
+    }
+    return bytes;
+}
+
+bool emu_races_create(struct races **made, const entry *code, const emu_launch *launch, const uint32_t cluster[3],
+                      bool in_turns) {
+    races *r = *made = calloc(1, sizeof *r);
+    if (!r) return false;
+    *r = (races){.launch = launch, .in_turns = in_turns};
+    memcpy(r->cluster, cluster, sizeof r->cluster);
+    r->cluster_ctas = cluster[0] * cluster[1] * cluster[2];
+    r->warps = (launch->block[0] * launch->block[1] * launch->block[2] + LANES - 1) / LANES;
+    r->shift = (uint32_t)__builtin_ctz(narrowest_access(code));
+    r->cells = PAGE_BYTES >> r->shift;
+    r->most_bytes = launch->race_memory ? launch->race_memory : DEFAULT_BYTES;
+    r->shared.all = r;
+    return !pthread_mutex_init(&r->lock, NULL);
+}
+
+void emu_races_free(struct races *r) {
+    if (!r) return;
+    free_table(&r->shared);
+    emu_forget_places(r);
+    for (size_t i = 0; r->grid.slots && i <= r->grid.mask; i++) free(r->grid.slots[i]);
+    free(r->grid.slots);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+bool emu_races_spent(const struct races *r) {
+    return r && atomic_load(&r->spent);
+}
+
+struct race_table *emu_race_table(struct races *r) {
+    if (!r || r->in_turns) return r ? &r->shared : NULL;
+    race_table *own = calloc(1, sizeof *own);
+    if (own) own->all = r;
+    return own;
+}
+
+void emu_race_table_free(struct race_table *t) {
+    if (!t || t == &t->all->shared) return;
+    free_table(t);
+    free(t);
+}
+
+void emu_race_table_clear(struct race_table *t) {
+    memset(t->recent, 0, sizeof t->recent);
+    if (t->map.slots) memset(t->map.slots, 0, (t->map.mask + 1) * sizeof *t->map.slots);
+    t->map.count = 0;
+    while (t->touched) {
+        page *each = t->touched;
+        t->touched = each->next;
+        each->next = t->spare;
+        t->spare = each;
+    }
+}
+
+/* ---- order ---- */
+
+/* Whether an access lies before what a thread does now. */
+static bool before(machine *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
+    if (note->time == TIME_UNTIL_WAIT) return false;
+    if (note->cluster != (uint32_t)m->cluster->index) return emu_knows(m, w, lane, note, rank);
+    if (rank == m->rank && ordered(m, w, lane, who_thread(note->who), note->time)) return true;
+    if (rank != m->rank && ordered_in_cluster(m, w, lane, rank, note->who, note->time)) return true;
+    return races_of(m)->in_turns && emu_knows(m, w, lane, note, rank);
+}
+
+/* Whether neither of two accesses is one that races with everything. */
+static bool both_strong(const machine *m, uint32_t who, const access_note *note, uint32_t rank) {
+    if (!(who & note->who & WHO_ATOMIC)) return false;
+    const bool same_cta = note->cluster == (uint32_t)m->cluster->index && rank == m->rank;
+    return same_cta || !((who | note->who) & (uint32_t)WHO_NARROW);
+}
+
+/* ---- reports ---- */
+
+static void describe(const machine *m, uint64_t address, char *out, size_t bytes) {
+    const buffer *b = emu_find_buffer(m->device, address);
+    const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    if (b && b->name)
+        snprintf(out, bytes, "0x%" PRIx64 ", byte %" PRIu64 " of buffer '%.60s'", address, offset, b->name);
+    else
+        snprintf(out, bytes, "0x%" PRIx64, address);
+}
+
+void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]) {
+    for (int i = 0; i < 3; i++) {
+        const uint64_t across = r->launch->grid[i] / r->cluster[i];
+        cta[i] = (uint32_t)(cluster % across) * r->cluster[i] + rank % r->cluster[i];
+        cluster /= across;
+        rank /= r->cluster[i];
+    }
+}
+
+void emu_report_global_race(machine *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
+                            uint64_t cluster, uint32_t rank, const char *now, const char *then) {
+    char where[160];
+    uint32_t cta[3];
+    const uint32_t thread = who_thread(who);
+    describe(m, address, where, sizeof where);
+    emu_place_cta(r, cluster, rank, cta);
+    const bool same_cta = cta[0] == m->cta[0] && cta[1] == m->cta[1] && cta[2] == m->cta[2];
+    emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)thread, address,
+               "A race in global memory at %s: this thread %s what another thread %s, and nothing orders the two.\n"
+               "The other thread: CTA (%u, %u, %u), warp %u, lane %u.\n"
+               "%s",
+               where, now, then, cta[0], cta[1], cta[2], thread / LANES, thread % LANES,
+               same_cta
+                   ? "Separate the two by a barrier that both pass: bar.sync (__syncthreads), or bar.warp.sync "
+                     "(__syncwarp) within a warp."
+                   : "Only the end of the kernel orders CTAs, or a release behind the one access (fence.acq_rel.gpu "
+                     "or __threadfence(), then an atomic; or an atomic with .release) that an acquire before the "
+                     "other has seen. Other threads of the two CTAs need a barrier to those that do so.");
+}
+
+static void report_unfinished(machine *m, const warp *w, int lane, uint64_t address, uint32_t who, const char *now) {
+    char where[160];
+    describe(m, address, where, sizeof where);
+    emu_report(m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
+               "This thread %s global memory at %s while a bulk copy may still write it.\n"
+               "cp.async.bulk.wait_group.read waits until shared memory has been read: the thread that copies needs "
+               "cp.async.bulk.wait_group without .read, and then tells this thread.",
+               now, where);
+}
+
+/* An access `now` of a cell that `then` touched before. */
+static void check(machine *m, const warp *w, int lane, uint64_t address, const access_note *note, uint32_t rank,
+                  const char *now, const char *then) {
+    if (before(m, w, lane, note, rank)) return;
+    if (note->time == TIME_UNTIL_WAIT && note->cluster == (uint32_t)m->cluster->index)
+        report_unfinished(m, w, lane, address, note->who, now);
+    else
+        emu_report_global_race(m, races_of(m), w, lane, address, note->who, note->cluster, rank, now, then);
+}
+
+/* ---- accesses ---- */
+
+static uint32_t hash(const uint8_t *bytes, uint32_t count) {
+    uint32_t value = 2166136261u;
+    for (uint32_t i = 0; i < count; i++) value = (value ^ bytes[i]) * 16777619u;
+    return value;
+}
+
+static inline bool same_warp(const access_note *note, uint32_t note_rank, const access_note *own, uint32_t rank) {
+    return note->cluster == own->cluster && note_rank == rank &&
+           who_thread(note->who) / LANES == who_thread(own->who) / LANES;
+}
+
+static inline void note_read(global_cell *cell, access_note own, uint32_t rank) {
+    const bool warp = same_warp(&cell->read, cell->read_rank, &own, rank);
+    if (cell->read.time && !(warp && who_thread(cell->read.who) == who_thread(own.who)) &&
+        (!warp || !cell->older.time || same_warp(&cell->older, cell->older_rank, &own, rank))) {
+        cell->older = cell->read;
+        cell->older_rank = cell->read_rank;
+    }
+    cell->read = own;
+    cell->read_rank = (uint8_t)rank;
+    cell->history |= DID_READ;
+}
+
+static inline access_note own_note(const machine *m, const warp *w, int lane, unsigned order) {
+    const uint32_t strength = (order & ORDER_STRONG ? WHO_ATOMIC : 0) | (order & ORDER_CTA ? (uint32_t)WHO_NARROW : 0);
+    return (access_note){w->clock, pack_who(m, w, lane) | strength, (uint32_t)m->cluster->index};
+}
+
+void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
+    race_table *t = m->cluster->races;
+    if (!t) return;
+    const uint32_t shift = t->all->shift;
+    const access_note own = own_note(m, w, lane, order);
+    const uint64_t end = (address + bytes - 1) >> shift;
+    for (uint64_t i = address >> shift; i <= end; i++) {
+        page *of = find_page(t, (i << shift) / PAGE_BYTES);
+        if (!of) continue;
+        global_cell *cell = &of->cells[i & (t->all->cells - 1)];
+        if (cell->write.time && !both_strong(m, own.who, &cell->write, cell->write_rank))
+            check(m, w, lane, i << shift, &cell->write, cell->write_rank, "reads", "wrote");
+        note_read(cell, own, m->rank);
+    }
+}
+
+/* Those that read before. */
+static void check_readers(machine *m, const warp *w, int lane, uint64_t address, global_cell *cell, uint32_t who,
+                          const char *now) {
+    if (cell->read.time && !both_strong(m, who, &cell->read, cell->read_rank))
+        check(m, w, lane, address, &cell->read, cell->read_rank, now, "read");
+    if (cell->older.time && !both_strong(m, who, &cell->older, cell->older_rank))
+        check(m, w, lane, address, &cell->older, cell->older_rank, now, "read");
+    cell->read.time = cell->older.time = 0; /* once is enough */
+}
+
+/* there: the bytes that data replaces; both NULL where these are not known. */
+static void write_cell(machine *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
+                       const uint8_t *data, const uint8_t *there, uint32_t bytes, bool update) {
+    const char *now = update ? "updates" : "writes";
+    const bool same = data && there && who_instruction(cell->write.who) == m->here && !memcmp(data, there, bytes);
+    if (cell->write.time && !same && !both_strong(m, own.who, &cell->write, cell->write_rank))
+        check(m, w, lane, address, &cell->write, cell->write_rank, now, "wrote");
+    check_readers(m, w, lane, address, cell, own.who, now);
+    /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
+    const bool covers_store = update && cell->write.time && !(cell->write.who & WHO_ATOMIC) &&
+                              same_warp(&cell->write, cell->write_rank, &own, m->rank) &&
+                              who_thread(cell->write.who) == who_thread(own.who) && cell->write.time == own.time;
+    if (covers_store) own.who &= ~WHO_ATOMIC;
+    cell->write = own;
+    cell->write_rank = (uint8_t)m->rank;
+    cell->history &= (uint8_t)~LAST_ASYNC;
+    cell->history |= own.who & WHO_ATOMIC ? DID_UPDATE : DID_WRITE;
+    if (data) cell->value = hash(data, bytes);
+}
+
+static void write_cells(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
+                        const uint8_t *data, const uint8_t *there, bool update) {
+    race_table *t = m->cluster->races;
+    const uint32_t shift = t->all->shift;
+    const uint64_t end = (address + bytes - 1) >> shift;
+    for (uint64_t i = address >> shift; i <= end; i++) {
+        page *of = find_page(t, (i << shift) / PAGE_BYTES);
+        if (!of) continue;
+        const uint64_t begin = i << shift < address ? address : i << shift;
+        const uint64_t stop = (i + 1) << shift > address + bytes ? address + bytes : (i + 1) << shift;
+        const uint64_t skipped = begin - address;
+        write_cell(m, w, lane, begin, &of->cells[i & (t->all->cells - 1)], own, data ? data + skipped : NULL,
+                   there ? there + skipped : NULL, (uint32_t)(stop - begin), update);
+    }
+}
+
+void emu_global_write(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
+                      const uint8_t *data, const uint8_t *there) {
+    if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, false);
+}
+
+void emu_global_update(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
+    if (m->cluster->races)
+        write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order | ORDER_STRONG), NULL, NULL, true);
+}
+
+/* ---- bulk copies ---- */
+
+/* The cells that elements side by side fill: others at the ends are left out. */
+static bool whole_cells(const race_table *t, uint64_t *address, uint32_t *bytes) {
+    const uint64_t cell = 1ull << t->all->shift, begin = (*address + cell - 1) & ~(cell - 1),
+                   end = (*address + *bytes) & ~(cell - 1);
+    *address = begin;
+    *bytes = end > begin ? (uint32_t)(end - begin) : 0;
+    return end > begin;
+}
+
+static void check_proxy(machine *m, const warp *w, int lane, uint64_t address, const global_cell *cell) {
+    const access_note *store = &cell->write;
+    const bool own = store->cluster == (uint32_t)m->cluster->index && cell->write_rank == m->rank;
+    char where[160];
+    if (cell->history & LAST_ASYNC || !before(m, w, lane, store, cell->write_rank)) return; /* the latter is a race */
+    if (own ? emu_proxy_sees(m, w, lane, who_thread(store->who), store->time, true) : races_of(m)->fenced) return;
+    describe(m, address, where, sizeof where);
+    emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,
+               "This bulk copy reads global memory at %s through the async proxy, but an ordinary store of this kernel "
+               "wrote it, and no fence.proxy.async lies between.\n"
+               "The thread that stores executes fence.proxy.async (or fence.proxy.async.global) after it, and then "
+               "tells the thread that copies.",
+               where);
+}
+
+void emu_global_copy_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    race_table *t = m->cluster->races;
+    if (!t || !whole_cells(t, &address, &bytes)) return;
+    const uint32_t shift = t->all->shift;
+    for (uint64_t i = address >> shift; i < (address + bytes) >> shift; i++) {
+        page *of = find_page(t, (i << shift) / PAGE_BYTES);
+        const global_cell *cell = of ? &of->cells[i & (t->all->cells - 1)] : NULL;
+        if (cell && cell->write.time) check_proxy(m, w, lane, i << shift, cell);
+    }
+    emu_global_read(m, w, lane, address, bytes, 0);
+}
+
+void emu_global_write_begins(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes,
+                             const uint8_t *data) {
+    race_table *t = m->cluster->races;
+    const uint64_t begin = address;
+    if (!t || !whole_cells(t, &address, &bytes)) return;
+    access_note own = own_note(m, w, lane, data ? 0 : ORDER_STRONG);
+    own.time = TIME_UNTIL_WAIT;
+    write_cells(m, w, lane, address, bytes, own, data ? data + (address - begin) : NULL,
+                emu_host_bytes(m->device, address), !data);
+}
+
+void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    race_table *t = m->cluster->races;
+    if (!t || !whole_cells(t, &address, &bytes)) return;
+    const uint32_t shift = t->all->shift;
+    const access_note own = own_note(m, w, lane, 0);
+    for (uint64_t i = address >> shift; i < (address + bytes) >> shift; i++) {
+        page *of = find_page(t, (i << shift) / PAGE_BYTES);
+        global_cell *cell = of ? &of->cells[i & (t->all->cells - 1)] : NULL;
+        if (!cell || cell->write.time != TIME_UNTIL_WAIT || cell->write.cluster != own.cluster) continue;
+        if (cell->write_rank != m->rank || who_thread(cell->write.who) != who_thread(own.who)) continue;
+        cell->write.time = w->clock;
+        cell->history |= LAST_ASYNC;
+    }
+}
+
+void emu_global_proxy_fence(machine *m, unsigned memory) {
+    if (m->cluster->races && memory & FENCED_GLOBAL) atomic_store(&m->cluster->races->all->fenced, true);
+}

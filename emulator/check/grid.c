@@ -1,0 +1,145 @@
+/* grid.c - races in global memory between clusters that never tell each other: nothing but the end of the kernel orders
+ * them, so a byte that one of them writes is no other's.
+ *
+ * They run on several threads of the host. As a cluster ends, what it did goes to cells of the launch, which keep the
+ * first and the last cluster of each kind of access: the same in any order.
+ */
+#include "races.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHO_BITS = 30, RANK_BITS = 3 };
+
+static uint64_t pack(const access_note *note, uint32_t rank) {
+    return 1 + (((uint64_t)note->cluster << RANK_BITS | rank) << WHO_BITS | (note->who & ((1u << WHO_BITS) - 1)));
+}
+static uint64_t cluster_of(uint64_t packed) {
+    return (packed - 1) >> (WHO_BITS + RANK_BITS);
+}
+static uint32_t rank_of(uint64_t packed) {
+    return (uint32_t)((packed - 1) >> WHO_BITS) & ((1u << RANK_BITS) - 1);
+}
+static uint32_t who_of(uint64_t packed) {
+    return (uint32_t)(packed - 1) & ((1u << WHO_BITS) - 1);
+}
+
+static void add(extremes *to, const access_note *note, uint32_t rank) {
+    const uint64_t packed = pack(note, rank);
+    if (!to->least || packed < to->least) to->least = packed;
+    if (packed > to->greatest) to->greatest = packed;
+}
+
+static void add_cell(grid_cell *to, const global_cell *cell) {
+    if (cell->history & DID_READ) add(&to->reads, &cell->read, cell->read_rank);
+    if (cell->history & DID_UPDATE) add(&to->updates, &cell->write, cell->write_rank);
+    if (!(cell->history & DID_WRITE)) return;
+    const uint64_t known = to->writes.least;
+    to->differs |=
+        known && (to->value != cell->value || who_instruction(who_of(known)) != who_instruction(cell->write.who));
+    to->value = cell->value;
+    add(&to->writes, &cell->write, cell->write_rank);
+}
+
+static grid_page *find_page(races *r, uint64_t number) {
+    const size_t bytes = sizeof(grid_page) + r->cells * sizeof(grid_cell);
+    grid_page **slot = (grid_page **)emu_page_slot(&r->grid, number);
+    if (!slot || *slot) return slot ? *slot : NULL;
+    if (r->grid_bytes + bytes > r->most_bytes || !(*slot = calloc(1, bytes))) return NULL;
+    (*slot)->number = number;
+    r->grid.count++;
+    r->grid_bytes += bytes;
+    return *slot;
+}
+
+void emu_races_end_cluster(struct race_table *t) {
+    races *r = t->all;
+    if (r->in_turns) return;
+    pthread_mutex_lock(&r->lock);
+    for (const page *each = t->touched; each; each = each->next) {
+        grid_page *to = find_page(r, each->number);
+        for (uint32_t i = 0; to && i < r->cells; i++)
+            if (each->cells[i].history) add_cell(&to->cells[i], &each->cells[i]);
+        if (!to) atomic_store(&r->spent, true);
+    }
+    pthread_mutex_unlock(&r->lock);
+    emu_race_table_clear(t);
+}
+
+/* ---- reports ---- */
+
+/* The machine of the launch reports in the name of any CTA. */
+static void report(races *r, machine *m, uint64_t address, uint64_t here, uint64_t other, const char *now,
+                   const char *then) {
+    const uint32_t *grid = r->launch->grid, thread = who_thread(who_of(here));
+    warp *w = &m->warps[thread / LANES];
+    emu_place_cta(r, cluster_of(here), rank_of(here), m->cta);
+    m->cta_index = m->cta[0] + (uint64_t)grid[0] * (m->cta[1] + (uint64_t)grid[1] * m->cta[2]);
+    m->cluster->index = cluster_of(here);
+    m->here = who_instruction(who_of(here));
+    w->frame = -1;
+    emu_report_global_race(m, r, w, (int)(thread % LANES), address, who_of(other), cluster_of(other), rank_of(other),
+                           now, then);
+}
+
+/* Two accesses by two clusters, of which the first is one of `a`. */
+static bool find_pair(const extremes *a, const extremes *b, uint64_t *here, uint64_t *other) {
+    if (!a->least || !b->least) return false;
+    *here = a->least;
+    *other = b->least;
+    if (cluster_of(*here) == cluster_of(*other)) *other = b->greatest;
+    if (cluster_of(*here) != cluster_of(*other)) return true;
+    *here = a->greatest;
+    return cluster_of(*here) != cluster_of(*other);
+}
+
+static void check_cell(races *r, machine *m, uint64_t address, const grid_cell *cell) {
+    uint64_t here, other;
+    if (cell->differs && find_pair(&cell->writes, &cell->writes, &here, &other))
+        report(r, m, address, other, here, "writes", "wrote");
+    if (find_pair(&cell->writes, &cell->reads, &here, &other)) report(r, m, address, here, other, "writes", "read");
+    if (find_pair(&cell->updates, &cell->reads, &here, &other)) report(r, m, address, here, other, "updates", "read");
+    if (find_pair(&cell->updates, &cell->writes, &here, &other)) report(r, m, address, here, other, "updates", "wrote");
+}
+
+static int by_number(const void *a, const void *b) {
+    const grid_page *x = *(grid_page *const *)a, *y = *(grid_page *const *)b;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* Behind the findings of the machine, which depend on the CTAs that it ran: those of one cause are not yet one. */
+static void append_findings(machine *m, finding_record *findings, size_t found) {
+    const size_t count = m->finding_count;
+    finding_record *all = machine_reserve(m, m->findings, count + found, &m->finding_capacity, sizeof *all);
+    if (!all) return;
+    m->findings = all;
+    memcpy(all + count, findings, found * sizeof *all);
+    m->finding_count += found;
+}
+
+/* Pages in order, so that what is described does not depend on which was made first. */
+void emu_report_grid_races(struct races *r, machine *m) {
+    page_map *map = &r->grid;
+    size_t count = 0;
+    finding_record *const before = m->findings;
+    const size_t found_before = m->finding_count, room = m->finding_capacity;
+    m->findings = NULL;
+    m->finding_count = m->finding_capacity = 0;
+    for (size_t i = 0; map->slots && i <= map->mask; i++)
+        if (map->slots[i]) map->slots[count++] = map->slots[i];
+    if (count) qsort(map->slots, count, sizeof *map->slots, by_number);
+    for (size_t i = 0; i < count; i++) {
+        const grid_page *each = map->slots[i];
+        for (uint32_t k = 0; k < r->cells; k++)
+            if (each->cells[k].writes.least || each->cells[k].updates.least)
+                check_cell(r, m, each->number * PAGE_BYTES + ((uint64_t)k << r->shift), &each->cells[k]);
+    }
+    for (size_t i = count; map->slots && i <= map->mask; i++) map->slots[i] = NULL;
+    finding_record *const found = m->findings;
+    const size_t found_count = m->finding_count;
+    m->findings = before;
+    m->finding_count = found_before;
+    m->finding_capacity = room;
+    if (found_count) append_findings(m, found, found_count);
+    free(found);
+}

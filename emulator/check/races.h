@@ -1,0 +1,121 @@
+/* races.h - what the checks of global memory (global.c, known.c, grid.c) have in common.
+ *
+ * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, known.c says what a thread
+ * knows of other clusters; elsewhere nothing orders two clusters, and grid.c puts together what each of them did.
+ */
+#ifndef FL_EMU_RACES_H
+#define FL_EMU_RACES_H
+
+#include "cells.h"
+
+#include <pthread.h>
+
+enum { PAGE_BYTES = 4096, WHO_NARROW = (int)0x80000000u /* an access of scope .cta */ };
+#define TIME_UNTIL_WAIT 0xffffffffu /* of a bulk store: its thread has not waited for the whole of it */
+
+typedef struct access_note {
+    uint32_t time, who, cluster; /* time 0: none */
+} access_note;
+
+/* What a cluster did to a cell. LAST_ASYNC: a bulk copy wrote last. */
+enum cell_history { DID_READ = 1, DID_WRITE = 2, DID_UPDATE = 4, LAST_ASYNC = 8 };
+
+typedef struct global_cell {
+    access_note write, read, older; /* older: a read by another thread than the last */
+    uint32_t value;                 /* a hash of what was written last */
+    uint8_t write_rank, read_rank, older_rank, history;
+} global_cell;
+
+typedef struct page {
+    uint64_t number;
+    struct page *next;
+    global_cell cells[];
+} page;
+
+typedef struct page_map {
+    void **slots; /* of pages that begin with their number */
+    size_t mask, count;
+} page_map;
+
+enum { RECENT = 64 };
+/* The cells of a cluster at a time, or of all clusters where they tell each other. */
+typedef struct race_table {
+    struct races *all;
+    page_map map;
+    page *touched, *spare;
+    page *recent[RECENT];
+    uint64_t bytes;
+} race_table;
+
+/* What clusters did to a cell, each as cluster, rank, thread and instruction: the first and the last of them. */
+typedef struct extremes {
+    uint64_t least, greatest; /* 1 + the number; 0: none */
+} extremes;
+
+typedef struct grid_cell {
+    extremes writes, reads, updates;
+    uint32_t value;
+    bool differs; /* two clusters wrote what is not the same, or by two instructions */
+} grid_cell;
+
+typedef struct grid_page {
+    uint64_t number;
+    grid_cell cells[];
+} grid_page;
+
+/* Threads that are known up to a time, by number; shared, and never changed. */
+typedef struct known_thread {
+    uint64_t number;
+    uint32_t time;
+} known_thread;
+
+typedef struct knowledge {
+    uint32_t references;
+    size_t count;
+    known_thread threads[];
+} knowledge;
+
+/* A place in global memory that orders threads, and what those knew that wrote there. cta: 1 + that of the scope. */
+typedef struct told_place {
+    uint64_t address, cta;
+    knowledge *told;
+} told_place;
+
+/* One launch. */
+typedef struct races {
+    const emu_launch *launch;
+    uint32_t cluster[3], cluster_ctas, warps;
+    uint32_t shift, cells; /* of a cell; in a page */
+    bool in_turns;
+    _Atomic bool fenced; /* some thread has executed a fence.proxy.async for global memory */
+    _Atomic bool spent;  /* more would take too much memory or time */
+    uint64_t most_bytes;
+    race_table shared; /* in turns: of all clusters */
+    told_place *places;
+    size_t place_mask, place_count;
+    uint64_t merged; /* threads of knowledge */
+    pthread_mutex_t lock;
+    page_map grid; /* else */
+    uint64_t grid_bytes;
+} races;
+
+/* global.c: a page, which is *made if it is new; NULL when out of memory. */
+void **emu_page_slot(page_map *map, uint64_t number);
+/* global.c: a race with an access by a thread of any CTA. */
+void emu_report_global_race(machine *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
+                            uint64_t cluster, uint32_t rank, const char *now, const char *then);
+/* The coordinates of a CTA. */
+void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
+/* known.c: whether a thread knows of an access by another cluster. */
+bool emu_knows(machine *m, const warp *w, int lane, const access_note *note, uint32_t rank);
+void emu_forget_places(races *r);
+
+static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t rank) {
+    return cluster * r->cluster_ctas + rank;
+}
+
+static inline races *races_of(const machine *m) {
+    return m->cluster->races->all;
+}
+
+#endif
