@@ -6,6 +6,7 @@
 #     make/version.mk   the chain from a kernel file to an executable and its records, one rule per arrow
 #     make/library.mk   versions as a library for programs in C and for Python
 #     make/libcuda.mk   the driver API over the emulator, and bin/emulated-gpu
+#     make/wasm.mk      the emulator in WebAssembly, for pages
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
 #     make/peers.mk     libraries to measure against, from their own source
@@ -79,7 +80,7 @@ $(1): FORCE
 	@$$(parts) printf '%s\n' '$$(call quoted,$(2))' >$$(part); $$(update)
 endef
 
-PARTS := arguments toolkit harness libcuda version library inspect measure peers learn tests
+PARTS := arguments toolkit harness libcuda version library wasm inspect measure peers learn tests
 # `make clean all`: jobs run side by side, and clean must end before others begin. So each goal has a make of its own.
 ifneq ($(and $(filter clean distclean,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
 include make/arguments.mk

@@ -94,9 +94,9 @@ MUTATED := v01 bin/ptxrun lib $(TAPS:.tap=) $(BUILD)/tests/libcuda.so.1
 check-mutants: $(MUTATED) | $(MUTATORS)  ##+ does a test fail for 95 % of small changes, 90 % in the emulator?
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --exit-code
-check-site: site report  ##+ the pages in Chromium, at two widths, light and dark: build/screens/
+check-site: site report wasm  ##+ the pages in Chromium, at two widths, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
-		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site
+		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site harness/tests/test_wasm.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))
@@ -110,11 +110,11 @@ $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c \
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c \
 	harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
-FORMATTED := $(C_FILES) $(HEADERS) $(wildcard include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
+FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
 	kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy

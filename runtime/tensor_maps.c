@@ -4,6 +4,8 @@
 #include "emulator/emu.h"
 #include "runtime/launch.h"
 
+#include <string.h>
+
 enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
 
 static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
@@ -22,26 +24,33 @@ static struct extent extent_of(const attention_args *args, const KernelConfig *c
     return (struct extent){args->batch, keys ? args->seq_k : args->seq_q};
 }
 
+/* A pointer of the parameters has 64 bits also where the host's have 32, as in a page. */
+static uint64_t address_in(const void *pointer) {
+    uint64_t address;
+    memcpy(&address, pointer, sizeof address);
+    return address;
+}
+
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
     const bool shares = config_shares_keys(config);
     const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
     const uint32_t keys = (uint32_t)(shares ? config->B_c / config->n_warps : config->B_c);
     const struct {
-        const void *address;
+        const void *pointer;
         tensor_strides strides;
         struct extent extent;
         int32_t heads;
         uint32_t box_rows;
-    } tensors[N_TENSORS] = {{args->Q, args->Q_strides, of_Q, args->heads, shares ? 1 : WARPGROUP_ROWS},
-                            {args->K, args->K_strides, of_KV, args->KV_heads, keys},
-                            {args->V, args->V_strides, of_KV, args->KV_heads, keys},
-                            {args->O, args->O_strides, of_Q, args->heads, WARP_ROWS}};
+    } tensors[N_TENSORS] = {{&args->Q, args->Q_strides, of_Q, args->heads, shares ? 1 : WARPGROUP_ROWS},
+                            {&args->K, args->K_strides, of_KV, args->KV_heads, keys},
+                            {&args->V, args->V_strides, of_KV, args->KV_heads, keys},
+                            {&args->O, args->O_strides, of_Q, args->heads, WARP_ROWS}};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
     for (int t = 0; t < N_TENSORS; t++) {
         const tensor_strides strides = tensors[t].strides;
         layouts[t] = (struct tensor_layout){
-            .address = (uint64_t)(uintptr_t)tensors[t].address,
+            .address = address_in(tensors[t].pointer),
             .sizes = {SPAN, (uint64_t)tensors[t].extent.rows, spans, (uint64_t)tensors[t].heads,
                       (uint64_t)tensors[t].extent.batch},
             .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,

@@ -464,7 +464,7 @@ bool emu_land_next_bulk(machine *m) {
     }
     if (!loads) return false;
     if (m->launch->schedule)
-        chosen = (size_t)(m->random >> 20) % loads;
+        chosen = (size_t)((m->random >> 20) % loads);
     else if (wanted != SIZE_MAX)
         chosen = wanted;
     for (size_t i = 0; i < m->bulk_count; i++) {
@@ -513,7 +513,7 @@ void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     size_t count = 0;
     for (size_t i = 0; i < m->bulk_count; i++) count += may_land(&m->bulk[i], w, o, mask);
     for (; count; count--) {
-        size_t skipped = m->launch->schedule ? (size_t)(m->random >> 20) % count : 0, i = 0;
+        size_t skipped = m->launch->schedule ? (size_t)((m->random >> 20) % count) : 0, i = 0;
         while (!may_land(&m->bulk[i], w, o, mask) || skipped--) i++;
         land_store(m, i);
     }

@@ -187,12 +187,19 @@ INLINED ints8 ints_at(const uint32_t *from) {
     return row;
 }
 
-/* The larger of two in each place; compilers see one instruction in this loop. */
+/* The larger of two in each place. GCC sees one instruction in the loop; clang does not, and has a word for it. */
+#if defined(__clang__)
+#define LARGER(name, type)                                                                                             \
+    INLINED type name(type x, type y) {                                                                                \
+        return __builtin_elementwise_max(x, y);                                                                        \
+    }
+#else
 #define LARGER(name, type)                                                                                             \
     INLINED type name(type x, type y) {                                                                                \
         for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = x[i] > y[i] ? x[i] : y[i];                          \
         return x;                                                                                                      \
     }
+#endif
 LARGER(larger_pairs, pairs8)
 LARGER(larger, ints8)
 

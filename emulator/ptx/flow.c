@@ -435,10 +435,11 @@ static void place_joins(flow *f) {
             last->join = each->join >= 0 && last->guard != NO_PREDICATE ? begin[each->join] : -1;
         }
         if (joins[b]) {
+            const uint32_t next = code->ops[at].instruction;
             code->ops[--at] = (op){.kind = OP_JOIN,
                                    .guard = NO_PREDICATE,
                                    .p = {NO_PREDICATE, NO_PREDICATE, NO_PREDICATE},
-                                   .instruction = code->ops[at + 1].instruction};
+                                   .instruction = next};
         }
     }
     for (size_t r = 0; r < code->routine_count; r++) {

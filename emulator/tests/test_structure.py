@@ -73,6 +73,15 @@ def test_the_driver_stands_on_the_interface() -> None:
             assert included == EMU / "emu.h" or included.parent == path.parent, f"{path.name} includes {included}"
 
 
+def test_the_page_stands_on_the_machine() -> None:
+    """WebAssembly's part looks into the machine, and nothing looks into it."""
+    own = [path for path in (EMU / "wasm").rglob("*") if path.suffix in (".c", ".h")]
+    for path in own:
+        for each in includes(path):
+            assert each.is_relative_to(EMU / "wasm") or floor(each) in ("", "machine"), f"{path.name} includes {each}"
+    assert not [path for path in FILES if set(includes(path)) & set(own)]
+
+
 def test_no_headers_include_each_other() -> None:
     assert not circle({str(path): [str(each) for each in includes(path)] for path in FILES})
 

@@ -20,8 +20,9 @@ HEADERS = sorted(
     for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
     if path.name not in ("forms_table.h", "functions_table.h")  # tables, for their includers only
+    and path.parent != ROOT / "emulator/wasm/include"  # in place of the C library's
 )
-NOT_IN_VERSIONS = {"tests", "peers", "device"}
+NOT_IN_VERSIONS = {"tests", "peers", "device", "wasm", "browser"}
 SOURCES = [
     path
     for room in ROOMS
@@ -29,6 +30,7 @@ SOURCES = [
     if not NOT_IN_VERSIONS & {*path.relative_to(ROOT).parts}
 ]
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
+PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
 BUILT = {
     path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
     for path in SOURCES
@@ -99,6 +101,9 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
     " unsigned char *block, emu_error error",
     "emulator/tool/files.h": "const char *path, size_t bytes, emu_error error",
+    "emulator/wasm/page.h": "void",
+    "emulator/wasm/view.h": "emu_launch launch",
+    "emulator/wasm/watch.h": "void",
 }
 
 
@@ -232,7 +237,7 @@ def test_declarations_are_read() -> None:
     assert "emu_character_classes" in declarations(ROOT / "emulator/ptx/characters.h")
 
 
-@pytest.mark.parametrize("header", [path for path in HEADERS if path.parent != DRIVER], ids=name)
+@pytest.mark.parametrize("header", [path for path in HEADERS if path.parent not in (DRIVER, PAGE)], ids=name)
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
     elsewhere = embedded | {"fa3_call"}  # fa3_call.cu, which make peer-fa3 alone compiles

@@ -1,0 +1,110 @@
+/* problem.c - a problem of the harness for a page: the inputs, addresses and launch of a version, as bin/vNN has them.
+ *
+ *     page_problem(entry, 256, 1, 0, DIST_NORMAL, 1, 0);    // then emu_view_run(): see emulator/wasm/view.h
+ *
+ * Host pointers have 32 bits there and device addresses 64, so this is compiled with headers in which each pointer of
+ * the parameters has a second name, X_address, of 64 bits: see make/wasm.mk.
+ */
+#include "emulator/wasm/view.h"
+#include "harness/about.h"
+#include "harness/inputs.h"
+#include "harness/parallel.h"
+#include "runtime/config.h"
+#include "runtime/launch.h"
+#include "runtime/parameters.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MULTIPROCESSORS = 16, POISON = 0xff };
+
+static struct inputs inputs;
+static struct parameter_block block;
+static uint64_t tensors[N_TENSORS];
+static struct problem problem;
+
+/* What about.c of an executable says; a page has no version of its own. */
+const char *about_version(void) {
+    return "";
+}
+const char *about_exact(void) {
+    return NULL;
+}
+
+#if defined(__wasm__)
+void parallel_for(int64_t count, void (*body)(int64_t i, void *context), void *context) {
+    for (int64_t i = 0; i < count; i++) body(i, context);
+}
+#endif
+
+static int refuse(const char *why) {
+    emu_view()->error = (emu_error){0};
+    snprintf(emu_view()->error.text, sizeof emu_view()->error.text, "%.300s", why);
+    return -1;
+}
+
+/* Memory of the device: Q, K, V as generated, O and tickets. */
+static bool allocate(emu_device *device, const KernelConfig *config, attention_args *args) {
+    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
+    for (int t = 0; t < N_TENSORS; t++) {
+        const size_t bytes = (size_t)problem_device_bytes(&problem, (enum tensor)t);
+        tensors[t] = emu_alloc(device, names[t], bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
+        if (!tensors[t]) return false;
+        if (t == TENSOR_O)
+            memset(emu_host_bytes(device, tensors[t]), POISON, bytes);
+        else
+            memcpy(emu_host_bytes(device, tensors[t]), inputs.tensors[t], bytes);
+    }
+    args->Q_address = tensors[TENSOR_Q], args->K_address = tensors[TENSOR_K];
+    args->V_address = tensors[TENSOR_V], args->O_address = tensors[TENSOR_O];
+    if (!config->tickets) return true;
+    const size_t bytes = (size_t)launch_workspace_bytes(config, args, MULTIPROCESSORS);
+    args->tickets_address = emu_alloc(device, "tickets", bytes, EMU_BUFFER);
+    return args->tickets_address != 0;
+}
+
+/* Make the launch of an entry on one head: -1 with a refusal where it cannot compute that. */
+EMU_EXPORT(page_problem)
+int page_problem(int entry, int seq, int d_head, int causal, int dist, uint32_t seed, uint32_t schedule) {
+    emu_view_state *const view = emu_view();
+    const emu_entry_info *info = emu_entry(view->module, entry);
+    KernelConfig config;
+    struct failure failure;
+    if (!info || !config_from_symbol(info->name, strlen(info->name), &config))
+        return refuse("the entry is no flash_forward with a configuration in its symbol");
+    view->launch.entry = entry;
+    if (!emu_decode(view->module, entry, &view->error)) return -1;
+    problem = problem_square(1, 1, seq);
+    problem.d_head = d_head ? d_head : config.d_head;
+    problem.dtype = config.dtype;
+    problem.dist = (enum distribution)dist;
+    problem.seed = seed;
+    problem.causal = causal != 0;
+    if (problem_check(&problem, &config, &failure)) return refuse(failure.text);
+    if (inputs_generate(&inputs, &problem, &failure)) return refuse(failure.text);
+    attention_args args = problem_args(&problem);
+    view->device = emu_device_new();
+    const bool complete = view->device && allocate(view->device, &config, &args);
+    inputs_free(&inputs);
+    if (!complete) return refuse("out of memory");
+    if (parameters_of_emulator(&config, &args, &block, &failure)) return refuse(failure.text);
+    const launch_shape shape = launch_of(&config, &args, MULTIPROCESSORS);
+    view->launch = (emu_launch){.entry = entry,
+                                .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
+                                .block = {shape.threads, 1, 1},
+                                .dynamic_shared = shape.smem_bytes,
+                                .params = block.bytes,
+                                .param_bytes = block.size,
+                                .checks = true,
+                                .schedule = schedule};
+    return 0;
+}
+
+/* The bytes of a tensor: 0 to 3 are Q, K, V and O. */
+EMU_EXPORT(page_tensor) const void *page_tensor(int tensor) {
+    return emu_host_bytes(emu_view()->device, tensors[tensor]);
+}
+
+EMU_EXPORT(page_tensor_bytes) uint32_t page_tensor_bytes(int tensor) {
+    return (uint32_t)problem_device_bytes(&problem, (enum tensor)tensor);
+}
