@@ -13,7 +13,7 @@ import argparse
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -216,9 +216,11 @@ def rounds_of(
     output: Path | None,
     resume: bool,
     quiet: bool = False,
+    decided: Callable[[Path, str, int], bool] | None = None,
 ) -> tuple[Path, str]:
     """Measure up to `rounds` rounds of the plan within the budget; the file and the id of the run.
 
+    `decided` is asked after each round, with the file, the id and the number of the round, whether that is enough.
     Every unit's records are appended as soon as they are there. A unit that the executable or library refuses is told
     once and left out of later rounds.
     """
@@ -260,6 +262,8 @@ def rounds_of(
             for raw in found:
                 records.parse(raw, str(unit))
             records.append(path, [kept(raw, samples_kept(rounds)) | {"run": about} for raw in found])
+        if decided and decided(path, run_id, number):
+            break
     return path, run_id
 
 

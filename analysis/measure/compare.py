@@ -7,8 +7,9 @@
 
 The verdict is about B, from the intervals of its speedup: SAME when the whole 95 % interval lies within the tolerance
 of 1 (--same-within, 1 %), else FASTER or SLOWER when all of the 99 % interval lies on one side of 1, else UNSURE, with
-the number of rounds that would decide. With --exit-code the status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of
-several problems the worst counts: SLOWER, UNSURE, then FASTER.
+the number of rounds that would decide. A measurement ends after four or seven of its ten rounds where wider intervals
+say so already, such that all looks together are wrong no more often than one. With --exit-code the status is 0 SAME,
+10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the worst counts: SLOWER, UNSURE, then FASTER.
 """
 
 import argparse
@@ -43,7 +44,11 @@ class Comparison:
 
 
 def comparisons(
-    first: Sequence[Record], second: Sequence[Record], same_within: float, across_devices: bool = False
+    first: Sequence[Record],
+    second: Sequence[Record],
+    same_within: float,
+    across_devices: bool = False,
+    share: float = 1.0,
 ) -> list[Comparison]:
     """One verdict for each problem that both sides have. Records of different devices are refused unless asked for."""
     if not across_devices:
@@ -54,7 +59,7 @@ def comparisons(
     if not pairs and all(len(side) == 1 for side in names):
         pairs = [(min(names[0]), min(names[1]))]
     found = [
-        Comparison(a, b, problem, stats.compare(sides[0][a, problem], sides[1][b, problem], same_within))
+        Comparison(a, b, problem, stats.compare(sides[0][a, problem], sides[1][b, problem], same_within, share))
         for a, b in pairs
         for problem in sorted({problem for _, problem in sides[0]})
         if (a, problem) in sides[0] and (b, problem) in sides[1]
@@ -127,8 +132,11 @@ def worst(found: Sequence[Comparison]) -> str:
     return min((one.verdict.word for one in found), key=WORST_FIRST.index)
 
 
-def measure(first: str, second: str, args: argparse.Namespace) -> tuple[list[Record], list[Record]]:
-    """Both versions side by side in rounds, now; a version against itself is measured as two series."""
+def measure(first: str, second: str, args: argparse.Namespace) -> list[Comparison]:
+    """Both versions side by side in rounds, now; a version against itself is measured as two series.
+
+    After some of the rounds (stats.LOOKS) it is looked whether the verdict on every problem is known already.
+    """
     labels = ("A", "B") if first == second else ("", "")
     units = [
         bench.Unit(subject, False, dtype, label)
@@ -136,13 +144,28 @@ def measure(first: str, second: str, args: argparse.Namespace) -> tuple[list[Rec
         for subject, label in zip((first, second), labels, strict=True)
     ]
     plan = bench.plan_of(args, units)
-    path, run = bench.rounds_of(plan, args.rounds, args.budget, None, args.records, False, args.quiet)
-    mine = [record for record in records.read(path).records if record.run_id == run]
-    sides = [
-        [record for record in mine if summary.subject_name(record) == name]
-        for name in (f"{first} {labels[0]}".strip(), f"{second} {labels[1]}".strip())
-    ]
-    return sides[0], sides[1]
+    looks = stats.looks(args.rounds)
+    found: list[Comparison] = []
+
+    def look(path: Path, run: str, share: float) -> list[Comparison]:
+        mine = [record for record in records.read(path).records if record.run_id == run]
+        sides = [
+            [record for record in mine if summary.subject_name(record) == name]
+            for name in (f"{first} {labels[0]}".strip(), f"{second} {labels[1]}".strip())
+        ]
+        return comparisons(sides[0], sides[1], args.same_within / 100, args.across_gpus, share)
+
+    def decided(path: Path, run: str, number: int) -> bool:
+        nonlocal found
+        if number not in looks or number == args.rounds:
+            return False
+        found = look(path, run, looks[number])
+        return all(one.verdict.word != "UNSURE" for one in found)
+
+    path, run = bench.rounds_of(plan, args.rounds, args.budget, None, args.records, False, args.quiet, decided)
+    if found and all(one.verdict.word != "UNSURE" for one in found):
+        return found
+    return look(path, run, looks[args.rounds])
 
 
 def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[Record]]:
@@ -228,7 +251,7 @@ def _of_records(args: argparse.Namespace, files: bool) -> list[Comparison] | Non
         elif args.source:
             first, second = recorded(args.A, args.B, args.source)
         else:
-            first, second = measure(args.A, args.B, args)
+            return measure(args.A, args.B, args)
     except executables.NoGpu as error:
         print(f"compare measures on a GPU, and there is none (--from reads records): {error}", file=sys.stderr)
         return None

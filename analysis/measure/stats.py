@@ -12,45 +12,14 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-# Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; from 30 on the last value is close enough.
-STUDENT_T = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-    2.093,
-    2.086,
-    2.080,
-    2.074,
-    2.069,
-    2.064,
-    2.060,
-    2.056,
-    2.052,
-    2.048,
-    2.045,
-    2.042,
-)
-# The same at 99 %: what FASTER and SLOWER need, so that one of a hundred comparisons of equals is called either.
-STUDENT_T_99 = (
-    *(63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947),
-    *(2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750),
-)
+CONFIDENCE = 0.95  # of intervals
+SURE = 0.99  # of those that FASTER and SLOWER need, so that one of a hundred comparisons of equals is called either
+# Looks at a measurement under way: after which share of its rounds, and which share of the errors that 95 % and 99 %
+# leave is spent there. The shares add up to one, so that all looks together are wrong as often as a single one may be.
+LOOKS = ((0.4, 0.1), (0.7, 0.2), (1.0, 0.7))
+MOST_FREEDOM = 30  # of quantiles: from there on the last value is close enough
 MOST_ROUNDS = 1000  # that are said to be needed
 BOOTSTRAP_DRAWS = 1000
 SAME_WITHIN = 0.01  # ratios this near to 1 are called the same
@@ -140,17 +109,46 @@ def noise(values: Sequence[float]) -> float:
     return 1.2533 * spread / math.sqrt(len(values)) / median(values)
 
 
-def student_t(freedom: int) -> float:
-    """The two-sided 95 % quantile."""
-    return STUDENT_T[min(freedom, len(STUDENT_T)) - 1]
+@cache
+def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """The two-sided quantile of Student's t: what its absolute value stays below with this probability."""
+    low, high = 0.0, 1.0
+    while student_within(high, freedom) < confidence:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_within(middle, freedom) < confidence else (low, middle)
+    return high
 
 
-def surer(interval: Interval, rounds: int) -> Interval:
-    """The 99 % interval of an estimate from some rounds, or from the samples of one."""
-    freedom = min(rounds - 1, len(STUDENT_T)) or len(STUDENT_T)
-    wider = STUDENT_T_99[freedom - 1] / STUDENT_T[freedom - 1]
+def student_within(t: float, freedom: int) -> float:
+    """The probability of an absolute value of at most t: Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    freedom = min(freedom, MOST_FREEDOM)
+    angle = math.atan(t / math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    term = total = math.cos(angle) if freedom % 2 else 1.0
+    if freedom == 1:
+        total = 0.0
+    for k in range(2 + freedom % 2, freedom - 1, 2):
+        term *= square * (k - 1) / k
+        total += term
+    part = math.sin(angle) * total
+    return 2 / math.pi * (angle + part) if freedom % 2 else part
+
+
+def surer(interval: Interval, rounds: int, confidence: float = SURE) -> Interval:
+    """The interval of another confidence, of an estimate from some rounds, or from the samples of one."""
+    freedom = rounds - 1 or 30
+    wider = student_t(freedom, confidence) / student_t(freedom)
     low, high = (interval.mid * (end / interval.mid) ** wider for end in (interval.low, interval.high))
     return Interval(low, interval.mid, high)
+
+
+def looks(rounds: int) -> dict[int, float]:
+    """After which rounds to look, and the share of the errors to spend there; a single look where there are few."""
+    if rounds < 2 / LOOKS[0][0]:
+        return {rounds: 1.0}
+    return {math.ceil(part * rounds): share for part, share in LOOKS}
 
 
 def rounds_needed(interval: Interval, rounds: int, same_within: float) -> int | None:
@@ -162,9 +160,12 @@ def rounds_needed(interval: Interval, rounds: int, same_within: float) -> int | 
     deviation = math.log(interval.high / interval.low) / 2 / student_t(rounds - 1) * math.sqrt(rounds)
     shift = abs(math.log(interval.mid))
     beyond = shift > math.log(1 + same_within)
-    room, quantiles = (shift, STUDENT_T_99) if beyond else (math.log(1 + same_within) - shift, STUDENT_T)
-    for count in range(rounds + 1, MOST_ROUNDS + 1):
-        if quantiles[min(count - 1, len(quantiles)) - 1] * deviation <= room * math.sqrt(count):
+    room, confidence = (shift, SURE) if beyond else (math.log(1 + same_within) - shift, CONFIDENCE)
+    least = (student_t(MOST_FREEDOM, confidence) * deviation / room) ** 2 if room else math.inf
+    if least > MOST_ROUNDS:
+        return None
+    for count in range(max(rounds, math.floor(least)) + 1, MOST_ROUNDS + 1):
+        if student_t(min(count - 1, MOST_FREEDOM), confidence) * deviation <= room * math.sqrt(count):
             return count
     return None
 
@@ -230,7 +231,7 @@ def welch_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Int
     ]
     total = sum(errors)
     spread = sum(error**2 / (len(group) - 1) for error, group in zip(errors, logs, strict=True))
-    freedom = max(1, int(total**2 / spread)) if spread else len(STUDENT_T)
+    freedom = max(1, int(total**2 / spread)) if spread else MOST_FREEDOM
     half = student_t(freedom) * math.sqrt(total)
     middle = means[0] - means[1]
     return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
@@ -270,20 +271,24 @@ def _samples(one: Round, cycles: bool) -> list[float]:
     return [ns * hz / 1e9 for ns, hz in zip(one.samples_ns, one.sm_clock_hz, strict=True)]
 
 
-def speed_word(speedup: Interval, same_within: float = SAME_WITHIN, rounds: int | None = None) -> str:
+def speed_word(
+    speedup: Interval, same_within: float = SAME_WITHIN, rounds: int | None = None, share: float = 1.0
+) -> str:
     """SAME when the whole interval lies within the tolerance of 1; else FASTER or SLOWER when all of it lies on one
-    side of 1; else UNSURE. With a number of rounds the side needs the 99 % interval.
+    side of 1; else UNSURE. With a number of rounds the side needs the 99 % interval, and with a share of the errors
+    both need intervals that leave no more than that.
     """
-    if 1 - same_within <= speedup.low and speedup.high <= 1 + same_within:
+    same = speedup if share == 1 or rounds is None else surer(speedup, rounds, 1 - share * (1 - CONFIDENCE))
+    if 1 - same_within <= same.low and same.high <= 1 + same_within:
         return "SAME"
-    one_side = speedup if rounds is None else surer(speedup, rounds)
+    one_side = speedup if rounds is None else surer(speedup, rounds, 1 - share * (1 - SURE))
     if one_side.low > 1:
         return "FASTER"
     return "SLOWER" if one_side.high < 1 else "UNSURE"
 
 
-def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> Verdict:
-    """Is the second side faster? Raises ValueError when a side holds no samples.
+def compare(first: Series, second: Series, same_within: float = SAME_WITHIN, share: float = 1.0) -> Verdict:
+    """Is the second side faster? Raises ValueError when a side holds no samples. `share` is as in speed_word.
 
     Within paired rounds a lasting difference of clocks is the kernels' own doing (power), so time decides; where time
     can't tell and is near 1, equal cycles do. Between runs a difference of clocks may be the machine's state: then time
@@ -300,13 +305,13 @@ def compare(first: Series, second: Series, same_within: float = SAME_WITHIN) -> 
         return Verdict(word, speedup, rounds, paired, clock_ratio, same_within, reason)
 
     for name, side in (("first", first), ("second", second)):
-        share = _discarded_share(side)
-        if share > DISCARDED_MOST:
-            return verdict("UNSURE", f"{share:.0%} of the {name} side's samples were discarded because of low clocks")
-    word = speed_word(speedup, same_within, rounds)
+        lost = _discarded_share(side)
+        if lost > DISCARDED_MOST:
+            return verdict("UNSURE", f"{lost:.0%} of the {name} side's samples were discarded because of low clocks")
+    word = speed_word(speedup, same_within, rounds, share)
     if word == "UNSURE":
         in_cycles = ratio(first, second, cycles=True) if paired and abs(speedup.mid - 1) <= same_within else None
-        if in_cycles is None or speed_word(in_cycles[0], same_within) != "SAME":
+        if in_cycles is None or speed_word(in_cycles[0], same_within, in_cycles[1], share) != "SAME":
             needed = rounds_needed(speedup, rounds, same_within)
             measure = f"about {needed} rounds would decide" if needed else "measure more rounds"
             return verdict(word, f"the 99 % interval holds 1, the 95 % interval is not {within}: {measure}")

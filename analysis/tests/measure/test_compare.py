@@ -1,5 +1,6 @@
 """Compare: verdicts from executables run side by side, from records and from files, with their exit statuses."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
+from analysis.files import root
 from analysis.measure import bench, records, stats, summary
 from analysis.measure.compare import Comparison, comparisons, worst
 from analysis.measure.records import Problem
@@ -38,6 +40,31 @@ def test_side_by_side(
     assert compare(tmp_path, a, b, "--json") == status
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["verdict"] == word
+
+
+@pytest.mark.parametrize(("b", "rounds"), [("v02", 4), ("v04", 10)])
+def test_a_measurement_ends_when_it_is_decided(fake: FakeBin, tmp_path: Path, b: str, rounds: int) -> None:
+    """A tenth of a percent is not: neither FASTER nor the same by a tolerance of as much."""
+    fake.set("v04", ns=999.0, drift=0.002)
+    compare(tmp_path, "v01", b, "--seqs", "512", "--same-within", "0.1", "--quiet")
+    found = records.read(tmp_path / "out.jsonl").records
+    assert {record.raw["run"]["round"] for record in found} == set(range(1, rounds + 1))
+
+
+@pytest.mark.long
+def test_of_committed_runs_of_one_version_one_percent_differs() -> None:
+    """Every two runs of the same kernel and problem, of other days and other clocks."""
+    words = []
+    for path in (root() / "logs/bench").glob("h*.jsonl"):
+        runs: dict[tuple[str, Problem], dict[str, list[records.Record]]] = {}
+        for record in records.read(path).records:
+            key = (summary.subject_name(record), record.problem)
+            runs.setdefault(key, {}).setdefault(record.run_id, []).append(record)
+        for of_run in runs.values():
+            sides = [next(iter(found.values())) for each in of_run.values() if (found := summary.series(each))]
+            words += [stats.compare(one, other).word for one, other in itertools.combinations(sides, 2)]
+    assert len(words) >= 400
+    assert words.count("FASTER") + words.count("SLOWER") <= len(words) / 100
 
 
 def test_the_tolerance_is_in_every_form_of_the_output(

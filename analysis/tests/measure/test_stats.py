@@ -46,7 +46,7 @@ def test_quantiles() -> None:
         stats.median([])
 
 
-def student_within(t: float, freedom: int) -> float:
+def by_simpson(t: float, freedom: int) -> float:
     """The share of Student's t within ±t, by Simpson's rule over its density."""
     scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
     steps = 2000
@@ -56,15 +56,20 @@ def student_within(t: float, freedom: int) -> float:
     return 2 * width / 3 * total
 
 
-def test_the_quantiles_of_student_hold_95_percent() -> None:
-    """To the three digits that are kept."""
-    for freedom, t in enumerate(stats.STUDENT_T, start=1):
-        assert student_within(t - 0.0006, freedom) < 0.95 < student_within(t + 0.0006, freedom), freedom
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 27, 30])
+def test_the_quantiles_of_student_hold_what_they_say(freedom: int) -> None:
+    for confidence in (0.5, 0.95, 0.99, 0.999):
+        t = stats.student_t(freedom, confidence)
+        assert by_simpson(t, freedom) == pytest.approx(confidence, abs=1e-4 if t < 50 else 2e-3)
 
 
-def test_the_wider_quantiles_hold_99_percent() -> None:
-    for freedom, t in enumerate(stats.STUDENT_T_99, start=1):
-        assert student_within(t - 0.0015, freedom) < 0.99 < student_within(t + 0.0015, freedom), freedom
+@pytest.mark.parametrize(
+    ("freedom", "confidence", "t"),
+    [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.95, 2.228), (1, 0.99, 63.657), (9, 0.99, 3.250), (3, 0.999, 12.924)],
+)
+def test_quantiles_of_printed_tables(freedom: int, confidence: float, t: float) -> None:
+    assert stats.student_t(freedom, confidence) == pytest.approx(t, abs=6e-4)
+    assert stats.student_t(10_000) == stats.student_t(stats.MOST_FREEDOM)
 
 
 def test_noise_is_the_standard_error_of_the_median() -> None:
@@ -122,7 +127,7 @@ def test_scatter_of_two_sides_is_that_of_their_ratios() -> None:
     assert found and found.freedom == 4
     ratios = [a[key].median_ns() / b[key].median_ns() for key in a]
     alone = stats.geometric_interval(ratios)
-    half = 2.776 * 2**0.5 * found.deviation / 5**0.5  # t(4)
+    half = 2.7764451 * 2**0.5 * found.deviation / 5**0.5  # t(4)
     assert alone.high / alone.mid == pytest.approx(2.718281828**half, rel=1e-6)
     assert stats.scatter([a]) is None and stats.scatter([]) is None and stats.scatter([stepped(1, [0])] * 2) is None
 
@@ -204,6 +209,44 @@ def words_of(shift: float, count: int, runs: int) -> list[str]:
 def test_of_a_thousand_comparisons_of_equals_one_percent_is_wrong(count: int) -> None:
     words = words_of(1.0, count, 1000)
     assert words.count("FASTER") + words.count("SLOWER") <= 10
+
+
+def test_looks_spend_the_errors_of_one_verdict() -> None:
+    assert stats.looks(10) == {4: 0.1, 7: 0.2, 10: 0.7} and stats.looks(3) == {3: 1.0} and stats.looks(1) == {1: 1.0}
+    for count in range(1, 40):
+        found = stats.looks(count)
+        assert sum(found.values()) == pytest.approx(1) and max(found) == count and min(found) > 1 - (count < 2)
+
+
+def looked_at(shift: float, runs: int, same_within: float = stats.SAME_WITHIN) -> list[tuple[str, int]]:
+    """The word of each measurement and after how many rounds it ended."""
+    draw = random.Random(11)
+    found = []
+    for _ in range(runs):
+        sides = [
+            {("r", number): Round((ns * draw.gauss(1, SCATTER),)) for number in range(ROUNDS)}
+            for ns in (1000, 1000 / shift)
+        ]
+        for count, share in stats.looks(ROUNDS).items():
+            one, other = ({key: side[key] for key in list(side)[:count]} for side in sides)
+            word = stats.compare(one, other, same_within, share).word
+            if word != "UNSURE" or count == ROUNDS:
+                found.append((word, count))
+                break
+    return found
+
+
+def test_looking_early_is_wrong_no_more_often() -> None:
+    """Also where SAME is hardly ever said, so that every look may err."""
+    for same_within in (stats.SAME_WITHIN, 1e-6):
+        words = [word for word, _ in looked_at(1.0, 1000, same_within)]
+        assert words.count("FASTER") + words.count("SLOWER") <= 10
+
+
+def test_a_difference_of_five_percent_ends_a_measurement_early() -> None:
+    found = looked_at(1.05, 200)
+    assert {word for word, _ in found} == {"FASTER"}
+    assert sum(count < ROUNDS for _, count in found) >= 190
 
 
 def test_the_default_of_rounds_finds_two_percent() -> None:
@@ -317,7 +360,7 @@ def test_welch_interval_by_hand() -> None:
     a, b = (statistics.variance([math.log(value) for value in group]) / len(group) for group in (first, second))
     freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
     assert 2 < freedom < 3
-    half = 4.303 * math.sqrt(a + b)  # t(2)
+    half = 4.30265273 * math.sqrt(a + b)  # t(2)
     interval = stats.welch_ratio(first, second)
     assert interval.high / interval.mid == pytest.approx(math.exp(half), rel=1e-9)
     assert interval.mid / interval.low == pytest.approx(math.exp(half), rel=1e-9)
