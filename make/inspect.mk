@@ -81,6 +81,8 @@ ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
+IN_MACHINE := v01 v02 v07 v08 v09 v16 v17 v19 v25 v26 v28 v29 v35 v37 v52# machine_page.py
+site: wasm $(foreach v,$(IN_MACHINE),$(BUILD)/$v/$v.ptx)
 site: $(SITE)/site.installed | $(READY)  ##+ documents, notebooks and tables as a static site: site/index.html
 	@$(PY) -m analysis $@ --stage build/site/sources
 	@rm -rf build/site/pages site

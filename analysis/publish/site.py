@@ -215,6 +215,10 @@ def stage(folder: Path, out: Path) -> None:
     for page in set(site.pages) - {FRONT} - {name for names in groups.values() for name in names}:
         made[site.pages[page]] = f"---\norphan: true\n---\n\n{made[site.pages[page]]}"
     made[INDEX] += "\n" + contents(groups, site)
+    machine = importlib.import_module("analysis.publish.machine_page")
+    if files := machine.machine_files(folder):
+        made |= {f"linked/machine/{name}": text for name, text in files.items()}
+        made[INDEX] = machine.with_places(made[INDEX])
     report = importlib.import_module("analysis.publish.report")
     made |= {f"tables/{name}": text for name, text in report.as_page(folder).items()}
     for name, entries in site.sources.items():

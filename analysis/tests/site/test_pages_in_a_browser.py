@@ -22,7 +22,7 @@ WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 SCHEMES = ("light", "dark")
 CONTRAST = 4.5  # WCAG 2.2, level AA, for text of any size
 SMALLEST = 8  # px
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pages() -> list[Path]:
@@ -62,7 +62,7 @@ def problems(windows: dict[str, Any], page: Path, screens: Path | None = None) -
         tab.on("pageerror", lambda error, seen=noticed: seen.append(f"script: {error}"))
         tab.goto(page.as_uri())
         looked = tab.evaluate(LOOK, {"least": CONTRAST, "smallest": SMALLEST})
-        looked += [one for one in noticed if not one.startswith(("fetches file:", "fetches data:"))]
+        looked += [one for one in noticed if not one.startswith(("fetches file:", "fetches data:", "fetches blob:"))]
         found += [f"{window}: {problem}" for problem in looked]
         if screens:
             name = "_".join(page.relative_to(root()).with_suffix("").parts)

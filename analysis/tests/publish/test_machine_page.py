@@ -1,0 +1,73 @@
+"""The files of the machine: what they hold, and where the story's links lead."""
+
+import base64
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.headers import kernel_files
+from analysis.publish import machine_page
+from analysis.publish.jumps import STEPS
+
+PTX = """//
+.version 9.5
+.visible .entry a(
+)
+{
+// a comment
+\tret;
+}
+\t// .globl\tb
+.visible .entry b(
+)
+{
+\tret;
+}
+\t.file 1 "x.cu"
+"""
+
+
+def test_one_entry_is_kept_with_what_stands_around() -> None:
+    kept = machine_page.first_entry(PTX)
+    assert kept == '.version 9.5\n.visible .entry a(\n)\n{\n\tret;\n}\n\t.file 1 "x.cu"\n'
+    with pytest.raises(AnalysisError, match=r"expected PTX with an \.entry"):
+        machine_page.first_entry(".version 9.5\n")
+
+
+def test_the_page_offers_what_make_compiles() -> None:
+    (listed,) = re.findall(r"^IN_MACHINE := ([v0-9 ]+)#", (root() / "make/inspect.mk").read_text(), re.MULTILINE)
+    assert listed.split() == machine_page.shown_versions()
+    assert set(machine_page.shown_versions()) <= set(kernel_files(root()))
+    assert list(machine_page.PLACES) == list(STEPS)
+
+
+def test_each_step_of_the_story_has_a_link() -> None:
+    story = (root() / "docs/story.md").read_text()
+    linked = re.findall(r'href="machine/index\.html\?v=(v\d\d)&', machine_page.with_places(story))
+    assert linked == list(STEPS)
+
+
+def test_kinds_of_places_are_those_of_the_page() -> None:
+    script = (root() / machine_page.PAGES / "machine.js").read_text()
+    kinds = set(re.findall(r'^  "(\w+)": \(code\) =>', script, re.MULTILINE))
+    assert {kind for kind, _ in machine_page.PLACES.values()} <= kinds
+
+
+def test_without_the_module_there_is_no_page(tmp_path: Path) -> None:
+    assert machine_page.machine_files(tmp_path) == {}
+
+
+def test_packed_data_is_the_same_each_time() -> None:
+    data = bytes(range(256)) * 9
+    text = machine_page.packed(data)
+    assert text == machine_page.packed(data) and gzip.decompress(base64.b64decode(text)) == data
+
+
+def test_the_page_fetches_nothing() -> None:
+    for name in ("index.html", "machine.css", "machine.js", "worker.js"):
+        text = (root() / machine_page.PAGES / name).read_text()
+        assert not re.search(r"https?://|fetch\(|@import|import\(", text), name

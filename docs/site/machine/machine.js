@@ -1,0 +1,417 @@
+// machine.js - the page of the machine. A worker owns the emulator; the page asks it, and draws what it answers.
+//
+// The whole launch runs first. Its steps say which warp ran which instruction, so every way to a step, on or back, is a
+// search in that list; the worker then shows the machine as it was before the step.
+"use strict";
+const $ = (id) => document.getElementById(id);
+const book = window.flashladder;
+const STEP_WARP = 20, WARP_MASK = 31, CTA_SHIFT = 25, INSTRUCTION = (1 << STEP_WARP) - 1;
+const hue = (warp) => `hsl(${(warp * 67 + 210) % 360} 62% 29%)`;
+const escape = (text) => text.replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
+
+// ---- the worker ------------------------------------------------------------------------------------------------------
+
+const unpack = async (base64) => {
+  const packed = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+};
+const worker = new Worker(URL.createObjectURL(new Blob([book.worker], { type: "text/javascript" })));
+const waiting = new Map();
+let asked = 0;
+const ask = (name, args) => new Promise((done, failed) => {
+  waiting.set(++asked, [done, failed]);
+  worker.postMessage({ id: asked, name, args });
+});
+worker.onmessage = ({ data }) => {
+  const [done, failed] = waiting.get(data.id);
+  waiting.delete(data.id);
+  data.error ? failed(data.error) : done(data.result);
+};
+
+// ---- state -----------------------------------------------------------------------------------------------------------
+
+let launch = null; // what the whole run left: steps, code, findings, counters
+let step = 0, warp = 0, version = "", original = "", rows = [], seen = null;
+const instructionOf = (at) => launch.code[launch.steps[at] & INSTRUCTION];
+const warpOf = (at) => (launch.steps[at] >>> STEP_WARP) & WARP_MASK;
+const ctaOf = (at) => launch.steps[at] >>> CTA_SHIFT;
+const mine = (at) => warpOf(at) === warp && ctaOf(at) === ctaOf(step);
+
+function seek(from, direction, wanted) {
+  for (let at = from; at >= 0 && at < launch.steps.length; at += direction) if (wanted(at)) return at;
+  return -1;
+}
+
+const KINDS = {
+  "barrier": (code) => /^(bar|barrier)/.test(code.ptx),
+  "mbarrier": (code) => /^mbarrier/.test(code.ptx),
+  "ldmatrix": (code) => code.ptx.startsWith("ldmatrix"),
+  "mma": (code) => code.ptx.startsWith("mma"),
+  "wgmma": (code) => code.ptx.startsWith("wgmma.mma"),
+  "copy": (code) => code.ptx.startsWith("cp.async"),
+  "exponential": (code) => code.ptx.startsWith("ex2"),
+  "shuffle": (code) => code.ptx.startsWith("shfl"),
+  "store": (code) => code.ptx.startsWith("st."),
+};
+
+// ---- drawing ---------------------------------------------------------------------------------------------------------
+
+function drawSource() {
+  $("source").replaceChildren(...book.versions[version].source.split("\n").map((line, i) => {
+    const row = document.createElement("div");
+    row.className = "row";
+    row.innerHTML = `<span class="chips"></span><span class="count"></span><button class="number" tabindex="-1"
+      title="run to line ${i + 1}">${i + 1}</button><span></span>`;
+    row.lastChild.textContent = line || " ";
+    row.querySelector("button").onclick = () => toLine(i + 1);
+    return row;
+  }));
+  rows = [...$("source").children];
+}
+
+function drawResult() {
+  const { status, counters, ms, findings } = launch;
+  const ended = ["ran to its end, nothing found", "ran to its end, with findings", "refused", "could not continue"];
+  $("result").textContent = `${ended[status]}: ${launch.steps.length} steps, ${counters.executed} warp instructions, ` +
+    `${counters.wavefronts} wavefronts of shared memory (${counters.ideal} without bank conflicts), ` +
+    `${counters.sectors} sectors of global memory; emulated in ${ms.toFixed(0)} ms`;
+  $("findings").replaceChildren(...findings.map((one) => {
+    const item = document.createElement("li");
+    item.innerHTML = `<button>line ${one.here.line}, PTX ${one.here.ptx_line}</button> `;
+    item.append(`${one.class} (${one.count} times)\n${one.message}`);
+    item.firstChild.onclick = () => { toLine(one.here.line); showPtxLine(one.here.ptx_line); };
+    return item;
+  }));
+  const executed = new Map();
+  for (const [, line, count] of counters.rows) executed.set(line, (executed.get(line) ?? 0) + count);
+  rows.forEach((row, i) => { row.children[1].textContent = executed.get(i + 1) || ""; });
+  const bad = new Set(findings.flatMap((one) => [one.here.line, one.other.line]));
+  rows.forEach((row, i) => row.lastChild.classList.toggle("bad", bad.has(i + 1)));
+}
+
+function drawOrder() {
+  const canvas = $("order"), steps = launch.steps.length, warps = 1 + Math.max(...seenWarps());
+  canvas.width = 600;
+  canvas.height = Math.max(1, warps);
+  canvas.style.height = `${Math.max(24, 9 * warps)}px`;
+  const pen = canvas.getContext("2d");
+  for (let at = 0; at < steps; at += Math.max(1, Math.floor(steps / 6000))) {
+    pen.fillStyle = hue(warpOf(at));
+    pen.fillRect(Math.floor((600 * at) / steps), warpOf(at), Math.max(1, 600 / steps), 1);
+  }
+  pen.fillStyle = "#e8590c";
+  pen.fillRect(Math.min(598, Math.floor((600 * step) / steps)), 0, 2, warps);
+}
+
+function seenWarps() {
+  launch.warps ??= [...new Set(launch.steps.map((one) => (one >>> STEP_WARP) & WARP_MASK))];
+  return launch.warps;
+}
+
+const half = (bits) => {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
+};
+const view = new DataView(new ArrayBuffer(4));
+const float = (bits) => { view.setUint32(0, bits); return view.getFloat32(0); };
+const number = (value) => (Math.abs(value) >= 10 ? value.toFixed(0) : value.toFixed(1));
+
+// Cells of {value, title}, or null where the slot holds another register now.
+function matrix(title, cells, columns, show = number) {
+  const most = Math.max(1e-9, ...cells.map((one) => (one && Number.isFinite(+one.value) ? Math.abs(+one.value) : 0)));
+  const drawn = cells.map((one) => {
+    if (!one) return "<span>·</span>";
+    const part = Number.isFinite(+one.value) ? Math.min(1, Math.abs(+one.value) / most) : 1;
+    const color = one.value < 0 ? "#d9480f" : "#1c7ed6";
+    return `<span title="${one.title}: ${one.value}" style="background:color-mix(in srgb, ${color} ` +
+      `${(part * 40).toFixed(0)}%, var(--back))">${show(one.value)}</span>`;
+  });
+  return `<figure><div class="matrix" style="grid-template-columns:repeat(${columns},auto)">${drawn.join("")}</div>` +
+    `<figcaption>${escape(title)}</figcaption></figure>`;
+}
+
+// The fragments of mma.m16n8k16 as the matrices that they are parts of: result before, A, B, in this order of registers.
+function fragments(found, brain) {
+  const value = (bits) => (brain ? float((bits & 0xffff) << 16) : half(bits & 0xffff));
+  const cell = (register, lane, get) => (register.lanes
+    ? { value: get(register.lanes[lane]), title: `${register.name}, lane ${lane}` } : null);
+  const A = [], B = [], C = [];
+  for (let row = 0; row < 16; row++) {
+    for (let column = 0; column < 16; column++) {
+      const lane = (row % 8) * 4 + ((column % 8) >> 1);
+      const register = found[4 + (row >> 3) + 2 * (column >> 3)];
+      A.push(cell(register, lane, (bits) => value(bits >>> (16 * (column & 1)))));
+      if (column < 8) {
+        const k = row, n = column, holder = n * 4 + ((k % 8) >> 1);
+        B.push(cell(found[8 + (k >> 3)], holder, (bits) => value(bits >>> (16 * (k & 1)))));
+        C.push(cell(found[10 + 2 * (row >> 3) + (column & 1)], (row % 8) * 4 + (column >> 1), float));
+      }
+    }
+  }
+  const names = (first, count) => found.slice(first, first + count).map((one) => one.name).join(" ");
+  return `<div class="matrices">${matrix(`A, 16 × 16: ${names(4, 4)}`, A, 16)}${matrix(`B, 16 × 8: ${names(8, 2)}`, B, 8)}` +
+    `${matrix(`sum before, 16 × 8: ${names(10, 4)}`, C, 8)}</div>`;
+}
+
+function lanesOf(title, register) {
+  if (!register.lanes) return `<p class="note">${escape(title)}: another register has its slot now</p>`;
+  const isFloat = register.name.startsWith("%f");
+  const cells = register.lanes.map((one, lane) => ({ value: isFloat ? float(one) : String(one), title: `lane ${lane}` }));
+  const show = (value) => (isFloat ? value.toPrecision(3) : Number(value) > 99999 ? `0x${BigInt(value).toString(16)}` : value);
+  return matrix(title, cells, 8, show);
+}
+
+function drawOperands() {
+  const at = seen.warps[seen.shown].instruction;
+  if (at < 0) { $("operands").textContent = "this warp is done"; return; }
+  const code = launch.code[at], found = seen.operands;
+  let drawn = `<p><code>${escape(code.ptx)}</code> <span class="note">PTX line ${code.ptx_line}</span></p>`;
+  if (code.ptx.startsWith("mma.sync") && found.length >= 14) drawn += fragments(found, code.ptx.includes("bf16"));
+  else drawn += `<div class="matrices">${found.slice(0, 6).map((one) =>
+    lanesOf(`${one.name}${one.written ? ", before" : ""}`, one)).join("")}</div>`;
+  $("operands").innerHTML = drawn;
+}
+
+function drawBanks() {
+  if (!seen.access) { $("banks").innerHTML = '<p class="note">the next instruction touches no shared memory by address</p>'; return; }
+  const { width, addresses } = seen.access, banks = Array.from({ length: 32 }, () => []);
+  addresses.forEach((address, lane) => { if (address !== 0xffffffff) banks[(address >> 2) & 31].push(lane); });
+  const deep = Math.max(...banks.map((one) => one.length));
+  let cells = banks.map((_, bank) => `<span>${bank}</span>`).join("");
+  for (let k = 0; k < deep; k++) {
+    cells += banks.map((one) => (one[k] === undefined ? "<span></span>"
+      : `<span style="background:${hue(one[k] >> 3)};color:#fff">${one[k]}</span>`)).join("");
+  }
+  $("banks").innerHTML = `<div class="banks">${cells}</div><p class="note">First row: banks. Below: the lanes whose first byte
+    lies there, in the colour of their group of eight; each lane touches ${width} bytes.</p>`;
+}
+
+function drawShared() {
+  const canvas = $("shared"), lines = Math.ceil(seen.shared.length / 128);
+  if (!seen.writers) return;
+  canvas.width = 32;
+  canvas.height = lines;
+  canvas.style.height = `${Math.min(420, Math.max(60, lines / 2))}px`;
+  const pen = canvas.getContext("2d", { willReadFrequently: true }), image = pen.createImageData(32, lines), colors = new Map();
+  const color = (key) => {
+    if (!colors.has(key)) {
+      pen.fillStyle = key === 0 ? "#000" : key === 1 ? "#f03e3e" : hue(key - 2);
+      pen.fillRect(0, 0, 1, 1);
+      colors.set(key, pen.getImageData(0, 0, 1, 1).data);
+    }
+    return colors.get(key);
+  };
+  seen.writers.forEach((who, word) => image.data.set(color(who < 2 ? who : 2 + (((who - 2) >>> 20) >> 5)), 4 * word));
+  pen.putImageData(image, 0, 0);
+  canvas.onpointermove = (event) => {
+    const column = Math.floor((event.offsetX / canvas.clientWidth) * 32);
+    const word = 32 * Math.floor((event.offsetY / canvas.clientHeight) * lines) + column, who = seen.writers[word];
+    if (who === undefined) return;
+    const at = who < 2 ? null : launch.code[(who - 2) & INSTRUCTION], thread = (who - 2) >>> 20;
+    const bits = new DataView(seen.shared.buffer, seen.shared.byteOffset).getUint32(4 * word, true);
+    const by = who === 0 ? "nobody wrote it" : who === 1 ? "a copy is under way"
+      : `thread ${thread} (warp ${thread >> 5}) wrote it at line ${at?.line}: ${at?.ptx}`;
+    $("word").textContent = `offset ${4 * word}, bank ${column}: ${number(half(bits & 0xffff))}, ` +
+      `${number(half(bits >>> 16))} as fp16; ${by}`;
+  };
+}
+
+function drawWarps() {
+  $("cta").textContent = seen.cta;
+  const lines = seen.warps.map((one, i) => {
+    const code = one.instruction < 0 ? null : launch.code[one.instruction];
+    return `<tr class="${i === seen.shown ? "here" : ""}"><td><button class="chip" data-warp="${i}"
+      style="background:${hue(i)}" aria-label="show warp ${i}">${i}</button><td>${i === seen.turn ? "runs" : one.state}
+      <td>${code ? code.callers.join(" ← ") : ""}<td class="code">${code ? escape(code.ptx.slice(0, 70)) : ""}</tr>`;
+  });
+  $("warps").innerHTML = `<tr><th>warp<th>state<th>line ← called from<th>PTX</tr>${lines.join("")}`;
+  for (const row of rows) { row.classList.remove("here"); row.firstChild.replaceChildren(); }
+  seen.warps.forEach((one, i) => {
+    const row = one.instruction < 0 ? null : rows[launch.code[one.instruction].line - 1];
+    if (!row) return;
+    const chip = document.createElement("span");
+    chip.className = "chip";
+    chip.style.background = hue(i);
+    chip.textContent = i;
+    row.firstChild.append(chip);
+    if (i === seen.shown) row.classList.add("here");
+  });
+  const here = $("source").querySelector(".here");
+  if (here) {
+    const box = $("source").getBoundingClientRect(), at = here.getBoundingClientRect();
+    if (at.top < box.top + 40 || at.bottom > box.bottom - 40) $("source").scrollTop += at.top - box.top - box.height / 2.5;
+  }
+}
+
+function drawMbarriers() {
+  const found = seen.mbarriers;
+  $("mbarriers").innerHTML = found.length ? `<table><tr><th>address<th>phase<th>arrivals pending<th>bytes awaited</tr>${
+    found.map((one) => `<tr><td>${one.address}<td>${one.phase}<td>${one.pending} of ${one.expected}<td>${one.bytes}</tr>`)
+      .join("")}</table><p class="note">${seen.bulk_copies} copies of the engine are under way</p>` : '<p class="note">none</p>';
+}
+
+function drawRegister() {
+  const name = $("register").value.trim();
+  $("value").innerHTML = !name ? "" : seen.register ? lanesOf(name, { name, lanes: seen.register })
+    : '<p class="note">there is none of that name here, or another register has its slot now</p>';
+}
+
+// ---- going to a step -------------------------------------------------------------------------------------------------
+
+let going = null; // the step to show next, while another one is being drawn
+
+async function show(to, chosen = warp) {
+  if (!launch || !launch.steps.length) return;
+  step = Math.max(0, Math.min(launch.steps.length - 1, to));
+  warp = chosen;
+  if (going !== null) { going = step; return; }
+  do {
+    going = step;
+    const found = await ask("look", { step: going, warp, register: $("register").value.trim() });
+    if (found.ended) break;
+    seen = found;
+  } while (going !== step);
+  going = null;
+  if (!seen) return;
+  $("time").max = launch.steps.length - 1;
+  $("time").value = step;
+  $("where").textContent = `step ${step + 1} of ${launch.steps.length}`;
+  drawWarps();
+  drawOperands();
+  drawBanks();
+  drawShared();
+  drawMbarriers();
+  drawRegister();
+  drawOrder();
+  const place = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
+  history.replaceState(null, "", `#${place}`);
+  document.body.dataset.step = step;
+}
+
+const go = (at, chosen) => { if (at >= 0) return show(at, chosen ?? warpOf(at)); $("where").textContent = "no such step"; };
+const toKind = () => go(seek(step + 1, 1, (at) => mine(at) && KINDS[$("kind").value](instructionOf(at))));
+const toLine = (line) => {
+  const there = (at) => instructionOf(at).line === line;
+  const on = seek(step + 1, 1, there);
+  return go(on >= 0 ? on : seek(0, 1, there));
+};
+function nextLine(direction) {
+  const line = instructionOf(step).line;
+  const other = seek(step + direction, direction, (at) => mine(at) && instructionOf(at).line !== line);
+  if (direction > 0 || other < 0) return go(other);
+  const there = instructionOf(other).line; // back: to where that line begins
+  const before = seek(other, -1, (at) => mine(at) && instructionOf(at).line !== there);
+  return go(seek(before + 1, 1, mine));
+}
+
+// ---- programs --------------------------------------------------------------------------------------------------------
+
+function showPtxLine(line) {
+  const text = $("text"), lines = text.value.split("\n"), start = lines.slice(0, line - 1).join("\n").length + (line > 1);
+  text.focus({ preventScroll: true });
+  text.setSelectionRange(start, start + (lines[line - 1] ?? "").length);
+  text.scrollTop = Math.max(0, (line - 8) * parseFloat(getComputedStyle(text).lineHeight));
+}
+
+function tab(name) {
+  for (const one of ["source", "ptx"]) {
+    $(one).hidden = one !== name;
+    $(`tab-${one}`).setAttribute("aria-selected", one === name);
+  }
+}
+
+async function run(program) {
+  $("refusal").textContent = "";
+  try {
+    const problem = { seq: +$("seq").value, schedule: +$("schedule").value };
+    launch = await ask("run", { program, problem });
+  } catch (refused) {
+    $("refusal").textContent = refused.line ? `line ${refused.line}: ${refused.text}` : refused.text;
+    $("result").textContent = $("refusal").textContent;
+    $("where").textContent = "refused";
+    if (refused.line) { tab("ptx"); showPtxLine(refused.line); }
+    launch = null;
+    return false;
+  }
+  drawResult();
+  return true;
+}
+
+const loaded = new Map();
+function data(name) {
+  if (!loaded.has(name)) {
+    loaded.set(name, new Promise((done, failed) => {
+      const script = document.createElement("script");
+      script.src = `data/${name}.js`;
+      script.onload = done;
+      script.onerror = () => failed(new Error(`data/${name}.js does not load`));
+      document.head.append(script);
+    }));
+  }
+  return loaded.get(name);
+}
+
+// Where the address bar says: a step, or the n-th instruction of a kind or of a line, of a warp.
+function placeOf(wanted) {
+  if (wanted.has("step")) return [+wanted.get("step"), +(wanted.get("warp") ?? 0)];
+  const own = +(wanted.get("warp") ?? 0), kind = KINDS[wanted.get("kind")], line = +(wanted.get("line") ?? 0);
+  let left = +(wanted.get("n") ?? 1);
+  const at = kind || line ? seek(0, 1, (one) => ctaOf(one) === 0 && warpOf(one) === own &&
+    (kind ? kind(instructionOf(one)) : instructionOf(one).line === line) && --left === 0) : 0;
+  return [Math.max(0, at), own];
+}
+
+async function open(name, wanted = new URLSearchParams()) {
+  $("where").textContent = "loading";
+  await data(name);
+  version = name;
+  $("version").value = name;
+  original = new TextDecoder().decode(await unpack(book.versions[name].ptx));
+  $("text").value = original;
+  drawSource();
+  if (await run(original)) await show(...placeOf(wanted));
+  document.body.dataset.ready = name;
+}
+
+const ACTIONS = {
+  "first": () => show(0, warpOf(0)), "back": () => show(step - 1, warpOf(Math.max(0, step - 1))),
+  "next": () => show(step + 1, warpOf(Math.min(launch.steps.length - 1, step + 1))),
+  "line-back": () => nextLine(-1), "line-next": () => nextLine(1), "go": toKind,
+};
+const KEYS = { "Home": "first", "ArrowLeft": "back", "ArrowRight": "next", "Enter": "go" };
+for (const [id, act] of Object.entries(ACTIONS)) $(id).onclick = () => launch && act();
+document.onkeydown = (event) => {
+  if (/^(INPUT|TEXTAREA|SELECT|BUTTON)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+  const id = event.shiftKey ? { ArrowLeft: "line-back", ArrowRight: "line-next" }[event.key] : KEYS[event.key];
+  if (id && launch) { ACTIONS[id](); event.preventDefault(); }
+};
+$("time").oninput = () => show(+$("time").value, warpOf(+$("time").value));
+$("warps").onclick = ({ target }) => { if (target.dataset.warp) show(step, +target.dataset.warp); };
+$("order").onclick = (event) => {
+  const at = Math.floor((event.offsetX / $("order").clientWidth) * launch.steps.length);
+  show(at, warpOf(at));
+};
+$("register").onchange = () => show(step);
+$("version").onchange = () => open($("version").value);
+$("seq").onchange = $("schedule").onchange = async () => { if (await run($("text").value)) show(0, warpOf(0)); };
+$("tab-source").onclick = () => tab("source");
+$("tab-ptx").onclick = () => tab("ptx");
+$("run-ptx").onclick = async () => { if (await run($("text").value)) show(0, warpOf(0)); };
+$("restore").onclick = async () => { $("text").value = original; if (await run(original)) show(0, warpOf(0)); };
+$("here").onclick = () => launch && showPtxLine(launch.code[seen.warps[seen.shown].instruction].ptx_line);
+$("kind").append(...Object.keys(KINDS).map((one) => new Option(one)));
+$("version").append(...Object.entries(book.titles).map(([name, title]) => new Option(`${name} ${title}`, name)));
+
+async function begin() {
+  const wanted = new URLSearchParams(location.hash.slice(1) || location.search);
+  for (const [id, name] of [["seq", "seq"], ["schedule", "order"]]) if (wanted.get(name)) $(id).value = wanted.get(name);
+  await open(book.titles[wanted.get("v")] ? wanted.get("v") : "v02", wanted);
+}
+window.onhashchange = () => {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  if (wanted.has("kind") || wanted.has("line") || (wanted.get("v") ?? version) !== version) begin();
+};
+unpack(book.wasm).then((wasm) => ask("compile", { wasm })).then(begin)
+  .catch((error) => { $("where").textContent = error.message ?? error.text ?? String(error); });
