@@ -26,13 +26,15 @@ static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
     return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
 }
 
-/* In a cluster a row continues with what the lane knows of each warp of each CTA. */
+/* A row continues with what the lane knows of the bulk copies that have landed, and in a cluster of each warp of each
+ * CTA. */
+enum { ENGINES = 32, MOST_CLOCKS = MAX_WARPS * (LANES + MAX_CLUSTER) + ENGINES };
 static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
-    return row + m->warp_count * LANES;
+    return row + m->warp_count * LANES + m->engines;
 }
 
 static inline uint32_t tail_count(const machine *m) {
-    return m->clock_width - m->warp_count * LANES;
+    return m->clock_width - m->warp_count * LANES - m->engines;
 }
 
 /* Whether an access of a thread of this CTA lies before what an observer does now. */
@@ -81,7 +83,7 @@ void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, u
 void emu_check_remote_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index);
 void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *at, uint32_t index, uint32_t rank,
                             uint32_t who, const char *now, const char *before);
-/* After a barrier of the whole CTA all know what each knew of other CTAs. */
+/* After a barrier of the whole CTA all know what each knew of copies and of other CTAs. */
 void emu_join_tails(machine *m);
 /* shadow.c: whether the async proxy sees a store of a thread of the CTA, to global memory or to shared. */
 bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global);
@@ -89,6 +91,6 @@ bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, 
 void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
 void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb);
 void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
-void emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
+bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
 
 #endif

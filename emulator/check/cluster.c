@@ -44,13 +44,12 @@ void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, u
 }
 
 void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks) {
-    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0}, own[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
+    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0}, own[MOST_CLOCKS] = {0};
     for (uint32_t t = 0; t < at->warp_count * LANES; t++) {
         uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
         if (*of_warp < clocks[t]) *of_warp = clocks[t];
     }
-    for (uint32_t i = 0; i < tail_count(at); i++)
-        if (known[i] < clocks[at->warp_count * LANES + i]) known[i] = clocks[at->warp_count * LANES + i];
+    take_later(known, clocks + (at->clock_width - tail_count(at)), tail_count(at));
     spread_knowledge(m, known, own);
     emu_clock_acquire(m, w, mask, own);
 }
@@ -69,7 +68,7 @@ void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
 }
 
 void emu_cluster_acquire(machine *m, warp *w, uint32_t mask) {
-    uint32_t clocks[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
+    uint32_t clocks[MOST_CLOCKS] = {0};
     spread_knowledge(m, m->cluster->clocks + m->cluster->clock_count, clocks);
     emu_clock_acquire(m, w, mask, clocks);
     w->synced = w->clock;
@@ -142,7 +141,7 @@ static void write_cells(machine *m, const warp *w, int lane, machine *at, uint32
         emu_check_remote_readers(m, w, lane, at, i);
         cell->write_time = time;
         cell->write_who = who;
-        if (at->async_written) at->async_written[i] = false;
+        if (at->async_written) at->async_written[i] = LANDED_NOTHING;
         at->remote->writers[i] = (uint8_t)(m->rank + 1);
         at->remote->writes[i] = (remote_access){w->clock, who};
     }
@@ -179,7 +178,7 @@ void emu_remote_land(machine *m, const warp *w, int lane, machine *at, uint32_t 
         at->cells[i].write_who = who;
         at->remote->writers[i] = (uint8_t)(m->rank + 1);
         at->remote->writes[i] = (remote_access){stamp, who};
-        if (at->async_written) at->async_written[i] = true;
+        if (at->async_written) at->async_written[i] = LANDED;
     }
     note_last(m, w, at, who, stamp);
 }

@@ -59,12 +59,12 @@ bool emu_make_remote_cells(machine *m, machine *at) {
 }
 
 void emu_join_tails(machine *m) {
-    uint32_t all[MAX_CLUSTER * MAX_WARPS] = {0};
-    const uint32_t count = tail_count(m);
+    uint32_t all[ENGINES + MAX_CLUSTER * MAX_WARPS] = {0};
+    const uint32_t threads = m->warp_count * LANES, count = m->clock_width - threads;
     for (int write = 0; write < 2; write++) {
         for (uint32_t i = 0; i < m->warp_count; i++) {
             for (int lane = 0; lane < (m->warps[i].together ? 1 : LANES); lane++) {
-                uint32_t *tail = tail_of(m, row_of(m, &m->warps[i], lane));
+                uint32_t *tail = row_of(m, &m->warps[i], lane) + threads;
                 if (write)
                     memcpy(tail, all, count * sizeof *tail);
                 else

@@ -7,6 +7,8 @@
  *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers, flags or
  *     barriers of a part of the CTA (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other
  *     that thread knows
+ *   - for the target of a bulk copy, the thread's own clock says so of the engine of its mbarrier: it has waited for
+ *     the phase that the copy belongs to, or knows of a wait
  * A bar.warp.sync of some lanes is taken to order all lanes of the warp: that can hide a race, never invent one.
  *
  * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
@@ -28,7 +30,8 @@ bool emu_shadow_create(machine *m) {
     m->cells = malloc(m->cell_count * sizeof *m->cells);
     if (!m->cells) return false;
     const uint32_t tail = m->code->uses_cluster || m->cluster->count > 1 ? m->cluster->count * m->warp_count : 0;
-    m->clock_width = m->warp_count * LANES + tail;
+    m->engines = m->code->uses_async_proxy && m->cluster->count == 1 ? ENGINES : 0;
+    m->clock_width = m->warp_count * LANES + m->engines + tail;
     if (!m->code->needs_clocks && !tail) return true;
     size_t threads = (size_t)m->warp_count * LANES, width = m->clock_width;
     m->clocks = malloc(threads * width * sizeof *m->clocks);
@@ -107,6 +110,12 @@ void emu_clock_full_barrier(machine *m) {
     if (m->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
 
+void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+    const uint32_t engine = (uint32_t)(bar - m->mbarriers) % ENGINES, now = ++m->now;
+    bar->arriving[m->warp_count * LANES + engine] = now;
+    emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, LANDED_BY + engine);
+}
+
 void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks) {
     if (!m->clocks) return;
     const uint32_t first = (uint32_t)w->index * LANES;
@@ -140,7 +149,7 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
     w->synced = w->clock;
     if (m->clocks && !w->together) {
-        uint32_t all[MAX_WARPS * (LANES + MAX_CLUSTER)] = {0};
+        uint32_t all[MOST_CLOCKS] = {0};
         for (uint32_t rest = mask; rest; rest &= rest - 1)
             take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
         w->together = !(live_lanes(w) & ~mask);
@@ -232,12 +241,29 @@ static void report_never(machine *m, const warp *w, int lane, uint32_t address) 
                address);
 }
 
+/* Whether the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
+ * issued does not know that it has landed: only a wait for its phase tells that. */
+static bool written_before(const machine *m, const warp *w, int lane, uint32_t index) {
+    const shadow_cell *cell = &m->cells[index];
+    if (!m->async_written || m->async_written[index] <= LANDED)
+        return ordered(m, w, lane, who_thread(cell->write_who), cell->write_time);
+    return row_of(m, w, lane)[m->warp_count * LANES + m->async_written[index] - LANDED_BY] >= cell->write_time;
+}
+
+static void report_writer(machine *m, const warp *w, int lane, uint32_t index, const char *verb) {
+    if (m->async_written && m->async_written[index] > LANDED)
+        emu_report_in_flight(m, w, lane, m, index, verb);
+    else
+        report_race(m, w, lane, (index << m->cell_shift) + SHARED_BASE, m->cells[index].write_who, false, verb,
+                    "wrote");
+}
+
 void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb) {
     const shadow_cell *cell = &at->cells[index];
     if (at != m || cell->write_time == TIME_REMOTE)
         emu_check_remote_writer(m, w, lane, at, index, verb);
-    else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
-        report_race(m, w, lane, (index << m->cell_shift) + SHARED_BASE, cell->write_who, false, verb, "wrote");
+    else if (!written_before(m, w, lane, index))
+        report_writer(m, w, lane, index, verb);
 }
 
 /* ---- reads ---- */
@@ -253,8 +279,8 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
     }
     if (cell->write_time == TIME_REMOTE)
         emu_check_remote_writer(m, w, lane, m, index, "reads");
-    else if (cell->write_time > m->base && !ordered(m, w, lane, who_thread(cell->write_who), cell->write_time))
-        report_race(m, w, lane, at, cell->write_who, false, "reads", "wrote");
+    else if (cell->write_time > m->base && !written_before(m, w, lane, index))
+        report_writer(m, w, lane, index, "reads");
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
@@ -364,7 +390,8 @@ void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine
 
 enum { ASYNC_UNIT = 16 };
 
-void emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes) {
+/* Whether the async proxy may still read what is written: then that is said. */
+bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
         if (!at->async_reads[i].count) continue;
@@ -373,8 +400,9 @@ void emu_check_async_readers(machine *m, const warp *w, int lane, const machine 
                    "The reader must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
                    address);
-        return;
+        return true;
     }
+    return false;
 }
 
 /* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
@@ -502,7 +530,8 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
-    if (m->async_reads) emu_check_async_readers(m, w, lane, m, address, bytes);
+    /* once is enough: other warps of the warpgroup, which read later, have no race with it */
+    if (m->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
@@ -512,9 +541,8 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                 emu_report_in_flight(m, w, lane, m, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
             } else if (cell->write_time == TIME_REMOTE) {
                 emu_check_remote_writer(m, w, lane, m, i, "writes");
-            } else if (!ordered(m, w, lane, who_thread(cell->write_who), cell->write_time) &&
-                       !same_value(m, cell, address, at, bytes, data)) {
-                report_race(m, w, lane, at, cell->write_who, false, "writes", "wrote");
+            } else if (!written_before(m, w, lane, i) && !same_value(m, cell, address, at, bytes, data)) {
+                report_writer(m, w, lane, i, "writes");
             }
         }
         int reader = cell->read_time > m->base ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
@@ -528,7 +556,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                             cell->write_time < TIME_NEVER && !(cell->write_who & WHO_ATOMIC) &&
                             who_thread(cell->write_who) == who_thread(who);
         cell->write_time = time;
-        if (m->async_written) m->async_written[i] = false;
+        if (m->async_written) m->async_written[i] = LANDED_NOTHING;
         cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
     }
     for (uint32_t i = first; m->remote && i <= last; i++) {
@@ -559,13 +587,13 @@ void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uin
 }
 
 void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction, bool async_proxy) {
+                     uint32_t instruction, unsigned landing) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
     for (uint32_t i = first; i <= last; i++) {
         m->cells[i].write_time = stamp;
         m->cells[i].write_who = who;
-        if (m->async_written) m->async_written[i] = async_proxy;
+        if (m->async_written) m->async_written[i] = (uint8_t)landing;
     }
 }

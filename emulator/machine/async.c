@@ -59,7 +59,8 @@ static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
         if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
         memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
     }
-    if (m->checks) emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction, false);
+    if (m->checks)
+        emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction, LANDED_NOTHING);
 }
 
 /* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.

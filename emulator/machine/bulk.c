@@ -419,9 +419,12 @@ static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) 
     m->here = here;
 }
 
-static void land_cells(machine *m, const warp *w, const bulk_copy *copy) {
-    if (copy->to == m)
-        emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction, !copy->has_values);
+static void land_cells(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+    if (copy->to == m && bar && m->engines && !copy->has_values)
+        emu_engine_lands(m, w, copy, bar);
+    else if (copy->to == m)
+        emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction,
+                        copy->has_values ? LANDED_NOTHING : LANDED);
     else
         emu_remote_land(m, w, copy->lane, copy->to, copy->shared, copy->bytes, copy->stamp, copy->instruction);
 }
@@ -433,8 +436,8 @@ static void land_load(machine *m, size_t index) {
     remove_copy(m, index);
     move(m, &copy);
     if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
-    if (m->checks && !copy.reduces) land_cells(m, w, &copy);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
+    if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
     if (!bar) return;
     if (m->checks) check_phase(m, &copy, bar);
     uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);

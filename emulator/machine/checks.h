@@ -49,8 +49,12 @@ void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data);
 void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* What landed in a cell: nothing, or a copy without a clock of its own, or one of the engine behind LANDED_BY. */
+enum { LANDED_NOTHING, LANDED, LANDED_BY };
 void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction, bool async_proxy);
+                     uint32_t instruction, unsigned landing);
+/* A copy lands that counts at an mbarrier: who waits for the phase knows it. */
+void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar);
 void emu_clock_full_barrier(machine *m);
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
 /* Lanes tell what they know to `clocks`, or learn what stands there. */

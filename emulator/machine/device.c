@@ -133,6 +133,8 @@ static int by_cta(const void *a, const void *b) {
     const finding_record *x = a, *y = b;
     if (x->cta != y->cta) return x->cta < y->cta ? -1 : 1;
     if (x->here != y->here) return x->here < y->here ? -1 : 1;
+    if (x->warp != y->warp) return x->warp < y->warp ? -1 : 1;
+    if (x->lane != y->lane) return x->lane < y->lane ? -1 : 1;
     return strcmp(x->message, y->message); /* a race in the CTA and one with another, found by two threads */
 }
 

@@ -358,7 +358,8 @@ typedef struct machine {
     bool undefined_cells; /* an undefined value was stored */
     undefined stored;     /* the last of them */
     uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
-    uint32_t clock_width; /* the threads and, in a cluster, the warps of all its CTAs behind them */
+    uint32_t clock_width; /* the threads, the engines and, in a cluster, the warps of all its CTAs */
+    uint32_t engines;     /* of bulk copies, by mbarrier: each has a clock of what has landed; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
     remote_cells *remote;  /* NULL as long as no other CTA has touched the shared memory */
@@ -370,7 +371,7 @@ typedef struct machine {
     struct cta_order *order;    /* see check/known.c */
     proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
     uint32_t *fence_knows;      /* likewise */
-    bool *async_written;        /* by cell: the last write was the async proxy's; likewise */
+    uint8_t *async_written;     /* by cell: a landing, see shadow.c, of the last write; likewise */
     async_read *async_reads;    /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
     bulk_copy *bulk;            /* under way */
     size_t bulk_count, bulk_capacity;

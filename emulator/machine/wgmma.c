@@ -393,7 +393,7 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
         check_product(m, w, each);
         check_product_registers(m, w, o);
         note_use(m, w, o, 1);
-        if (w->index % WARPGROUP == 0) visit_chunks(m, w, each, begin_read);
+        visit_chunks(m, w, each, begin_read); /* for its part of the warpgroup's product */
     }
     w->wgmma_count++;
     w->wgmma_issued++;
@@ -433,7 +433,8 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
         m->here = leader->o->instruction;
         if (m->checks) check_agreement(m, first, *done);
         for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
-        if (m->checks) visit_chunks(m, observer, leader, end_read);
+        for (int i = 0; m->checks && i < WARPGROUP; i++)
+            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed], end_read);
     }
     m->here = here;
 }

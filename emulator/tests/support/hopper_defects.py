@@ -185,11 +185,95 @@ TAKE = (
     "bra.uni end;\ntake:\n.loc 1 60 0\nsetmaxnreg.inc.sync.aligned.u32 256;\nend:"
 )
 
+# Warps 4 to 7 store A once more, later than warps 1 to 3 come, and tell warps 0 to 3.
+STORED_AGAIN = (
+    FENCED.replace(
+        "mov.f32 %d0",
+        "setp.eq.u32 %q, %t, 0;\n@%q mbarrier.init.shared.b64 [smem+3072], 128;\nbar.sync 0;\nmov.f32 %d0",
+        1,
+    )
+    + """.reg .b64 %state;
+.reg .pred %other;
+setp.ge.u32 %other, %t, 32;
+setp.ge.u32 %q, %t, 128;
+@%q bra.uni store;
+AHEAD
+wait:
+mbarrier.try_wait.parity.shared.b64 %done, [smem+3072], 0;
+@!%done bra wait;
+ready:
+"""
+    + WGMMA
+    + "BEHIND"
+    + WGMMA_WAIT
+    + """bra.uni end;
+store:
+.loc 1 33 0
+bar.sync 1, 224;
+st.shared.u32 [%a+-512], 0;
+fence.proxy.async.shared::cta;
+mbarrier.arrive.shared.b64 %state, [smem+3072];
+end:"""
+)
+ARRIVE_LATER = "@%other bar.arrive 1, 224;\n"
+# Thread 0 copies 64 bytes twice, by two mbarriers: warp 1 waits for the first copy, warp 0 for what WAITS says.
+TWO_COPIES = (
+    MBARRIER
+    + """.reg .b32 %x;
+.reg .b64 %p;
+ld.param.u64 %p, [data];
+@%q mbarrier.init.shared.b64 [%s+512], 1;
+@%q mbarrier.init.shared.b64 [%s+520], 1;
+fence.mbarrier_init.release.cluster;
+bar.sync 0;
+@!%q bra copied;
+mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;
+mbarrier.arrive.expect_tx.shared.b64 %state, [%s+520], 64;
+.loc 1 45 0
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];
+.loc 1 46 0
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+64], [%p], 64, [%s+520];
+copied:
+setp.ge.u32 %q, %t, 32;
+@%q bra first;
+second:
+mbarrier.try_wait.parity.shared.b64 %done, [%s+520], 0;
+@!%done bra second;
+@%q bra end;
+WAITS
+.loc 1 47 0
+ld.shared.u32 %x, [%s];
+bra.uni end;
+first:
+mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;
+@!%done bra first;
+end:"""
+)
+
 FENCE_OF_WARP_0 = "setp.lt.u32 %q, %t, 32;\n@%q fence.proxy.async.shared::cta;"
 # Thread 32 copies by the mbarrier that thread 0 initialises.
 BY_WARP_1 = bytes_in(INIT_FENCE="").replace("@!%q bra wait;", "setp.eq.u32 %q, %t, 32;\n@!%q bra wait;")
 
 HOPPER = [
+    Defect(
+        "async-in-flight",
+        "one warp of a warpgroup waits for A",
+        STORED_AGAIN.replace("AHEAD", "@%other bra.uni ready;").replace("BEHIND", ARRIVE_LATER),
+        STORED_AGAIN.replace("AHEAD", ARRIVE_LATER).replace("BEHIND", ""),
+        ["This thread writes shared memory", "while a wgmma or a bulk copy may still read it", "lesson.cu:33"],
+        block=256,
+        directives=WGMMA_SHARED,
+    ),
+    Defect(
+        "async-in-flight",
+        "a wait for the copy behind",
+        TWO_COPIES.replace("WAITS", ""),
+        TWO_COPIES.replace(
+            "WAITS", "third:\nmbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;\n@!%done bra third;"
+        ),
+        ["reads shared memory", "lesson.cu:45", "lesson.cu:47"],
+        **BYTES,
+    ),
     Defect(
         "register-in-flight",
         "an accumulator is read too early",
