@@ -208,10 +208,14 @@ def stage(folder: Path, out: Path) -> None:
     """Write the sources of all pages below `out`; what an earlier run left there goes."""
     site = read_site(folder)
     made: dict[str, str] = {}
+    pages_of_versions = importlib.import_module("analysis.publish.version_pages")
+    steps = importlib.import_module("analysis.publish.overview").read_steps(folder)
+    made |= pages_of_versions.version_pages(folder, steps)
+    of_versions = [*made]
     for page, place in site.pages.items():
         text = read_text(folder / page)
         made[place] = (moved_notebook if page.endswith(".ipynb") else moved)(site, page, text)
-    groups = navigation(site)
+    groups = navigation(site) | ({"Versions": of_versions} if of_versions else {})
     for page in set(site.pages) - {FRONT} - {name for names in groups.values() for name in names}:
         made[site.pages[page]] = f"---\norphan: true\n---\n\n{made[site.pages[page]]}"
     made[INDEX] += "\n" + contents(groups, site)

@@ -121,6 +121,7 @@ def test_what_was_laid_out_before_goes(checkout: Checkout, monkeypatch: pytest.M
     }
     folder = checkout(files | {"build/out/docs/old.md": ""})
     monkeypatch.setattr(site, "root", lambda: folder)
+    monkeypatch.setattr("analysis.publish.overview.read_steps", lambda _: [])
     monkeypatch.setattr("analysis.publish.report.as_page", lambda _: {"index.md": "# All\n"})
     out = folder / "build/out"
     assert main(["site", "--stage", str(out)]) == 0

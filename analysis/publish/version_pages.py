@@ -1,0 +1,135 @@
+"""A page for each version on the site: idea, prediction and outcome, figures, its difference side by side, the loop.
+
+    for name, text in version_pages(root(), steps).items(): ...     # "versions/v02.md": Markdown
+
+Everything comes from header blocks, sources, regs/, sass/ and logs/, so that the pages can be made without a GPU.
+"""
+
+import difflib
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from analysis.emulate.lines import Line, read_lines
+from analysis.ladder.headers import Version
+from analysis.publish.jumps import measured
+from analysis.publish.libraries import NOT_MEASURED
+from analysis.publish.machine_page import PLACES, place_in_machine, shown_versions
+from analysis.publish.overview import Step
+from analysis.publish.predictions import Judged, judge, shown
+from analysis.publish.readme import families, ladder_table
+from analysis.publish.story import GPU, steps_table
+from analysis.table import Table
+
+AROUND = 3  # lines that stay around a change
+COLUMNS = "<colgroup><col><col><col><col></colgroup>"
+Sides = list[tuple[int | None, str, int | None, str]]  # number and text of the parent's line, and of the version's
+
+
+def sides(old: Sequence[str], new: Sequence[str], first: tuple[int, int] = (1, 1)) -> list[Sides]:
+    """Groups of changed lines with those around them, a line of the parent beside what stands in its place.
+
+    `first` are the numbers of the first line of each.
+    """
+    groups: list[Sides] = []
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(AROUND):
+        rows: Sides = []
+        for _, a, a_end, b, b_end in group:
+            for k in range(max(a_end - a, b_end - b)):
+                left = (first[0] + a + k, old[a + k]) if a + k < a_end else (None, "")
+                right = (first[1] + b + k, new[b + k]) if b + k < b_end else (None, "")
+                rows.append((*left, *right))
+        groups.append(rows)
+    return groups
+
+
+def below_header(source: str) -> tuple[int, list[str]]:
+    """The number of the first line behind a kernel's header block, and the lines from there on."""
+    header, end, body = source.partition("*/\n")
+    return 1 + (header + end).count("\n"), body.splitlines()
+
+
+def side_by_side(parent: Version, version: Version) -> str:
+    """The difference as an HTML table; a changed line is marked on its side."""
+    rows = []
+    (first, old), (first_new, new) = below_header(parent.source), below_header(version.source)
+    for group in sides(old, new, (first, first_new)):
+        rows.append('<tr><td colspan="4">⋯</td></tr>')
+        for a, left, b, right in group:
+            same = a is not None and b is not None and left == right
+            gone, come = ("", "") if same else (' class="gone"' * (a is not None), ' class="come"' * (b is not None))
+            rows.append(
+                f"<tr><td>{a or ''}</td><td{gone}><code>{html.escape(left)}</code></td>"
+                f"<td>{b or ''}</td><td{come}><code>{html.escape(right)}</code></td></tr>"
+            )
+    head = f'<tr><th colspan="2">{parent.version}</th><th colspan="2">{version.version}</th></tr>'
+    return f'<div class="sides" tabindex="0"><table>{COLUMNS}{head}{"".join(rows)}</table></div>\n'
+
+
+def folded(title: str, body: str) -> str:
+    return f"<details><summary>{html.escape(title)}</summary>\n\n{body}\n</details>\n"
+
+
+def loop_listing(step: Step) -> str:
+    """The KV loop with control codes: `B-` waits for barriers, R and W set them, S is the stall."""
+    arch, parts = next(iter(step.parts.items()))
+    lines = "\n".join(f"{at.address:05x}  {at.control or ''!s:24}  {at.text}".rstrip() for at in parts.loop)
+    return folded(f"The KV loop on {arch}: {len(parts.loop)} instructions", f"```text\n{lines}\n```\n") + "\n"
+
+
+def claims_table(claims: Iterable[Judged]) -> Table:
+    """What the header claims, and what became of it."""
+    rows = [(one.claim.text, "–" if one.measured is None else shown(one.measured), one.score) for one in claims]
+    return Table(("claim", "measured", "score"), rows)
+
+
+def counted_table(lines: Sequence[Line], source: Sequence[str]) -> Table:
+    """The lines that run most instructions."""
+    most = sorted(lines, key=lambda one: -one.executed)[:12]
+    rows = [
+        (one.line, f"`{source[one.line - 1].strip()[:60]}`", one.executed, one.wavefronts, one.ideal)
+        for one in sorted(most)
+    ]
+    return Table(("line", "source", "executed", "wavefronts", "without conflicts"), rows)
+
+
+def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judged], lines: Sequence[Line]) -> str:
+    """The page of one version."""
+    step = steps[place]
+    version, header = step.version, step.version.header
+    beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, place - 1) : place + 2] if one is not step]
+    text = f"# {step.name}: {header.title}\n\n{' · '.join(beside)} · [all versions](../kernels/README.md)\n\n"
+    text += f"**Idea**: {header.idea}.\n\n**Predicted**: {header.predict or 'nothing'}.\n\n"
+    text += f"**Measured**: {measured(folder, step)}.\n\n"
+    if step.name in PLACES:
+        kind, warp = PLACES[step.name]
+        text += f'<a href="../{place_in_machine(step.name)}">In the machine: the first {kind} of warp {warp}</a>\n\n'
+    elif step.name in shown_versions():
+        text += f'<a href="../machine/index.html?v={step.name}">In the machine</a>\n\n'
+    text += f"`{header.config}`\n\n"
+    if claims:
+        text += "## What it claimed\n\n" + claims_table(claims).markdown() + "\n"
+    text += "## Figures\n\n"
+    (archs,) = (archs for archs, members in families([step]).items() if members)
+    figures = ladder_table([step], links=False, archs=archs)
+    text += Table(("figure", "value"), list(zip(figures.columns, figures.rows[0], strict=True))[2:]).markdown() + "\n"
+    if step.gains.get(GPU):
+        gains = steps_table(steps, [step.name])
+        text += f"Gain over {header.parent}, each in one run on the {GPU.upper()}:\n\n"
+        text += gains.markdown().replace(NOT_MEASURED, "–") + "\n"
+    if lines:
+        text += "## By line, on the emulator\n\n" + counted_table(lines, version.source.splitlines()).markdown() + "\n"
+    if step.parent is not None:
+        text += f"## Beside {step.parent.version}\n\n" + side_by_side(step.parent, version) + "\n"
+    return text + ("## Machine code\n\n" + loop_listing(step) if step.parts else "")
+
+
+def version_pages(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
+    """Every page by its name."""
+    claims, lines = judge(steps), read_lines(folder)
+    return {
+        f"versions/{step.name}.md": page(
+            folder, steps, place, [one for one in claims if one.version == step.name], lines.get(step.name, [])
+        )
+        for place, step in enumerate(steps)
+    }

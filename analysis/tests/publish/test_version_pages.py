@@ -1,0 +1,64 @@
+"""A page for each version: its difference side by side, what it claimed, and its loop."""
+
+import html
+import re
+from dataclasses import replace
+
+from analysis.files import root
+from analysis.ladder.headers import changed_lines
+from analysis.publish.overview import read_steps
+from analysis.publish.version_pages import below_header, loop_listing, side_by_side, sides, version_pages
+
+STEPS = read_steps(root())
+PAGES = version_pages(root(), STEPS)
+BY_NAME = {step.name: step for step in STEPS}
+
+
+def test_changed_lines_stand_beside_each_other() -> None:
+    old, new = [*"abcdefgh", "x", "z"], [*"abcdefgh", "y", "w", "z"]
+    (group,) = sides(old, new)
+    assert group[:3] == [(6, "f", 6, "f"), (7, "g", 7, "g"), (8, "h", 8, "h")]
+    assert group[3:] == [(9, "x", 9, "y"), (None, "", 10, "w"), (10, "z", 11, "z")]
+    assert sides(old, old) == []
+
+
+def test_a_header_block_is_left_out_and_numbers_stay() -> None:
+    source = "/* v99 - one\n * parent none\n */\nint a;\n"
+    assert below_header(source) == (4, ["int a;"])
+    assert sides(["a"], ["b"], (4, 7)) == [[(4, "a", 7, "b")]]
+
+
+def test_the_difference_holds_what_changed() -> None:
+    for name in ("v02", "v09", "v29"):
+        step = BY_NAME[name]
+        assert step.parent
+        table = side_by_side(step.parent, step.version)
+        marked = re.findall(r'class="(gone|come)"><code>(.*?)</code>', table)
+        lines = {"gone": step.parent.source.splitlines(), "come": step.version.source.splitlines()}
+        assert all(html.unescape(text) in lines[side] for side, text in marked)
+        count = changed_lines(step.parent, step.version)
+        assert len([text for _, text in marked if text.strip()]) >= 0.9 * count
+
+
+def test_every_version_has_a_page_that_leads_on() -> None:
+    assert list(PAGES) == [f"versions/{step.name}.md" for step in STEPS]
+    for step, (name, text) in zip(STEPS, PAGES.items(), strict=True):
+        assert text.startswith(f"# {step.name}: {step.version.header.title}\n")
+        assert f"**Idea**: {step.version.header.idea}." in text
+        assert all(f"versions/{other}" in PAGES for other in re.findall(r"\]\((v\d\d\.md)\)", text)), name
+        assert ("## Beside" in text) == (step.parent is not None)
+    assert "machine/index.html?v=v02&kind=ldmatrix&warp=0" in PAGES["versions/v02.md"]
+    assert "machine/" not in PAGES["versions/v03.md"]
+
+
+def test_the_loop_is_that_of_the_record() -> None:
+    step = BY_NAME["v02"]
+    listing = loop_listing(step)
+    assert listing.count("HMMA.16816") == step.parts["sm_80"].matrix_count
+    assert f"{step.loop('sm_80')} instructions" in listing and "LDSM" in listing
+
+
+def test_a_version_without_records_has_a_page() -> None:
+    bare = replace(BY_NAME["v02"], rows={}, parts={}, traffic=None, speeds={}, lengths={}, gains={})
+    text = version_pages(root() / "nowhere", [BY_NAME["v01"], bare])["versions/v02.md"]
+    assert "## Machine code" not in text and "**Measured**: nothing yet." in text
