@@ -27,7 +27,7 @@ from analysis.publish.libraries import (
     records_of,
     standing,
 )
-from analysis.publish.overview import ARCHS, Speed, Step, read_steps
+from analysis.publish.overview import ARCHS, HEADLINE, Speed, Step, read_steps
 from analysis.publish.published import differences, family_counts, nearest_listing, peaks, percent_on_h200, speeds
 from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
@@ -63,7 +63,7 @@ def ladder_table(steps: Sequence[Step], links: bool = True, archs: Sequence[str]
     columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
     for figure in (f"loop / {matrix(archs[0])}", f"executed / {matrix(archs[0])}", "registers"):
         columns += tuple(f"{figure} {arch}" for arch in archs)
-    columns += ("wavefronts / ideal", "parent", "lines changed")
+    columns += ("wavefronts / ideal", "parent", *(f"× parent, {gpu.upper()}" for gpu in gpus), "lines changed")
     rows: list[list[Cell]] = []
     for step in steps:
         header = step.version.header
@@ -72,7 +72,8 @@ def ladder_table(steps: Sequence[Step], links: bool = True, archs: Sequence[str]
         row += [shown(step.loop_per_matrix(arch), 2) for arch in archs]
         row += [shown(step.executed_per_matrix(arch), 2) for arch in archs]
         row += [*(registers(step, arch) for arch in archs), wavefronts(step)]
-        row += [header.parent or MISSING, shown(step.changed)]
+        gains = [step.gains.get(gpu, {}).get(HEADLINE.seq) for gpu in gpus]
+        row += [header.parent or MISSING, *(shown(gain, 3) for gain in gains), shown(step.changed)]
         rows.append(row)
     return Table(columns, rows)
 
@@ -231,7 +232,9 @@ leaves out what most passes skip: blocks count by the passes that execute them.
 Wavefronts / ideal is the number of shared-memory wavefronts that the emulator models, divided by that of the same
 accesses without bank conflicts. TFLOP/s are those of fp16, batch 16, 16 heads, seq 4096, d_head 128, non-causal;
 % of peak divides them by the dense fp16 peak of the GPU's data sheet (../analysis/data/peaks.csv).
-Speed / FA2 is the speed divided by FlashAttention-2's in the same run, ± the half-width of the 95 % interval.
+Speed / FA2 is the speed divided by FlashAttention-2's in the same run, ± the half-width of the 95 % interval. Rows may
+be of different runs; × parent compares two versions in one. "spills 56/100 B": ptxas ran out of registers and stores
+56 bytes of a thread to local memory, and loads 100, over the whole kernel.
 
     python3 -m analysis ladder             # also each version's idea, prediction and outcome, and the published figures
     make why A=v01 B=v02                   # all of one step
@@ -294,12 +297,24 @@ ours/published. Sources: analysis/data/README.md.
 """
 
 
+def losses_text(steps: Sequence[Step]) -> str:
+    """The steps that are slower than their parents, and why they stay."""
+    gains = [(step.name, step.gains.get(GPU, {}).get(HEADLINE.seq)) for step in steps]
+    lost = [f"{name} ({100 * (gain - 1):+.1f} %)" for name, gain in gains if gain and gain < 1]
+    return (
+        f"## Steps that lose\n\nSlower than their parents at {HEADLINE.seq}: {', '.join(lost) or 'none'}. They stay: a "
+        "prediction that fails shows\nwhat the kernel does not wait for "
+        "([small steps](../docs/learn/3-small-steps.md)), and some are what a later step stands on\n"
+        "([why](../docs/performance.md#the-story-from-016-to-the-last-version)).\n"
+    )
+
+
 def ladder_page(steps: Sequence[Step]) -> str:
     """The whole of kernels/README.md."""
     parts = [INTRODUCTION]
     for archs, members in families(steps).items():
         parts += [FAMILIES[archs], ladder_table(members, archs=archs).markdown()]
-    parts.append(SCOPE)
+    parts += [losses_text(steps), SCOPE]
     return "\n".join(parts)
 
 
