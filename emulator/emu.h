@@ -138,6 +138,7 @@ typedef enum emu_class {
     EMU_BAD_TENSOR_MAP,         /* "bad-tensor-map" */
     EMU_MISSING_PROXY_FENCE,    /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CTA_EXITED,             /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
+    EMU_MISSING_INIT_FENCE,     /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
     EMU_CLASSES
 } emu_class;
 

@@ -28,6 +28,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_BAD_TENSOR_MAP] = "bad-tensor-map",
     [EMU_MISSING_PROXY_FENCE] = "missing-proxy-fence",
     [EMU_CTA_EXITED] = "cta-exited",
+    [EMU_MISSING_INIT_FENCE] = "missing-init-fence",
 };
 
 const char *emu_class_name(emu_class class_) {
@@ -94,7 +95,8 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
 
 /* After the others a CTA cannot continue, or not as a device would. */
 static bool may_ignore(emu_class class_) {
-    return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE;
+    return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE ||
+           class_ == EMU_MISSING_PROXY_FENCE || class_ == EMU_MISSING_INIT_FENCE;
 }
 
 static bool fail_ignored(emu_error *error, const char *item, size_t length, const char *reason) {

@@ -509,7 +509,7 @@ void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *b
     if (!m->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp)) return; /* the latter is a race */
     if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
     if (emu_proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp, false)) return;
-    emu_report(m, EMU_MISSING_PROXY_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
+    emu_report(m, EMU_MISSING_INIT_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
                "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
                "mbarrier.init.\n"
                "The thread that initialises executes fence.mbarrier_init.release.cluster after it, and then the "

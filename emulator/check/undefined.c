@@ -4,7 +4,8 @@
  * undefined value in that lane. Reading it is harmless, as in the last tile of a matrix, whose surplus elements are
  * computed and dropped. So a mask of lanes goes with the register from instruction to instruction, and it is a finding
  * where an undefined value becomes an address, decides a branch or whether an instruction has an effect, goes to global
- * memory or to another lane. Through shared memory and mma it is followed, by cell and by row and column.
+ * memory. Through shared memory, shuffles and mma it is followed, by cell, by lane and by row and column. Votes and
+ * their like, which ask all lanes, are an end too.
  *
  * A warp counts the registers with such a mask: as long as there are none, nothing is done.
  */
@@ -160,6 +161,20 @@ static void pass_on(machine *m, warp *w, const op *o, uint32_t mask) {
     set_results(m, w, o, mask, lanes, &origin);
 }
 
+/* Each lane gets what it takes; a lane that is asked for by an undefined number is a use. */
+static void follow_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
+    for (int i = 1; i < o->sources; i++) use_source(m, w, o, i, mask, "as a lane of a shuffle");
+    const undefined from = w->undefined[o->r[o->dests]];
+    uint32_t lanes = 0;
+    bool within;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        lanes |= (from.lanes >> emu_shuffled_from(w, o, lane, &within) & 1) << lane;
+    }
+    put_lanes(w, &w->undefined[o->r[0]], mask, lanes, &from);
+    if (o->p[0] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[0]), mask, 0, &from);
+}
+
 /* An element of the result is undefined where one of its row of A, its column of B or its own summand is. */
 static void follow_mma(warp *w, const op *o) {
     const int others = o->sources - o->dests, count_a = others == 2 ? 1 : others * 2 / 3;
@@ -233,7 +248,7 @@ static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, WARPGROUP, TELLS_LANES, USES } role;
+typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, WARPGROUP, SHUFFLES, TELLS_LANES, USES } role;
 
 static role role_of(op_kind kind) {
     switch (kind) {
@@ -258,6 +273,7 @@ static role role_of(op_kind kind) {
     case OP_WGMMA:
         return WARPGROUP;
     case OP_SHUFFLE:
+        return SHUFFLES;
     case OP_VOTE:
     case OP_REDUX:
     case OP_MATCH:
@@ -293,6 +309,8 @@ void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
             follow_mma(w, o);
         } else if (role == WARPGROUP) {
             follow_wgmma(m, w, o, mask);
+        } else if (role == SHUFFLES) {
+            follow_shuffle(m, w, o, mask);
         } else if (role == STORES) {
             follow_store(m, w, o, mask);
         } else {

@@ -433,6 +433,9 @@ static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address)
     if (++w->polls >= POLLS_OF_A_TURN) w->poll_failed = true;
 }
 
+/* sync.c: the lane whose value a lane takes in a shuffle, and whether that is within its segment. */
+int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
+
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
 void emu_warp_run(machine *m, warp *w, uint64_t budget);
 

@@ -135,33 +135,28 @@ void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- shuffles, votes and their like ---- */
 
+int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within) {
+    const uint32_t b = slot32(w, o->r[2])[lane], c = slot32(w, o->r[3])[lane];
+    const uint32_t segment = c >> 8 & 31, clamp = c & 31, amount = b & 31;
+    const int high = (int)(((uint32_t)lane & segment) | (clamp & ~segment));
+    int from = (int)(((uint32_t)lane & segment) | (amount & ~segment));
+    if (o->detail == SHUFFLE_UP) from = lane - (int)amount;
+    if (o->detail == SHUFFLE_DOWN) from = lane + (int)amount;
+    if (o->detail == SHUFFLE_BFLY) from = lane ^ (int)amount;
+    *within = o->detail == SHUFFLE_UP ? from >= high : from <= high;
+    return *within ? from & 31 : lane;
+}
+
 void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t *d = slot32(w, o->r[0]);
-    const uint32_t *b = slot32(w, o->r[2]), *c = slot32(w, o->r[3]);
     uint32_t values[LANES], results[LANES], inside = 0, bad = 0;
     memcpy(values, slot32(w, o->r[1]), sizeof values);
     for (int lane = 0; lane < LANES; lane++) {
-        uint32_t segment = c[lane] >> 8 & 31, clamp = c[lane] & 31, amount = b[lane] & 31;
-        uint32_t high = ((uint32_t)lane & segment) | (clamp & ~segment), low = (uint32_t)lane & segment;
-        int from;
         bool within;
-        if (o->detail == SHUFFLE_UP) {
-            from = lane - (int)amount;
-            within = from >= (int)high;
-        } else if (o->detail == SHUFFLE_DOWN) {
-            from = lane + (int)amount;
-            within = from <= (int)high;
-        } else if (o->detail == SHUFFLE_BFLY) {
-            from = lane ^ (int)amount;
-            within = from <= (int)high;
-        } else {
-            from = (int)(low | (amount & ~segment));
-            within = from <= (int)high;
-        }
-        if (!within) from = lane;
+        const int from = emu_shuffled_from(w, o, lane, &within);
         inside |= (uint32_t)within << lane;
-        results[lane] = values[from & 31];
-        if (mask >> lane & 1 && !(mask >> (from & 31) & 1)) bad |= 1u << lane;
+        results[lane] = values[from];
+        if (mask >> lane & 1 && !(mask >> from & 1)) bad |= 1u << lane;
     }
     if (bad) {
         emu_report(

@@ -470,15 +470,31 @@ static void parse_top(parser *p) {
     }
 }
 
+/* Text begins with a letter, a space or a mark; a byte-order mark is none of PTX. */
+static void refuse_binary(loader *load, const char *text, size_t bytes) {
+    const unsigned char first = bytes ? (unsigned char)text[0] : ' ';
+    if (bytes >= 4 && !memcmp(text, "\177ELF", 4))
+        emu_load_fail(load, 1,
+                      "this is an ELF file, such as a cubin or a program, not PTX: cuobjdump -ptx shows what "
+                      "PTX is in it");
+    if (bytes >= 4 && !memcmp(text, "\x50\xed\x55\xba", 4))
+        emu_load_fail(load, 1, "this is a fat binary, not PTX: cuobjdump -ptx shows what PTX is in it");
+    if (first > '~' || (first < ' ' && (first < '\t' || first > '\r')))
+        emu_load_fail(load, 1, "this begins with byte 0x%02x: it is no text of PTX", first);
+}
+
 void emu_parse_module(loader *load, const char *text, size_t bytes) {
     parser *p = emu_load_alloc(load, sizeof *p);
     load->parser = p;
     p->load = load;
     p->module = &load->module;
     memset(p->heads, 0xff, sizeof p->heads);
+    refuse_binary(load, text, bytes);
     emu_lexer_start(&p->lex, load, text, bytes);
     if (now(p)->kind == TOKEN_END) emu_load_fail(load, 1, "the text holds no PTX");
     while (now(p)->kind != TOKEN_END) parse_top(p);
     p->module_declarations = p->declaration_count;
     if (!load->module.entry_count) emu_load_fail(load, 0, "the text has no .entry");
+    if (load->version == 0)
+        emu_load_fail(load, 1, "the text has no .version, with which PTX begins, such as .version 8.0");
 }

@@ -107,3 +107,21 @@ def test_a_launch_that_no_device_takes(option: str, sizes: str, says: str, tmp_p
     (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
     done = ptxrun(tmp_path / "map.ptx", option, sizes, "--arg", "tmap:64x16:64x8:none:buf:f16:1024")
     assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (PROGRAM.partition("\n")[2].encode(), "the text has no .version"),
+        (b"\x7fELF\x02\x01", "an ELF file, such as a cubin or a program, not PTX"),
+        (b"\x50\xed\x55\xba\x01\x00", "a fat binary, not PTX"),
+        (b"\x1f\x8b\x08", "this begins with byte 0x1f: it is no text of PTX"),
+        (b"\xef\xbb\xbf.version 8.6", "this begins with byte 0xef"),
+    ],
+    ids=["no version", "cubin", "fat binary", "compressed", "byte-order mark"],
+)
+def test_what_is_no_ptx_is_named(text: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.ptx"
+    path.write_bytes(text)
+    done = ptxrun(path, "--block", 32)
+    assert done.returncode == 2 and "odd.ptx:1: " in done.stderr and says in done.stderr, done.stderr

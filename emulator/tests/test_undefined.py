@@ -36,6 +36,11 @@ DROPPED = {
     "dropped in shared memory": "st.shared.u32 [%s+4], %x;\nld.shared.u32 %y, [%s+4];\n@%q st.global.u32 [%p], %y;",
     "overwritten in shared memory": "st.shared.u32 [%s+4], %x;\nst.shared.u32 [%s+4], 1;\nld.shared.u32 %y, [%s+4];\n"
     "st.global.u32 [%p], %y;",
+    "other lanes that drop it": "shfl.sync.bfly.b32 %y, %x, 16, 31, -1;\nselp.b32 %y, 0, %y, %q;\n"
+    "st.global.u32 [%p], %y;",
+    "lanes apart": "shfl.sync.bfly.b32 %y, %x, 1, 31, -1;\n@%q st.global.u32 [%p], %y;",
+    "beyond the segment": "shfl.sync.up.b32 %y, %t, 8, 0, -1;\nshfl.sync.down.b32 %z, %x, 1, 0x100f, -1;\n"
+    "@%q st.global.u32 [%p], %z;",
     "guarded address": "mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\n@%q ld.global.u32 %y, [%w];",
 }
 MATTERS = {
@@ -46,7 +51,8 @@ MATTERS = {
     "guard of a store": ("setp.gt.u32 %v, %x, 3;\n@%v st.global.u32 [%p], %t;", "as its guard"),
     "guard of a value": ("setp.gt.u32 %v, %x, 3;\nmov.u32 %y, 1;\n@%v mov.u32 %y, 2;\nst.global.u32 [%p], %y;",
                          "to global memory"),
-    "another lane": ("shfl.sync.bfly.b32 %y, %x, 1, 31, -1;", "to other lanes"),
+    "another lane": ("shfl.sync.bfly.b32 %y, %x, 16, 31, -1;\n@%q st.global.u32 [%p], %y;", "to global memory"),
+    "lane of a shuffle": ("shfl.sync.idx.b32 %y, %t, %x, 31, -1;", "as a lane of a shuffle"),
     "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "to other lanes"),
     "select": ("not.pred %r, %q;\nselp.b32 %y, %x, 0, %r;\nst.global.u32 [%p], %y;", "to global memory"),
     "and": ("not.pred %r, %q;\nsetp.gt.u32 %v, %x, 3;\nand.pred %v, %v, %r;\n@%v st.global.u32 [%p], %t;",
@@ -81,7 +87,9 @@ def test_values_that_matter_are_reported(kind: str, source: str, tmp_path: Path)
     shared = source is TAIL
     assert status == 1 and text.startswith(f"uninitialised-{'shared' if shared else 'register'} at lesson.cu:12"), text
     assert says in text and "warp 0, lane" in text
-    if kind not in ("another lane", "vote"):
+    if kind == "another lane":
+        assert "warp 0, lane 0" in text
+    elif kind != "vote":
         assert "lane 16" in text
     if shared:
         assert "The other instruction is at lesson.cu:11" in text and "read from shared memory at 0x" in text

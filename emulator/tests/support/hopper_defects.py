@@ -576,7 +576,7 @@ HOPPER = [
         **BYTES,
     ),
     Defect(
-        "missing-proxy-fence",
+        "missing-init-fence",
         "a copy counts at an mbarrier that was not fenced",
         bytes_in(INIT_FENCE=""),
         bytes_in(),
@@ -584,7 +584,7 @@ HOPPER = [
         **BYTES,
     ),
     Defect(
-        "missing-proxy-fence",
+        "missing-init-fence",
         "a thread that did not initialise executes the fence",
         bytes_in(INIT_FENCE="@!%q fence.mbarrier_init.release.cluster;"),
         bytes_in(INIT_FENCE="fence.proxy.async.shared::cta;"),
@@ -718,7 +718,7 @@ HOPPER = [
         **ON_WARPGROUP,
     ),
     Defect(
-        "missing-proxy-fence",
+        "missing-init-fence",
         "another warp copies before it knows of the fence",
         BY_WARP_1.replace("bar.sync 0;", "bar.sync 0;\n@%q fence.mbarrier_init.release.cluster;"),
         BY_WARP_1.replace("bar.sync 0;", "fence.mbarrier_init.release.cluster;\nbar.sync 0;"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from support.mutations import RACES, Mutant
 
 Change = Callable[[re.Match[str]], str]
-UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence"}  # something is read too early
+UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence", "missing-init-fence"}  # something is read too early
 STUCK = frozenset({"deadlock", "livelock"})
 COUNTS = STUCK | RACES | {"barrier-misuse"}  # of arrivals or bytes
 ELSEWHERE = UNSEEN | {"out-of-bounds", "wgmma-misuse"}
@@ -93,7 +93,7 @@ WAIT = r"mbarrier\.(?:try|test)_wait\.parity\S* +"
 WGMMA = r".*\bwgmma\.mma_async\S+ +\{[^}]*\}, (?:\{[^}]*\}|%\w+),(?P<b> %\w+),.*;.*"
 RULES = {
     "proxy fence": Rule(r"\tfence\.proxy\.async.*", nothing, frozenset({"missing-proxy-fence"})),
-    "init fence": Rule(r"\tfence\.mbarrier_init.*", nothing, frozenset({"missing-proxy-fence"})),
+    "init fence": Rule(r"\tfence\.mbarrier_init.*", nothing, frozenset({"missing-init-fence"})),
     "wgmma fence": Rule(r"\twgmma\.fence.*", nothing, frozenset({"wgmma-misuse"})),
     "wgmma commit": Rule(r"\twgmma\.commit_group.*", nothing, UNFINISHED),
     "wgmma wait": Rule(r"\twgmma\.wait_group.*", nothing, UNFINISHED),
