@@ -15,7 +15,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError, NoDeviceCode
@@ -32,6 +32,7 @@ ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 ARCHIVE_MAGIC = b"!<arch>\n"
 WHOLE = "the file"
+KEPT_BYTES = 32 << 20  # of cubins that stay in memory as they were parsed
 NO_KERNEL = ""  # in place of a symbol
 Row = tuple[int, int | None, Kernel | None, str]  # image, index of a kernel, the kernel, symbol
 _LONGEST_COMMENT = 1000  # of a line before .version
@@ -50,6 +51,7 @@ class Image:
     size: int
     folder: "tempfile.TemporaryDirectory[str] | None" = None  # of an unpacked image, which lives as long as this
     kernels: int = 0  # of a cubin
+    parsed: Cubin | None = field(default=None, compare=False, repr=False)  # where not too much is kept already
 
     @property
     def data(self) -> bytes:
@@ -58,7 +60,8 @@ class Image:
             return file.read(self.size)
 
     def cubin(self, name: str) -> Cubin:
-        return Cubin(self.data, self.named(name))
+        mine = self.named(name)
+        return self.parsed if self.parsed and self.parsed.name == mine else Cubin(self.data, mine)
 
     def named(self, file: str) -> str:
         return file if self.origin == WHOLE else f"{file} ({self.origin})"
@@ -130,7 +133,9 @@ def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
                 images.append(replace(found, arch=target[1].decode() if target else "ptx"))
             else:
                 cubin = Cubin(data, name)
-                images.append(replace(found, arch=cubin.arch, kernels=len(cubin.entries)))
+                kept = sum(image.size for image in images if image.parsed) + found.size <= KEPT_BYTES
+                parsed = cubin if kept else None
+                images.append(replace(found, arch=cubin.arch, kernels=len(cubin.entries), parsed=parsed))
         except AnalysisError as error:
             skipped.append(Skipped(error, digest))
     if not images and not skipped:

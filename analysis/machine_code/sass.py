@@ -366,6 +366,7 @@ class Refused:
     reason: str
 
 
+COUNTING = ("--no-dataflow",)  # where no branch is followed
 CHUNK_BYTES = 2 << 20  # of code for one run of nvdisasm: its text is ten times as long
 
 
@@ -409,16 +410,17 @@ def count_all(
 
     for cubin, path, wanted in cubins:
         for kernels in _chunks(wanted):
-            started.append((cubin, path, kernels, _start_chunk(kernels, path, ())))
+            started.append((cubin, path, kernels, _start_chunk(kernels, path, COUNTING)))
             if len(started) > AT_ONCE:
                 yield from read(*started.popleft())
     while started:
         yield from read(*started.popleft())
 
 
-_OF_SECTION = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
-_OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
-_CLOSING = re.compile(r"^(\.L\w+):\n\s+/\*[0-9a-f]{4,}\*/\s+BRA `\(\1\)", re.MULTILINE)
+# They begin with text that stands nowhere else, which is searched for much faster than the beginnings of lines.
+_OF_SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
+_OPCODE = re.compile(r"\*/ +(?:@\S+ +)?([A-Z][A-Z0-9_]*)")
+_BRANCH = re.compile(r"\*/ +BRA `\((\.L\w+)\)")
 
 
 def _counted(text: str) -> Iterator[tuple[str, Counter[str], int]]:
@@ -427,20 +429,28 @@ def _counted(text: str) -> Iterator[tuple[str, Counter[str], int]]:
     ends = [place for _, place in places[1:]] + [len(text)]
     for (symbol, place), end in zip(places, ends, strict=True):
         counted = Counter(_OPCODE.findall(text, place, end))
-        closing = sum(1 for _ in _CLOSING.finditer(text, place, end))
+        closing = sum(_is_own_label(text, branch) for branch in _BRANCH.finditer(text, place, end))
         nops = counted["NOP"] - closing
         counted["BRA"] -= closing
         yield symbol, +counted, nops
 
 
+def _is_own_label(text: str, branch: re.Match[str]) -> bool:
+    """Whether the line before a branch is the label that it branches to."""
+    line = text.rfind("\n", 0, branch.start())
+    return text[text.rfind("\n", 0, line) + 1 : line] == f"{branch[1]}:"
+
+
 def _chunks(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
     """Kernels in groups of about CHUNK_BYTES."""
     chunk: list[Kernel] = []
+    size = 0
     for kernel in kernels:
-        if chunk and sum(len(each.code) for each in chunk) + len(kernel.code) > CHUNK_BYTES:
+        if chunk and size + len(kernel.code) > CHUNK_BYTES:
             yield chunk
-            chunk = []
+            chunk, size = [], 0
         chunk.append(kernel)
+        size += len(kernel.code)
     if chunk:
         yield chunk
 

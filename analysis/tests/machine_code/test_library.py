@@ -8,12 +8,15 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import NOTHING_BELOW
+from analysis.files import root
+from analysis.machine_code import sass
 from analysis.machine_code.images import RESOURCES
 from analysis.machine_code.library import (
     LONGEST_COMMENT,
     Figures,
     LibraryChange,
     Pair,
+    count_library,
     follows_code,
     pair_kernels,
 )
@@ -202,3 +205,26 @@ def with_registers(symbol: str, registers: int) -> Figures:
 )
 def test_what_other_code_changes_along(fact: str, before: str | None, after: str | None, follows: bool) -> None:
     assert follows_code(fact, before, after) == follows
+
+
+@pytest.mark.parametrize("arch", ["80", "90"])
+def test_counting_parses_no_listing(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes twice as long, and is for kernels whose text does not have what their bytes have."""
+    path = root() / f"build/device/sm_{arch}.cubin"
+    counted = count_library(path, None, None)
+
+    def no_listing(*_: object) -> None:
+        raise AssertionError("a listing is parsed")
+
+    monkeypatch.setattr(sass, "disassemble_all", no_listing)
+    assert count_library(path, None, None) == counted
+    monkeypatch.undo()
+    monkeypatch.setattr(sass, "_counted", lambda text: iter(()))
+    assert count_library(path, None, None) == counted
+
+
+def test_a_branch_to_itself_closes_a_kernel() -> None:
+    branch, predicated = "/*0090*/  BRA `(.L_x_0) ;", "/*00a0*/  @P0 BRA `(.L_x_0) ;"
+    lines = (".L_x_0:", branch, predicated, branch, "/*00c0*/  NOP ;")
+    text = "//--------------------- .text.k --------------------------\n" + "\n".join(lines) + "\n"
+    assert list(sass._counted(text)) == [("k", {"BRA": 2, "NOP": 1}, 0)]
