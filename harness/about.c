@@ -27,6 +27,9 @@ const char *about_config(void) {
 const char *about_others(void) {
     return FL_OTHERS;
 }
+const char *about_serving(void) {
+    return FL_SERVING;
+}
 const char *about_arch(void) {
     return FL_ARCH;
 }

@@ -17,6 +17,7 @@ const char *about_title(void);   /* text after the dash of the header's first li
 const char *about_parent(void);  /* "v06", "" for the first version */
 const char *about_idea(void);
 const char *about_config(void);   /* short form of the header's config */
+const char *about_serving(void);  /* the header's configs that take serving_args, each ended by ';' */
 const char *about_others(void);   /* those of the header's other configs, for other sizes of heads, each ended by ';' */
 const char *about_arch(void);     /* "sm_80", the least architecture; "sm_90a", the only one */
 const char *about_exact(void);    /* "sm_90a", where that architecture is the only one; else NULL */

@@ -3,6 +3,7 @@
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/progress.h"
+#include "harness/serving.h"
 #include "harness/tensor_memory.h"
 #include "runtime/config.h"
 #include "runtime/launch.h"
@@ -23,6 +24,7 @@ struct emu {
     const struct inputs *inputs;
     uint64_t tensors[N_TENSORS];
     uint64_t lse, tickets; /* lse is 0 where it is not wanted */
+    uint64_t serving;
     uint64_t dump;
     const struct instance *instance;
 };
@@ -45,7 +47,8 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     emu->inputs = inputs;
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
     /* Of an output every byte has to be written, of one with gaps the rows: unwritten ones are found as NaN. */
-    const bool all_of_O = problem->layout != LAYOUT_PADDED;
+    const bool all_of_lse = problem->layout == LAYOUT_PACKED || !problem_is_ragged(problem);
+    const bool all_of_O = problem->layout != LAYOUT_PADDED && all_of_lse;
     for (int t = 0; t < N_TENSORS; t++) {
         const int64_t bytes = problem_device_bytes(problem, (enum tensor)t);
         const bool output = t == TENSOR_O && all_of_O;
@@ -54,9 +57,13 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
         if (t != TENSOR_O)
             tensor_spread(problem, (enum tensor)t, inputs->tensors[t], emu_host_bytes(emu->device, emu->tensors[t]));
     }
-    const uint64_t lse_bytes = (uint64_t)problem_lse_bytes(problem);
-    if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, EMU_OUTPUT)))
+    const uint64_t lse_bytes = (uint64_t)problem_device_lse_bytes(problem);
+    if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, all_of_lse ? EMU_OUTPUT : EMU_BUFFER)))
         return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
+    const uint64_t serving_size = (uint64_t)serving_bytes(problem);
+    if (!(emu->serving = emu_alloc(emu->device, "lengths and sinks", serving_size, EMU_BUFFER)))
+        return fail_memory(failure, serving_size, "lengths and sinks in the emulator");
+    serving_fill(problem, emu_host_bytes(emu->device, emu->serving));
     return STATUS_OK;
 }
 
@@ -92,10 +99,12 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
         return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
     if (entry->param_bytes != parameters_bytes(&instance->config))
-        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol,
-                    entry->param_bytes, instance->config.any_length ? "attention_args" : "forward_args",
-                    instance->config.tensor_copies ? " and tensor_maps have" : " has",
-                    parameters_bytes(&instance->config));
+        return fail(
+            failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol, entry->param_bytes,
+            instance->config.serves       ? "serving_args"
+            : instance->config.any_length ? "attention_args"
+                                          : "forward_args",
+            instance->config.tensor_copies ? " and tensor_maps have" : " has", parameters_bytes(&instance->config));
     emu_error error;
     if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
     return instance->config.tickets ? set_tickets(emu, failure) : STATUS_OK;
@@ -106,7 +115,8 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
     (void)failure;
     memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), POISON_BYTE,
            (size_t)problem_device_bytes(&emu->problem, TENSOR_O));
-    if (emu->lse) memset(emu_host_bytes(emu->device, emu->lse), POISON_BYTE, (size_t)problem_lse_bytes(&emu->problem));
+    if (emu->lse)
+        memset(emu_host_bytes(emu->device, emu->lse), POISON_BYTE, (size_t)problem_device_lse_bytes(&emu->problem));
     return STATUS_OK;
 }
 
@@ -157,7 +167,7 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
                                 .context = emu->device});
 }
 
-static attention_args arguments_of(const struct emu *emu) {
+static serving_args arguments_of(const struct emu *emu) {
     attention_args args = problem_args(&emu->problem);
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
@@ -166,18 +176,18 @@ static attention_args arguments_of(const struct emu *emu) {
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
-    return args;
+    return serving_args_of(&emu->problem, args, emu->serving);
 }
 
 /* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
-    const attention_args args = arguments_of(emu);
+    const serving_args args = arguments_of(emu);
     struct parameter_block block;
     emu_error error = {0};
     char label[120];
-    const enum status status = parameters_of_emulator(&emu->instance->config, &args, &block, failure);
+    const enum status status = parameters_of_emulator(&emu->instance->config, &args.attention, &block, failure);
     if (status) return status;
     launch.params = block.bytes;
     launch.param_bytes = block.size;
@@ -197,7 +207,7 @@ static enum status emu_read_output(struct backend *backend, struct output *outpu
     (void)failure;
     output->strays =
         tensor_gather(&emu->problem, TENSOR_O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), output->O);
-    if (emu->lse) memcpy(output->lse, emu_host_bytes(emu->device, emu->lse), (size_t)problem_lse_bytes(&emu->problem));
+    if (emu->lse) output->strays += lse_gather(&emu->problem, emu_host_bytes(emu->device, emu->lse), output->lse);
     return STATUS_OK;
 }
 

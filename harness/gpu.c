@@ -3,6 +3,7 @@
 #include "harness/backend.h"
 #include "harness/device/stamp.h"
 #include "harness/peer.h"
+#include "harness/serving.h"
 #include "harness/stats.h"
 #include "harness/tensor_memory.h"
 #include "runtime/cuda_driver.h"
@@ -59,6 +60,7 @@ struct gpu {
     CUdeviceptr tensors[N_TENSORS];
     CUdeviceptr lse; /* 0 where it is not wanted */
     CUdeviceptr tickets;
+    CUdeviceptr serving; /* lengths and sinks */
     CUdeviceptr dump;
     CUdeviceptr scratch; /* of a peer */
     struct gpu_kernel kernel;
@@ -86,6 +88,7 @@ static void gpu_close(struct backend *backend) {
         for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
         free_address(gpu, &gpu->lse);
         free_address(gpu, &gpu->tickets);
+        free_address(gpu, &gpu->serving);
         free_address(gpu, &gpu->dump);
         free_address(gpu, &gpu->scratch);
         free_address(gpu, &gpu->flush);
@@ -243,6 +246,23 @@ static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint1
     return STATUS_OK;
 }
 
+/* Copy what serving_args name, where the problem has it. */
+static enum status upload_serving(struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const int64_t bytes = serving_bytes(&gpu->problem);
+    free_address(gpu, &gpu->serving);
+    if (!problem_is_served(&gpu->problem)) return STATUS_OK;
+    const enum status status = allocate(gpu, &gpu->serving, bytes, "lengths and sinks", failure);
+    if (status) return status;
+    void *const memory = malloc((size_t)bytes);
+    if (!memory) return fail_memory(failure, (uint64_t)bytes, "lengths and sinks");
+    serving_fill(&gpu->problem, memory);
+    const CUresult copied = cuda->cuMemcpyHtoD_v2(gpu->serving, memory, (size_t)bytes);
+    free(memory);
+    CHECK(copied, "cuMemcpyHtoD of %" PRId64 " bytes", bytes);
+    return STATUS_OK;
+}
+
 static enum status gpu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -267,7 +287,9 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
         if (!status && tensor != TENSOR_O) status = upload(gpu, tensor, inputs->tensors[t], failure);
         if (status) return status;
     }
-    return problem->lse ? allocate(gpu, &gpu->lse, problem_lse_bytes(problem), "log-sum-exp", failure) : STATUS_OK;
+    if ((status = upload_serving(gpu, failure))) return status;
+    return problem->lse ? allocate(gpu, &gpu->lse, problem_device_lse_bytes(problem), "log-sum-exp", failure)
+                        : STATUS_OK;
 }
 
 /* ---- a library's kernel in place of the version's ---- */
@@ -322,7 +344,7 @@ static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int 
     return synchronize(gpu, "setting the tickets to zero", failure);
 }
 
-static attention_args arguments_of(const struct gpu *gpu) {
+static serving_args arguments_of(const struct gpu *gpu) {
     attention_args args = problem_args(&gpu->problem);
     args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
@@ -331,7 +353,7 @@ static attention_args arguments_of(const struct gpu *gpu) {
     args.debug = (void *)(uintptr_t)gpu->dump;
     args.LSE = (float *)(uintptr_t)gpu->lse;
     args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
-    return args;
+    return serving_args_of(&gpu->problem, args, gpu->serving);
 }
 
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
@@ -350,14 +372,14 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
     gpu->draws = instance->config.tickets;
     if (gpu->draws && (status = set_tickets(gpu, &instance->config, sms, failure))) return status;
-    const attention_args args = arguments_of(gpu);
-    gpu->shape = launch_of(&instance->config, &args, sms);
+    const serving_args args = arguments_of(gpu);
+    gpu->shape = launch_of(&instance->config, &args.attention, sms);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
     if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;
     if (!instance->config.tensor_copies) return STATUS_OK;
     struct tensor_layout layouts[N_TENSORS];
-    tensor_layouts(&args, &instance->config, layouts);
+    tensor_layouts(&args.attention, &instance->config, layouts);
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
@@ -373,8 +395,8 @@ static enum status prepare_launch(const struct gpu *gpu, struct failure *failure
 
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
-    const attention_args args = arguments_of(gpu);
-    return gpu_kernel_launch(&gpu->cuda, &gpu->kernel, &gpu->shape, &args, &gpu->maps, gpu->stream, failure);
+    const serving_args args = arguments_of(gpu);
+    return gpu_kernel_launch(&gpu->cuda, &gpu->kernel, &gpu->shape, &args.attention, &gpu->maps, gpu->stream, failure);
 }
 
 static enum status gpu_poison(struct backend *backend, struct failure *failure) {
@@ -385,7 +407,7 @@ static enum status gpu_poison(struct backend *backend, struct failure *failure) 
                                 gpu->stream),
           "cuMemsetD8Async of the output");
     if (gpu->lse)
-        CHECK(cuda->cuMemsetD8Async(gpu->lse, POISON_BYTE, (size_t)problem_lse_bytes(problem), gpu->stream),
+        CHECK(cuda->cuMemsetD8Async(gpu->lse, POISON_BYTE, (size_t)problem_device_lse_bytes(problem), gpu->stream),
               "cuMemsetD8Async of log-sum-exp");
     return synchronize(gpu, "filling the output with NaN", failure);
 }
@@ -395,6 +417,18 @@ static enum status gpu_launch(struct backend *backend, struct failure *failure) 
     enum status status = prepare_launch(gpu, failure);
     if (!status) status = enqueue_kernel(gpu, failure);
     return status ? status : synchronize(gpu, gpu->symbol, failure);
+}
+
+static enum status read_lse(const struct gpu *gpu, struct output *output, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const size_t bytes = (size_t)problem_device_lse_bytes(&gpu->problem);
+    float *const memory = malloc(bytes);
+    if (!memory) return fail_memory(failure, bytes, "log-sum-exp");
+    const CUresult copied = cuda->cuMemcpyDtoH_v2(memory, gpu->lse, bytes);
+    if (!copied) output->strays += lse_gather(&gpu->problem, memory, output->lse);
+    free(memory);
+    CHECK(copied, "cuMemcpyDtoH of log-sum-exp");
+    return STATUS_OK;
 }
 
 static enum status gpu_read_output(struct backend *backend, struct output *output, struct failure *failure) {
@@ -410,10 +444,7 @@ static enum status gpu_read_output(struct backend *backend, struct output *outpu
     if (memory && !copied) output->strays = tensor_gather(problem, TENSOR_O, memory, output->O);
     free(memory);
     CHECK(copied, "cuMemcpyDtoH of %" PRId64 " bytes", bytes);
-    if (gpu->lse)
-        CHECK(cuda->cuMemcpyDtoH_v2(output->lse, gpu->lse, (size_t)problem_lse_bytes(problem)),
-              "cuMemcpyDtoH of log-sum-exp");
-    return STATUS_OK;
+    return gpu->lse ? read_lse(gpu, output, failure) : STATUS_OK;
 }
 
 static enum status gpu_set_dump(struct backend *backend, int64_t bytes, struct failure *failure) {

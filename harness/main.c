@@ -166,7 +166,8 @@ static int64_t host_bytes(const struct session *session, const struct problem *p
     const int64_t tensors = problem_all_bytes(problem) + lse;
     if (session->backend->ops->sample)
         return tensors + (options->profile || options->check_rows == CHECK_NONE ? 0 : O + lse);
-    const int64_t watched = !options->checks ? 0 : problem->layout == LAYOUT_PADDED ? lse : O + lse;
+    const bool gaps = problem->layout == LAYOUT_PADDED || problem_is_ragged(problem);
+    const int64_t watched = !options->checks ? 0 : gaps ? lse : O + lse;
     return 2 * tensors + EMU_OUTPUT_COST * watched;
 }
 

@@ -2,12 +2,14 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdbool.h>
 
 static const int64_t MAX_NUMBER = 1 << 30; /* of one dimension of a problem */
 
 struct cursor {
     const char *option, *text, *at;
     struct failure *failure;
+    bool zero; /* a number of the list may be 0 */
 };
 
 static enum status bad_list(const struct cursor *cursor, const char *expected) {
@@ -26,7 +28,7 @@ static enum status read_number(struct cursor *cursor, int64_t *value) {
             cursor->at = start;
             return bad_list(cursor, "a number of at most 1073741824");
         }
-    if (*value > 0) return STATUS_OK;
+    if (*value > 0 || cursor->zero) return STATUS_OK;
     cursor->at = start;
     return bad_list(cursor, "a positive number");
 }
@@ -42,6 +44,7 @@ static enum status add_number(const struct cursor *cursor, struct number_list *l
 /* "last:*factor" or "last:+step" behind "first:" */
 static enum status read_range(struct cursor *cursor, int64_t first, struct number_list *list) {
     int64_t last, by;
+    cursor->zero = false;
     enum status status = read_number(cursor, &last);
     if (status) return status;
     if (last < first)
@@ -64,11 +67,11 @@ static enum status read_range(struct cursor *cursor, int64_t first, struct numbe
     return STATUS_OK;
 }
 
-enum status number_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure) {
-    struct cursor cursor = {option, text, text, failure};
+static enum status parse(struct cursor cursor, bool zero, struct number_list *list) {
     list->count = 0;
     for (;;) {
         int64_t first;
+        cursor.zero = zero;
         enum status status = read_number(&cursor, &first);
         if (status) return status;
         if (*cursor.at == ':') {
@@ -82,4 +85,12 @@ enum status number_list_parse(const char *option, const char *text, struct numbe
         if (*cursor.at != ',') return bad_list(&cursor, "',' or the end");
         cursor.at++;
     }
+}
+
+enum status number_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure) {
+    return parse((struct cursor){.option = option, .text = text, .at = text, .failure = failure}, false, list);
+}
+
+enum status length_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure) {
+    return parse((struct cursor){.option = option, .text = text, .at = text, .failure = failure}, true, list);
 }

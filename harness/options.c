@@ -14,7 +14,7 @@ static const struct choice DTYPES[] = {{"fp16", FP16}, {"bf16", BF16}, {NULL, 0}
 static const struct choice DISTRIBUTIONS[] = {
     {"normal", DIST_NORMAL}, {"uniform", DIST_UNIFORM}, {"large", DIST_LARGE}, {"ramp", DIST_RAMP}, {NULL, 0}};
 static const struct choice LAYOUTS[] = {
-    {"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD}, {"padded", LAYOUT_PADDED}, {NULL, 0}};
+    {"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD}, {"padded", LAYOUT_PADDED}, {"packed", LAYOUT_PACKED}, {NULL, 0}};
 static const struct choice ON_OFF[] = {{"on", true}, {"off", false}, {NULL, 0}};
 
 const struct option fl_options[] = {
@@ -44,8 +44,17 @@ const struct option fl_options[] = {
      .help = "what scores are multiplied by (1 / sqrt(d_head))"},
     {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too"},
     {"--layout", .kind = OPTION_CHOICE, .choices = LAYOUTS, AT(layout), .initial = "bshd",
-     .help = "order in memory: batch, seq, heads, d_head; heads outside seq; or the first with gaps, others in each "
-             "tensor"},
+     .help = "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps, others in each "
+             "tensor; or the sequences one behind the other, found by offsets"},
+    {"--seqlens-q", .kind = OPTION_LENGTHS, .argument = "LIST", AT(Q_lengths),
+     .help = "queries of each sequence, in place of --batch and --seq-q"},
+    {"--seqlens-k", .kind = OPTION_LENGTHS, .argument = "LIST", AT(KV_lengths),
+     .help = "keys of each sequence (as many as queries)"},
+    {"--window", .kind = OPTION_WINDOW, .argument = "L,R", AT(window), .initial = "-1,-1",
+     .help = "keys that a query sees before its own and behind it, -1 for all"},
+    {"--softcap", .kind = OPTION_NUMBER, .argument = "X", AT(softcap), .least = 1e-6, .most = 1e6, .unit = "",
+     .help = "scores are X tanh(score / X)"},
+    {"--sinks", .kind = OPTION_TRUE, AT(sinks), .help = "each head has a score that takes weight and has no value"},
     {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
      .help = "element type (that of the version's config)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
@@ -172,6 +181,18 @@ static enum status set_number(const struct option *option, double *field, const 
     return STATUS_OK;
 }
 
+static enum status set_window(const struct option *option, struct window *window, const char *value,
+                              struct failure *failure) {
+    long long left, right;
+    int length = 0;
+    if (sscanf(value, "%9lld,%9lld%n", &left, &right, &length) == 2 && !value[length] && left >= -1 && right >= -1) {
+        *window = (struct window){left, right};
+        return STATUS_OK;
+    }
+    return fail(failure, STATUS_USAGE, "%s '%s': must be two numbers from -1 to 999999999, left,right", option->name,
+                value);
+}
+
 static enum status set_value(struct options *options, const struct option *option, const char *value,
                              struct failure *failure) {
     void *field = (char *)options + option->offset;
@@ -204,6 +225,10 @@ static enum status set_value(struct options *options, const struct option *optio
         return set_integer(option, field, value, failure);
     case OPTION_NUMBER:
         return set_number(option, field, value, failure);
+    case OPTION_LENGTHS:
+        return length_list_parse(option->name, value, field, failure);
+    case OPTION_WINDOW:
+        return set_window(option, field, value, failure);
     case OPTION_LIST:
         return number_list_parse(option->name, value, field, failure);
     case OPTION_TEXT:
@@ -312,6 +337,16 @@ enum status options_check(const struct options *options, struct failure *failure
                             of_the_report[i]);
     if (options->seq.count && options->seq_q.count && options->seq_k.count)
         return fail(failure, STATUS_USAGE, "--seq: --seq-q and --seq-k say both lengths: drop one of them");
+    if (options->KV_lengths.count && !options->Q_lengths.count && !options->seq.count && !options->seq_q.count)
+        return fail(failure, STATUS_USAGE, "--seqlens-k: needs --seqlens-q, --seq or --seq-q, the number of queries");
+    if ((options->Q_lengths.count || options->KV_lengths.count) && (options->batch.count || options->tokens))
+        return fail(failure, STATUS_USAGE, "%s and %s: both say how many sequences: drop one of them",
+                    options->Q_lengths.count ? "--seqlens-q" : "--seqlens-k", options->tokens ? "--tokens" : "--batch");
+    if (options->Q_lengths.count && (options->seq.count || options->seq_q.count))
+        return fail(failure, STATUS_USAGE, "--seqlens-q: says all lengths of queries: drop %s",
+                    options->seq.count ? "--seq" : "--seq-q");
+    if (options->KV_lengths.count && options->seq_k.count)
+        return fail(failure, STATUS_USAGE, "--seqlens-k: says all lengths of keys: drop --seq-k");
     if (options->tokens && options->batch.count)
         return fail(failure, STATUS_USAGE, "--tokens and --batch: both say how many sequences: drop one of them");
     if (options->json && !strcmp(options->json, "-") && options->csv)
@@ -360,6 +395,28 @@ static int64_t take_value(const struct number_list *list, int64_t *i, int64_t in
     return list->count ? list->values[place] : initial;
 }
 
+static int64_t longest_of(const struct number_list *list) {
+    int64_t most = 1;
+    for (int i = 0; i < list->count; i++)
+        if (list->values[i] > most) most = list->values[i];
+    return most;
+}
+
+/* Lengths, windows, caps and sinks. */
+static void set_served(const struct options *options, struct problem *problem) {
+    const struct number_list *const Q = &options->Q_lengths, *const KV = options->KV_lengths.count
+                                                                             ? &options->KV_lengths
+                                                                         : options->seq_k.count ? NULL
+                                                                                                : Q;
+    if (Q->count) problem->Q_lengths = Q, problem->seq_q = longest_of(Q), problem->batch = Q->count;
+    if (KV && KV->count) problem->KV_lengths = KV, problem->seq_k = longest_of(KV);
+    if (!Q->count && KV && KV->count) problem->batch = KV->count;
+    problem->window_left = options->window.left, problem->window_right = options->window.right;
+    problem->windowed = options->window.left >= 0 || options->window.right >= 0;
+    problem->softcap = options->softcap;
+    problem->sinks = options->sinks;
+}
+
 void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
                         struct problem *problem) {
     const int64_t batch = take_value(&options->batch, &i, 0), heads = take_value(&options->heads, &i, gpu ? 16 : 2);
@@ -382,4 +439,5 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
     problem->lse = options->lse;
     problem->scale = options->scale;
     problem->layout = options->layout;
+    set_served(options, problem);
 }

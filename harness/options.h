@@ -22,6 +22,11 @@ enum { CHECK_NONE = 0, CHECK_ALL = -1 }; /* instead of a number of rows */
 enum { MAX_CONFIGS = 64 };               /* that may be named by --config */
 enum { MAX_OPTIONS = 64 };               /* rows of the table */
 
+/* Keys that a query sees before and behind its own; -1: all. */
+struct window {
+    int64_t left, right;
+};
+
 struct options {
     enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
@@ -31,6 +36,10 @@ struct options {
     bool causal, lse;
     double scale; /* of the scores; 0: 1 / sqrt(d_head) */
     enum layout layout;
+    struct number_list Q_lengths, KV_lengths; /* of the sequences; count 0: all have one length */
+    struct window window;
+    double softcap; /* 0: none */
+    bool sinks;
     int64_t tokens;                   /* batch * seq in place of batch; 0: not given */
     enum dtype dtype;                 /* ANY_DTYPE: that of the configuration */
     const char *configs[MAX_CONFIGS]; /* short forms or "all", borrowed from argv */
@@ -75,6 +84,8 @@ enum option_kind {
     OPTION_NUMBER,  /* double in [least, most]; its unit may follow */
     OPTION_TEXT,    /* const char * */
     OPTION_LIST,    /* struct number_list */
+    OPTION_LENGTHS, /* struct number_list, whose numbers may be 0 */
+    OPTION_WINDOW,  /* struct window */
     OPTION_CONFIGS, /* appended to configs */
     OPTION_ROWS,    /* int64_t: a number in [least, most] or "all" */
     OPTION_NO_ROWS  /* no argument: int64_t becomes CHECK_NONE */

@@ -2,6 +2,7 @@
 
 #include "harness/about.h"
 #include "runtime/abilities.h"
+#include "runtime/config.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +18,7 @@ const char *distribution_name(enum distribution dist) {
 }
 
 const char *layout_name(enum layout layout) {
-    static const char *const names[] = {"bshd", "bhsd", "padded"};
+    static const char *const names[] = {"bshd", "bhsd", "padded", "packed"};
     return names[layout];
 }
 
@@ -36,7 +37,9 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
     return a->batch == b->batch && a->heads == b->heads && a->KV_heads == b->KV_heads && a->seq_q == b->seq_q &&
            a->seq_k == b->seq_k && a->d_head == b->d_head && a->dtype == b->dtype && a->dist == b->dist &&
            a->seed == b->seed && a->causal == b->causal && a->lse == b->lse && a->scale == b->scale &&
-           a->layout == b->layout;
+           a->layout == b->layout && a->Q_lengths == b->Q_lengths && a->KV_lengths == b->KV_lengths &&
+           a->windowed == b->windowed && a->window_left == b->window_left && a->window_right == b->window_right &&
+           a->softcap == b->softcap && a->sinks == b->sinks;
 }
 
 static bool of_keys(enum tensor tensor) {
@@ -65,8 +68,34 @@ int64_t problem_all_bytes(const struct problem *problem) {
     return bytes;
 }
 
+int64_t problem_length(const struct problem *problem, enum tensor tensor, int64_t batch) {
+    const struct number_list *const lengths = of_keys(tensor) ? problem->KV_lengths : problem->Q_lengths;
+    return lengths ? lengths->values[batch] : problem_rows(problem, tensor);
+}
+
+int64_t problem_rows_before(const struct problem *problem, enum tensor tensor, int64_t batch) {
+    int64_t rows = 0;
+    for (int64_t b = 0; b < batch; b++) rows += problem_length(problem, tensor, b);
+    return rows;
+}
+
+bool problem_is_ragged(const struct problem *problem) {
+    return problem->Q_lengths || problem->KV_lengths;
+}
+
+bool problem_is_served(const struct problem *problem) {
+    return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
+           problem->softcap > 0 || problem->sinks;
+}
+
 int64_t problem_lse_bytes(const struct problem *problem) {
     return (int64_t)sizeof(float) * problem->batch * problem->heads * problem->seq_q;
+}
+
+int64_t problem_device_lse_bytes(const struct problem *problem) {
+    const int64_t rows = problem->layout == LAYOUT_PACKED ? problem_rows_before(problem, TENSOR_Q, problem->batch)
+                                                          : problem->batch * problem->seq_q;
+    return (int64_t)sizeof(float) * problem->heads * rows;
 }
 
 int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, int64_t batch, int64_t head,
@@ -86,13 +115,29 @@ tensor_strides problem_strides(const struct problem *problem, enum tensor tensor
 
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) {
     const tensor_strides strides = problem_strides(problem, tensor);
+    if (problem->layout == LAYOUT_PACKED)
+        return 2 * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
+               problem->d_head;
     return 2 * ((problem->batch - 1) * strides.batch + (problem_rows(problem, tensor) - 1) * strides.seq +
                 (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
 }
 
-int64_t problem_visible_keys(const struct problem *problem, int64_t row) {
-    const int64_t keys = row + 1 + problem->seq_k - problem->seq_q;
-    return !problem->causal ? problem->seq_k : keys > 0 ? keys : 0;
+struct key_span problem_seen_keys(const struct problem *problem, int64_t batch, int64_t row) {
+    const int64_t keys = problem_length(problem, TENSOR_K, batch);
+    const int64_t own = row + keys - problem_length(problem, TENSOR_Q, batch); /* the key of the row */
+    const bool left = problem->windowed && problem->window_left >= 0;
+    const bool right = problem->causal || (problem->windowed && problem->window_right >= 0);
+    struct key_span seen = {0, keys};
+    if (left && own - problem->window_left > 0) seen.first = own - problem->window_left;
+    if (right && own + (problem->causal ? 0 : problem->window_right) + 1 < keys)
+        seen.end = own + (problem->causal ? 0 : problem->window_right) + 1;
+    if (seen.end < seen.first) seen.end = seen.first;
+    return seen;
+}
+
+/* Values that a score may have, some of them far from it. */
+double problem_sink(const struct problem *problem, int64_t head) {
+    return problem->sinks ? (double)((head * 7 + (int64_t)problem->seed) % 11) - 5.5 : -INFINITY;
 }
 
 double problem_scale(const struct problem *problem) {
@@ -108,12 +153,24 @@ static double visible_pairs(const struct problem *problem) {
     return rows * (2 * seq_k - rows + 1) / 2;
 }
 
+/* The same of all sequences. */
+static double all_pairs(const struct problem *problem) {
+    int64_t pairs = 0;
+    if (!problem_is_ragged(problem) && !problem->windowed) return (double)problem->batch * visible_pairs(problem);
+    for (int64_t batch = 0; batch < problem->batch; batch++)
+        for (int64_t row = 0; row < problem_length(problem, TENSOR_Q, batch); row++) {
+            const struct key_span seen = problem_seen_keys(problem, batch, row);
+            pairs += seen.end - seen.first;
+        }
+    return (double)pairs;
+}
+
 double problem_flop(const struct problem *problem) {
-    return 4.0 * (double)(problem->batch * problem->heads) * visible_pairs(problem) * problem->d_head;
+    return 4.0 * (double)problem->heads * all_pairs(problem) * problem->d_head;
 }
 
 double problem_attn_flop(const struct problem *problem) {
-    return problem_flop(problem) + 6.0 * (double)(problem->batch * problem->heads) * visible_pairs(problem);
+    return problem_flop(problem) + 6.0 * (double)problem->heads * all_pairs(problem);
 }
 
 int64_t problem_default_batch(int64_t seq) {
@@ -132,6 +189,43 @@ attention_args problem_args(const struct problem *problem) {
                             .KV_heads = (int32_t)problem->KV_heads,
                             .softmax_scale = (float)problem_scale(problem),
                             .causal = problem->causal};
+}
+
+/* What of the problem takes serving_args, as the command line says it; NULL for nothing. */
+static const char *served_option(const struct problem *problem) {
+    return problem->Q_lengths                 ? "--seqlens-q"
+           : problem->KV_lengths              ? "--seqlens-k"
+           : problem->layout == LAYOUT_PACKED ? "--layout packed"
+           : problem->windowed                ? "--window"
+           : problem->softcap > 0             ? "--softcap"
+           : problem->sinks                   ? "--sinks"
+                                              : NULL;
+}
+
+static enum status check_served(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    const char *const option = served_option(problem);
+    char text[CONFIG_TEXT_SIZE];
+    if (option && !config->serves)
+        return fail(
+            failure, STATUS_USAGE,
+            "%s: config %s of %s takes no serving_args: attention/wgmma has configs that do, with the word serve",
+            option, config_format(config, text), about_version());
+    if (problem->softcap > 0 && !config->cap)
+        return fail(failure, STATUS_USAGE, "--softcap %g: config %s has no soft cap: take one with the word cap",
+                    problem->softcap, config_format(config, text));
+    if (config->cap && !(problem->softcap > 0))
+        return fail(failure, STATUS_USAGE, "--softcap: config %s needs one", config_format(config, text));
+    const struct number_list *const lists[] = {problem->Q_lengths, problem->KV_lengths};
+    for (int i = 0; i < 2; i++)
+        if (lists[i] && lists[i]->count != problem->batch)
+            return fail(failure, STATUS_USAGE, "%s: %d lengths for %" PRId64 " sequences: must be as many",
+                        i ? "--seqlens-k" : "--seqlens-q", lists[i]->count, problem->batch);
+    if (problem->layout == LAYOUT_PACKED)
+        for (int t = 0; t <= TENSOR_K; t++)
+            if (!problem_rows_before(problem, (enum tensor)t, problem->batch))
+                return fail(failure, STATUS_USAGE, "%s: no sequence has a row: one must have",
+                            t == TENSOR_K && problem->KV_lengths != problem->Q_lengths ? "--seqlens-k" : "--seqlens-q");
+    return STATUS_OK;
 }
 
 static enum status check_sizes(const struct problem *problem, struct failure *failure) {
@@ -183,7 +277,7 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
                  {ABILITY_KEYS, problem->seq_q != problem->seq_k, seq_k},
                  {ABILITY_SCALE, problem->scale > 0, scale},
                  {ABILITY_LSE, problem->lse, "--lse"},
-                 {ABILITY_STRIDES, problem->layout != LAYOUT_BSHD, layout}};
+                 {ABILITY_STRIDES, problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED, layout}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !config_able(config, rules[i].ability))
             return fail_ability(failure, rules[i].ability, about_version(), about_exact(), rules[i].option);
@@ -195,6 +289,8 @@ enum status problem_check(const struct problem *problem, const KernelConfig *con
     if (problem->d_head != config->d_head)
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
                     config->d_head);
-    if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure))) return status;
+    if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure)) ||
+        (status = check_served(problem, config, failure)))
+        return status;
     return check_blocks(config, about_exact(), "--seq", problem->seq_q, failure);
 }

@@ -8,6 +8,7 @@
 
 #include "common/abi.h"
 #include "common/config.h"
+#include "harness/number_list.h"
 #include "runtime/status.h"
 #include "runtime/tensors.h"
 
@@ -19,13 +20,15 @@ enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 
 /* How the tensors lie in the memory of the device. */
 enum layout {
-    LAYOUT_BSHD,  /* contiguous (batch, seq, heads, d_head) */
-    LAYOUT_BHSD,  /* contiguous (batch, heads, seq, d_head) */
-    LAYOUT_PADDED /* as the first, with a gap behind each row, each position and each sequence, another in each tensor
-                   */
+    LAYOUT_BSHD,   /* contiguous (batch, seq, heads, d_head) */
+    LAYOUT_BHSD,   /* contiguous (batch, heads, seq, d_head) */
+    LAYOUT_PADDED, /* as the first, with a gap behind each row, each position and each sequence, another in each
+                      tensor */
+    LAYOUT_PACKED  /* contiguous (tokens, heads, d_head): the sequences one behind the other, found by offsets */
 };
 
-/* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. */
+/* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. Of a
+ * sequence with a length of its own they hold rows behind it, which are not on the device: there are NaN. */
 struct problem {
     int64_t batch, heads, KV_heads, seq_q, seq_k;
     int d_head;
@@ -36,6 +39,14 @@ struct problem {
     bool lse;     /* log-sum-exp is computed and checked too */
     double scale; /* of the scores; 0 is 1 / sqrt(d_head) */
     enum layout layout;
+
+    /* What takes serving_args. */
+    const struct number_list *Q_lengths, *KV_lengths; /* of each sequence, at most seq_q and seq_k; NULL: these */
+    bool
+        windowed; /* query row i sees keys from i + keys - queries - window_left to i + keys - queries + window_right */
+    int64_t window_left, window_right; /* -1: no end */
+    double softcap;                    /* 0: none */
+    bool sinks;                        /* each head has one: problem_sink() */
 };
 
 /* As many keys as queries and as many KV heads as heads, fp16, d_head 128, inputs of seed 1. */
@@ -61,6 +72,9 @@ int64_t problem_all_bytes(const struct problem *problem);
 /* Bytes of log-sum-exp, float [batch, heads, seq_q]. */
 int64_t problem_lse_bytes(const struct problem *problem);
 
+/* The same on the device: [heads, tokens] where the sequences lie one behind the other. */
+int64_t problem_device_lse_bytes(const struct problem *problem);
+
 /* Offset of element 0 of a row within a tensor on the host, in elements. `head` is one of the tensor's own. */
 int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, int64_t batch, int64_t head, int64_t row);
 
@@ -68,8 +82,22 @@ int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, in
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor);
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor);
 
-/* Keys that a query row sees, from the first key on. */
-int64_t problem_visible_keys(const struct problem *problem, int64_t row);
+/* Rows of sequence number `batch` of a tensor, and the rows of the sequences before it. */
+int64_t problem_length(const struct problem *problem, enum tensor tensor, int64_t batch);
+int64_t problem_rows_before(const struct problem *problem, enum tensor tensor, int64_t batch);
+
+/* Whether sequences have lengths of their own, and whether only kernels with serving_args compute the problem. */
+bool problem_is_ragged(const struct problem *problem);
+bool problem_is_served(const struct problem *problem);
+
+/* Keys that a query row sees; none where end <= first. */
+struct key_span {
+    int64_t first, end;
+};
+struct key_span problem_seen_keys(const struct problem *problem, int64_t batch, int64_t row);
+
+/* The sink of a head, -INFINITY where there are none. */
+double problem_sink(const struct problem *problem, int64_t head);
 
 /* What scores are multiplied by: 1 / sqrt(d_head), or the float that the kernel is given. */
 double problem_scale(const struct problem *problem);

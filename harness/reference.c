@@ -80,26 +80,29 @@ static double length_of(const double *vector, int d_head) {
 }
 
 /* The `keys` scores of a row to probabilities, in place, and what the row's log-sum-exp is judged by. */
-static void softmax(double *scores, int64_t keys, const double *lengths, double query_length,
+static void softmax(double *scores, int64_t keys, double sink, const double *lengths, double query_length,
                     struct reference_row *result) {
-    double most = -INFINITY, least = INFINITY, sum = 0, length = 0;
+    const bool sinks = sink > -INFINITY;
+    double most = sink, least = sinks ? sink : INFINITY, sum = 0, length = 0;
     for (int64_t j = 0; j < keys; j++) {
         if (scores[j] > most) most = scores[j];
         if (scores[j] < least) least = scores[j];
     }
+    if (sinks) sum = exp(sink - most);
     for (int64_t j = 0; j < keys; j++) sum += scores[j] = exp(scores[j] - most);
     for (int64_t j = 0; j < keys; j++) {
         scores[j] /= sum;
         length += scores[j] * lengths[j];
     }
-    result->lse = keys ? most + log(sum) : -INFINITY;
-    result->largest = keys ? fmax(fabs(most), fabs(least)) : 0;
+    result->keys = keys;
+    result->lse = keys || sinks ? most + log(sum) : -INFINITY;
+    result->largest = keys || sinks ? fmax(fabs(most), fabs(least)) : 0;
     result->products = query_length * length;
 }
 
-/* Keys of a block that a row sees. */
-static int seen_of_block(int64_t seen, int64_t first) {
-    return seen <= first ? 0 : seen - first < KEYS ? (int)(seen - first) : KEYS;
+/* Keys of a block before `end`. */
+static int before_in_block(int64_t end, int64_t first) {
+    return end <= first ? 0 : end - first < KEYS ? (int)(end - first) : KEYS;
 }
 
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
@@ -109,17 +112,19 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
     const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head;
     const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head / (problem->heads / problem->KV_heads), 0);
     const uint16_t *K = inputs->tensors[TENSOR_K] + start, *V = inputs->tensors[TENSOR_V] + start;
-    int64_t seen[MAX_REFERENCE_ROWS], most_seen = 0;
+    struct key_span seen[MAX_REFERENCE_ROWS];
+    int64_t end = 0, begin = INT64_MAX;
     memset(results, 0, (size_t)n_rows * sizeof *results);
     for (int i = 0; i < n_rows; i++) {
         const int64_t at = problem_row_offset(problem, TENSOR_Q, batch, head, rows[i]);
         widen_row(inputs->tensors[TENSOR_Q] + at, d_head, problem->dtype, scratch->query[i]);
         for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem);
-        seen[i] = problem_visible_keys(problem, rows[i]);
-        if (seen[i] > most_seen) most_seen = seen[i];
+        seen[i] = problem_seen_keys(problem, batch, rows[i]);
+        if (seen[i].end > end) end = seen[i].end;
+        if (seen[i].first < begin) begin = seen[i].first;
     }
-    for (int64_t first = 0; first < most_seen; first += KEYS) {
-        const int n = seen_of_block(most_seen, first);
+    for (int64_t first = begin; first < end; first += KEYS) {
+        const int n = before_in_block(end, first);
         for (int j = 0; j < n; j++) {
             double row[MAX_D_HEAD];
             widen_row(K + (first + j) * stride, d_head, problem->dtype, row);
@@ -129,17 +134,21 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
         for (int i = 0; i < n_rows; i++) {
             double scores[KEYS];
             score_block(scratch->query[i], d_head, scratch->keys, scores);
+            for (int j = 0; j < KEYS && problem->softcap > 0; j++)
+                scores[j] = (float)problem->softcap * tanh(scores[j] / (float)problem->softcap);
             memcpy(scratch->scores + i * seq_k + first, scores, (size_t)n * sizeof *scores);
         }
     }
     for (int i = 0; i < n_rows; i++)
-        softmax(scratch->scores + i * seq_k, seen[i], scratch->lengths, length_of(scratch->query[i], d_head),
-                &results[i]);
-    for (int64_t first = 0; first < most_seen; first += KEYS) {
-        const int n = seen_of_block(most_seen, first);
+        softmax(scratch->scores + i * seq_k + seen[i].first, seen[i].end - seen[i].first, problem_sink(problem, head),
+                scratch->lengths + seen[i].first, length_of(scratch->query[i], d_head), &results[i]);
+    for (int64_t first = begin; first < end; first += KEYS) {
+        const int n = before_in_block(end, first);
         for (int j = 0; j < n; j++) widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
-        for (int i = 0; i < n_rows; i++)
-            weigh_block(scratch->scores + i * seq_k + first, seen_of_block(seen[i], first), d_head, scratch->values,
-                        results[i].output, results[i].weight);
+        for (int i = 0; i < n_rows; i++) {
+            const int skipped = before_in_block(seen[i].first, first);
+            weigh_block(scratch->scores + i * seq_k + first + skipped, before_in_block(seen[i].end, first) - skipped,
+                        d_head, scratch->values + skipped, results[i].output, results[i].weight);
+        }
     }
 }

@@ -19,7 +19,8 @@ enum { MAX_REFERENCE_ROWS = 16 }; /* at most, in one call */
 struct reference_row {
     double output[MAX_D_HEAD]; /* sum_j p_j v_j */
     double weight[MAX_D_HEAD]; /* sum_j p_j |v_j| */
-    double lse;                /* log sum_j exp(score_j) */
+    double lse;                /* log sum_j exp(score_j), with the sink of the head among the scores */
+    int64_t keys;              /* that the row sees */
     double largest;            /* |score_j| of all keys that the row sees */
     double products; /* |q| * scale * sum_j p_j |k_j|, with the lengths of the vectors: no less than the mean of
                         the scores' sums of |products| */

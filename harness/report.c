@@ -90,6 +90,23 @@ static void add_device(struct json *json, const struct device_info *device) {
     json_close(json, '}');
 }
 
+static void add_lengths(struct json *json, const char *name, const struct number_list *lengths) {
+    if (!lengths) return;
+    json_open(json, name, '[');
+    for (int i = 0; i < lengths->count; i++) json_int(json, NULL, lengths->values[i]);
+    json_close(json, ']');
+}
+
+/* What only kernels with serving_args compute. */
+static void add_served(struct json *json, const struct problem *problem) {
+    add_lengths(json, "seqlens_q", problem->Q_lengths);
+    add_lengths(json, "seqlens_k", problem->KV_lengths);
+    json_int(json, "window_left", problem->windowed ? problem->window_left : -1);
+    json_int(json, "window_right", problem->windowed ? problem->window_right : -1);
+    json_number(json, "softcap", problem->softcap, 9);
+    json_bool(json, "sinks", problem->sinks);
+}
+
 static void add_problem(struct json *json, const struct problem *problem) {
     json_open(json, "problem", '{');
     json_int(json, "batch", problem->batch);
@@ -105,6 +122,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_number(json, "scale", problem->scale > 0 ? problem->scale : NAN, 9);
     json_bool(json, "lse", problem->lse);
     json_string(json, "layout", layout_name(problem->layout));
+    if (problem_is_served(problem)) add_served(json, problem);
     json_close(json, '}');
 }
 
@@ -461,6 +479,10 @@ static void print_problem(FILE *out, const struct problem *problem) {
     if (problem->scale > 0) fprintf(out, " scale %g", problem->scale);
     if (problem->lse) fprintf(out, " lse");
     if (problem->layout != LAYOUT_BSHD) fprintf(out, " %s", layout_name(problem->layout));
+    if (problem_is_ragged(problem)) fprintf(out, " ragged");
+    if (problem->windowed) fprintf(out, " window %" PRId64 ",%" PRId64, problem->window_left, problem->window_right);
+    if (problem->softcap > 0) fprintf(out, " softcap %g", problem->softcap);
+    if (problem->sinks) fprintf(out, " sinks");
 }
 
 /* Launches that follow each other: on a cool GPU, and when it is as hot as it gets. */

@@ -72,6 +72,28 @@ static enum status fail_size(int64_t d_head, const char *sizes, struct failure *
                 about_version(), sizes, d_head);
 }
 
+/* Whether only kernels with serving_args compute what the command line asks for. */
+static bool asks_for_serving(const struct options *options) {
+    return options->Q_lengths.count || options->KV_lengths.count || options->layout == LAYOUT_PACKED ||
+           options->window.left >= 0 || options->window.right >= 0 || options->softcap > 0 || options->sinks;
+}
+
+/* The configuration for heads of d_head elements that serves, with a cap where there is one; false where the header has
+ * none. */
+static bool serving_config(const struct options *options, KernelConfig *config) {
+    struct failure ignored;
+    KernelConfig own;
+    const bool cap = options->softcap > 0;
+    if (config_parse(about_config(), &own, &ignored)) return false;
+    const int64_t d_head = options->d_head ? options->d_head : own.d_head;
+    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
+        char text[CONFIG_TEXT_SIZE];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
+        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config->cap == cap) return true;
+    }
+    return false;
+}
+
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
 static enum status own_config(int64_t d_head, KernelConfig *config, struct failure *failure) {
     char sizes[100];
@@ -99,8 +121,10 @@ enum status select_instances(const struct options *options, const struct instanc
             if ((status = choose_all(options, table, chosen, capacity, count, failure))) return status;
             continue;
         }
-        status = own ? own_config(options->d_head, &config, failure) : config_parse(text, &config, failure);
-        if (status) return status;
+        if (!own || !asks_for_serving(options) || !serving_config(options, &config)) {
+            status = own ? own_config(options->d_head, &config, failure) : config_parse(text, &config, failure);
+            if (status) return status;
+        }
         if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
             return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: drop one of them", text,

@@ -7,24 +7,30 @@
 enum { POISON = POISON_BYTE << 8 | POISON_BYTE };
 
 bool tensor_is_contiguous(const struct problem *problem) {
-    return problem->layout == LAYOUT_BSHD;
+    return problem->layout == LAYOUT_BSHD && !problem_is_ragged(problem);
 }
 
 /* The rows of a tensor in the order of the host, and where the present one is on the device. */
 struct rows {
+    const struct problem *problem;
+    enum tensor tensor;
     tensor_strides strides;
-    int64_t batch, seq, heads;
+    int64_t count, seq, heads;
 };
 
 static struct rows rows_of(const struct problem *problem, enum tensor tensor) {
-    return (struct rows){problem_strides(problem, tensor), problem->batch, problem_rows(problem, tensor),
-                         problem_heads(problem, tensor)};
+    const int64_t seq = problem_rows(problem, tensor), heads = problem_heads(problem, tensor);
+    return (struct rows){problem, tensor, problem_strides(problem, tensor), problem->batch * seq * heads, seq, heads};
 }
 
-/* Where row number i of the host's order begins on the device, in elements. */
+/* Where row number i of the host's order begins on the device, in elements; -1 where the sequence ends before it. */
 static int64_t row_at(const struct rows *rows, int64_t i) {
-    return i / rows->heads / rows->seq * rows->strides.batch + i / rows->heads % rows->seq * rows->strides.seq +
-           i % rows->heads * rows->strides.head;
+    const int64_t head = i % rows->heads, row = i / rows->heads % rows->seq, batch = i / rows->heads / rows->seq;
+    if (row >= problem_length(rows->problem, rows->tensor, batch)) return -1;
+    const int64_t sequence = rows->problem->layout == LAYOUT_PACKED
+                                 ? problem_rows_before(rows->problem, rows->tensor, batch) * rows->strides.seq
+                                 : batch * rows->strides.batch;
+    return sequence + row * rows->strides.seq + head * rows->strides.head;
 }
 
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
@@ -35,8 +41,10 @@ void tensor_spread(const struct problem *problem, enum tensor tensor, const uint
         return;
     }
     memset(memory, POISON_BYTE, (size_t)problem_device_bytes(problem, tensor));
-    for (int64_t i = 0; i < rows.batch * rows.seq * rows.heads; i++)
-        memcpy(memory + row_at(&rows, i), contiguous + i * d_head, 2 * (size_t)d_head);
+    for (int64_t i = 0; i < rows.count; i++) {
+        const int64_t at = row_at(&rows, i);
+        if (at >= 0) memcpy(memory + at, contiguous + i * d_head, 2 * (size_t)d_head);
+    }
 }
 
 int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const uint16_t *memory, uint16_t *contiguous) {
@@ -48,10 +56,32 @@ int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const u
         return 0;
     }
     for (int64_t i = 0; i < elements; i++) written += memory[i] != POISON;
-    for (int64_t i = 0; i < rows.batch * rows.seq * rows.heads; i++) {
-        const uint16_t *const row = memory + row_at(&rows, i);
-        for (int64_t c = 0; c < d_head; c++) written_in_rows += row[c] != POISON;
-        memcpy(contiguous + i * d_head, row, 2 * (size_t)d_head);
+    for (int64_t i = 0; i < rows.count; i++) {
+        const int64_t at = row_at(&rows, i);
+        if (at < 0) {
+            memset(contiguous + i * d_head, 0, 2 * (size_t)d_head);
+            continue;
+        }
+        for (int64_t c = 0; c < d_head; c++) written_in_rows += memory[at + c] != POISON;
+        memcpy(contiguous + i * d_head, memory + at, 2 * (size_t)d_head);
     }
     return written - written_in_rows;
+}
+
+int64_t lse_gather(const struct problem *problem, const float *memory, float *contiguous) {
+    const int64_t seq = problem->seq_q, tokens = problem_rows_before(problem, TENSOR_Q, problem->batch);
+    int64_t strays = 0;
+    for (int64_t batch = 0; batch < problem->batch; batch++)
+        for (int64_t head = 0; head < problem->heads; head++)
+            for (int64_t row = 0; row < seq; row++) {
+                const int64_t i = (batch * problem->heads + head) * seq + row;
+                const bool packed = problem->layout == LAYOUT_PACKED,
+                           exists = row < problem_length(problem, TENSOR_Q, batch);
+                const int64_t at = packed ? head * tokens + problem_rows_before(problem, TENSOR_Q, batch) + row : i;
+                uint32_t bits = UINT32_MAX;
+                if (exists || !packed) memcpy(&bits, memory + at, sizeof bits);
+                strays += !exists && bits != UINT32_MAX; /* POISON_BYTE, four times */
+                contiguous[i] = exists ? memory[at] : 0;
+            }
+    return strays;
 }

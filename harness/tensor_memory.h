@@ -21,4 +21,8 @@ void tensor_spread(const struct problem *problem, enum tensor tensor, const uint
 /* The way back. Returns how many elements of the gaps are no longer poison. */
 int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const uint16_t *memory, uint16_t *contiguous);
 
+/* Log-sum-exp in the host's order, [batch, heads, seq_q], 0 for rows that do not exist; returns how many floats of such
+ * rows were written. */
+int64_t lse_gather(const struct problem *problem, const float *memory, float *contiguous);
+
 #endif

@@ -62,7 +62,7 @@ struct verdict {
 };
 
 /* Largest error that log-sum-exp of a row may have. */
-double lse_bound(const struct problem *problem, int64_t row, const struct reference_row *reference);
+double lse_bound(const struct problem *problem, const struct reference_row *reference);
 
 /* Rows to compare: `wanted` of them (or all: CHECK_ALL of options.h, or a number not below their total) spread over all
  * heads and over the length, chosen by the seed. Returns how many; chosen[i] is (batch * heads + head) * seq_q + row in

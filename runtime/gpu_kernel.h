@@ -60,7 +60,8 @@ enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code 
 enum status gpu_kernel_find(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
                             struct gpu_kernel *kernel, struct failure *failure);
 
-/* Put a launch into the stream. `maps` are those of a kernel with tensor copies, else not read. */
+/* Put a launch into the stream. `maps` are those of a kernel with tensor copies, else not read; `args` are those at the
+ * front of serving_args where the kernel serves. */
 enum status gpu_kernel_launch(const struct cuda_driver *cuda, const struct gpu_kernel *kernel,
                               const launch_shape *shape, const attention_args *args, const tensor_maps *maps,
                               CUstream stream, struct failure *failure);

@@ -56,6 +56,7 @@ def about_text(version: Version) -> str:
         "FL_IDEA": header.idea,
         "FL_CONFIG": header.config.short_form(),
         "FL_OTHERS": "".join(f"{config.short_form()};" for config in header.others),
+        "FL_SERVING": "".join(f"{config.short_form()};" for config in header.serving),
         "FL_ARCH": header.arch,
     }
     lines = [f"#define {name} {_c_string(value)}" for name, value in macros.items()]

@@ -32,6 +32,40 @@ class RecordError(AnalysisError):
 
 
 @dataclass(frozen=True, order=True)
+class Served:
+    """What of a problem takes serving_args. Empty lengths: those of the problem; -1: no end of the window."""
+
+    seqlens_q: tuple[int, ...] = ()
+    seqlens_k: tuple[int, ...] = ()
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    sinks: bool = False
+
+    def __bool__(self) -> bool:
+        return self != Served()
+
+    def lengths(self, batch: int, seq: int, keys: int) -> list[tuple[int, int]]:
+        """Queries and keys of each sequence."""
+        return list(zip(self.seqlens_q or (seq,) * batch, self.seqlens_k or (keys,) * batch, strict=True))
+
+    def pairs(self, queries: int, keys: int, causal: bool) -> int:
+        """Pairs of a query and a key that it sees, of one head and sequence."""
+        left, right = self.window[0], 0 if causal else self.window[1]
+        found = 0
+        for own in range(keys - queries, keys):  # the key that is aligned with the query
+            first = max(0, own - left) if left >= 0 else 0
+            end = min(keys, own + right + 1) if right >= 0 else keys
+            found += max(0, end - first)
+        return found
+
+    def case(self) -> str:
+        words = [f"{len(self.seqlens_q or self.seqlens_k)} lengths"] if self.seqlens_q or self.seqlens_k else []
+        words += [f"window {self.window[0]}, {self.window[1]}"] if self.window != (-1, -1) else []
+        words += [f"softcap {self.softcap:g}"] if self.softcap else []
+        return ", ".join(words + (["sinks"] if self.sinks else []))
+
+
+@dataclass(frozen=True, order=True)
 class Problem:
     """What was computed. `kind` is attention, or matmul (seq³, the cuBLAS yardstick, where batch and heads are 1)."""
 
@@ -48,10 +82,14 @@ class Problem:
     scale: float = 0.0  # of the scores; 0: 1 / sqrt(d_head)
     lse: bool = False  # log-sum-exp is computed too
     layout: str = "bshd"
+    served: Served = Served()
 
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
         keys = self.seq_k or self.seq
+        if self.served:
+            lengths = self.served.lengths(self.batch, self.seq, keys)
+            return sum(self.served.pairs(*each, self.causal) for each in lengths) // self.batch
         if not self.causal:
             return self.seq * keys
         rows = min(self.seq, keys)  # those that see a key: the last one sees all, each one before it one less
@@ -71,6 +109,7 @@ class Problem:
         words += [f"{self.seq_k} keys"] if self.seq_k else []
         words += [f"scale {self.scale:g}"] if self.scale else []
         words += (["log-sum-exp"] if self.lse else []) + ([self.layout] if self.layout != "bshd" else [])
+        words += [self.served.case()] if self.served else []
         return ", ".join(words)
 
     def __str__(self) -> str:
@@ -171,7 +210,18 @@ def _problem(raw: dict[str, Any]) -> Problem:
         scale=raw.get("scale") or 0.0,
         lse=bool(raw.get("lse")),
         layout=raw.get("layout") or "bshd",
+        served=_served(raw),
         **numbers,
+    )
+
+
+def _served(raw: dict[str, Any]) -> Served:
+    return Served(
+        seqlens_q=tuple(raw.get("seqlens_q") or ()),
+        seqlens_k=tuple(raw.get("seqlens_k") or ()),
+        window=tuple(-1 if raw.get(name) is None else raw[name] for name in ("window_left", "window_right")),
+        softcap=raw.get("softcap") or 0.0,
+        sinks=bool(raw.get("sinks")),
     )
 
 

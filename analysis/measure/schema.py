@@ -60,8 +60,10 @@ CLOCK = Kind(
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
 DTYPE = Kind("fp16 or bf16", lambda value: value in ("fp16", "bf16"))
-LAYOUT = Kind("bshd, bhsd or padded", lambda value: value in ("bshd", "bhsd", "padded"))
+LAYOUT = Kind("bshd, bhsd, padded or packed", lambda value: value in ("bshd", "bhsd", "padded", "packed"))
 PROBLEM_KIND = Kind("attention or matmul", lambda value: value in ("attention", "matmul"))
+LENGTHS = _list_of(COUNT, "a list of lengths")
+WINDOW_END = Kind("a number of keys, or -1", _whole(-1, 2**31 - 1))
 TEXTS = _list_of(TEXT, "a list of texts")
 TIMES = _list_of(TIME, "a list of times in ns, each from 1 to 1e15")
 CLOCKS = _list_of(CLOCK, "a list of clocks in Hz, each 0 or from 1e6 to 1e11")
@@ -117,8 +119,14 @@ FIELDS = (
     Field("problem.seed", INTEGER, "seed of the inputs"),
     Field("problem.scale", POSITIVE, "of the scores; 1 / sqrt(d_head) without it"),
     Field("problem.lse", FLAG, "log-sum-exp was computed and checked too; false without it"),
-    Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; or with gaps; "
-          "bshd without it"),
+    Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; with gaps; or the "
+          "sequences one behind the other; bshd without it"),
+    Field("problem.seqlens_q", LENGTHS, "queries of each sequence; all `seq` without it"),
+    Field("problem.seqlens_k", LENGTHS, "keys of each sequence; all `seq_k` without it"),
+    Field("problem.window_left", WINDOW_END, "keys that a query sees before its own; -1: all"),
+    Field("problem.window_right", WINDOW_END, "keys that it sees behind its own; -1: all"),
+    Field("problem.softcap", POSITIVE, "scores are softcap·tanh(score / softcap); 0: they are not"),
+    Field("problem.sinks", FLAG, "each head has a score that takes weight and has no value"),
     Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),
     Field("check.rows", COUNT, "rows that were compared"),
     Field("check.mismatches", COUNT, "elements out of tolerance"),

@@ -67,7 +67,7 @@ static void bad_lines(void) {
     } cases[] = {
         {"--nope", "--nope"},
         {"--sequence 5", "did you mean --seq?"},
-        {"--w", "did you mean --warmup?"},
+        {"--war", "did you mean --warmup?"},
         {"--x", "did you mean --help?"},
         {"512", "'512': not an option"},
         {"-x", "-x: no such option"},
@@ -231,7 +231,8 @@ static void table(void) {
         ok(strstr(help, name) && *row->help && strstr(help, row->help), "--help explains %s", row->name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(fl_options[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
-        snprintf(line, sizeof line, "%s %s", row->name, !argument[0] ? "" : row->choices ? row->choices->word : "1");
+        const char *const value = row->kind == OPTION_WINDOW ? "1,1" : "1";
+        snprintf(line, sizeof line, "%s %s", row->name, !argument[0] ? "" : row->choices ? row->choices->word : value);
         ok(parse(&options, line, &failure) == STATUS_OK && options.given[i], "accepts %s", line);
         if (argument[0])
             ok(parse(&options, row->name, &failure) == STATUS_USAGE && strstr(failure.text, row->name) &&

@@ -53,7 +53,7 @@ static void costs_of_general_attention(void) {
         problem.causal = i % 2;
         const double pairs = 12 * counted_pairs(&problem);
         int64_t seen = 0;
-        for (int64_t row = 0; row < problem.seq_q; row++) seen += problem_visible_keys(&problem, row);
+        for (int64_t row = 0; row < problem.seq_q; row++) seen += problem_seen_keys(&problem, 0, row).end;
         wrong += problem_flop(&problem) != 4 * 64 * pairs || problem_attn_flop(&problem) != (4 * 64 + 6) * pairs ||
                  (double)(12 * seen) != pairs;
     }

@@ -14,6 +14,7 @@
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "kernels/attention/heads.cuh"
+#include "kernels/attention/lengths.cuh"
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/ring.cuh"
 
@@ -23,9 +24,16 @@ struct Q_place {
     int row, head, sample, KV_blocks, KV_head;
 };
 
+/* With its sequence, and the first KV block that its rows see. */
+struct served_place : Q_place {
+    int first_block;
+    sequence seq;
+};
+
 /* Places of Q blocks: of the consumers, of the producer and the next, and one more for a power of two. */
-constexpr int place_slots = 4, place_bytes = 32;
-using place_ring = ring<place_slots, place_bytes>;
+constexpr int place_slots = 4;
+template <attention_config cfg>
+using place_ring = ring<place_slots, cfg.serves ? 64 : 32>;
 
 /* KV blocks of a Q block that are not yet copied when the CTA draws its next Q block. More would assign Q blocks before
  * it is known which CTA will be free first, fewer would make the producer wait for the number. */
@@ -33,32 +41,37 @@ constexpr int blocks_ahead = 4;
 
 /* Q blocks along seq_q; the last may be partly filled. */
 template <attention_config cfg>
-__device__ __forceinline__ int rows_of_Q_blocks(const attention_args &args) {
-    return (args.seq_q + cfg.B_r - 1) / cfg.B_r;
+__device__ __forceinline__ int rows_of_Q_blocks(int seq_q) {
+    return (seq_q + cfg.B_r - 1) / cfg.B_r;
 }
 
 /* Sections of heads, with the mask. All CTAs together should read the K and V of few heads at a time, some 32 MB: only
  * the first reader of a block then waits for memory, the others find it in the L2 cache. A section has several Q blocks
  * for every CTA: its last ones, which see few keys, let all CTAs end at the same time. */
 template <attention_config cfg>
-__device__ __forceinline__ int count_sections(const attention_args &args, int KV_heads, int group) {
+__device__ __forceinline__ int count_sections(int rows, int seq_k, int KV_heads, int group) {
     constexpr int wanted_bytes = 32 << 20;
-    const int of_KV_head = min(rows_of_Q_blocks<cfg>(args), 4) * group;
+    const int of_KV_head = min(rows, 4) * group;
     const int wanted = (gridDim.x + of_KV_head - 1) / of_KV_head;
-    const int in_section = min(wanted, max(1, wanted_bytes / (4 * cfg.d_head) / args.seq_k));
+    const int in_section = min(wanted, max(1, wanted_bytes / (4 * cfg.d_head) / seq_k));
     return max(1, (KV_heads + in_section / 2) / in_section);
 }
+
+/* A head, and how many Q blocks lie between one of its Q blocks and its end. */
+struct numbered_block {
+    int head, behind;
+};
 
 /* Q blocks are numbered along a head, then along the heads: CTAs that take neighbours read the same K and V at the same
  * time. With the mask neighbours of a head see different numbers of KV blocks. Then Q blocks are numbered along the
  * heads of a section, then from the last rows to the first, which see fewer keys, then along the sections. KV heads are
- * shared out evenly among the sections. */
+ * shared out evenly among the sections. `rows` are the Q blocks of a head. */
 template <attention_config cfg>
-__device__ __forceinline__ Q_place find_Q_block(const attention_args &args, int number) {
-    const int rows = rows_of_Q_blocks<cfg>(args), group = heads_in_group(args);
-    int head = number / rows, behind = number % rows; /* Q blocks of the head between this one and its end */
-    if (args.causal) {
-        const int KV_heads = args.KV_heads * args.batch, sections = count_sections<cfg>(args, KV_heads, group);
+__device__ __forceinline__ numbered_block find_numbered(int number, int rows, int seq_k, int KV_heads, int group,
+                                                        bool by_sections) {
+    int head = number / rows, behind = number % rows;
+    if (by_sections) {
+        const int sections = count_sections<cfg>(rows, seq_k, KV_heads, group);
         /* The first sections have one KV head more than the others. */
         const int fewest = KV_heads / sections, in_larger = KV_heads % sections * (fewest + 1), KV_head = head / group;
         const bool larger = KV_head < in_larger;
@@ -67,6 +80,14 @@ __device__ __forceinline__ Q_place find_Q_block(const attention_args &args, int 
         const int in_section = number - first * rows;
         head = first + in_section % heads, behind = in_section / heads;
     }
+    return {head, behind};
+}
+
+template <attention_config cfg>
+__device__ __forceinline__ Q_place find_Q_block(const attention_args &args, int number) {
+    const int rows = rows_of_Q_blocks<cfg>(args.seq_q), group = heads_in_group(args);
+    const auto [head, behind] =
+        find_numbered<cfg>(number, rows, args.seq_k, args.KV_heads * args.batch, group, args.causal);
     const int row = (rows - 1 - behind) * cfg.B_r, keys = seen_keys(args, row + cfg.B_r);
     return {row, head % args.heads, head / args.heads, count_blocks<cfg.B_c>(keys), head % args.heads / group};
 }
@@ -80,7 +101,8 @@ __device__ __forceinline__ int draw_number(const attention_args &args, int Q_blo
     return gridDim.x + drawn;
 }
 
-__device__ __forceinline__ void post_place(const place_ring &places, int turn, const Q_place &first) {
+template <int bytes>
+__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn, const Q_place &first) {
     places.wait_until_empty(turn);
     store_shared_v4(places.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
     store_shared(places.stage(turn) + 16, first.KV_head);
@@ -88,7 +110,8 @@ __device__ __forceinline__ void post_place(const place_ring &places, int turn, c
 }
 
 /* The slot is the reader's until it arrives at the empty mbarrier. */
-__device__ __forceinline__ Q_place read_place(const place_ring &places, int turn) {
+template <int bytes>
+__device__ __forceinline__ Q_place read_place(const ring<place_slots, bytes> &places, int turn) {
     Q_place place;
     load_shared_v4(places.stage(turn), place.row, place.head, place.sample, place.KV_blocks);
     place.KV_head = load_shared(places.stage(turn) + 16);
@@ -97,8 +120,8 @@ __device__ __forceinline__ Q_place read_place(const place_ring &places, int turn
 
 /* Post the places of this CTA's Q blocks. A number is drawn each time that the producer arrives at `draw`. */
 template <attention_config cfg>
-__device__ __forceinline__ void schedule(const attention_args &args, const place_ring &places, uint32_t draw) {
-    const int Q_blocks = rows_of_Q_blocks<cfg>(args) * args.heads * args.batch;
+__device__ __forceinline__ void schedule(const attention_args &args, const place_ring<cfg> &places, uint32_t draw) {
+    const int Q_blocks = rows_of_Q_blocks<cfg>(args.seq_q) * args.heads * args.batch;
     for (int turn = 0;; turn++) {
         int number = blockIdx.x;
         if (turn > 0) {
@@ -108,6 +131,98 @@ __device__ __forceinline__ void schedule(const attention_args &args, const place
         const Q_place first = number < Q_blocks ? find_Q_block<cfg>(args, number) : Q_place{-1, 0, 0, 0, 0};
         post_place(places, turn, first);
         if (first.row < 0) break;
+    }
+}
+
+/* ---- where sequences have lengths of their own, which only the device knows: a warp is the scheduler ---- */
+
+template <int bytes>
+__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn,
+                                           const served_place &first) {
+    const sequence &seq = first.seq;
+    places.wait_until_empty(turn);
+    store_shared_v4(places.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
+    store_shared_v4(places.stage(turn) + 16, first.KV_head, first.first_block, seq.seq_q, seq.seq_k);
+    store_shared_v4(places.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
+    mbarrier_arrive(places.full(turn));
+}
+
+template <int bytes>
+__device__ __forceinline__ served_place read_served_place(const ring<place_slots, bytes> &places, int turn) {
+    served_place place;
+    sequence &seq = place.seq;
+    load_shared_v4(places.stage(turn), place.row, place.head, place.sample, place.KV_blocks);
+    load_shared_v4(places.stage(turn) + 16, place.KV_head, place.first_block, seq.seq_q, seq.seq_k);
+    load_shared_v4(places.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
+    return place;
+}
+
+/* Q blocks are numbered along the sequences. The numbers that a CTA draws ascend: a warp goes through the sequences
+ * once, one for each lane at a time. */
+template <attention_config cfg>
+struct sequence_walk {
+    const serving_args &args;
+    const int lane = threadIdx.x % 32;
+    int first = 0;  /* the sequence of lane 0 */
+    int begin, end; /* the numbers of the Q blocks of the lane's sequence */
+
+    __device__ __forceinline__ void read(int before) {
+        const int sample = first + lane;
+        int blocks = 0;
+        if (sample < args.batch) blocks = rows_of_Q_blocks<cfg>(find_sequence(args, sample).seq_q) * args.heads;
+        end = blocks;
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int others = __shfl_up_sync(0xffffffff, end, distance);
+            if (lane >= distance) end += others;
+        }
+        end += before, begin = end - blocks;
+    }
+
+    /* The lane whose sequence has the Q block, -1 behind the last one. Then all_blocks() are those of all sequences. */
+    __device__ __forceinline__ int find(int number) {
+        for (;; first += 32, read(all_blocks())) {
+            const unsigned later = __ballot_sync(0xffffffff, number < end);
+            if (later) return __ffs(later) - 1;
+            if (first + 32 >= args.batch) return -1;
+        }
+    }
+    __device__ __forceinline__ int all_blocks() const { return __shfl_sync(0xffffffff, end, 31); }
+};
+
+template <attention_config cfg>
+__device__ __forceinline__ served_place find_Q_block(const serving_args &args, int sample, int number) {
+    const sequence seq = find_sequence(args, sample);
+    const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
+    const int rows = rows_of_Q_blocks<cfg>(seq.seq_q), group = heads_in_group(args);
+    const bool by_sections = args.causal || args.window_right >= 0;
+    const auto [head, behind] = find_numbered<cfg>(number, rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const int row = (rows - 1 - behind) * cfg.B_r, blocks = count_blocks<cfg.B_c>(seen_keys(range, row + cfg.B_r));
+    return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
+}
+
+/* As above. As many numbers are drawn as all sequences have Q blocks; who draws the last has gone through them all. */
+template <attention_config cfg>
+__device__ __forceinline__ void schedule_sequences(const serving_args &args, const place_ring<cfg> &places,
+                                                   uint32_t draw) {
+    sequence_walk<cfg> walk{args};
+    walk.read(0);
+    for (int turn = 0;; turn++) {
+        int drawn = -1;
+        if (turn > 0) {
+            wait_for_phase(draw, turn - 1);
+            if (walk.lane == 0) drawn = atomicAdd(args.tickets, 1);
+            drawn = __shfl_sync(0xffffffff, drawn, 0);
+        }
+        const int number = turn > 0 ? gridDim.x + drawn : blockIdx.x, found = walk.find(number);
+        if (found < 0) {
+            const bool last = drawn >= 0 && drawn == walk.all_blocks() - 1;
+            if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
+            if (walk.lane == 0) post_place(places, turn, served_place{{-1}});
+            break;
+        }
+        const int begin = __shfl_sync(0xffffffff, walk.begin, found);
+        const served_place first = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        if (walk.lane == 0) post_place(places, turn, first);
     }
 }
 

@@ -3,14 +3,22 @@
  * config    (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong
  * others    (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16;
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16
+ * serving   (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "common/ptx_sm90a.cuh"
+#include "kernels/attention/cap.cuh"
 #include "kernels/attention/dump.cuh"
 #include "kernels/attention/epilogue.cuh"
 #include "kernels/attention/kv.cuh"
+#include "kernels/attention/lengths.cuh"
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/ring.cuh"
 #include "kernels/attention/schedule.cuh"
@@ -18,8 +26,8 @@
 
 /* A CTA stays on its multiprocessor and takes one block of B_r rows of Q after another. It goes through the K and V
  * that these rows see in blocks of B_c keys, from the last to the first. Which Q blocks: schedule.cuh. Which keys:
- * mask.cuh. Where they lie: kv.cuh. What is computed: softmax.cuh, epilogue.cuh. This file is the pipeline: who holds
- * what, and who waits for whom.
+ * mask.cuh. Where they lie: kv.cuh, lengths.cuh. What is computed: softmax.cuh, cap.cuh, epilogue.cuh. This file is the
+ * pipeline: who holds what, and who waits for whom.
  *
  * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies; one thread of another
  * of its warps is the scheduler. The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its
@@ -48,7 +56,6 @@ __device__ constexpr void check_config() {
     static_assert(cfg.stages >= 2, "stages must be at least 2, as K is read one block ahead of V");
     static_assert(cfg.exp_columns >= 8 && cfg.B_c % cfg.exp_columns == 0,
                   "exp_columns must be at least 8 and divide B_c: exponentials are computed in equal blocks");
-    static_assert(!cfg.serves, "serves must be off: the kernel takes attention_args");
 }
 
 /* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
@@ -108,8 +115,8 @@ template <attention_config cfg>
 struct smem_places {
     ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>> Q;
     ring<cfg.stages, KV_bytes<cfg>> K, V;
-    place_ring places;
-    uint32_t last_Q, O, draw;
+    place_ring<cfg> places;
+    uint32_t last_Q, O, draw, first_landed;
 
     /* K and V of block number n, for wgmma. */
     __device__ __forceinline__ uint64_t K_matrix(int n) const {
@@ -118,6 +125,9 @@ struct smem_places {
     __device__ __forceinline__ uint64_t V_matrix(int n) const {
         return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (KV_bytes<cfg> / 16);
     }
+
+    /* The mbarrier of block number n of those of V that are swept. */
+    __device__ __forceinline__ uint32_t landed(int n) const { return first_landed + 8 * (n % cfg.stages); }
 
     /* Where the parts are that copy number n brings. */
     __device__ __forceinline__ uint32_t Q_stage(int n) const {
@@ -147,21 +157,23 @@ __device__ __forceinline__ smem_places<cfg> find_places() {
     at.places.first_empty = at.places.first_full + 8 * place_slots;
     at.draw = at.places.first_empty + 8 * place_slots;
     at.places.first_stage = at.draw + 16;
+    at.first_landed = at.places.first_stage + (cfg.serves ? 64 * place_slots : 0);
     return at;
 }
 
 /* One thread arrives at the full mbarriers, each consumer at the empty ones of K, V and the parts of Q, each warp at
- * those of whole Q blocks and, with the producer, of places. */
+ * those of whole Q blocks and, with the producer and the sweeper, of places. */
 template <attention_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < Q_stages<cfg>; stage++) at.Q.init(stage, Q_parts<cfg> ? 1 : cfg.n_warps);
         mbarrier_init(at.draw, 1);
-        for (int slot = 0; slot < place_slots; slot++) at.places.init(slot, cfg.n_warps + 1);
+        for (int slot = 0; slot < place_slots; slot++) at.places.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
         for (int stage = 0; stage < cfg.stages; stage++) {
             mbarrier_init(at.K.full(stage), 1), mbarrier_init(at.V.full(stage), 1);
             mbarrier_init(at.K.empty(stage), consumers<cfg>);
             mbarrier_init(at.V.empty(stage), consumers<cfg>);
+            if (cfg.serves) mbarrier_init(at.landed(stage), 1);
         }
         fence_mbarrier_init();
     }
@@ -257,11 +269,62 @@ __device__ __forceinline__ void pass_turn(int group) {
     if constexpr (cfg.ping_pong) bar_arrive(1 + (group + 1) % consumers<cfg>, 2 * group_threads);
 }
 
+/* ---- sequences of several lengths ---- */
+
+template <attention_config cfg>
+__device__ __forceinline__ auto read_whole_place(const smem_places<cfg> &at, int turn) {
+    if constexpr (cfg.serves)
+        return read_served_place(at.places, turn);
+    else
+        return read_place(at.places, turn);
+}
+
+/* Keys of the last KV block of a Q block that belong to the sequence. Behind them are the next sequence's, or what
+ * nobody has written: their scores are masked, but 0 times a NaN of V is NaN. So a warp, the sweeper, makes them zeros
+ * before the consumers know of the block. */
+template <attention_config cfg>
+__device__ __forceinline__ int keys_of_last_block(const served_place &first) {
+    return max(0, first.seq.seq_k - (first.KV_blocks - 1) * cfg.B_c);
+}
+
+/* Zeros for rows from `row` on of a block, 16 bytes a lane at a time; the swizzle permutes bytes within a row. */
+template <attention_config cfg>
+__device__ __forceinline__ void clear_rows(uint32_t block, int row, int lane) {
+    constexpr int tile_bytes = cfg.B_c * tile_row_bytes;
+    for (int tile = 0; tile < cfg.d_head / 64; tile++)
+#pragma unroll 1
+        for (int at = row * tile_row_bytes + 16 * lane; at < tile_bytes; at += 16 * 32)
+            store_shared_v4(block + tile * tile_bytes + at, 0, 0, 0, 0);
+}
+
+template <attention_config cfg>
+__device__ __forceinline__ void sweep(const smem_places<cfg> &at) {
+    const int lane = threadIdx.x % 32;
+    int copied = 0, swept = 0; /* blocks, for all Q blocks */
+    for (int turn = 0;; turn++) {
+        at.places.wait_until_full(turn);
+        const served_place first = read_served_place(at.places, turn);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(at.places.empty(turn));
+        if (first.row < 0) break;
+        const int keys = keys_of_last_block<cfg>(first);
+        if (keys < cfg.B_c) {
+            wait_for_phase(at.landed(swept), swept / cfg.stages);
+            clear_rows<cfg>(at.V.stage(copied), keys, lane);
+            fence_proxy_async(); /* wgmma reads by the async proxy */
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(at.V.full(copied));
+            swept++;
+        }
+        copied += first.KV_blocks - first.first_block;
+    }
+}
+
 /* ---- the producer: one thread, which starts all copies ---- */
 
 template <attention_config cfg>
 struct producer {
-    const attention_args &args;
+    const args_of<cfg> &args;
     const tensor_maps &maps;
     const smem_places<cfg> &at;
 
@@ -274,20 +337,58 @@ struct producer {
     }
 
     /* Copy number n of Q: parts from `part` on, those that are copied at once. */
-    __device__ __forceinline__ void copy_Q(int n, int part, const Q_place &first) const {
+    __device__ __forceinline__ void copy_Q(int n, int part, const auto &first) const {
         const uint32_t smem = at.Q_stage(n), full = at.Q.full(n);
         at.Q.wait_until_empty(n);
         mbarrier_arrive_expect_tx(full, parts_at_once<cfg> * Q_bytes<cfg>);
+        const Q_origin from = find_Q_origin(first);
         for (int i = 0; i < parts_at_once<cfg>; i++)
-            copy_tensor_to_smem(smem + i * Q_bytes<cfg>, maps.Q, full, first.row + (part + i) * group_rows, first.head,
-                                first.sample);
+            copy_tensor_to_smem(smem + i * Q_bytes<cfg>, maps.Q, full, from.row + (part + i) * group_rows, first.head,
+                                from.sample);
     }
 
-    __device__ __forceinline__ Q_place take_place(int turn) const {
+    __device__ __forceinline__ auto take_place(int turn) const {
         at.places.wait_until_full(turn);
-        const Q_place first = read_place(at.places, turn);
+        const auto first = read_whole_place<cfg>(at, turn);
         mbarrier_arrive(at.places.empty(turn));
         return first;
+    }
+
+    /* V of the last block of a sequence: the sweeper passes it on to the consumers. */
+    __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_place &from) const {
+        at.V.wait_until_empty(n);
+        mbarrier_arrive_expect_tx(at.landed(swept), KV_bytes<cfg>);
+        copy_tensor_to_smem(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
+    }
+
+    /* The same as below, for windows and lengths. There may be no Q block. */
+    __device__ __forceinline__ void produce_for_sequences() const {
+        int copied = 0, swept = 0; /* blocks, for all Q blocks */
+        bool sweep_V = false;
+        KV_place V_from;
+        const auto copy_V = [&] {
+            if (sweep_V)
+                copy_to_sweeper(copied - 1, swept++, V_from);
+            else
+                copy_block(at.V, maps.V, copied - 1, V_from);
+        };
+        for (int turn = 0;; turn++) {
+            const served_place first = take_place(turn);
+            if (first.row < 0) break;
+            const int last = first.KV_blocks - 1, ahead = min(blocks_ahead, first.KV_blocks - first.first_block) - 1;
+            copy_Q(turn * Q_copies<cfg>, 0, first);
+#pragma unroll 1
+            for (int block = last; block >= first.first_block; block--, copied++) {
+                if (block - first.first_block == ahead) mbarrier_arrive(at.draw);
+                const KV_place K_from = find_KV_block<cfg.B_c>(first, block);
+                copy_block(at.K, maps.K, copied, K_from);
+                if (copied > 0) copy_V();
+                V_from = K_from, sweep_V = block == last && keys_of_last_block<cfg>(first) < cfg.B_c;
+                if (Q_parts<cfg> && block == last)
+                    for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
+            }
+        }
+        if (copied > 0) copy_V();
     }
 
     /* V is copied after the K of the next block, as it is read after that. */
@@ -322,11 +423,21 @@ struct Q_share {
     int row, unseen_blocks, seen_blocks;
 };
 
+/* Where sequences have lengths of their own, and windows: what the rows see, their number, and the first key of the
+ * last KV block that is copied for the Q block. */
+template <bool serves>
+struct served_share {
+    key_range range;
+    int seq_q, last_key;
+};
+template <>
+struct served_share<false> {};
+
 /* Arrays that live in registers are variables of their own, to which the struct refers: the compiler takes apart a
  * struct only once every index into it is constant, and then too late for the rest. */
 template <attention_config cfg>
 struct consumer {
-    const attention_args &args;
+    const args_of<cfg> &args;
     const tensor_maps &maps;
     const smem_places<cfg> &at;
     const int group;
@@ -338,12 +449,13 @@ struct consumer {
 
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const bool leads = threadIdx.x % group_threads == 0;  /* the thread that arrives for the consumer */
-    const float scale = 1.44269504f * args.softmax_scale; /* exponentials have base 2: log2(e) */
+    const float scale = 1.44269504f * score_factor(args); /* exponentials have base 2: log2(e) */
 
     /* Where it is: the Q block and the KV block, both numbered for this CTA, its share of the Q block, and the first
      * key of the KV block whose S comes next. */
     int turn = 0, block = 0, key;
     Q_share share;
+    served_share<cfg.serves> served;
 
     debug_names<cfg> names;
 
@@ -370,12 +482,35 @@ struct consumer {
 
     __device__ __forceinline__ Q_share find_share(int turn) {
         at.places.wait_until_full(turn);
-        const Q_place place = read_place(at.places, turn);
+        const auto place = read_whole_place<cfg>(at, turn);
         names.take(args, place);
         const int first = warp_uniform(place.row), blocks = warp_uniform(place.KV_blocks);
         const int row = first + part_of(turn) * group_rows;
-        const int seen = count_seen<cfg.B_c>(args, row + group_rows, blocks);
+        if constexpr (cfg.serves) {
+            served.seq_q = warp_uniform(place.seq.seq_q);
+            served.range = find_key_range(args, served.seq_q, warp_uniform(place.seq.seq_k));
+            served.last_key = warp_uniform(place.first_block) * cfg.B_c;
+        }
+        const int seen = count_seen<cfg.B_c>(keys_of_rows(), row + group_rows, blocks);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
+    }
+
+    /* What mask.cuh asks. */
+    __device__ __forceinline__ const auto &keys_of_rows() const {
+        if constexpr (cfg.serves)
+            return served.range;
+        else
+            return args;
+    }
+    __device__ __forceinline__ int last_key() const {
+        if constexpr (cfg.serves) return served.last_key;
+        return 0;
+    }
+    __device__ __forceinline__ bool masks(int key) const {
+        if constexpr (cfg.serves)
+            return is_masked<cfg.B_c>(served.range, share.row, share.row + group_rows, key);
+        else
+            return is_masked<cfg.B_c>(args, share.row, key);
     }
 
     /* ---- K and V ---- */
@@ -413,8 +548,26 @@ struct consumer {
 
     /* ---- from S to P ---- */
 
+    /* What scores are multiplied by: with a cap S is in units of it. */
+    static __device__ __forceinline__ float score_factor(const args_of<cfg> &args) {
+        if constexpr (cfg.cap)
+            return args.softcap;
+        else
+            return args.softmax_scale;
+    }
+    __device__ __forceinline__ void cap_S() {
+        if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
+    }
+
     __device__ __forceinline__ void mask_S() {
-        mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
+        if constexpr (cfg.serves) {
+            const auto row_first = [&](int row) { return share.row + 16 * warp + row + served.range.first - key; };
+            const auto row_end = [&](int row) {
+                return seen_keys(served.range, share.row + 16 * warp + row + 1) - key;
+            };
+            mask(S, row_first, row_end, lane);
+        } else
+            mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
     }
 
     /* Let m catch up with S. */
@@ -426,38 +579,63 @@ struct consumer {
 
     /* The first S of a Q block: m is its maximum. */
     __device__ __forceinline__ void use_first_S(int block, int turn, row_values &m, row_values &l) {
-        release_K(block, turn, key == 0);
-        if (is_masked<cfg.B_c>(args, share.row, key)) mask_S();
+        if constexpr (cfg.serves)
+            release_K(block, turn, key == served.last_key);
+        else
+            release_K(block, turn, key == 0);
+        cap_S();
+        if (masks(key)) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
         catch_up(m, l);
         exponentiate<cfg.exp_columns>(S, l, m, scale);
         names.dump_ml(args, m, l, scale);
     }
 
+    __device__ __forceinline__ const uint16_t *find_K(const auto &first, int key) const {
+        const KV_place from = find_KV_block<cfg.B_c>(first, 0);
+        return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
+    }
+
     /* The exponentials do not fit: m is found again, from the scores whose place they have taken. */
     __device__ __forceinline__ void use_S_again(row_values &sum) {
-        const Q_place first = read_place(at.places, turn);
+        const auto first = read_whole_place<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
-        compute_S_again<cfg>(S, Q_rows(turn), find_row(args.Q, args.Q_strides, first.sample, first.head, Q_row),
-                             args.Q_strides.seq, args.seq_q - 1 - Q_row,
-                             find_row(args.K, args.K_strides, first.sample, first.KV_head, key), args.K_strides.seq,
-                             lane);
+        compute_S_again<cfg>(S, Q_rows(turn),
+                             find_row(args.Q, args.Q_strides, find_Q_origin(first).sample, first.head,
+                                      Q_row + first_row_of(sequence_of(first))),
+                             args.Q_strides.seq, sequence_of(first).seq_q - 1 - Q_row, find_K(first, key),
+                             args.K_strides.seq, lane);
+        cap_S();
         catch_up(m, l);
         sum[0] = sum[1] = 0;
         exponentiate<cfg.exp_columns>(S, sum, m, scale);
     }
 
+    /* Of the lane's rows. Those behind the end of a sequence may be another's: they do not count, so that no result
+     * depends on them. */
+    __device__ __forceinline__ float largest_sum(const row_values &sum) const {
+        if constexpr (cfg.serves) {
+            const int rows = served.seq_q - (share.row + 16 * warp + lane / 4);
+            return fmaxf(rows > 0 ? sum[0] : 0, rows > 8 ? sum[1] : 0);
+        }
+        return fmaxf(sum[0], sum[1]);
+    }
+
     /* A later S: m may lag behind. Up to the last masked block it is found in every block: a row may see no key before.
      * Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     __device__ __forceinline__ bool use_S(int block, bool masked) {
-        release_K(block, turn, key == 0);
+        if constexpr (cfg.serves)
+            release_K(block, turn, key == served.last_key);
+        else
+            release_K(block, turn, key == 0);
+        cap_S();
         if (masked) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
         if (masked) catch_up(m, l);
         row_values sum = {};
         exponentiate<cfg.exp_columns>(S, sum, m, scale);
         /* also for a NaN */
-        const bool outgrown = __any_sync(0xffffffff, !(fmaxf(sum[0], sum[1]) <= most_sum<cfg.dtype>));
+        const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= most_sum<cfg.dtype>));
         if (outgrown && !masked) [[unlikely]]
             use_S_again(sum);
         l[0] += sum[0], l[1] += sum[1];
@@ -486,15 +664,24 @@ struct consumer {
         }
     }
     __device__ __forceinline__ void store_O(int first_row) {
-        const Q_place first = read_place(at.places, turn);
+        const auto first = read_whole_place<cfg>(at, turn);
         const int row = first_row + 16 * warp;
-        divide_by_l(O, l);
-        if (args.LSE) store_LSE(args, m, l, row + lane / 4, first.head, first.sample, lane);
-        if constexpr (Q_parts<cfg>)
-            store_O_to_gmem<cfg.dtype>(args, O, row + lane / 4, first.head, first.sample, lane);
+        const auto &seq = sequence_of(first);
+        const int sample = find_Q_origin(first).sample;
+        if constexpr (cfg.serves)
+            divide_by_l(O, m, l, args.sinks ? args.sinks[first.head] : -INFINITY);
         else
-            copy_O(row, first.head, first.sample);
+            divide_by_l(O, l);
+        if (args.LSE) store_LSE(args, m, l, seq, row + lane / 4, first.head, sample, lane);
+        if constexpr (Q_parts<cfg> || cfg.serves) /* a copy writes 16 rows, and the next may be another sequence's */
+            store_O_to_gmem<cfg.dtype>(args, O, seq, row + lane / 4, first.head, sample, lane);
+        else
+            copy_O(row, first.head, sample);
     }
+
+    /* With one length for all, what has seq_q are the arguments: a copy would be read too early. */
+    __device__ __forceinline__ const sequence &sequence_of(const served_place &first) const { return first.seq; }
+    __device__ __forceinline__ const attention_args &sequence_of(const Q_place &) const { return args; }
 
     /* ---- the loop ---- */
 
@@ -565,14 +752,38 @@ struct consumer {
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 
+    /* With a window blocks are masked at both ends. */
+    __device__ __forceinline__ void step_through_window() {
+        const int last = last_key();
+#pragma unroll 1
+        while (key >= last) {
+#pragma unroll 1
+            for (; key >= last && masks(key); key -= cfg.B_c, block++) step(true);
+#pragma unroll 1
+            for (; key >= last && !masks(key); key -= cfg.B_c, block++) step(false);
+        }
+    }
+
+    /* There may be fewer Q blocks than CTAs: only the device knows the lengths. */
+    __device__ __forceinline__ bool has_no_Q_block() const {
+        at.places.wait_until_full(0);
+        return warp_uniform(read_place(at.places, 0).row) < 0;
+    }
+
     __device__ __forceinline__ void attend() {
+        if constexpr (cfg.serves)
+            if (has_no_Q_block()) return;
         begin();
         for (;; turn++) {
             key -= cfg.B_c;
+            if constexpr (cfg.serves) {
+                step_through_window();
+            } else {
 #pragma unroll 1
-            for (; key >= 0 && is_masked<cfg.B_c>(args, share.row, key); key -= cfg.B_c, block++) step(true);
+                for (; key >= 0 && is_masked<cfg.B_c>(args, share.row, key); key -= cfg.B_c, block++) step(true);
 #pragma unroll 1
-            for (; key >= 0; key -= cfg.B_c, block++) step(false);
+                for (; key >= 0; key -= cfg.B_c, block++) step(false);
+            }
             if (!Q_parts<cfg> && lane == 0) mbarrier_arrive(at.Q.empty(turn));
 
             row_values next_m = {no_maximum, no_maximum}, next_l = {};
@@ -587,26 +798,50 @@ struct consumer {
 /* ---- the kernel: a CTA for each multiprocessor ---- */
 
 template <attention_config cfg>
-__global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
-    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
-    check_config<cfg>();
-    const smem_places<cfg> at = find_places<cfg>();
-    init_mbarriers<cfg>(at);
-    const int group = warp_uniform(threadIdx.x / group_threads);
-    if (group == 0) { /* the producer gives back what it can */
-        setmaxnreg_dec<producer_registers>();
+__device__ __forceinline__ void start_copies(const args_of<cfg> &args, const tensor_maps &maps,
+                                             const smem_places<cfg> &at) {
+    setmaxnreg_dec<producer_registers>(); /* the producer gives back what it can */
+    if constexpr (cfg.serves) {
+        const int warp = warp_uniform(threadIdx.x / 32);
+        if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
+        if (warp == 1) schedule_sequences<cfg>(args, at.places, at.draw);
+        if (warp == 2) sweep<cfg>(at);
+    } else {
         if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();
         if (threadIdx.x == 32) schedule<cfg>(args, at.places, at.draw);
-    } else {
-        setmaxnreg_inc<consumer_registers<cfg>>();
-        if (group == consumers<cfg>) pass_turn<cfg>(group - 1); /* to the first */
-        S_tiles<cfg> S;
-        Q_fragments<cfg> Q;
-        P_fragments<cfg> P;
-        O_tiles<cfg> O = {};
-        row_values m = {no_maximum, no_maximum}, l = {}, factor;
-        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();
     }
+}
+
+/* The body of both kernels below. It is no function: what lives in registers must be variables of the kernel. */
+#define FL_ATTEND(cfg, args, maps)                                                                                     \
+    check_config<cfg>();                                                                                               \
+    const smem_places<cfg> at = find_places<cfg>();                                                                    \
+    init_mbarriers<cfg>(at);                                                                                           \
+    const int group = warp_uniform(threadIdx.x / group_threads);                                                       \
+    if (group == 0) {                                                                                                  \
+        start_copies<cfg>(args, maps, at);                                                                             \
+    } else {                                                                                                           \
+        setmaxnreg_inc<consumer_registers<cfg>>();                                                                     \
+        if (group == consumers<cfg>) pass_turn<cfg>(group - 1); /* to the first */                                     \
+        S_tiles<cfg> S;                                                                                                \
+        Q_fragments<cfg> Q;                                                                                            \
+        P_fragments<cfg> P;                                                                                            \
+        O_tiles<cfg> O = {};                                                                                           \
+        row_values m = {no_maximum, no_maximum}, l = {}, factor;                                                       \
+        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();                                   \
+    }
+
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
+    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
+    FL_ATTEND(cfg, args, maps)
+}
+
+/* A kernel that serves. */
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
+    flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {
+    FL_ATTEND(cfg, args, maps)
 }
 
 #include "instances.cuh"

@@ -1,0 +1,57 @@
+#include "harness/serving.h"
+
+#include <string.h>
+
+/* Of offsets and of lengths, for Q and for K and V. */
+enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, N_ARRAYS };
+
+/* The 4-byte elements before an array, or of all. */
+static int64_t elements_before(const struct problem *problem, int array) {
+    const int64_t counts[N_ARRAYS] = {problem->batch + 1, problem->batch + 1, problem->batch, problem->batch,
+                                      problem->heads};
+    int64_t elements = 0;
+    for (int i = 0; i < array; i++) elements += counts[i];
+    return elements;
+}
+
+int64_t serving_bytes(const struct problem *problem) {
+    return 4 * elements_before(problem, N_ARRAYS);
+}
+
+void serving_fill(const struct problem *problem, void *memory) {
+    static const enum tensor tensors[] = {TENSOR_Q, TENSOR_K};
+    int32_t *const integers = memory;
+    for (int t = 0; t < 2; t++) {
+        int32_t *const offsets = integers + elements_before(problem, Q_OFFSETS + t);
+        int32_t *const lengths = integers + elements_before(problem, Q_LENGTHS + t);
+        offsets[0] = 0;
+        for (int64_t batch = 0; batch < problem->batch; batch++) {
+            lengths[batch] = (int32_t)problem_length(problem, tensors[t], batch);
+            offsets[batch + 1] = offsets[batch] + lengths[batch];
+        }
+    }
+    for (int64_t head = 0; head < problem->heads; head++) {
+        const float sink = (float)problem_sink(problem, head);
+        memcpy(integers + elements_before(problem, SINKS) + head, &sink, sizeof sink);
+    }
+}
+
+serving_args serving_args_of(const struct problem *problem, attention_args attention, uint64_t address) {
+    serving_args args = serving_of_one_length(attention);
+    const int32_t *const arrays = (const int32_t *)(uintptr_t)address;
+    if (problem->layout == LAYOUT_PACKED) {
+        args.Q_offsets = arrays + elements_before(problem, Q_OFFSETS);
+        args.KV_offsets = arrays + elements_before(problem, KV_OFFSETS);
+        args.Q_rows = (int32_t)problem_rows_before(problem, TENSOR_Q, problem->batch);
+        args.KV_rows = (int32_t)problem_rows_before(problem, TENSOR_K, problem->batch);
+    } else {
+        if (problem->Q_lengths) args.Q_lengths = arrays + elements_before(problem, Q_LENGTHS);
+        if (problem->KV_lengths) args.KV_lengths = arrays + elements_before(problem, KV_LENGTHS);
+    }
+    if (problem->windowed) args.window_left = (int32_t)problem->window_left;
+    if (problem->windowed) args.window_right = (int32_t)problem->window_right;
+    args.softcap = (float)problem->softcap;
+    if (problem->sinks)
+        args.sinks = (const float *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, SINKS));
+    return args;
+}

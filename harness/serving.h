@@ -1,0 +1,21 @@
+/* serving.h - the serving_args of a problem, and the arrays on the device that they name.
+ *
+ *     serving_fill(&problem, host_memory);                      serving_bytes(&problem) bytes, to be copied to the
+ * device serving_args args = serving_args_of(&problem, attention, device_address);
+ */
+#ifndef FL_HARNESS_SERVING_H
+#define FL_HARNESS_SERVING_H
+
+#include "common/serving.h"
+#include "harness/problem.h"
+
+#include <stdint.h>
+
+/* Offsets, lengths and sinks, one array behind the other. */
+int64_t serving_bytes(const struct problem *problem);
+void serving_fill(const struct problem *problem, void *memory);
+
+/* `attention` with what the problem adds; the arrays lie at `address`. */
+serving_args serving_args_of(const struct problem *problem, attention_args attention, uint64_t address);
+
+#endif
