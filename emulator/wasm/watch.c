@@ -99,7 +99,7 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
         if (watch.remembers) remember(m, w, o);
         watch.count++;
     }
-    note_writes(m, w, o);
+    if (!watch.remembers) note_writes(m, w, o); /* of a whole launch nobody asks */
     return false;
 }
 
