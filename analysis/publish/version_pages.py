@@ -98,7 +98,9 @@ def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judge
     step = steps[place]
     version, header = step.version, step.version.header
     beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, place - 1) : place + 2] if one is not step]
-    text = f"# {step.name}: {header.title}\n\n{' · '.join(beside)} · [all versions](../kernels/README.md)\n\n"
+    source = f'<a href="../source/kernels/{version.file}.html">source</a>'
+    ways = " · ".join([*beside, source, "[all versions](../kernels/README.md)"])
+    text = f"# {step.name}: {header.title}\n\n{ways}\n\n"
     text += f"**Idea**: {header.idea}.\n\n**Predicted**: {header.predict or 'nothing'}.\n\n"
     text += f"**Measured**: {measured(folder, step)}.\n\n"
     if step.name in PLACES:
@@ -116,7 +118,8 @@ def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judge
     if step.gains.get(GPU):
         gains = steps_table(steps, [step.name])
         text += f"Gain over {header.parent}, each in one run on the {GPU.upper()}:\n\n"
-        text += gains.markdown().replace(NOT_MEASURED, "–") + "\n"
+        shown_gains = Table(gains.columns[3:], [row[3:] for row in gains.rows])
+        text += shown_gains.markdown().replace(NOT_MEASURED, "–") + "\n"
     if lines:
         text += "## By line, on the emulator\n\n" + counted_table(lines, version.source.splitlines()).markdown() + "\n"
     if step.parent is not None:
