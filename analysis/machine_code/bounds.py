@@ -1,4 +1,4 @@
-"""Lower bounds of a loop's time, and what its instructions wait for. None of this is a prediction.
+"""Lower bounds of a loop's time, an estimate of it, and what its instructions wait for.
 
     bound = loop_bound(parts_of(listing))
     if bound.binding: print(bound.binding.pipe, bound.binding.cycles)
@@ -12,6 +12,9 @@ wgmma runs on its own once it is started, so that other pipes work beside it; it
 
 A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. Where
 that is not recorded (loops.py) it counts nothing in a bound, and whole in `at_most`.
+
+The estimate takes a sub-partition to do one thing at a time: HMMA, then the slots in which it issues. It has one scale,
+fitted to the times of the ladder, and its error is printed beside it; bank conflicts and waits are not in it.
 """
 
 import argparse
@@ -70,6 +73,18 @@ class PipeLoad:
     at_most: float | None  # the same if every pass executed the whole loop
 
 
+class Fitted(NamedTuple):
+    """The estimate's scale on an architecture, and how far from it the times are that it was fitted to, in percent."""
+
+    scale: float
+    mean_error: float
+    largest_error: float
+    of: str
+
+
+ESTIMATES = {"sm_90": Fitted(1.025, 4.6, 13.6, "v02 to v25 at seq 4096 on an H200")}
+
+
 @dataclass(frozen=True)
 class Bound:
     arch: str
@@ -82,6 +97,15 @@ class Bound:
     def binding(self) -> PipeLoad | None:
         """The pipe with the most cycles; None where the width of a pipe is not known, as that one may take more."""
         return self.pipes[0] if all(load.cycles is not None for load in self.pipes) else None
+
+    @property
+    def estimate(self) -> float | None:
+        """Cycles of a sub-partition for one warp and pass; None without HMMA and where nothing was fitted."""
+        cycles = {load.pipe: load.cycles for load in self.pipes}
+        tensor, issue, fitted = cycles.get("tensor"), cycles["issue"], ESTIMATES.get(self.arch.rstrip("af"))
+        if tensor is None or issue is None or fitted is None or self.warp_group:
+            return None
+        return fitted.scale * (tensor + issue)
 
     @property
     def warps_to_fill(self) -> int | None:
@@ -301,6 +325,10 @@ def bound_table(bound: Bound) -> Table:
         note = _pipe_note(bound, load)
         rows.append([load.pipe, *(_rounded(x) for x in (load.instructions, load.cycles, load.at_most)), note])
     rows.append(["stalls of one warp", _rounded(bound.issued), bound.issue_cycles, None, _fill_note(bound)])
+    if bound.estimate is not None:
+        fitted = ESTIMATES[bound.arch.rstrip("af")]
+        error = f"mean error {fitted.mean_error} %, at most {fitted.largest_error} %, over {fitted.of}"
+        rows.append(["estimate", None, _rounded(bound.estimate), None, f"tensor and issue without overlap; {error}"])
     return Table(("bound", "instructions", "cycles", "at most", "note"), rows)
 
 
@@ -367,8 +395,10 @@ def summary_table(names: Sequence[str], bounds: Sequence[Bound]) -> Table:
         tensor = cycles.get("tensor")
         binding = bound.binding
         pipe, most = (binding.pipe, _rounded(binding.cycles)) if binding else (UNKNOWN, None)
-        rows.append([name, bound.arch, pipe, most, _rounded(tensor), bound.issue_cycles, bound.warps_to_fill])
-    return Table(("subject", "arch", "binding pipe", "cycles", "tensor", "one warp alone", "warps to fill"), rows)
+        alone, fill = bound.issue_cycles, bound.warps_to_fill
+        rows.append([name, bound.arch, pipe, most, _rounded(tensor), alone, fill, _rounded(bound.estimate)])
+    columns = ("subject", "arch", "binding pipe", "cycles", "tensor", "one warp alone", "warps to fill", "estimate")
+    return Table(columns, rows)
 
 
 def add_bound_arguments(parser: argparse.ArgumentParser) -> None:

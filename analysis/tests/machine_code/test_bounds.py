@@ -1,12 +1,15 @@
 """Bounds of a loop and its scoreboard view, on code written by hand and on compiled kernels."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.machine_code.bounds import (
+    ESTIMATES,
     WIDTHS,
     bound_of,
     bound_table,
@@ -18,9 +21,12 @@ from analysis.machine_code.bounds import (
     waits_of,
     widths_of,
 )
+from analysis.machine_code.loops import parts_of
 from analysis.machine_code.opcodes import PIPE_OF
 from analysis.machine_code.regions import Graph, Parts, kv_loops, split, split_at
 from analysis.machine_code.sass import Instruction, parse_listing
+from analysis.machine_code.subjects import resolve, start
+from analysis.measure import records, stats, summary
 from analysis.tests.support.compiled import cubin, listing
 
 PLAIN = "B------:R-:W-:-"
@@ -143,6 +149,43 @@ def test_no_pipe_binds_where_the_width_of_one_is_not_known(capsys: pytest.Captur
     assert rows["stalls of one warp"]["note"] == "which pipe binds is not known: the width of tensor is not"
     (row,) = json.loads(summary_table(["v"], [bound]).json())["rows"]
     assert (row["binding pipe"], row["cycles"], row["warps to fill"]) == ("not known", None, None)
+
+
+def test_the_estimate_by_hand() -> None:
+    """On sm_90 an HMMA.16816 keeps the pipe for 6 cycles, and each of three instructions takes a slot."""
+    code = [f"{PLAIN}:S02 HMMA.16816.F32 R8, R4, R12, R8", f"{PLAIN}:S01 FADD R4, R5, R6"]
+    bound = loop_bound(loop_of(*code))
+    issued = next(load.cycles for load in bound.pipes if load.pipe == "issue")
+    assert bound.arch == "sm_80" and bound.estimate is None
+    measured = replace(bound, arch="sm_90")
+    tensor = next(load.cycles for load in bound.pipes if load.pipe == "tensor")
+    assert issued and tensor and measured.estimate == pytest.approx(1.025 * (tensor + issued))
+    (row,) = [row for row in bound_table(measured).rows if row[0] == "estimate"]
+    assert str(row[-1]).startswith("tensor and issue without overlap; mean error 4.6 %, at most 13.6 %")
+    assert replace(measured, warp_group=True).estimate is None
+
+
+@pytest.mark.long
+def test_the_error_of_the_estimate_is_the_one_that_is_printed() -> None:
+    """Times of one run each, fp16 at 4096: 16 batches of 16 heads on the four sub-partitions of 132 SMs."""
+    found = records.read(root() / "logs/bench/h200.jsonl").records
+    errors = []
+    for version in (f"v{number:02}" for number in range(2, 26)):
+        mine = [r for r in found if summary.subject_name(r) == version and str(r.problem.dtype) == "fp16"]
+        mine = [r for r in mine if r.problem.seq == 4096]
+        rounds = [r for r in mine if r.run_id == max(each.run_id for each in mine)]
+        subject = resolve(version, "sm_90")
+        parts = parts_of(start(subject).listing(), None, subject)
+        hmmas = 16 * 16 * (4096 // 16) * (4096 // 8) * (128 // 16) * 2  # of 16 x 8 x 16, for QK and for PV
+        estimate = loop_bound(parts).estimate
+        assert estimate is not None
+        cycles = hmmas / parts.matrix_count * estimate / (132 * 4)
+        ns = stats.median([stats.median(r.samples_ns) for r in rounds])
+        hz = stats.median([stats.median(r.sm_clock_hz) for r in rounds])
+        errors.append(abs(cycles / hz * 1e9 / ns - 1))
+    fitted = ESTIMATES["sm_90"]
+    assert 100 * sum(errors) / len(errors) == pytest.approx(fitted.mean_error, abs=0.06)
+    assert 100 * max(errors) == pytest.approx(fitted.largest_error, abs=0.06)
 
 
 SKIPPED = """
