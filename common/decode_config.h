@@ -1,10 +1,10 @@
 /* decode_config.h - the configuration of kernels/attention/decode.cu, its launch, and the workspace that it needs.
  *
  *     flash_forward<decode_config{FP16, 128, 16, 64, 4, MMA_SYNC, true, 3}>
- *     const int64_t bytes = decode_workspace_bytes(&config, &args, multiprocessors);
+ *     const int64_t bytes = decode_workspace_bytes(&config, &args, multiprocessors, 0);
  *
  * attention_args.tickets is the workspace: counters, zero before each launch and after it, then the parts of a result
- * that CTAs leave for the last of them, two places for each CTA.
+ * that CTAs leave for the last of them.
  *
  * Each field is a row of common/decode_fields.h. analysis reads the functions as those of common/config.h.
  */
@@ -18,9 +18,17 @@ typedef struct decode_config {
 #include "common/decode_fields.h"
 } decode_config;
 
-/* One more warp starts the copies. */
+/* Keys of a warp in a KV block: it has 16 of B_r rows. */
+FL_CONFIG_FN int decode_warp_keys(const KernelConfig *config) {
+    return config->B_c * config->B_r / 16 / config->n_warps;
+}
+
+/* Keys of the smallest page, and of one tensor copy where there may be pages. */
+enum { DECODE_PAGE_KEYS = 16 };
+
+/* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away. */
 FL_CONFIG_FN int decode_threads(const KernelConfig *config) {
-    return 32 * (config->n_warps + 1);
+    return 32 * (config->n_warps + (config->n_warps == 8 ? 4 : 1));
 }
 
 /* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,
@@ -28,8 +36,8 @@ FL_CONFIG_FN int decode_threads(const KernelConfig *config) {
 FL_CONFIG_FN int decode_smem_bytes(const KernelConfig *config) {
     const int KV = config->stages * 4 * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
-    const int O = 4 * config->n_warps * config->B_r * (config->d_head + 8);
-    return 1024 + KV + Q + O + 8 * config->n_warps * config->B_r + 1024;
+    const int rows = 16 * config->n_warps;
+    return 1024 + KV + Q + 4 * rows * (config->d_head + 8) + 8 * rows + 1024;
 }
 
 /* Blocks of rows of each KV head. */
@@ -59,16 +67,21 @@ FL_CONFIG_FN int64_t decode_ctas(const KernelConfig *config, const attention_arg
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
-/* Log-sum-exp and O of the parts behind them. Two or more CTAs of a KV head are at most as many as there are words; of
- * one CTA each there are no parts. */
-FL_CONFIG_FN int64_t decode_part_bytes(const KernelConfig *config, int64_t ctas, int64_t rows) {
-    return 2 * ctas * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
+/* Log-sum-exp and O of the parts behind them, in so many places: two for each CTA, or one for each part of a size. Two
+ * or more CTAs of a KV head are at most as many as there are words; of one CTA each there are no parts. */
+FL_CONFIG_FN int64_t decode_part_bytes(const KernelConfig *config, int64_t places, int64_t rows) {
+    return places * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
+}
+FL_CONFIG_FN int64_t decode_parts(const KernelConfig *config, const attention_args *args, int64_t split_keys) {
+    const int64_t parts = (args->seq_k + split_keys - 1) / split_keys;
+    return parts * args->KV_heads * args->batch * decode_row_blocks(config, args);
 }
 FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, const attention_args *args,
-                                            int64_t multiprocessors) {
+                                            int64_t multiprocessors, int64_t split_keys) {
     const int64_t shares = decode_shares(config, args, multiprocessors), ctas = args->KV_heads * shares;
     const int64_t rows = (int64_t)args->seq_q * (args->heads / args->KV_heads);
-    return 4 * DECODE_COUNTERS + (shares > 1 ? decode_part_bytes(config, ctas, rows) : 0);
+    const int64_t places = split_keys ? decode_parts(config, args, split_keys) : shares > 1 ? 2 * ctas : 0;
+    return 4 * DECODE_COUNTERS + decode_part_bytes(config, places, rows);
 }
 
 FL_CONFIG_FN launch_shape decode_launch_shape(const KernelConfig *config, const attention_args *args,

@@ -42,7 +42,9 @@ typedef struct serving_args {
     float softcap;      /* scores are softcap * tanh(score * softmax_scale / softcap); 0: they are not */
     const float *sinks; /* [heads]: a score that every row of the head sees, times no scale, and that has no value: a
                            row of no key has O = 0 and its sink for log-sum-exp; NULL: none */
-    int32_t unused[12]; /* up to 320 bytes, where tensor maps begin */
+    int32_t split_keys; /* attention/decode: the keys of a sequence are divided into parts of so many, a multiple of
+                           B_c, whatever else is in the batch, for the same bits in every batch; 0: into equal shares */
+    int32_t unused[11]; /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");

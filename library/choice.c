@@ -51,6 +51,9 @@ static fl_status find_config(const struct embedded *version, const struct call *
     if (config.d_head != call->problem.d_head)
         return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
                       config.d_head, call->problem.d_head);
+    if (config.serves)
+        return refuse(failure, FL_UNSUPPORTED, "config '%s': takes lengths and pages, which fl_problem does not have",
+                      call->problem.config);
     *instance = instance_find(&version->table, &config);
     if (*instance) return FL_OK;
     return refuse(failure, FL_UNSUPPORTED,
@@ -111,7 +114,7 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
-            !try_instance(version, one, call, target, choice, &other))
+            !one->config.serves && !try_instance(version, one, call, target, choice, &other))
             return FL_OK;
     }
     return status;

@@ -1,6 +1,7 @@
 #include "runtime/launch.h"
 
 #include "common/decode_config.h"
+#include "common/serving.h"
 
 bool config_shares_keys(const KernelConfig *config) {
     return config->instruction == MMA_SYNC && config->tensor_copies;
@@ -20,7 +21,9 @@ int launch_smem_bytes(const KernelConfig *config) {
 }
 
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
-    return config_shares_keys(config) ? decode_workspace_bytes(config, args, multiprocessors) : TICKETS_BYTES;
+    const int32_t split_keys = config->serves ? ((const serving_args *)args)->split_keys : 0;
+    return config_shares_keys(config) ? decode_workspace_bytes(config, args, multiprocessors, split_keys)
+                                      : TICKETS_BYTES;
 }
 
 int64_t launch_counter_bytes(const KernelConfig *config) {
@@ -28,6 +31,6 @@ int64_t launch_counter_bytes(const KernelConfig *config) {
 }
 
 int64_t launch_most_bytes(int64_t multiprocessors) {
-    const KernelConfig largest = {.dtype = FP16, .d_head = 128, .B_r = 16, .instruction = MMA_SYNC};
-    return 4 * DECODE_COUNTERS + decode_part_bytes(&largest, multiprocessors, largest.B_r);
+    const KernelConfig largest = {.dtype = FP16, .d_head = 128, .B_r = 64, .instruction = MMA_SYNC};
+    return 4 * DECODE_COUNTERS + decode_part_bytes(&largest, 2 * multiprocessors, largest.B_r);
 }

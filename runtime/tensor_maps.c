@@ -1,5 +1,6 @@
 #include "runtime/tensor_maps.h"
 
+#include "common/decode_config.h"
 #include "common/serving.h"
 #include "emulator/emu.h"
 #include "runtime/launch.h"
@@ -35,7 +36,9 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
     const bool shares = config_shares_keys(config);
     const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
-    const uint32_t keys = (uint32_t)(shares ? config->B_c / config->n_warps : config->B_c);
+    const uint32_t keys = (uint32_t)(!shares          ? config->B_c
+                                     : config->serves ? DECODE_PAGE_KEYS
+                                                      : decode_warp_keys(config));
     const struct {
         const void *pointer;
         tensor_strides strides;

@@ -7,8 +7,8 @@
  * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
  * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
- * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, whose rows are too far
- * apart for a miss to bring the next.
+ * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, or 16
+ * where a page may have no more, whose rows are too far apart for a miss to bring the next.
  */
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H

@@ -205,11 +205,12 @@ class AttentionConfig(KernelConfig):
 # The functions of common/decode_config.h, by name.
 DECODE_SOURCE = read_text(root() / "common/decode_config.h")
 DECODE_COUNTERS = int(DECODE_SOURCE.partition("DECODE_COUNTERS = ")[2].partition(" ")[0])
+DECODE_PAGE_KEYS = int(DECODE_SOURCE.partition("DECODE_PAGE_KEYS = ")[2].partition(" ")[0])
 DECODE_LAUNCH = functions(
     DECODE_SOURCE.replace("DECODE_COUNTERS", str(DECODE_COUNTERS)),
     "FL_CONFIG_FN",
     "common/decode_config.h",
-    {"config": FIELDS, "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
+    {"config": (*FIELDS, *LIVING), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
 )
 
 
@@ -240,10 +241,11 @@ class DecodeConfig(AttentionConfig):
         return DECODE_LAUNCH["decode_ctas"](self, args, multiprocessors), 1, 1
 
     def box_rows(self) -> tuple[int, int, int, int]:
-        return (1, self.B_c // self.n_warps, self.B_c // self.n_warps, 16)
+        keys = DECODE_PAGE_KEYS if self.serves else DECODE_LAUNCH["decode_warp_keys"](self)
+        return (1, keys, keys, 16)
 
     def tickets_bytes(self, ctas: int) -> int:
-        return self.counter_bytes() + DECODE_LAUNCH["decode_part_bytes"](self, ctas, self.B_r)
+        return self.counter_bytes() + DECODE_LAUNCH["decode_part_bytes"](self, 2 * ctas, self.B_r)
 
     def counter_bytes(self) -> int:
         return 4 * DECODE_COUNTERS

@@ -2,11 +2,19 @@
  *
  * config    (FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3
  * others    (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3
+ * serving   (FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 128, 32, 64, 4): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 128, 64, 64, 8): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 64, 32, 128, 4): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 64, 64, 128, 8): mma_sync+tensor+stages_3+serve
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/decode_config.h"
 #include "common/ptx_cache.cuh"
+#include "common/serving.h"
+#include "kernels/attention/cache.cuh"
 #include "kernels/attention/fragments.cuh"
 #include "kernels/attention/heads.cuh"
 #include "kernels/attention/mask.cuh"
@@ -32,25 +40,46 @@
 
 /* ---- shape ---- */
 
+/* Warps with the same 16 rows of the row block share out its keys; warps with the same keys have other rows. */
+template <decode_config cfg>
+constexpr int row_groups = cfg.B_r / 16;
+template <decode_config cfg>
+constexpr int key_groups = cfg.n_warps / row_groups<cfg>;
+
 template <decode_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.d_head == 64 || cfg.d_head == 128, "d_head must be 64 or 128");
-    static_assert(cfg.B_r == 16, "B_r must be 16: a warp has the rows of one mma");
+    static_assert(cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
+                  "B_r must be 16, 32 or 64: a warp has one mma's rows");
     static_assert(cfg.n_warps >= 1 && cfg.n_warps <= 8, "n_warps must be from 1 to 8");
-    static_assert(cfg.B_c % (16 * cfg.n_warps) == 0, "B_c must be a multiple of 16 keys for each warp");
-    static_assert(cfg.B_c <= 64 * cfg.n_warps, "B_c must be at most 64 keys for each warp: S stays in registers");
+    static_assert(16 * cfg.n_warps % cfg.B_r == 0, "n_warps must be a multiple of B_r / 16: all rows of all keys");
+    static_assert(cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0, "B_c must be a multiple of 16 keys for each key group");
+    static_assert(cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps,
+                  "B_c must be at most 64 keys for each warp: S is in registers");
     static_assert(cfg.stages >= 2, "stages must be at least 2: one block is copied while another is read");
+    static_assert(!cfg.serves || cfg.B_c == 64 || cfg.B_c == 128,
+                  "B_c must be a power of two with serve, as pages are");
 }
+
+/* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. */
+template <decode_config cfg>
+constexpr int copy_warps = cfg.n_warps == 8 ? 4 : 1;
 
 /* Keys of a warp in a KV block, and numbers of 16x16 operand blocks along them and along d_head. */
 template <decode_config cfg>
-constexpr int warp_keys = cfg.B_c / cfg.n_warps;
+constexpr int warp_keys = cfg.B_c / key_groups<cfg>;
 template <decode_config cfg>
 constexpr int key_steps = warp_keys<cfg> / 16;
 template <decode_config cfg>
 constexpr int d_steps = cfg.d_head / 16;
 
-/* What a warp holds of the 16 rows (fragments.cuh). */
+/* Keys of one tensor copy. The smallest page holds them. */
+template <decode_config cfg>
+constexpr int box_keys = cfg.serves ? DECODE_PAGE_KEYS : warp_keys<cfg>;
+template <decode_config cfg>
+constexpr int boxes = cfg.B_c / box_keys<cfg>;
+
+/* What a warp holds of its 16 rows (fragments.cuh). */
 template <decode_config cfg>
 using S_tiles = float[2 * key_steps<cfg>][4];
 template <decode_config cfg>
@@ -68,9 +97,9 @@ constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
 constexpr int row_bytes = cfg.d_head * 2;
 template <decode_config cfg>
-constexpr int box_bytes = warp_keys<cfg> * row_bytes<cfg>;
+constexpr int box_bytes = box_keys<cfg> * row_bytes<cfg>;
 template <decode_config cfg>
-constexpr int KV_bytes = 2 * cfg.n_warps * box_bytes<cfg>;
+constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
 template <decode_config cfg>
 constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
 
@@ -78,11 +107,11 @@ constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
 template <decode_config cfg>
 constexpr int sum_row = cfg.d_head + 8;
 
-/* What the warps add up at the end of a piece. */
+/* What the key groups add up at the end of a piece. */
 template <decode_config cfg>
 struct warp_sums {
-    float O[cfg.n_warps][cfg.B_r][sum_row<cfg>];
-    float m[cfg.n_warps][cfg.B_r], l[cfg.n_warps][cfg.B_r];
+    float O[key_groups<cfg>][cfg.B_r][sum_row<cfg>];
+    float m[key_groups<cfg>][cfg.B_r], l[key_groups<cfg>][cfg.B_r];
 };
 
 template <decode_config cfg>
@@ -92,8 +121,8 @@ struct smem_places {
     uint32_t pieces, arrived;
     warp_sums<cfg> *sums;
 
-    __device__ __forceinline__ uint32_t K_box(int n, int warp) const { return KV.stage(n) + warp * box_bytes<cfg>; }
-    __device__ __forceinline__ uint32_t V_box(int n, int warp) const { return K_box(n, cfg.n_warps + warp); }
+    __device__ __forceinline__ uint32_t K_box(int n, int box) const { return KV.stage(n) + box * box_bytes<cfg>; }
+    __device__ __forceinline__ uint32_t V_box(int n, int box) const { return K_box(n, boxes<cfg> + box); }
     __device__ __forceinline__ uint32_t piece(int turn) const { return pieces + turn % 2 * piece_bytes; }
 };
 
@@ -132,7 +161,7 @@ struct copier {
     const attention_args &args;
     const tensor_maps &maps;
     const smem_places<cfg> &at;
-    const shared_line &line;
+    line_of<cfg> &line;
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_first();
 
@@ -146,26 +175,33 @@ struct copier {
             mbarrier_arrive_expect_tx(full, next.row < 0 ? 0 : Q_bytes<cfg>);
         }
         __syncwarp(); /* no byte comes before it is expected */
-        if (next.row < 0 || lane >= cfg.B_r) return;
-        const int group = heads_in_group(args), row = next.row + lane;
-        copy_tensor_to_smem(at.Q.stage(turn) + lane * row_bytes<cfg>, maps.Q, full, row / group,
-                            line.head * group + row % group, next.sample);
+        if (next.row < 0) return;
+        const int group = heads_in_group(args);
+#pragma unroll
+        for (int i = lane; i < cfg.B_r; i += 32) {
+            const int row = next.row + i;
+            copy_tensor_to_smem(at.Q.stage(turn) + i * row_bytes<cfg>, maps.Q, full, row / group,
+                                line.head * group + row % group, next.sample);
+        }
     }
 
-    /* KV block number n of the CTA: a lane copies the boxes of a warp, if there are keys for it. */
-    __device__ __forceinline__ void copy_block(int n, int block, int sample) const {
+    /* KV block number n of the CTA: a lane copies a box of K and of V, if there are keys for its warp. */
+    __device__ __forceinline__ void copy_block(int n, int block, int sample) {
+        constexpr int warp_boxes = warp_keys<cfg> / box_keys<cfg>;
         const uint32_t full = at.KV.full(n);
-        const int key = block * cfg.B_c + lane * warp_keys<cfg>;
-        const int boxes = min(cfg.n_warps, (args.seq_k - block * cfg.B_c + warp_keys<cfg> - 1) / warp_keys<cfg>);
+        const int key = block * cfg.B_c + lane * box_keys<cfg>;
+        const int warps = (line.keys() - block * cfg.B_c + warp_keys<cfg> - 1) / warp_keys<cfg>;
+        const int filled = min(key_groups<cfg>, warps) * warp_boxes;
+        const box_place from = line.find_box(block * cfg.B_c, key, sample);
         at.KV.wait_until_empty(n);
-        if (lane == 0) mbarrier_arrive_expect_tx(full, boxes * 2 * box_bytes<cfg>);
+        if (lane == 0) mbarrier_arrive_expect_tx(full, filled * 2 * box_bytes<cfg>);
         __syncwarp(); /* no byte comes before it is expected */
-        if (lane >= boxes) return;
-        copy_tensor_to_smem(at.K_box(n, lane), maps.K, full, key, line.head, sample, policy);
-        copy_tensor_to_smem(at.V_box(n, lane), maps.V, full, key, line.head, sample, policy);
+        if (lane >= filled) return;
+        copy_tensor_to_smem(at.K_box(n, lane), maps.K, full, from.row, from.head, from.sample, policy);
+        copy_tensor_to_smem(at.V_box(n, lane), maps.V, full, from.row, from.head, from.sample, policy);
     }
 
-    __device__ __forceinline__ void copy_all() const {
+    __device__ __forceinline__ void copy_all() {
         int turn = 0, copied = 0;
         piece next;
         for (int64_t from = line.begin(), end = line.end(); from < end; from += next.blocks, turn++) {
@@ -191,12 +227,13 @@ template <decode_config cfg>
 struct consumer {
     const attention_args &args;
     const smem_places<cfg> &at;
-    const shared_line &line;
+    const line_of<cfg> &line;
     Q_fragments<cfg> &Q;
     O_tiles<cfg> &O;
     row_values &m, &l;
 
-    const int warp = threadIdx.x / 32 - 1, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32 - copy_warps<cfg>, lane = threadIdx.x % 32;
+    const int key_group = warp / row_groups<cfg>, first_row = warp % row_groups<cfg> * 16;
     const int group = heads_in_group(args), rows = args.seq_q * group;
     const float scale = 1.44269504f * args.softmax_scale; /* exponentials have base 2: log2(e) */
     piece own;
@@ -206,13 +243,14 @@ struct consumer {
     /* The rows of a place of Q are tiles of 64 columns side by side; the swizzle counts their 128 bytes. */
     __device__ __forceinline__ void load_Q(uint32_t Q_smem) {
         for (int k = 0; k < d_steps<cfg>; k++) {
-            const int tile_row = lane % 16 * (cfg.d_head / 64) + k / 4, chunk = k % 4 * 2 + lane / 16;
+            const int tile_row = (first_row + lane % 16) * (cfg.d_head / 64) + k / 4, chunk = k % 4 * 2 + lane / 16;
             ldmatrix_x4(Q[k], Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16);
         }
     }
-    /* Of a box, the address of 8 columns, number `chunk` of the row, of a key. */
-    __device__ __forceinline__ static uint32_t box_address(uint32_t box, int key, int chunk) {
-        return box + (chunk / 8 * warp_keys<cfg> + key) * tile_row_bytes + (chunk % 8 ^ key % 8) * 16;
+    /* Of the boxes of a warp, the address of 8 columns, number `chunk` of the row, of a key. */
+    __device__ __forceinline__ static uint32_t box_address(uint32_t first_box, int key, int chunk) {
+        const uint32_t box = first_box + key / box_keys<cfg> * box_bytes<cfg>;
+        return box + (chunk / 8 * box_keys<cfg> + key % box_keys<cfg>)*tile_row_bytes + (chunk % 8 ^ key % 8) * 16;
     }
 
     /* S = Q K^T over the warp's keys. A row of K is a column of K^T: nothing is transposed. */
@@ -226,22 +264,37 @@ struct consumer {
                 mma<cfg.dtype>(S[2 * n + 1], Q[k], b[2], b[3]);
             }
     }
-    /* O += P V. A column of V is a column of the operand: ldmatrix transposes. */
-    __device__ __forceinline__ void multiply_PV(const fragments<key_steps<cfg>> &P, uint32_t V) {
+    /* O += P V. A column of V is a column of the operand: ldmatrix transposes. With an end, rows of V from there on
+     * become zeros: they lie behind the sequence, and a NaN stays one when it is multiplied by 0. */
+    template <bool has_end>
+    __device__ __forceinline__ void multiply_PV(const fragments<key_steps<cfg>> &P, uint32_t V, int end) {
         const int key = lane % 16, right = lane / 16;
         for (int k = 0; k < key_steps<cfg>; k++)
             for (int n = 0; n < d_steps<cfg>; n++) {
                 uint32_t b[4];
                 ldmatrix_x4_trans(b, box_address(V, 16 * k + key, 2 * n + right));
+                if constexpr (has_end)
+                    for (int r = 0; r < 4; r++) b[r] &= elements_before(end - (16 * k + r % 2 * 8 + lane % 4 * 2));
                 mma<cfg.dtype>(O[2 * n], P[k], b[0], b[1]);
                 mma<cfg.dtype>(O[2 * n + 1], P[k], b[2], b[3]);
             }
     }
 
+    /* A mask of the first `count` of two elements. */
+    __device__ __forceinline__ static uint32_t elements_before(int count) {
+        return count >= 2 ? 0xffffffff : count == 1 ? 0xffff : 0;
+    }
+
     /* ---- one KV block ---- */
 
-    /* The first key that a row of the block does not see. */
-    __device__ __forceinline__ int row_end(int row) const { return seen_keys(args, (own.row + row) / group + 1); }
+    /* Keys of the sequence. */
+    __device__ __forceinline__ int seq_k() const { return cfg.serves ? own.keys : args.seq_k; }
+
+    /* The first key that a row of the warp does not see. */
+    __device__ __forceinline__ int row_end(int row) const {
+        const int query = (own.row + first_row + row) / group;
+        return args.causal ? min(seq_k(), query + 1 + seq_k() - args.seq_q) : seq_k();
+    }
 
     /* Let m catch up where an exponential would be more than 2^most_lag: in the first block, and for a NaN. */
     __device__ __forceinline__ void catch_up(const S_tiles<cfg> &S) {
@@ -255,23 +308,31 @@ struct consumer {
 
     /* The warp's keys of KV block number n of the CTA, from `key` on. */
     __device__ __forceinline__ void use_keys(int n, int key) {
+        const int first_box = key_group * (warp_keys<cfg> / box_keys<cfg>);
+        const uint32_t V = at.V_box(n, first_box);
         S_tiles<cfg> S = {};
         fragments<key_steps<cfg>> P;
-        multiply_QK(S, at.K_box(n, warp));
+        multiply_QK(S, at.K_box(n, first_box));
         if (key + warp_keys<cfg> > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
         exponentiate<warp_keys<cfg>>(S, l, m, scale);
         round_to_P<cfg.dtype>(P, S);
-        multiply_PV(P, at.V_box(n, warp));
+        if (cfg.serves && key + warp_keys<cfg> > seq_k())
+            multiply_PV<true>(P, V, seq_k() - key);
+        else
+            multiply_PV<false>(P, V, 0);
     }
 
-    /* The KV blocks of a piece; the CTA has read `read` before. */
-    __device__ __forceinline__ void use_blocks(int read) {
+    /* O, m and l of `blocks` KV blocks from `first` on; the CTA has read `read` before. */
+    __device__ __forceinline__ void use_blocks(int read, int first, int blocks) {
+        for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0;
+        for (int n = 0; n < 2 * d_steps<cfg>; n++)
+            for (int e = 0; e < 4; e++) O[n][e] = 0;
 #pragma unroll 1
-        for (int i = 0; i < own.blocks; i++) {
-            const int key = (own.block + i) * cfg.B_c + warp * warp_keys<cfg>;
+        for (int i = 0; i < blocks; i++) {
+            const int key = (first + i) * cfg.B_c + key_group * warp_keys<cfg>;
             at.KV.wait_until_full(read + i);
-            if (key < args.seq_k) use_keys(read + i, key);
+            if (key < seq_k()) use_keys(read + i, key);
             __syncwarp(); /* all lanes have read K and V */
             if (lane == 0) mbarrier_arrive(at.KV.empty(read + i));
         }
@@ -285,26 +346,26 @@ struct consumer {
     __device__ __forceinline__ void store_sums() const {
         warp_sums<cfg> &sums = *at.sums;
         for (int half = 0; half < 2; half++) {
-            const int row = lane / 4 + 8 * half;
-            float *const O_row = &sums.O[warp][row][lane % 4 * 2];
+            const int row = first_row + lane / 4 + 8 * half;
+            float *const O_row = &sums.O[key_group][row][lane % 4 * 2];
             float l_row = l[half];
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
             for (int n = 0; n < 2 * d_steps<cfg>; n++)
                 *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
-            if (lane % 4 == 0) sums.m[warp][row] = m[half], sums.l[warp][row] = l_row;
+            if (lane % 4 == 0) sums.m[key_group][row] = m[half], sums.l[key_group][row] = l_row;
         }
     }
-    /* A row of all warps' sums. */
+    /* A row of all key groups' sums. */
     __device__ __forceinline__ row_part<lane_columns<cfg>> add_sums(int row) const {
         const warp_sums<cfg> &sums = *at.sums;
         row_sum<lane_columns<cfg>> sum;
         float m_least = sums.m[0][row];
-        for (int w = 1; w < cfg.n_warps; w++) m_least = fminf(m_least, sums.m[w][row]);
-        for (int w = 0; w < cfg.n_warps; w++) {
+        for (int g = 1; g < key_groups<cfg>; g++) m_least = fminf(m_least, sums.m[g][row]);
+        for (int g = 0; g < key_groups<cfg>; g++) {
             float O_row[lane_columns<cfg>];
-            for (int i = 0; i < lane_columns<cfg>; i++) O_row[i] = sums.O[w][row][lane_columns<cfg> * lane + i];
-            sum.add(O_row, sums.l[w][row], ex2_approx(m_least - sums.m[w][row]));
+            for (int i = 0; i < lane_columns<cfg>; i++) O_row[i] = sums.O[g][row][lane_columns<cfg> * lane + i];
+            sum.add(O_row, sums.l[g][row], ex2_approx(m_least - sums.m[g][row]));
         }
         return sum.result(m_least);
     }
@@ -313,32 +374,8 @@ struct consumer {
         store_row<cfg.dtype>(args, whole, query, head, own.sample, lane);
     }
 
-    /* The slots of the row block's parts, and the one of this CTA. */
-    __device__ __forceinline__ slot_range parts_of_own() const {
-        return {2 * (int64_t)line.cta(own.first_share, args.KV_heads) + 1, 2 * args.KV_heads, own.parts};
-    }
-    __device__ __forceinline__ int64_t own_slot() const { return 2 * (int64_t)blockIdx.x + (own.block == 0); }
-
-    /* Whether this CTA is the last to store a part of the row block. What the others stored is there for all threads
-     * if so, and the count is zero again. */
-    __device__ __forceinline__ bool arrive_last(const part_slots &slots) const {
-        int *const count = slots.arrived + line.cta(own.first_share, args.KV_heads);
-        __threadfence(); /* the part, before the count */
-        meet();
-        if (warp == 0 && lane == 0) {
-            const int before = atomicAdd(count, 1);
-            if (before == own.parts - 1) atomicExch(count, 0);
-            store_shared(at.arrived, before);
-        }
-        meet();
-        __threadfence(); /* the count, before the parts of others */
-        return load_shared(at.arrived) == own.parts - 1;
-    }
-
-    /* Warps take turns with the rows. */
-    __device__ __forceinline__ void finish() const {
-        const part_slots slots = find_slots<cfg>(args, rows);
-        const int last_row = min(cfg.B_r, rows - own.row);
+    /* Add up what the key groups have of the row block, or of a part of it. Warps take turns with the rows. */
+    __device__ __forceinline__ void finish_part(const part_slots &slots, int64_t slot, int last_row) const {
         store_sums();
         meet();
         for (int row = warp; row < last_row; row += cfg.n_warps) {
@@ -346,11 +383,41 @@ struct consumer {
             if (own.parts == 1)
                 store_whole(row, part);
             else
-                store_part(slots, own_slot(), row, lane, part);
+                store_part(slots, slot, row, lane, part);
         }
-        if (own.parts > 1 && arrive_last(slots))
+    }
+
+    /* Whether this CTA is the last to store its parts of the row block, `stored` of them. What the others stored is
+     * there for all threads if so, and the count is zero again. */
+    __device__ __forceinline__ bool arrive_last(const part_slots &slots, int stored) const {
+        int *const count = slots.arrived + line.cta(own.first_share, args.KV_heads);
+        __threadfence(); /* the parts, before the count */
+        meet();
+        if (cfg.serves && stored == own.parts) return true; /* the count may be at work for the next row block */
+        if (warp == 0 && lane == 0) {
+            const int before = atomicAdd(count, stored);
+            if (before == own.parts - stored) atomicExch(count, 0);
+            store_shared(at.arrived, before);
+        }
+        meet();
+        __threadfence(); /* the count, before the parts of others */
+        return load_shared(at.arrived) == own.parts - stored;
+    }
+
+    /* The KV blocks of a piece, which is one part of its row block, or some where parts have a size. */
+    __device__ __forceinline__ void use_piece(int read) {
+        const int most = line.most_blocks(own), last_row = min(cfg.B_r, rows - own.row);
+        const part_slots slots = find_slots<cfg>(args, line.slots(), rows);
+        int first = 0, stored = 0;
+        do {
+            if (stored) meet(); /* the sums are read: they may be written again */
+            use_blocks(read + first, own.block + first, min(most, own.blocks - first));
+            finish_part(slots, line.slot(own, own.block + first), last_row);
+            first += most, stored++;
+        } while (cfg.serves && first < own.blocks);
+        if (own.parts > 1 && arrive_last(slots, stored))
             for (int row = warp; row < last_row; row += cfg.n_warps)
-                store_whole(row, combine_parts<lane_columns<cfg>>(slots, parts_of_own(), row, lane));
+                store_whole(row, combine_parts<lane_columns<cfg>>(slots, line.slots_of(own), row, lane));
         meet(); /* the sums are read, and the count: both may be written again */
     }
 
@@ -362,11 +429,7 @@ struct consumer {
             load_Q(at.Q.stage(turn));
             __syncwarp(); /* all lanes have read the piece and Q */
             if (lane == 0) mbarrier_arrive(at.Q.empty(turn));
-            for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0;
-            for (int n = 0; n < 2 * d_steps<cfg>; n++)
-                for (int e = 0; e < 4; e++) O[n][e] = 0;
-            use_blocks(read);
-            finish();
+            use_piece(read);
         }
     }
 };
@@ -374,20 +437,32 @@ struct consumer {
 /* ---- the kernel ---- */
 
 template <decode_config cfg>
-__global__ void __launch_bounds__(32 * (cfg.n_warps + 1), 1)
-    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
+__device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps) {
     check_config<cfg>();
     const smem_places<cfg> at = find_places<cfg>();
-    const shared_line line = find_line<cfg>(args);
+    auto line = find_line<cfg>(args);
     init_mbarriers<cfg>(at);
-    if (threadIdx.x < 32) {
-        copier<cfg>{args, maps, at, line}.copy_all();
+    if (threadIdx.x < 32 * copy_warps<cfg>) {
+        if constexpr (copy_warps<cfg> == 4) setmaxnreg_dec<56>();
+        if (threadIdx.x < 32) copier<cfg>{args, maps, at, line}.copy_all();
     } else {
+        if constexpr (copy_warps<cfg> == 4) setmaxnreg_inc<224>();
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;
         row_values m, l;
         consumer<cfg>{args, at, line, Q, O, m, l}.attend();
     }
+}
+
+template <decode_config cfg>
+__global__ void __launch_bounds__(32 * (cfg.n_warps + copy_warps<cfg>), 1)
+    flash_forward(const __grid_constant__ attention_args args, const __grid_constant__ tensor_maps maps) {
+    attend<cfg>(args, maps);
+}
+template <decode_config cfg>
+__global__ void __launch_bounds__(32 * (cfg.n_warps + copy_warps<cfg>), 1)
+    flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {
+    attend<cfg>(args, maps);
 }
 
 #include "instances.cuh"

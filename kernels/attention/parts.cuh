@@ -41,7 +41,7 @@ struct row_sum {
 };
 
 /* The workspace behind attention_args.tickets (common/decode_config.h): two slots for each CTA, as it begins and ends
- * within a row block. */
+ * within a row block, or one for each part where parts have a size. */
 struct part_slots {
     int *arrived; /* CTAs that have stored their part, counted by the first of them */
     float *lse, *O;
@@ -49,10 +49,10 @@ struct part_slots {
 };
 
 template <decode_config cfg>
-__device__ __forceinline__ part_slots find_slots(const attention_args &args, int all_rows) {
+__device__ __forceinline__ part_slots find_slots(const attention_args &args, int64_t slots, int all_rows) {
     const int rows = min(cfg.B_r, all_rows);
     float *const O = (float *)(args.tickets + DECODE_COUNTERS);
-    return {args.tickets, O + 2 * (int64_t)gridDim.x * rows * cfg.d_head, O, rows};
+    return {args.tickets, O + slots * rows * cfg.d_head, O, rows};
 }
 
 template <int n>
@@ -63,12 +63,12 @@ __device__ __forceinline__ void store_part(const part_slots &slots, int64_t slot
     if (lane == 0) slots.lse[slot * slots.rows + row] = part.lse;
 }
 
-/* The slots of a row block's parts in the order of its keys: the last slot of the CTA that begins it, then the first
- * slot of each CTA behind, `step` slots apart. */
+/* The slots of a row block's parts in the order of its keys, `step` apart: the last slot of the CTA that begins it,
+ * then the first slot of each CTA behind, which is one less. */
 struct slot_range {
     int64_t first, step;
-    int parts;
-    __device__ __forceinline__ int64_t slot(int part) const { return first + part * step - (part > 0); }
+    int parts, less;
+    __device__ __forceinline__ int64_t slot(int part) const { return first + part * step - (part > 0 ? less : 0); }
 };
 
 /* Add up a row's parts in the order of their keys. Several are in flight at a time: the time of a combination is that

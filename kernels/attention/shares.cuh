@@ -14,19 +14,27 @@
 #include "common/abi.h"
 #include "common/decode_config.h"
 #include "kernels/attention/heads.cuh"
+#include "kernels/attention/parts.cuh"
 #include "kernels/attention/ring.cuh"
 
 /* KV blocks of a row block that one CTA has, and the CTAs that have the others. After the last piece `row` is -1. */
 struct piece {
     int row, sample;        /* the first row of the row block */
     int block, blocks;      /* the first KV block, and how many */
-    int parts, first_share; /* CTAs that have KV blocks of the row block, and the first of them */
+    int parts, first_share; /* parts of the row block, one for each CTA, and the first of the CTAs */
+    int keys, first_slot;   /* cache.cuh: keys of the sequence, and the slot of the row block's first part */
+};
+
+/* Where the keys of a box lie: coordinates in the tensor maps of K and V. */
+struct box_place {
+    int row, head, sample;
 };
 
 struct shared_line {
     int row_blocks, KV_blocks, rows; /* of a row block: KV_blocks, rows */
     int64_t total;                   /* KV blocks of all row blocks */
     int head, share, shares;         /* KV head of this CTA, its number among those of the head */
+    int seq_k, heads;
 
     __device__ __forceinline__ int64_t start(int share) const { return total * share / shares; }
     __device__ __forceinline__ int64_t begin() const { return start(share); }
@@ -42,11 +50,30 @@ struct shared_line {
         const int first_share = blocks == KV_blocks ? share : share_with(first);
         const int parts = blocks == KV_blocks ? 1 : share_with(first + KV_blocks - 1) - first_share + 1;
         const int sample = row_block / row_blocks;
-        return {int(row_block - (int64_t)sample * row_blocks) * rows, sample, block, blocks, parts, first_share};
+        return {int(row_block - (int64_t)sample * row_blocks) * rows, sample, block, blocks, parts, first_share, 0, 0};
     }
 
     /* CTAs are numbered along the heads. */
     __device__ __forceinline__ int cta(int share, int heads) const { return share * heads + head; }
+
+    /* Keys of the sequence, and where those of a box lie, of the block that begins at `first_key`. */
+    __device__ __forceinline__ int keys() const { return seq_k; }
+    __device__ __forceinline__ box_place find_box(int first_key, int key, int sample) const {
+        return {key, head, sample};
+    }
+
+    /* KV blocks of a part of a piece: it is one part. */
+    __device__ __forceinline__ int most_blocks(const piece &own) const { return own.blocks; }
+
+    /* Slots of the workspace for parts (parts.cuh): of all CTAs, of this one's part, and of all parts of a row block.
+     */
+    __device__ __forceinline__ int64_t slots() const { return 2 * (int64_t)gridDim.x; }
+    __device__ __forceinline__ int64_t slot(const piece &own, int block) const {
+        return 2 * (int64_t)blockIdx.x + (own.block == 0);
+    }
+    __device__ __forceinline__ slot_range slots_of(const piece &own) const {
+        return {2 * (int64_t)cta(own.first_share, heads) + 1, 2 * heads, own.parts, 1};
+    }
 };
 
 template <decode_config cfg>
@@ -59,7 +86,9 @@ __device__ __forceinline__ shared_line find_line(const attention_args &args) {
             (int64_t)args.batch * row_blocks * KV_blocks,
             int(blockIdx.x % args.KV_heads),
             int(blockIdx.x / args.KV_heads),
-            int(gridDim.x / args.KV_heads)};
+            int(gridDim.x / args.KV_heads),
+            args.seq_k,
+            args.KV_heads};
 }
 
 /* ---- pieces in shared memory: the copying warp posts them, the others read them ---- */
@@ -68,14 +97,13 @@ constexpr int piece_bytes = 32;
 
 __device__ __forceinline__ void post_piece(uint32_t smem_addr, const piece &next) {
     store_shared_v4(smem_addr, next.row, next.sample, next.block, next.blocks);
-    store_shared_v4(smem_addr + 16, next.parts, next.first_share, 0, 0);
+    store_shared_v4(smem_addr + 16, next.parts, next.first_share, next.keys, next.first_slot);
 }
 
 __device__ __forceinline__ piece read_piece(uint32_t smem_addr) {
     piece next;
-    int unused[2];
     load_shared_v4(smem_addr, next.row, next.sample, next.block, next.blocks);
-    load_shared_v4(smem_addr + 16, next.parts, next.first_share, unused[0], unused[1]);
+    load_shared_v4(smem_addr + 16, next.parts, next.first_share, next.keys, next.first_slot);
     return next;
 }
 

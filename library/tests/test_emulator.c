@@ -212,6 +212,8 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = "attention/wgmma";
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
             "attention/wgmma has no such instance in this library");
+    problem.config = "(FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "takes lengths and pages");
     problem.config = "(FP16, 64";
     refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
     problem.config = other;
@@ -267,7 +269,7 @@ static void description(fl_library *library) {
             ok(false, "kernel %d: %s %s", i, info.kernel, fl_error());
         if (!status && info.own) own_names(library, &info);
     }
-    ok(description.kernels >= 18 && own >= 18 && exact > 0 && exact < own,
+    ok(description.kernels >= 18 && own >= 18 && own < description.kernels && exact > 0 && exact < description.kernels,
        "%d kernels, %d with their version's own config, %d for sm_90a alone", description.kernels, own, exact);
     ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "behind the last");
     says(fl_error(), "the number of kernels", "behind the last");

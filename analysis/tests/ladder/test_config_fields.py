@@ -56,7 +56,8 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
         n_warps = rng.choice((1, 2, 4, 8))
         sizes = (16 * rng.randint(1, 16), 16 * n_warps * rng.randint(1, 4), 16 * rng.randint(1, 8), n_warps)
         if rows is DECODE:
-            sizes = (64 * rng.randint(1, 2), 16, 16 * n_warps * rng.randint(1, 4), n_warps)
+            B_r = rng.choice([rows for rows in (16, 32, 64) if rows <= 16 * n_warps])
+            sizes = (64 * rng.randint(1, 2), B_r, 256 * n_warps // B_r * rng.randint(1, 4), n_warps)
         values = [rng.choice(("FP16", "BF16", "bf16", "5", "15")), *map(str, sizes)]
         items = {
             item.fields[0].name: item_text(item, rng)

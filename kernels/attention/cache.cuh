@@ -1,0 +1,185 @@
+/* cache.cuh - shares.cuh where K and V are a cache: a length for each sequence, pages, and parts of a size.
+ *
+ *     ragged_line line = find_line<cfg>(args);
+ *     for (int64_t at = line.begin(), end = line.end(); at < end; at += piece.blocks) piece = line.piece_at(at, end);
+ *     const box_place from = line.find_box(first_key, key, sample);
+ *
+ * The line is that of shares.cuh, with as many KV blocks for a row block as its sequence has. The copying warp walks
+ * along it, and its lanes hold the lengths of 32 sequences at a time: the warps that compute read what it posts.
+ *
+ * Parts have a size where serving_args.split_keys says so. A share then has the parts whose first block is in it, so
+ * that what is a part, and so each bit of the result, depends on the sequence alone.
+ */
+#ifndef FL_ATTENTION_CACHE_CUH
+#define FL_ATTENTION_CACHE_CUH
+
+#include "common/serving.h"
+#include "kernels/attention/shares.cuh"
+
+#include <type_traits>
+
+struct ragged_line {
+    const serving_args &args;
+    int row_blocks, rows, B_c; /* row blocks of a sequence, rows and keys of a block */
+    int part;                  /* KV blocks of a part; 0: parts have no size */
+    int head, share, shares;   /* KV head of this CTA, its number among those of the head */
+
+    /* Of the copying warp: */
+    int64_t total;             /* KV blocks of all row blocks */
+    int chunk, known;          /* the first of 32 sequences, and the keys of the one of this lane */
+    int sample, before, seq_k; /* where the walk is: KV blocks of the sequences before, for one row block; keys */
+    int page_shift, first_page, page, next_page; /* of 32 pages from the first on that of this lane, and of the next */
+
+    __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+
+    /* ---- sequences: all lanes of the copying warp call these together ---- */
+
+    /* A sequence has at least one KV block, in which it may have no key: its rows are written too. */
+    __device__ __forceinline__ int blocks_of(int keys) const { return max(1, (keys + B_c - 1) / B_c); }
+
+    /* Keys of a sequence, cut to what the cache holds; -1 behind the last one. */
+    __device__ __forceinline__ int length(int sample) const {
+        if (sample >= args.batch) return -1;
+        return args.KV_lengths ? min(max(args.KV_lengths[sample], 0), args.seq_k) : args.seq_k;
+    }
+    __device__ __forceinline__ void count_blocks() {
+        int blocks = 0;
+        for (int b = lane(); b < args.batch; b += 32) blocks += blocks_of(length(b));
+        total = (int64_t)__reduce_add_sync(0xffffffff, blocks) * row_blocks;
+        shares = min((int64_t)shares, total);
+    }
+    /* Go to a sequence of the chunk. */
+    __device__ __forceinline__ void go_to(int in_chunk) {
+        sample = chunk + in_chunk;
+        seq_k = __shfl_sync(0xffffffff, known, in_chunk);
+    }
+    __device__ __forceinline__ void go_to_next() {
+        before += blocks_of(seq_k);
+        if (sample + 1 == chunk + 32) known = length((chunk += 32) + lane());
+        go_to(sample + 1 - chunk);
+    }
+    /* Go to the sequence whose row blocks are at a place of the line. */
+    __device__ __forceinline__ void find(int64_t at) {
+        const int block = at / row_blocks;
+        before = 0;
+        for (chunk = 0; chunk < args.batch; chunk += 32) {
+            known = length(chunk + lane());
+            const int own = known < 0 ? 0 : blocks_of(known);
+            int sum = own; /* of the lanes up to this one */
+            for (int d = 1; d < 32; d *= 2) {
+                const int of_others = __shfl_up_sync(0xffffffff, sum, d);
+                if (lane() >= d) sum += of_others;
+            }
+            const unsigned behind = __ballot_sync(0xffffffff, before + sum > block);
+            if (behind) {
+                const int found = __ffs(behind) - 1;
+                before += __shfl_sync(0xffffffff, sum - own, found);
+                return go_to(found);
+            }
+            before += __shfl_sync(0xffffffff, sum, 31);
+        }
+    }
+
+    /* ---- shares ---- */
+
+    __device__ __forceinline__ int64_t start(int share) const { return total * share / shares; }
+    __device__ __forceinline__ int share_with(int64_t at) const { return ((at + 1) * shares - 1) / total; }
+
+    /* Where the row block at a place of the walk's sequence begins. */
+    __device__ __forceinline__ int64_t row_block_start(int64_t at) const {
+        const int64_t first = (int64_t)before * row_blocks;
+        return at - (at - first) % blocks_of(seq_k);
+    }
+    /* With parts, the first part that begins at or behind the start of the share. */
+    __device__ __forceinline__ int64_t begin() {
+        count_blocks();
+        if (share >= shares) return end();
+        const int64_t at = start(share);
+        find(at);
+        if (!part) return at;
+        const int64_t first = row_block_start(at);
+        const int blocks = blocks_of(seq_k), block = (int(at - first) + part - 1) / part * part;
+        return first + min(block, blocks);
+    }
+    __device__ __forceinline__ int64_t end() const { return share < shares ? start(share + 1) : 0; }
+
+    /* What begins at a place of the line and ends with its row block, or with the last part that begins before `end`.
+     */
+    __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) {
+        while (at >= (int64_t)(before + blocks_of(seq_k)) * row_blocks) go_to_next();
+        const int seq_blocks = blocks_of(seq_k), size = part ? part : 1;
+        const int64_t first = row_block_start(at);
+        const int row_block = (first - (int64_t)before * row_blocks) / seq_blocks, block = at - first;
+        const int blocks = min((int64_t)seq_blocks - block, (end - at + size - 1) / size * size);
+        const int first_share = share_with(first), all_parts = (seq_blocks + size - 1) / size;
+        const int parts = part                   ? all_parts
+                          : blocks == seq_blocks ? 1
+                                                 : share_with(first + seq_blocks - 1) - first_share + 1;
+        const int most_parts = part ? (blocks_of(args.seq_k) + part - 1) / part : 0;
+        const int first_slot = ((sample * row_blocks + row_block) * args.KV_heads + head) * most_parts;
+        open_pages(block);
+        return {row_block * rows, sample, block, blocks, parts, first_share, seq_k, first_slot};
+    }
+
+    /* ---- pages ---- */
+
+    /* Number of a page of the sequence, if it has keys: numbers behind them are not read. */
+    __device__ __forceinline__ int read_page(int page) const {
+        if (page << page_shift >= seq_k) return -1;
+        return args.pages[(int64_t)sample * args.pages_of_sequence + page];
+    }
+    __device__ __forceinline__ void open_pages(int block) {
+        if (!args.pages) return;
+        first_page = block * B_c >> page_shift;
+        page = read_page(first_page + lane());
+        next_page = read_page(first_page + 32 + lane());
+    }
+
+    /* Where the keys of a lane's box lie, of the block that begins at `first_key`. The pages of a block are in one set
+     * of 32: their number is a power of two. Page -1 is outside of the map, where a copy reads zeros: so is what lies
+     * behind the sequence. */
+    __device__ __forceinline__ box_place find_box(int first_key, int key, int sample) {
+        if (!args.pages) return {key, head, key < seq_k ? sample : -1};
+        if ((first_key >> page_shift) == first_page + 32) {
+            first_page += 32, page = next_page;
+            next_page = read_page(first_page + 32 + lane());
+        }
+        const int number = __shfl_sync(0xffffffff, page, (key >> page_shift) - first_page);
+        return {key & ((1 << page_shift) - 1), head, key < seq_k ? number : -1};
+    }
+
+    /* ---- what shared_line has ---- */
+
+    __device__ __forceinline__ int cta(int share, int heads) const { return share * heads + head; }
+    __device__ __forceinline__ int keys() const { return seq_k; }
+    __device__ __forceinline__ int most_blocks(const piece &own) const { return part ? part : own.blocks; }
+
+    __device__ __forceinline__ int64_t slots() const {
+        const int64_t row_blocks_of_all = (int64_t)args.batch * row_blocks * args.KV_heads;
+        return part ? row_blocks_of_all * ((blocks_of(args.seq_k) + part - 1) / part) : 2 * (int64_t)gridDim.x;
+    }
+    __device__ __forceinline__ int64_t slot(const piece &own, int block) const {
+        return part ? own.first_slot + block / part : 2 * (int64_t)blockIdx.x + (own.block == 0);
+    }
+    __device__ __forceinline__ slot_range slots_of(const piece &own) const {
+        if (part) return {own.first_slot, 1, own.parts, 0};
+        return {2 * (int64_t)cta(own.first_share, args.KV_heads) + 1, 2 * args.KV_heads, own.parts, 1};
+    }
+};
+
+template <decode_config cfg>
+__device__ __forceinline__ ragged_line find_line(const serving_args &args) {
+    ragged_line line{args};
+    line.row_blocks = ((int64_t)args.seq_q * heads_in_group(args) + cfg.B_r - 1) / cfg.B_r;
+    line.rows = cfg.B_r, line.B_c = cfg.B_c, line.part = args.split_keys / cfg.B_c;
+    line.head = blockIdx.x % args.KV_heads;
+    line.share = blockIdx.x / args.KV_heads, line.shares = gridDim.x / args.KV_heads;
+    line.page_shift = args.pages ? 31 - __clz(args.page_rows) : 0;
+    return line;
+}
+
+/* The line of a configuration. */
+template <decode_config cfg>
+using line_of = std::conditional_t<cfg.serves, ragged_line, shared_line>;
+
+#endif
