@@ -74,9 +74,9 @@ static int multiprocessors(void) {
 
 /* What CTAs share: zeros, and behind them what no kernel reads before it writes. */
 static enum status set_tickets(struct emu *emu, struct failure *failure) {
-    const attention_args args = problem_args(&emu->problem);
+    const serving_args args = serving_args_of(&emu->problem, problem_args(&emu->problem), emu->serving);
     const KernelConfig *const config = &emu->instance->config;
-    const size_t bytes = (size_t)launch_workspace_bytes(config, &args, multiprocessors());
+    const size_t bytes = (size_t)launch_workspace_bytes(config, &args.attention, multiprocessors());
     const size_t counters = (size_t)launch_counter_bytes(config);
     if (!(emu->tickets = emu_alloc(emu->device, "tickets", bytes, EMU_BUFFER)))
         return fail_memory(failure, bytes, "the tickets in the emulator");

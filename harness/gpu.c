@@ -334,8 +334,8 @@ static enum status synchronize(const struct gpu *gpu, const char *what, struct f
 /* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
 static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const attention_args args = problem_args(&gpu->problem);
-    const int64_t bytes = launch_workspace_bytes(config, &args, sms), zeros = launch_counter_bytes(config);
+    const serving_args args = serving_args_of(&gpu->problem, problem_args(&gpu->problem), gpu->serving);
+    const int64_t bytes = launch_workspace_bytes(config, &args.attention, sms), zeros = launch_counter_bytes(config);
     free_address(gpu, &gpu->tickets);
     CHECK(cuda->cuMemAlloc_v2(&gpu->tickets, (size_t)bytes), "cuMemAlloc of %" PRId64 " bytes for the tickets", bytes);
     CHECK(cuda->cuMemsetD8Async(gpu->tickets, POISON_BYTE, (size_t)bytes, gpu->stream),

@@ -55,6 +55,10 @@ const struct option fl_options[] = {
     {"--softcap", .kind = OPTION_NUMBER, .argument = "X", AT(softcap), .least = 1e-6, .most = 1e6, .unit = "",
      .help = "scores are X tanh(score / X)"},
     {"--sinks", .kind = OPTION_TRUE, AT(sinks), .help = "each head has a score that takes weight and has no value"},
+    {"--page-rows", .kind = OPTION_INTEGER, .argument = "N", AT(page_rows), .least = 1, .most = 1 << 20,
+     .help = "K and V lie in pages of N rows, which a table names"},
+    {"--split-keys", .kind = OPTION_INTEGER, .argument = "N", AT(split_keys), .least = 1, .most = 1 << 30,
+     .help = "parts of N keys, for the same bits in every batch"},
     {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
      .help = "element type (that of the version's config)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
@@ -415,6 +419,7 @@ static void set_served(const struct options *options, struct problem *problem) {
     problem->windowed = options->window.left >= 0 || options->window.right >= 0;
     problem->softcap = options->softcap;
     problem->sinks = options->sinks;
+    problem->page_rows = options->page_rows, problem->split_keys = options->split_keys;
 }
 
 void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,

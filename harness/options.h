@@ -40,6 +40,7 @@ struct options {
     struct window window;
     double softcap; /* 0: none */
     bool sinks;
+    int64_t page_rows, split_keys;    /* 0: none */
     int64_t tokens;                   /* batch * seq in place of batch; 0: not given */
     enum dtype dtype;                 /* ANY_DTYPE: that of the configuration */
     const char *configs[MAX_CONFIGS]; /* short forms or "all", borrowed from argv */

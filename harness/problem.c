@@ -1,8 +1,10 @@
 #include "harness/problem.h"
 
+#include "common/decode_config.h"
 #include "harness/about.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -39,7 +41,8 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->seed == b->seed && a->causal == b->causal && a->lse == b->lse && a->scale == b->scale &&
            a->layout == b->layout && a->Q_lengths == b->Q_lengths && a->KV_lengths == b->KV_lengths &&
            a->windowed == b->windowed && a->window_left == b->window_left && a->window_right == b->window_right &&
-           a->softcap == b->softcap && a->sinks == b->sinks;
+           a->softcap == b->softcap && a->sinks == b->sinks && a->page_rows == b->page_rows &&
+           a->split_keys == b->split_keys;
 }
 
 static bool of_keys(enum tensor tensor) {
@@ -85,7 +88,7 @@ bool problem_is_ragged(const struct problem *problem) {
 
 bool problem_is_served(const struct problem *problem) {
     return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
-           problem->softcap > 0 || problem->sinks;
+           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys;
 }
 
 int64_t problem_lse_bytes(const struct problem *problem) {
@@ -103,9 +106,37 @@ int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, in
     return ((batch * problem_rows(problem, tensor) + row) * problem_heads(problem, tensor) + head) * problem->d_head;
 }
 
+/* Of the pages up to the one in which a sequence ends. */
+static int64_t pages_before(const struct problem *problem, int64_t batch) {
+    int64_t pages = 0;
+    for (int64_t b = 0; b < batch; b++)
+        pages += (problem_length(problem, TENSOR_K, b) + problem->page_rows - 1) / problem->page_rows;
+    return pages;
+}
+
+int64_t problem_pages_of_sequence(const struct problem *problem) {
+    return (problem->seq_k + problem->page_rows - 1) / problem->page_rows;
+}
+
+/* Pages lie SCATTER apart, one by one, as often around as it takes: their number is no multiple of it. */
+enum { SCATTER = 7 };
+
+int64_t problem_pages(const struct problem *problem) {
+    const int64_t used = pages_before(problem, problem->batch);
+    return used + 1 + ((used + 1) % SCATTER == 0);
+}
+
+int64_t problem_page(const struct problem *problem, int64_t batch, int64_t number) {
+    return (pages_before(problem, batch) + number) * SCATTER % problem_pages(problem);
+}
+
+static bool is_paged(const struct problem *problem, enum tensor tensor) {
+    return of_keys(tensor) && problem->page_rows;
+}
+
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor) {
-    const int64_t rows = problem_rows(problem, tensor), heads = problem_heads(problem, tensor),
-                  d_head = problem->d_head;
+    const int64_t rows = is_paged(problem, tensor) ? problem->page_rows : problem_rows(problem, tensor),
+                  heads = problem_heads(problem, tensor), d_head = problem->d_head;
     const int64_t gap = problem->layout == LAYOUT_PADDED ? 8 * (1 + (int64_t)tensor) : 0; /* 16 bytes and more */
     if (problem->layout == LAYOUT_BHSD)
         return (tensor_strides){.batch = heads * rows * d_head, .seq = d_head, .head = rows * d_head};
@@ -118,7 +149,10 @@ int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) 
     if (problem->layout == LAYOUT_PACKED)
         return 2 * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
                problem->d_head;
-    return 2 * ((problem->batch - 1) * strides.batch + (problem_rows(problem, tensor) - 1) * strides.seq +
+    const bool paged = is_paged(problem, tensor);
+    const int64_t samples = paged ? problem_pages(problem) : problem->batch;
+    const int64_t rows = paged ? problem->page_rows : problem_rows(problem, tensor);
+    return 2 * ((samples - 1) * strides.batch + (rows - 1) * strides.seq +
                 (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
 }
 
@@ -199,7 +233,34 @@ static const char *served_option(const struct problem *problem) {
            : problem->windowed                ? "--window"
            : problem->softcap > 0             ? "--softcap"
            : problem->sinks                   ? "--sinks"
+           : problem->page_rows               ? "--page-rows"
+           : problem->split_keys              ? "--split-keys"
                                               : NULL;
+}
+
+/* attention/decode: lengths of keys, pages and parts of a size, and nothing else of serving_args. */
+static enum status check_cache(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    const char *const lacks = problem->Q_lengths                 ? "--seqlens-q"
+                              : problem->layout == LAYOUT_PACKED ? "--layout packed"
+                              : problem->windowed                ? "--window"
+                              : problem->sinks                   ? "--sinks"
+                                                                 : NULL;
+    const int64_t rows = problem->page_rows, keys = problem->split_keys;
+    if (lacks)
+        return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/wgmma does", lacks, about_version());
+    if (rows && (rows < DECODE_PAGE_KEYS || (rows & (rows - 1))))
+        return fail(failure, STATUS_USAGE, "--page-rows %" PRId64 ": must be a power of two from %d on", rows,
+                    DECODE_PAGE_KEYS);
+    if (keys % config->B_c)
+        return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of B_c = %d", keys,
+                    config->B_c);
+    return STATUS_OK;
+}
+
+static enum status check_no_cache(const struct problem *problem, struct failure *failure) {
+    if (!problem->page_rows && !problem->split_keys) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/decode does",
+                problem->page_rows ? "--page-rows" : "--split-keys", about_version());
 }
 
 static enum status check_served(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
@@ -215,6 +276,9 @@ static enum status check_served(const struct problem *problem, const KernelConfi
                     problem->softcap, config_format(config, text));
     if (config->cap && !(problem->softcap > 0))
         return fail(failure, STATUS_USAGE, "--softcap: config %s needs one", config_format(config, text));
+    const enum status of_kernel = config->serves && config_shares_keys(config) ? check_cache(problem, config, failure)
+                                                                               : check_no_cache(problem, failure);
+    if (of_kernel) return of_kernel;
     const struct number_list *const lists[] = {problem->Q_lengths, problem->KV_lengths};
     for (int i = 0; i < 2; i++)
         if (lists[i] && lists[i]->count != problem->batch)

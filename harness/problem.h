@@ -47,6 +47,8 @@ struct problem {
     int64_t window_left, window_right; /* -1: no end */
     double softcap;                    /* 0: none */
     bool sinks;                        /* each head has one: problem_sink() */
+    int64_t page_rows;                 /* K and V lie in pages of so many rows; 0: they do not */
+    int64_t split_keys;                /* keys of a part; 0: parts have no size */
 };
 
 /* As many keys as queries and as many KV heads as heads, fp16, d_head 128, inputs of seed 1. */
@@ -85,6 +87,12 @@ int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor);
 /* Rows of sequence number `batch` of a tensor, and the rows of the sequences before it. */
 int64_t problem_length(const struct problem *problem, enum tensor tensor, int64_t batch);
 int64_t problem_rows_before(const struct problem *problem, enum tensor tensor, int64_t batch);
+
+/* Pages of a sequence in the table, pages of K and of V, and the one that has the rows of a sequence from a multiple of
+ * page_rows on. Some pages are of no sequence. */
+int64_t problem_pages_of_sequence(const struct problem *problem);
+int64_t problem_pages(const struct problem *problem);
+int64_t problem_page(const struct problem *problem, int64_t batch, int64_t number);
 
 /* Whether sequences have lengths of their own, and whether only kernels with serving_args compute the problem. */
 bool problem_is_ragged(const struct problem *problem);

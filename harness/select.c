@@ -75,7 +75,8 @@ static enum status fail_size(int64_t d_head, const char *sizes, struct failure *
 /* Whether only kernels with serving_args compute what the command line asks for. */
 static bool asks_for_serving(const struct options *options) {
     return options->Q_lengths.count || options->KV_lengths.count || options->layout == LAYOUT_PACKED ||
-           options->window.left >= 0 || options->window.right >= 0 || options->softcap > 0 || options->sinks;
+           options->window.left >= 0 || options->window.right >= 0 || options->softcap > 0 || options->sinks ||
+           options->page_rows || options->split_keys;
 }
 
 /* The configuration for heads of d_head elements that serves, with a cap where there is one; false where the header has

@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-/* Of offsets and of lengths, for Q and for K and V. */
-enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, N_ARRAYS };
+/* Of offsets and of lengths, for Q and for K and V, and others. */
+enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, N_ARRAYS };
 
 /* The 4-byte elements before an array, or of all. */
 static int64_t elements_before(const struct problem *problem, int array) {
-    const int64_t counts[N_ARRAYS] = {problem->batch + 1, problem->batch + 1, problem->batch, problem->batch,
-                                      problem->heads};
+    const int64_t pages = problem->page_rows ? problem->batch * problem_pages_of_sequence(problem) : 0;
+    const int64_t counts[N_ARRAYS] = {problem->batch + 1, problem->batch + 1, problem->batch,
+                                      problem->batch,     problem->heads,     pages};
     int64_t elements = 0;
     for (int i = 0; i < array; i++) elements += counts[i];
     return elements;
@@ -16,6 +17,16 @@ static int64_t elements_before(const struct problem *problem, int array) {
 
 int64_t serving_bytes(const struct problem *problem) {
     return 4 * elements_before(problem, N_ARRAYS);
+}
+
+/* Behind the last page of a sequence stands a number that is none. */
+static void fill_pages(const struct problem *problem, int32_t *pages) {
+    const int64_t of_sequence = problem_pages_of_sequence(problem), page_rows = problem->page_rows;
+    for (int64_t batch = 0; batch < problem->batch; batch++) {
+        const int64_t used = (problem_length(problem, TENSOR_K, batch) + page_rows - 1) / page_rows;
+        for (int64_t number = 0; number < of_sequence; number++)
+            *pages++ = number < used ? (int32_t)problem_page(problem, batch, number) : INT32_MAX;
+    }
 }
 
 void serving_fill(const struct problem *problem, void *memory) {
@@ -30,6 +41,7 @@ void serving_fill(const struct problem *problem, void *memory) {
             offsets[batch + 1] = offsets[batch] + lengths[batch];
         }
     }
+    if (problem->page_rows) fill_pages(problem, integers + elements_before(problem, PAGES));
     for (int64_t head = 0; head < problem->heads; head++) {
         const float sink = (float)problem_sink(problem, head);
         memcpy(integers + elements_before(problem, SINKS) + head, &sink, sizeof sink);
@@ -51,6 +63,13 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
     if (problem->windowed) args.window_left = (int32_t)problem->window_left;
     if (problem->windowed) args.window_right = (int32_t)problem->window_right;
     args.softcap = (float)problem->softcap;
+    args.split_keys = (int32_t)problem->split_keys;
+    if (problem->page_rows) {
+        args.pages = arrays + elements_before(problem, PAGES);
+        args.page_rows = (int32_t)problem->page_rows;
+        args.pages_of_sequence = (int32_t)problem_pages_of_sequence(problem);
+        args.n_pages = (int32_t)problem_pages(problem);
+    }
     if (problem->sinks)
         args.sinks = (const float *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, SINKS));
     return args;

@@ -7,7 +7,7 @@
 enum { POISON = POISON_BYTE << 8 | POISON_BYTE };
 
 bool tensor_is_contiguous(const struct problem *problem) {
-    return problem->layout == LAYOUT_BSHD && !problem_is_ragged(problem);
+    return problem->layout == LAYOUT_BSHD && !problem_is_ragged(problem) && !problem->page_rows;
 }
 
 /* The rows of a tensor in the order of the host, and where the present one is on the device. */
@@ -15,18 +15,28 @@ struct rows {
     const struct problem *problem;
     enum tensor tensor;
     tensor_strides strides;
-    int64_t count, seq, heads;
+    int64_t count, seq, heads, page_rows;
 };
 
 static struct rows rows_of(const struct problem *problem, enum tensor tensor) {
     const int64_t seq = problem_rows(problem, tensor), heads = problem_heads(problem, tensor);
-    return (struct rows){problem, tensor, problem_strides(problem, tensor), problem->batch * seq * heads, seq, heads};
+    return (struct rows){problem,
+                         tensor,
+                         problem_strides(problem, tensor),
+                         problem->batch * seq * heads,
+                         seq,
+                         heads,
+                         tensor == TENSOR_K || tensor == TENSOR_V ? problem->page_rows : 0};
 }
 
 /* Where row number i of the host's order begins on the device, in elements; -1 where the sequence ends before it. */
 static int64_t row_at(const struct rows *rows, int64_t i) {
     const int64_t head = i % rows->heads, row = i / rows->heads % rows->seq, batch = i / rows->heads / rows->seq;
     if (row >= problem_length(rows->problem, rows->tensor, batch)) return -1;
+    if (rows->page_rows) {
+        const int64_t page = problem_page(rows->problem, batch, row / rows->page_rows);
+        return page * rows->strides.batch + row % rows->page_rows * rows->strides.seq + head * rows->strides.head;
+    }
     const int64_t sequence = rows->problem->layout == LAYOUT_PACKED
                                  ? problem_rows_before(rows->problem, rows->tensor, batch) * rows->strides.seq
                                  : batch * rows->strides.batch;

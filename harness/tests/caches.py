@@ -1,0 +1,271 @@
+"""Launches of attention/decode with serving_args on the emulator, and what they should compute in float64.
+
+    cache = Cache(lengths=[3, 0, 70], seq_k=96, page=16, KV_heads=2, group=4, seq_q=1)
+    result = launch(CONFIGS[0], cache, split_keys=128)      # raises what the emulator finds
+    assert_right(CONFIGS[0], cache, result)
+
+Whatever no key fills is NaN: pages that no sequence has, and rows behind each length.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass, field
+from functools import cache as once
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import emu
+import numpy as np
+import numpy.typing as npt
+
+from analysis.ladder.config import Dtype, KernelConfig
+from analysis.ladder.headers import load_attention
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = [
+    config.replace(dtype=dtype) for config in load_attention(ROOT)["attention/decode"].header.serving for dtype in Dtype
+]
+PTX = ROOT / "build/attention.decode/attention.decode.ptx"
+Floats = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.uint16]
+
+# ---- the parameters, as common/ has them -----------------------------------------------------------------------------
+
+_TYPES: dict[str, Any] = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "float": ctypes.c_float}
+
+
+def _struct(name: str, header: str, front: type[ctypes.Structure] | None = None) -> type[ctypes.Structure]:
+    """A struct of a header as a ctypes class, behind the members of another one."""
+    text = re.sub(r"/\*.*?\*/|^#.*?$", "", (ROOT / "common" / header).read_text(), flags=re.S | re.M)
+    (body,) = re.findall(rf"\{{([^{{}}]*)\}} {name};", text)
+    members: list[tuple[str, Any]] = [("front", front)] if front else []
+    for kind, declared in re.findall(r"(?:const )?(\w+) ([^;]*);", body):
+        for pointer, member, count in re.findall(r"(\*?)(\w+)(?:\[(\d+)\])?(?:, |$)", declared):
+            made = ctypes.c_uint64 if pointer else _TYPES[kind]
+            if member != "attention":
+                members.append((member, made * int(count) if count else made))
+    return type(name, (ctypes.Structure,), {"_fields_": members})
+
+
+_TYPES["tensor_strides"] = _struct("tensor_strides", "abi.h")
+_TYPES["attention_args"] = None
+AttentionArgs = _struct("attention_args", "abi.h")
+ServingArgs = _struct("serving_args", "serving.h", AttentionArgs)
+assert (ctypes.sizeof(AttentionArgs), ctypes.sizeof(ServingArgs)) == (192, 320)
+
+
+def tensor_map(address: int, sizes: list[int], row: int, d_head: int, box: int) -> bytes:
+    """What runtime/tensor_maps.c makes: sizes are those of samples or pages, rows and heads."""
+    samples, rows, heads = sizes
+    info = emu._library.structs["emu_tensor_info"](address=address, rank=5, element_bytes=2, swizzle=SWIZZLE_128B)
+    info.sizes[:] = (64, rows, d_head // 64, heads, samples)
+    info.strides[:] = (2 * row, 128, 2 * d_head, 2 * rows * row)
+    info.box[:] = (64, box, d_head // 64, 1, 1)
+    text, error = ctypes.create_string_buffer(128), emu._library.error()
+    make = emu._library.c.emu_make_tensor_map
+    make.restype = ctypes.c_bool
+    assert make(ctypes.byref(info), text, ctypes.byref(error)), error.text
+    return text.raw
+
+
+SWIZZLE_128B = (
+    re.findall(r"EMU_SWIZZLE_\w+", (emu.FOLDER / "emu.h").read_text().partition("EMU_SWIZZLE_NONE")[2]).index(
+        "EMU_SWIZZLE_128B"
+    )
+    + 1
+)
+
+
+# ---- elements --------------------------------------------------------------------------------------------------------
+
+
+def rounded(values: Floats, dtype: Dtype) -> Bits:
+    if dtype is Dtype.FP16:
+        return values.astype(np.float16).view(np.uint16)
+    bits = values.astype(np.float32).view(np.uint32)
+    return np.where(np.isnan(values), 0x7FC0, bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+
+
+def widened(bits: Bits, dtype: Dtype) -> Floats:
+    narrow = bits.view(np.float16) if dtype is Dtype.FP16 else (bits.astype(np.uint32) << 16).view(np.float32)
+    return narrow.astype(np.float64)
+
+
+# ---- problems --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cache:
+    """K and V of some sequences, each with as many keys as `lengths` say, and the queries of the next step."""
+
+    lengths: list[int] | None  # None: all have seq_k
+    seq_k: int = 96  # what the cache holds of a sequence
+    page: int = 0  # rows of a page; 0: no pages
+    batch: int = 1  # where there are no lengths
+    KV_heads: int = 1
+    group: int = 1
+    seq_q: int = 1
+    causal: bool = False
+    seed: int = 0
+    only: int = -1  # this sequence alone, of all of them
+    pages: dict[tuple[int, int], int] = field(default_factory=dict)  # other numbers of pages, by sequence and page
+
+    @property
+    def all_lengths(self) -> list[int]:
+        return self.lengths if self.lengths is not None else [self.seq_k] * self.batch
+
+    @property
+    def used(self) -> list[int]:
+        """Keys of each sequence, cut to what the cache holds."""
+        return [min(max(length, 0), self.seq_k) for length in self.all_lengths]
+
+    @cached_property
+    def tensors(self) -> dict[str, Floats]:
+        """Q, K and V of one head size, 128: columns of it are another one's."""
+        rng = np.random.default_rng(self.seed)
+        made = {}
+        for name, heads, rows in (
+            ("Q", self.KV_heads * self.group, self.seq_q),
+            *((n, self.KV_heads, self.seq_k) for n in "KV"),
+        ):
+            made[name] = rng.standard_normal((len(self.all_lengths), rows, heads, 128))
+        return made
+
+
+@dataclass(frozen=True)
+class Result:
+    output: Bits
+    LSE: npt.NDArray[np.float32]
+
+
+@once
+def _module() -> emu.Module:
+    return emu.Module(PTX)
+
+
+@once
+def _kernel(config: KernelConfig) -> emu.Kernel:
+    return _module()[config.symbol()]
+
+
+def launch(
+    config: KernelConfig,
+    cache: Cache,
+    split_keys: int = 0,
+    multiprocessors: int = 16,
+    order: list[int] | None = None,
+    **settings: Any,
+) -> Result:
+    """Attention of the sequences, or of those that `order` names, in this order."""
+    order = list(range(len(cache.all_lengths))) if order is None else order
+    d, dtype, batch = config.d_head, Dtype(config.dtype), len(order)
+    lengths, used = [cache.all_lengths[i] for i in order], [cache.used[i] for i in order]
+    Q, K, V = (rounded(cache.tensors[name][order][..., :d], dtype) for name in "QKV")
+    nan = rounded(np.array([np.nan]), dtype)[0]
+    for sequence, length in enumerate(used):
+        K[sequence, length:] = V[sequence, length:] = nan
+    heads, rows, samples = cache.KV_heads * cache.group, cache.seq_k, batch
+    kept: list[emu.Buffer] = []
+
+    def on_device(array: npt.NDArray[Any], name: str, output: bool = False) -> int:
+        kept.append(_module().buffer(array, name, output))
+        return kept[-1].address
+
+    args = ServingArgs(split_keys=split_keys, window_left=-1, window_right=-1)
+    if cache.page:
+        K, V, table = _paged(cache, order, K, V, nan)
+        samples, rows = K.shape[:2]
+        args.page_rows, args.n_pages = rows, samples
+        args.pages_of_sequence = -(-cache.seq_k // rows)
+        args.pages = on_device(table, "pages")
+    if cache.lengths is not None:
+        args.KV_lengths = on_device(np.array(lengths, np.int32), "lengths")
+    front = args.front
+    front.Q, front.K, front.V = on_device(Q, "Q"), on_device(K, "K"), on_device(V, "V")
+    front.O = on_device(np.zeros_like(Q), "O", output=True)
+    front.LSE = on_device(np.zeros((batch, heads, cache.seq_q), np.float32), "LSE", output=True)
+    front.seq_q, front.heads, front.batch, front.seq_k = cache.seq_q, heads, batch, cache.seq_k
+    front.KV_heads, front.softmax_scale, front.causal = cache.KV_heads, d**-0.5, cache.causal
+    for name, size, row in (
+        ("Q", cache.seq_q, heads),
+        ("K", rows, cache.KV_heads),
+        ("V", rows, cache.KV_heads),
+        ("O", cache.seq_q, heads),
+    ):
+        setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * row * d, seq=row * d, head=d))
+    grid, workspace = _grid_and_workspace(config, cache, batch, split_keys, multiprocessors)
+    counters = len(kept)
+    front.tickets = on_device(np.zeros(workspace // 4, np.int32), "tickets")
+    boxes = config.box_rows()
+    maps = tensor_map(front.Q, [batch, cache.seq_q, heads], heads * d, d, boxes[0])
+    maps += tensor_map(front.K, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[1])
+    maps += tensor_map(front.V, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[2])
+    maps += tensor_map(front.O, [batch, cache.seq_q, heads], heads * d, d, boxes[3])
+    _kernel(config)[grid, config.threads(), config.smem_bytes()](bytes(args), maps, **settings)
+    assert not kept[counters].array[: config.counter_bytes() // 4].any(), "counters are zero after a launch"
+    by_address = {buffer.address: buffer for buffer in kept}
+    return Result(by_address[front.O].array.copy(), by_address[front.LSE].array.copy())
+
+
+def _grid_and_workspace(
+    config: KernelConfig, cache: Cache, batch: int, split_keys: int, multiprocessors: int
+) -> tuple[int, int]:
+    """What common/decode_config.h has for the launch."""
+    shapes = {"seq_q": cache.seq_q, "seq_k": cache.seq_k, "batch": batch}
+    rows = cache.seq_q * cache.group
+    row_blocks = -(-rows // config.B_r)
+    blocks = batch * row_blocks * -(-shapes["seq_k"] // config.B_c)
+    ctas = cache.KV_heads * min(blocks, max(1, multiprocessors // cache.KV_heads))
+    places = row_blocks * batch * cache.KV_heads * -(-cache.seq_k // split_keys) if split_keys else 2 * ctas
+    return ctas, config.counter_bytes() + places * min(rows, config.B_r) * 4 * (config.d_head + 1)
+
+
+def _paged(cache: Cache, order: list[int], K: Bits, V: Bits, nan: int) -> tuple[Bits, Bits, npt.NDArray[np.int32]]:
+    """K and V in pages in random order, and the table. Behind the last page that a sequence uses stands a wild number,
+    and behind that of the last sequence the table ends."""
+    page, used = cache.page, [cache.used[i] for i in order]
+    needed = [(sequence, number) for sequence, keys in enumerate(used) for number in range(-(-keys // page))]
+    numbers = np.random.default_rng(cache.seed).permutation(len(needed) + 2)
+    of_sequence = -(-cache.seq_k // page)
+    table = np.full((len(used), of_sequence), -(1 << 30), np.int32)
+    pools = [np.full((len(numbers), page, *K.shape[2:]), nan, np.uint16) for _ in "KV"]
+    for (sequence, number), place in zip(needed, numbers, strict=False):
+        table[sequence, number] = cache.pages.get((order[sequence], number), place)
+        for pool, tensor in zip(pools, (K, V), strict=True):
+            rows = tensor[sequence, number * page : (number + 1) * page]
+            pool[place, : len(rows)] = rows
+    last = max(1, -(-used[-1] // page))
+    return pools[0], pools[1], table.reshape(-1)[: (len(used) - 1) * of_sequence + last]
+
+
+# ---- what should come out --------------------------------------------------------------------------------------------
+
+
+def reference(config: KernelConfig, cache: Cache) -> tuple[Floats, Floats]:
+    """O and log-sum-exp in float64. A row that sees no key has zeros and -inf."""
+    d, dtype = config.d_head, Dtype(config.dtype)
+    Q, K, V = (widened(rounded(cache.tensors[name][..., :d], dtype), dtype) for name in "QKV")
+    output, LSE = np.zeros(Q.shape), np.full((Q.shape[0], Q.shape[2], Q.shape[1]), -np.inf)
+    for sequence, keys in enumerate(cache.used):
+        for row in range(cache.seq_q):
+            seen = min(keys, row + 1 + keys - cache.seq_q) if cache.causal else keys
+            for head in range(Q.shape[2] if seen > 0 else 0):
+                scores = K[sequence, :seen, head // cache.group] @ Q[sequence, row, head] * d**-0.5
+                p = np.exp(scores - scores.max())
+                output[sequence, row, head] = p @ V[sequence, :seen, head // cache.group] / p.sum()
+                LSE[sequence, head, row] = scores.max() + np.log(p.sum())
+    return output, LSE
+
+
+def assert_right(config: KernelConfig, cache: Cache, result: Result) -> None:
+    output, LSE = reference(config, cache)
+    got, dtype = widened(result.output, Dtype(config.dtype)), Dtype(config.dtype)
+    assert np.isfinite(got).all(), "what lies behind a length came into a result"
+    unit = 2.0**-10 if dtype is Dtype.FP16 else 2.0**-7
+    assert np.abs(got - output).max(initial=0) <= unit * (1 + np.abs(output).max(initial=0))
+    assert (np.isneginf(result.LSE) == np.isneginf(LSE)).all()
+    seen = np.isfinite(LSE)
+    assert np.abs(result.LSE[seen] - LSE[seen]).max(initial=0) <= 1e-4

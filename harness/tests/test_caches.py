@@ -1,0 +1,176 @@
+"""attention/decode with a length for each sequence, pages and parts of a size, on the emulator with all checks.
+
+Results are compared with float64. K and V behind every length are NaN, and the table ends behind the last used page.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+from caches import CONFIGS, Cache, Result, assert_right, launch
+from made_up_gpu import ROOT, run
+
+from analysis.ladder.config import KernelConfig
+
+BY_CONFIG = pytest.mark.parametrize("config", CONFIGS, ids=str)
+# A check has each shape in one type, check-long both.
+IN_CHECK = [
+    pytest.param(config, id=str(config), marks=() if i % 4 in (0, 3) else pytest.mark.long)
+    for i, config in enumerate(CONFIGS)
+]
+
+
+def random_cache(rng: random.Random, config: KernelConfig) -> Cache:
+    page = rng.choice((0, 16, 32, 64, 128, 256))
+    seq_k, batch = rng.choice((16, 40, 200, 500)), rng.choice((1, 2, 5))
+    lengths = [rng.choice((0, 1, seq_k, seq_k + 9, -3, rng.randint(0, seq_k))) for _ in range(batch)]
+    return Cache(
+        lengths=None if rng.random() < 0.1 and not page else lengths,
+        seq_k=seq_k,
+        page=page,
+        batch=batch,
+        KV_heads=rng.randint(1, 3),
+        group=rng.choice((1, 2, 4)),
+        seq_q=rng.choice((1, 2, 5) if config.B_r == 16 else (3, 9, 17)),
+        causal=rng.random() < 0.5,
+        seed=rng.randrange(1 << 30),
+    )
+
+
+def check_random(config: KernelConfig, seeds: range) -> None:
+    for seed in seeds:
+        rng = random.Random(f"{config} {seed}")
+        cache = random_cache(rng, config)
+        settings = {"split_keys": rng.choice((0, 128, 256)), "multiprocessors": rng.choice((1, 3, 7, 16))}
+        settings["schedule"] = rng.randint(0, 5)
+        try:
+            assert_right(config, cache, launch(config, cache, **settings))
+        except BaseException:
+            print(seed, cache, settings)
+            raise
+
+
+@pytest.mark.parametrize("config", IN_CHECK)
+def test_random_caches(config: KernelConfig) -> None:
+    check_random(config, range(4))
+
+
+@pytest.mark.long
+@BY_CONFIG
+def test_many_random_caches(config: KernelConfig) -> None:
+    check_random(config, range(4, 100))
+
+
+def test_more_sequences_than_lanes() -> None:
+    """The copying warp holds 32 lengths at a time."""
+    rng = random.Random(5)
+    cache = Cache(lengths=[rng.choice((0, 1, 63, 64, 65)) for _ in range(67)], seq_k=80, page=16)
+    for split_keys in (0, 64):
+        assert_right(CONFIGS[0], cache, launch(CONFIGS[0], cache, split_keys, multiprocessors=6))
+
+
+def test_more_pages_than_lanes() -> None:
+    """It holds the numbers of 32 pages, and those of the next 32."""
+    cache = Cache(lengths=[1300, 530], seq_k=1400, page=16)
+    for multiprocessors in (1, 7):
+        assert_right(CONFIGS[0], cache, launch(CONFIGS[0], cache, multiprocessors=multiprocessors))
+
+
+@pytest.mark.parametrize("schedule", range(6))
+def test_ctas_end_in_any_order(schedule: int) -> None:
+    """A CTA has all parts of one row block and the first of the next, whose last part may be stored before."""
+    cache = Cache(lengths=[130, 1], seq_k=130, KV_heads=2, group=4, seq_q=9)
+    for config in CONFIGS[:3:2]:
+        for split_keys in (0, 64):
+            result = launch(config, cache, split_keys, multiprocessors=7, schedule=schedule)
+            assert_right(config, cache, result)
+
+
+@pytest.mark.parametrize("config", IN_CHECK)
+def test_parts_of_a_size_give_the_same_bits_in_every_batch(config: KernelConfig) -> None:
+    lengths, order = [300, 17, 0, 257, 128, 1, 299], [4, 0, 6, 2, 3, 1, 5]
+    cache = Cache(lengths=lengths, seq_k=300, KV_heads=2, group=2, seq_q=2)
+    whole = launch(config, cache, split_keys=128, multiprocessors=9)
+    assert_right(config, cache, whole)
+    paged = Cache(lengths=lengths, seq_k=300, page=32, KV_heads=2, group=2, seq_q=2)
+    in_order = launch(config, paged, split_keys=128, multiprocessors=16, order=order, schedule=3)
+    for place, sequence in enumerate(order):
+        assert_same(in_order, place, whole, sequence)
+    for sequence in (0, 2, 3):
+        alone = launch(config, cache, split_keys=128, multiprocessors=3, order=[sequence])
+        assert_same(alone, 0, whole, sequence)
+
+
+def assert_same(one: Result, place: int, other: Result, sequence: int) -> None:
+    assert (one.output[place] == other.output[sequence]).all() and (one.LSE[place] == other.LSE[sequence]).all()
+
+
+@pytest.mark.parametrize("number", [-1, 9, 2**31 - 1, -(2**31)])
+def test_a_page_number_outside_reads_zeros(number: int) -> None:
+    """Nothing outside of K and V is read, and the other sequence is as it was."""
+    config, lengths = CONFIGS[0], [70, 40]
+    as_it_was = launch(config, Cache(lengths=lengths, page=16))
+    result = launch(config, Cache(lengths=lengths, page=16, pages={(0, 1): number}))
+    assert (result.output[1] == as_it_was.output[1]).all() and (result.output[0] != as_it_was.output[0]).any()
+    assert np.isfinite(result.LSE).all() and np.isfinite(result.output.view(np.float16)).all()
+
+
+# ---- the executable --------------------------------------------------------------------------------------------------
+
+PROGRAM = ROOT / "bin/attention.decode"
+
+
+@pytest.fixture
+def _built() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("bin/attention.decode is not built: make attention")
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64",
+        "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
+        "--seq-q 2 --seqlens-k 200,3 --heads 4 --page-rows 64 --layout bhsd --dtype bf16",
+        "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
+        "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,8):mma_sync+tensor+stages_3+serve",
+    ],
+)
+def test_the_executable_places_pages(arguments: str) -> None:
+    done = run(
+        *["--backend", "emu", "--check", "all", "--lse", "--quiet", "--json", "-"], *arguments.split(), program=PROGRAM
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(done.stdout)
+    assert record["check"]["pass"] and record["counters"]["findings"] == 0 and "serve" in record["config"]
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--page-rows 24", "--page-rows 24: must be a power of two from 16 on"),
+        ("--page-rows 8", "--page-rows 8: must be a power of two from 16 on"),
+        ("--split-keys 100", "--split-keys 100: must be a multiple of B_c = 64"),
+        ("--window 3,0", "--window: attention/decode does not take it: attention/wgmma does"),
+        ("--sinks", "--sinks: attention/decode does not take it: attention/wgmma does"),
+        ("--layout packed", "--layout packed: attention/decode does not take it: attention/wgmma does"),
+        ("--split-keys 0", "--split-keys '0': must be from 1 to 1073741824"),
+    ],
+)
+def test_bad_input_gets_a_sentence(arguments: str, sentence: str) -> None:
+    done = run(*["--backend", "emu", "--seq-q", "1", "--seqlens-k", "40,3"], *arguments.split(), program=PROGRAM)
+    assert (done.returncode, done.stderr) == (2, f"attention/decode: {sentence}\n")
+
+
+def test_other_kernels_have_no_pages() -> None:
+    program = ROOT / "bin/attention.wgmma"
+    if not program.exists():
+        pytest.skip("bin/attention.wgmma is not built: make attention")
+    done = run("--backend", "emu", "--seq", "64", "--page-rows", "16", program=program)
+    sentence = "--page-rows: attention/wgmma does not take it: attention/decode does"
+    assert (done.returncode, done.stderr) == (2, f"attention/wgmma: {sentence}\n")
