@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
+from analysis.errors import DAMAGED, AnalysisError
 from analysis.machine_code import bounds
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
@@ -354,7 +354,7 @@ def test_a_cubin_cut_short_is_refused_by_name(command: str, tmp_path: Path, caps
     whole = pipeline().read_bytes()
     path = tmp_path / "short.cubin"
     path.write_bytes(whole[: len(whole) // 2])
-    assert main([command, str(path)]) == 2
+    assert main([command, str(path)]) == DAMAGED
     assert re.search(
         rf"^analysis {command}: .*short\.cubin: truncated: .* of {len(whole) // 2}$", capsys.readouterr().err
     )
