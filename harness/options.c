@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,9 +188,10 @@ static enum status set_number(const struct option *option, double *field, const 
 
 static enum status set_window(const struct option *option, struct window *window, const char *value,
                               struct failure *failure) {
-    long long left, right;
+    int64_t left, right;
     int length = 0;
-    if (sscanf(value, "%9lld,%9lld%n", &left, &right, &length) == 2 && !value[length] && left >= -1 && right >= -1) {
+    if (sscanf(value, "%9" SCNd64 ",%9" SCNd64 "%n", &left, &right, &length) == 2 && !value[length] && left >= -1 &&
+        right >= -1) {
         *window = (struct window){left, right};
         return STATUS_OK;
     }

@@ -1,7 +1,9 @@
 /* serving.h - the serving_args of a problem, and the arrays on the device that they name.
  *
- *     serving_fill(&problem, host_memory);                      serving_bytes(&problem) bytes, to be copied to the
- * device serving_args args = serving_args_of(&problem, attention, device_address);
+ *     serving_fill(&problem, memory);
+ *     serving_args args = serving_args_of(&problem, attention, address);
+ *
+ * Memory has serving_bytes(&problem) bytes, which are to be copied to the device, to `address`.
  */
 #ifndef FL_HARNESS_SERVING_H
 #define FL_HARNESS_SERVING_H

@@ -73,6 +73,7 @@ EXAMPLES: dict[str, str | None] = {
     "harness/report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
     " struct failure failure",
     "harness/select.h": "struct options options, struct instance_table table, size_t count, struct failure failure",
+    "harness/serving.h": "struct problem problem, void *memory, attention_args attention, uint64_t address",
     "runtime/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
     "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
     "runtime/status.h": "struct failure *failure, int device, int count",
