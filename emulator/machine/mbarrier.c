@@ -256,8 +256,8 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* A warp that polls sleeps instead, and its next poll succeeds: how often a GPU would poll depends on time, which is
- * not modelled. With a schedule seed about half of the polls fail first, so that the code after a failed one runs too.
- */
+ * not modelled. With a schedule seed about half of the polls fail first, those of try_wait too, whose time has a limit:
+ * so the code after a failed one runs, and a wait that is no loop shows what it waits for too little. */
 static bool poll_fails(const machine *m) {
     return m->launch->schedule && m->random >> 35 & 1;
 }
@@ -279,6 +279,14 @@ static void note_seen(const machine *m, const warp *w, const mbarrier *bar) {
     seen_phase *seen = &w->seen[bar - m->mbarriers];
     seen->times = seen->phase == bar->phase ? seen->times + 1 : 1;
     seen->phase = bar->phase;
+}
+
+/* No instruction reads the answer. */
+static void report_unheeded(machine *m, const warp *w, uint32_t mask, bool blocking) {
+    emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
+               "Nothing looks at the answer of this mbarrier.%s, which may be no: %s.\n"
+               "Repeat it in a loop until the answer is yes.",
+               blocking ? "try_wait" : "test_wait", blocking ? "it waits for a limited time" : "it does not wait");
 }
 
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
@@ -303,7 +311,9 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) learn_from(m, w, done, bars);
     if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
     /* where some lanes may continue, the answer is given: what they saw complete need not be so later */
-    if (last && (blocking || !(done || answers || poll_fails(m)))) {
+    const bool sleeps = blocking ? !poll_fails(m) : !(done || answers || poll_fails(m));
+    if (m->checks && o->flags & FLAG_UNHEEDED) report_unheeded(m, w, mask, blocking);
+    if (last && sleeps) {
         emu_try_again(m, w, o, mask); /* when it is complete */
         w->state = blocking ? WARP_AT_MBARRIER : WARP_POLLING;
         w->mbarrier_address = last->address;

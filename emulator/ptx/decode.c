@@ -277,10 +277,27 @@ static void size_stack(decoder *dec) {
     code->local_bytes = (uint32_t)bytes;
 }
 
+/* Waits at mbarriers whose answer no op reads. */
+static void note_unheeded(decoder *dec) {
+    entry *code = dec->code;
+    bool *read = emu_load_alloc(dec->load, (size_t)code->predicate_count + 1);
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        const uint16_t reads[] = {o->guard, o->kind == OP_COMPARE ? NO_PREDICATE : o->p[1], o->p[2]};
+        for (int k = 0; k < 3; k++)
+            if (reads[k] != NO_PREDICATE) read[reads[k]] = true;
+    }
+    for (size_t i = 0; i < code->op_count; i++) {
+        op *o = &code->ops[i];
+        if (o->kind == OP_MBARRIER_WAIT && (o->p[0] == NO_PREDICATE || !read[o->p[0]])) o->flags |= FLAG_UNHEEDED;
+    }
+}
+
 void emu_decode_end(decoder *dec) {
     entry *code = dec->code;
     if (code->routine_count > 1) size_stack(dec);
     place_dynamic(dec);
+    note_unheeded(dec);
     for (size_t i = 0; i < code->op_count; i++) {
         note_flags(code, &code->ops[i]);
         note_shared_use(code, &code->ops[i]);

@@ -220,6 +220,7 @@ enum op_flags {
     FLAG_SIGNED = 8,
     FLAG_TRANSPOSE = 16, /* of matrices */
     FLAG_MAY_ORDER = 16, /* of accesses: .volatile, or an atomic without an order; FLAG_ORDERS with a fence beside it */
+    FLAG_UNHEEDED = 16,  /* of a wait at an mbarrier: nothing reads its answer */
     FLAG_PASSES = 32,    /* a parameter or result of a function */
     FLAG_PREDICATE_NEGATED = 64,
     FLAG_ORDERS = 128 /* an access that is .relaxed, .acquire or .release: see check/flags.c */

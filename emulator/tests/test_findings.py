@@ -483,9 +483,10 @@ DEFECTS = [
     Defect(
         "barrier-misuse",
         "a wait at an mbarrier that was not initialised",
-        MBARRIER + "@%q st.shared.u64 [%s], 0;\nbar.sync 0;\nmbarrier.try_wait.parity.shared.b64 %done, [%s], 1;",
-        MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\n"
-        "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;",
+        MBARRIER + "@%q st.shared.u64 [%s], 0;\nbar.sync 0;\nwait:\n"
+        "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;\n@!%done bra wait;",
+        MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 64;\nbar.sync 0;\nwait:\n"
+        "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;\n@!%done bra wait;",
         ["There is no mbarrier at"],
     ),
     Defect(

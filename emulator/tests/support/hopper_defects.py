@@ -216,6 +216,29 @@ mbarrier.arrive.shared.b64 %state, [smem+3072];
 end:"""
 )
 ARRIVE_LATER = "@%other bar.arrive 1, 224;\n"
+# Warp 1 stores words and arrives at an mbarrier, at which warp 0 waits before it loads them.
+WAITED_ONCE = (
+    MBARRIER
+    + """.reg .b32 %a, %x, %ok;
+@%q mbarrier.init.shared.b64 [%s], 32;
+and.b32 %a, %t, 31;
+mad.lo.s32 %a, %a, 4, %s;
+setp.ge.u32 %q, %t, 32;
+bar.sync 0;
+@%q bra store;
+wait:
+.loc 1 70 0
+mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
+CHECK
+.loc 1 72 0
+ld.shared.u32 %x, [%a+64];
+bra.uni end;
+store:
+.loc 1 73 0
+st.shared.u32 [%a+64], %t;
+mbarrier.arrive.shared.b64 %state, [%s];
+end:"""
+)
 # Thread 0 copies 64 bytes twice, by two mbarriers: warp 1 waits for the first copy, warp 0 for what WAITS says.
 TWO_COPIES = (
     MBARRIER
@@ -255,6 +278,21 @@ FENCE_OF_WARP_0 = "setp.lt.u32 %q, %t, 32;\n@%q fence.proxy.async.shared::cta;"
 BY_WARP_1 = bytes_in(INIT_FENCE="").replace("@!%q bra wait;", "setp.eq.u32 %q, %t, 32;\n@!%q bra wait;")
 
 HOPPER = [
+    Defect(
+        "barrier-misuse",
+        "a wait whose answer nothing looks at",
+        WAITED_ONCE.replace("CHECK", ""),
+        WAITED_ONCE.replace("CHECK", "@!%done bra wait;"),
+        ["Nothing looks at the answer of this mbarrier.try_wait", "Repeat it in a loop", "lesson.cu:70"],
+    ),
+    Defect(
+        "race",
+        "a wait that is no loop",
+        WAITED_ONCE.replace("CHECK", "selp.u32 %ok, 1, 0, %done;"),
+        WAITED_ONCE.replace("CHECK", "selp.u32 %ok, 1, 0, %done;\nsetp.eq.u32 %q, %ok, 0;\n@%q bra wait;"),
+        ["in shared memory", "lesson.cu:72", "lesson.cu:73"],
+        options=["--schedule", "2"],  # in which the answer is no
+    ),
     Defect(
         "async-in-flight",
         "one warp of a warpgroup waits for A",
