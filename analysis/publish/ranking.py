@@ -2,10 +2,12 @@
 
 text = ranking_text(root(), kernels)      # name to Version: the ladder's and those of kernels/attention/
 
-A case is a compute capability, a head size, and with or without the causal mask. A kernel's score is the geometric
-mean, over the problems that another kernel was measured at too, of its speed divided by the fastest one's there. Where
-a case has one kernel alone it is the first. What was measured with a kernel's machine code counts for it, whatever the
-name: v52's records are those of attention/wgmma as long as their code hashes are equal.
+A case is a compute capability, a head size, and with or without the causal mask. Times are compared within one run on
+one GPU alone, as the clock differs from run to run. Each run and problem has a level, each kernel a speed; the two are
+fitted to the logarithms of all times (least squares), and libraries that were measured beside the kernels tie runs
+together. A kernel's score is its speed divided by the fastest one's, and 0 where no chain of runs leads to the others.
+What was measured with a kernel's machine code counts for it, whatever the name: v52's records are those of
+attention/wgmma as long as their code hashes are equal.
 
 The library embeds the kernels of kernels/attention/, each version that is faster than they are in some case, and one
 for the emulator, which runs CTAs that draw tickets on one core: the first one of any length that draws none.
@@ -13,16 +15,19 @@ for the emulator, which runs CTAs that draw tickets on one core: the first one o
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
+
+import numpy as np
 
 from analysis.ladder.config import Dtype
 from analysis.ladder.headers import ATTENTION, Version
 from analysis.machine_code.regs import read_registers
-from analysis.measure.records import Problem, Record
+from analysis.measure.records import Record
 from analysis.publish.overview import records_in
 
 FOLDERS = ("logs/bench", "logs/general")
@@ -78,42 +83,79 @@ def _forms(kernels: Mapping[str, Version]) -> set[tuple[str, str]]:
 
 
 def measured(records: Iterable[Record], kernels: Mapping[str, Version], held: Held) -> list[Record]:
-    """Those of kernels, in a configuration of their header, whose result is right; again for each of the same code."""
+    """Right results of libraries, and of kernels in a config of their header; again for each of the same code."""
     forms = _forms(kernels)
     found: list[Record] = []
     for record in records:
-        if (record.subject, record.config) in forms and record.samples_ns and record.passed is not False:
+        if not record.samples_ns or record.passed is False:
+            continue
+        if record.is_peer:
+            found.append(record)
+        elif (record.subject, record.config) in forms:
             code = record.raw.get("code_hash")
             same = (name for name, hashes in held.items() if code in hashes and name != record.subject)
             found += [record, *(replace(record, subject=name) for name in same)]
     return found
 
 
+Times = Mapping[str, float]  # of one run, problem and GPU: subject to nanoseconds
+
+
 def scores(records: Iterable[Record]) -> dict[Case, dict[str, float]]:
-    """By case and version. Rounds and runs of a GPU count alike; GPUs of one compute capability stand side by side."""
-    times: dict[tuple[str, str, Problem], dict[str, list[float]]] = {}  # by GPU and problem, then by version
-    for record in records:
-        place = (record.device, str(record.raw["device"]["cc"]), record.problem)
-        times.setdefault(place, {}).setdefault(record.subject, []).append(median(record.samples_ns))
-    ratios: dict[Case, dict[str, list[float]]] = {}
-    alone: dict[Case, dict[str, float]] = {}
-    for (_, capability, problem), by_version in times.items():
-        of_version = {name: median(found) for name, found in by_version.items()}
-        fastest = min(of_version.values())
-        case = (capability, problem.d_head, problem.causal)
-        for name, time in of_version.items():
-            if len(of_version) > 1:
-                ratios.setdefault(case, {}).setdefault(name, []).append(fastest / time)
-            else:
-                alone.setdefault(case, {})[name] = 1.0
-    return alone | {case: {name: geometric_mean(found) for name, found in of.items()} for case, of in ratios.items()}
+    """By case and kernel. The rounds of a run count together."""
+    samples: dict[Case, dict[Hashable, dict[str, list[float]]]] = {}
+    kernels: dict[Case, set[str]] = {}
+    for number, record in enumerate(records):
+        problem, run = record.problem, record.run_id or number
+        case = (str(record.raw["device"]["cc"]), problem.d_head, problem.causal)
+        beside = samples.setdefault(case, {}).setdefault((record.device, run, problem), {})
+        beside.setdefault(record.subject, []).append(median(record.samples_ns))
+        if not record.is_peer:
+            kernels.setdefault(case, set()).add(record.subject)
+    return {
+        case: _scores_of(
+            kernels[case],
+            [{name: median(found) for name, found in one.items()} for one in samples[case].values()],
+        )
+        for case in kernels
+    }
+
+
+def _scores_of(kernels: set[str], runs: Sequence[Times]) -> dict[str, float]:
+    """To six digits: two kernels with the same times have the same score, however the fit is rounded."""
+    compared = _largest_group(kernels, runs)
+    mine = [run for run in runs if run.keys() <= compared]
+    subjects = sorted(compared)
+    rows, logs = [], []
+    for number, run in enumerate(mine):
+        for name, time in run.items():
+            row = np.zeros(len(mine) + len(subjects))
+            row[number] = row[len(mine) + subjects.index(name)] = 1
+            rows.append(row)
+            logs.append(math.log(time))
+    fitted = np.linalg.lstsq(np.array(rows), np.array(logs), rcond=None)[0][len(mine) :]
+    slowness = dict(zip(subjects, fitted.tolist(), strict=True))
+    least = min(slowness[name] for name in kernels & compared)
+    return {name: round(math.exp(least - slowness[name]), 6) if name in compared else 0.0 for name in kernels}
+
+
+def _largest_group(kernels: set[str], runs: Sequence[Times]) -> set[str]:
+    """Of the groups of subjects that a chain of runs connects, the one with the most kernels."""
+    groups: list[set[str]] = []
+    for run in runs:
+        touched = [group for group in groups if group & run.keys()]
+        groups = [group for group in groups if group not in touched] + [set(run).union(*touched)]
+    return max(groups, key=lambda group: (len(group & kernels), sorted(group)))
+
+
+LEAD = 1.01  # by which a version must be faster than a kernel of kernels/attention/; runs differ by less without cause
 
 
 def ranked(scored: Mapping[Case, Mapping[str, float]]) -> dict[Case, list[str]]:
     """The fastest first. Of two that are equally fast one of kernels/attention/ comes first, else the newer one."""
 
     def key(case: Case, name: str) -> tuple[float, bool, str]:
-        return scored[case][name], _is_living(name), name
+        return scored[case][name] * (LEAD if _is_living(name) else 1), _is_living(name), name
 
     return {case: sorted(scored[case], key=lambda name: key(case, name), reverse=True) for case in sorted(scored)}
 

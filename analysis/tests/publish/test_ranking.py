@@ -25,10 +25,23 @@ def of(record: Record, subject: str, ns: float, seq: int = 1024, **fields: objec
     return replace(record, subject=subject, samples_ns=(ns, ns, 9 * ns), problem=problem)
 
 
-def test_a_score_is_the_mean_share_of_the_fastest_speed(one: Record) -> None:
-    records = [of(one, "v38", 200), of(one, "v46", 100), of(one, "v38", 100, 2048), of(one, "v46", 200, 2048)]
-    found = scores([*records, of(one, "v42", 50, 2048)])["9.0", 128, False]
-    assert found["v38"] == pytest.approx((0.5 * 0.5) ** 0.5) and found["v46"] == pytest.approx((1 * 0.25) ** 0.5)
+def test_times_are_compared_within_a_run_alone(one: Record) -> None:
+    """On a slow day both take three times as long. v42 is twice as fast as v46, which is twice as fast as v38."""
+    run = [of(one, "v38", 200), of(one, "v46", 100)]
+    slow = [replace(of(one, name, ns), run_id="slow") for name, ns in (("v46", 300), ("v42", 150))]
+    assert scores([*run, *slow])["9.0", 128, False] == {"v42": 1.0, "v46": 0.5, "v38": 0.25}
+
+
+def test_runs_that_disagree_are_weighed_alike(one: Record) -> None:
+    pair = [of(one, "v38", 200), of(one, "v46", 100), of(one, "v38", 100, 2048), of(one, "v46", 100, 2048)]
+    assert scores(pair)["9.0", 128, False]["v38"] == pytest.approx(0.5**0.5, abs=1e-6)
+
+
+def test_a_library_ties_runs_together(one: Record) -> None:
+    peer = [replace(of(one, "fa2", ns), is_peer=True, run_id=run) for ns, run in ((100, "a"), (200, "b"))]
+    runs = [replace(of(one, name, 100), run_id=run) for name, run in (("v38", "a"), ("v46", "b"))]
+    assert scores([*runs, *peer])["9.0", 128, False] == {"v46": 1.0, "v38": 0.5}
+    assert sorted(scores(runs)["9.0", 128, False].values()) == [0.0, 1.0], "nothing compares them"
 
 
 def test_a_problem_of_one_version_says_nothing_unless_it_is_all_there_is(one: Record) -> None:
@@ -40,7 +53,9 @@ def test_a_problem_of_one_version_says_nothing_unless_it_is_all_there_is(one: Re
 def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> None:
     assert measured([one], KERNELS, {}) == [one]
     wrong = [replace(one, passed=False), replace(one, config=one.config + "+swizzled"), replace(one, samples_ns=())]
-    assert measured([*wrong, replace(one, subject="fa3", is_peer=True)], KERNELS, {}) == []
+    assert measured(wrong, KERNELS, {}) == []
+    peer = replace(one, subject="fa3", is_peer=True)
+    assert measured([peer, replace(peer, passed=False)], KERNELS, {}) == [peer]
 
 
 def test_a_record_counts_for_each_kernel_with_its_machine_code(one: Record) -> None:
@@ -62,6 +77,9 @@ def test_of_two_that_are_equally_fast_the_living_one_comes_first_then_the_newer_
     case = ("9.0", 128, False)
     order = {"v38": 0.5, "v46": 0.75, "attention/wgmma": 0.75, "v52": 0.75, "v25": 1.0}
     assert ranked({case: order}) == {case: ["v25", "attention/wgmma", "v52", "v46", "v38"]}
+    close = {"v46": 1.0, "v52": 1 / 1.02, "attention/wgmma": 1 / 1.005}
+    assert ranked({case: close}) == {case: ["attention/wgmma", "v46", "v52"]}
+    assert ranked({case: close | {"attention/wgmma": 1 / 1.015}}) == {case: ["v46", "attention/wgmma", "v52"]}
 
 
 def test_the_library_embeds_what_is_fastest_somewhere() -> None:
