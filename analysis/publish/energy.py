@@ -1,4 +1,4 @@
-"""Joules per launch of the versions and the libraries, from the records of one GPU.
+"""Both states of the GPU, and joules: versions, living kernels and libraries, from the records of one GPU.
 
 print(energy_text(root(), read_steps(root())))
 """
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
+from analysis.ladder.headers import load_attention
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import median
-from analysis.publish.libraries import NAMES, SIZES, records_of
+from analysis.publish.libraries import GPU, NAMES, SIZES, records_of
 from analysis.publish.overview import HEADLINE, Step, own_records
 from analysis.table import Cell, Table
 
@@ -33,20 +34,26 @@ def energies(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def energy_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """A row per subject, type and size at the headline length: joules, how much they compute, watts and the clock.
+COLUMNS = (
+    *("", "type", "batch", "TFLOP/s first", "TFLOP/s sustained", "SM MHz first", "SM MHz sustained"),
+    *("J per launch", "TFLOP per J", "W", "°C", "idle"),
+)
 
-    Idle is the most of all rounds.
+
+def energy_table(folder: Path, steps: Sequence[Step], gpu: str = GPU) -> Table:
+    """A row per subject, type and size at the headline length: speed and clock in both states (harness/energy.h), then
+    joules, how much they compute, watts, and the temperature at the end. Idle is the most of all rounds.
     """
-    records, versions = records_of(folder), {step.name: step.version for step in steps}
-    names = {step.name: step.name for step in steps} | NAMES
+    records, versions = records_of(folder, gpu), {step.name: step.version for step in steps}
+    living = {name: name for name in load_attention(folder)}
+    names = {step.name: step.name for step in steps} | living | NAMES
     rows: list[Sequence[Cell]] = []
     for dtype in ("fp16", "bf16"):
         for size in SIZES.values():
             problem = size(HEADLINE.seq, dtype)
-            found = energies(own_records(records, problem, versions))
+            found = energies(own_records(records, problem, versions | load_attention(folder)))
             rows += [_row(name, problem, found[subject]) for subject, name in names.items() if subject in found]
-    return Table(("", "type", "batch", "J per launch", "TFLOP per J", "W", "SM MHz", "°C", "idle"), rows)
+    return Table(COLUMNS, rows)
 
 
 def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequence[Cell]:
@@ -54,18 +61,20 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
         values = [one[field] for one in found if one.get(field)]
         return median(values) if values else None
 
-    joules, watts, clock, celsius = map(middle, ("joules", "watts", "sm_clock_hz", "celsius"))
+    joules, watts, celsius, first_ns = map(middle, ("joules", "watts", "celsius", "first_ns"))
     idle = [one["idle"] for one in found if one.get("idle") is not None]
     if not joules:
         raise AnalysisError(f"{name} on {problem}: a record with energy has no joules")
+    sustained_ns = 1e9 * joules / watts if watts else None  # joules per launch are the watts times its time
     return (
         name,
         problem.dtype,
         problem.batch,
+        *(None if ns is None else round(problem.flop() / ns / 1e3) for ns in (first_ns, sustained_ns)),
+        *(None if hz is None else round(hz / 1e6) for hz in map(middle, ("first_sm_clock_hz", "sm_clock_hz"))),
         f"{joules:.3g}",
         f"{problem.flop() / joules / 1e12:.3f}",
         None if watts is None else round(watts),
-        None if clock is None else round(clock / 1e6),
         None if celsius is None else round(celsius),
         f"{100 * max(idle):.2g} %" if idle else None,
     )

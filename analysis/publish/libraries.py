@@ -1,10 +1,10 @@
-"""The last measured version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
+"""The fastest version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
 
     print(libraries_table(root(), read_steps(root())).markdown())
     print(standing(root(), read_steps(root())))
 
-Each figure is that of the newest run that holds its subject and FlashAttention-2. A library that no run holds is left
-out: nothing is quoted from elsewhere.
+Each row is of the newest run that holds its subject and FlashAttention-2 at all lengths; where there is none, each
+figure of the newest run that holds both. A library that no run holds is left out: nothing is quoted from elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ from analysis.publish.overview import (
     Step,
     newest_ratio,
     newest_rows,
+    of_one_run,
     own_records,
     problem_at,
     problem_of_tokens,
@@ -61,20 +62,22 @@ def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:
     return records_in(path) if path.exists() else ()
 
 
-def last_measured(steps: Sequence[Step]) -> Step:
-    """The last version with a speed at the headline problem; the last of all where none has one."""
-    return next((step for step in reversed(steps) if GPU in step.speeds), steps[-1])
+def fastest(steps: Sequence[Step]) -> Step:
+    """The version that is fastest at the headline problem; the last of all where none was measured."""
+    measured = [step for step in steps if GPU in step.speeds]
+    return max(measured, key=lambda step: step.speeds[GPU].tflops) if measured else steps[-1]
 
 
 def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
     """One row per subject and type, one column per length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
-    records, last = records_of(folder), last_measured(steps)
-    versions = {last.name: last.version}
+    records, best = records_of(folder), fastest(steps)
+    versions = {best.name: best.version}
     rows: list[Sequence[Cell]] = []
     for dtype in ("fp16", "bf16"):
-        at = {seq: newest_rows(records, problem_at(seq, dtype), versions, [last.name, *NAMES]) for seq in LENGTHS}
-        for subject, name in {last.name: last.name, **NAMES}.items():
-            found = [at[seq].get(subject) for seq in LENGTHS]
+        problems = [problem_at(seq, dtype) for seq in LENGTHS]
+        for subject, name in {best.name: best.name, **NAMES}.items():
+            mine = of_one_run(records, [subject, PEER], problems)
+            found = [newest_rows(mine, problem, versions, [subject]).get(subject) for problem in problems]
             if any(found):
                 rows.append((name, dtype, *(_shown(row) for row in found)))
     return Table(("", "type", *map(str, LENGTHS)), rows)
@@ -88,21 +91,22 @@ COMPARED = ("fa3", "cudnn", "fa2")
 
 
 def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """How many times as fast as each library the last version is, at both sizes; what was not measured is left out.
+    """How many times as fast as each library the fastest version is, at both sizes; what was not measured is left out.
 
     A problem of both sizes, such as 16 sequences of 1024, does not make a row of the second one alone.
     """
-    records, last = records_of(folder), last_measured(steps)
+    records, best = records_of(folder), fastest(steps)
     rows: list[Sequence[Cell]] = []
     for peer in COMPARED:
         for dtype in ("fp16", "bf16"):
             seen: set[Problem] = set()
             for size, problem in SIZES.items():
-                at = [own_records(records, problem(seq, dtype), {last.name: last.version}) for seq in LENGTHS]
-                ratios = [newest_ratio(mine, last.name, peer) for mine in at]
                 problems = [problem(seq, dtype) for seq in LENGTHS]
+                mine = of_one_run(records, [best.name, peer], problems)
+                at = [own_records(mine, one, {best.name: best.version}) for one in problems]
+                ratios = [newest_ratio(each, best.name, peer) for each in at]
                 if any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
-                    rows.append((f"{last.name} / {NAMES[peer]}", dtype, size, *map(_interval, ratios)))
+                    rows.append((f"{best.name} / {NAMES[peer]}", dtype, size, *map(_interval, ratios)))
                 seen |= {*problems}
     return Table(("speed", "type", "batch", *map(str, LENGTHS)), rows)
 
@@ -124,18 +128,18 @@ def _first_word(name: str) -> str:
 
 def standing(folder: Path, steps: Sequence[Step]) -> str:
     """Where the ladder stands at the headline problem, in a sentence or two: what is faster comes first."""
-    records, last = records_of(folder), last_measured(steps)
-    ours = last.speeds.get(GPU)
+    records, best = records_of(folder), fastest(steps)
+    ours = best.speeds.get(GPU)
     if ours is None:
-        return f"{last.name} is not measured on an {GPU.upper()}.\n"
+        return f"{best.name} is not measured on an {GPU.upper()}.\n"
     libraries = libraries_at(records, steps)
     faster = [one for one in libraries if one.row.tflops > ours.tflops]
     slower = [one for one in libraries if one.row.tflops <= ours.tflops]
     said = [
         f"{one.name} reaches {one.row.tflops:.0f} TFLOP/s and is {one.row.tflops / ours.tflops:.2f} times as fast as "
-        f"{last.name}, which reaches {ours.tflops:.0f}."
+        f"{best.name}, which reaches {ours.tflops:.0f}."
         for one in faster
-    ] or [f"{last.name} reaches {ours.tflops:.0f} TFLOP/s."]
+    ] or [f"{best.name} reaches {ours.tflops:.0f} TFLOP/s."]
     slower.sort(key=lambda one: -one.row.tflops)
     said += [f"{_first_word(one.name)} reaches {one.row.tflops:.0f}." for one in slower]
     for package in sorted({one.package for one in libraries if one.package.startswith("PyTorch")}):

@@ -22,11 +22,10 @@ from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.executables import standard_batch
-from analysis.measure.records import Problem, Record, RecordError, latest_run, read
-from analysis.measure.stats import Interval, ratio
+from analysis.measure.records import Problem, Record, RecordError, latest_run, read, runs_with_energy
+from analysis.measure.stats import Interval
 from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
-from analysis.measure.summary import series
 
 ARCHS = ("sm_80", "sm_90")
 PEER = "fa2"
@@ -227,6 +226,20 @@ def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[s
     ]
 
 
+def of_one_run(records: Sequence[Record], subjects: Sequence[str], problems: Sequence[Problem]) -> Sequence[Record]:
+    """For a row of a table: the records of the newest run that holds all subjects at all problems, none of another day.
+
+    All records where there is no such run.
+    """
+    wanted = {(subject, problem) for subject in subjects for problem in problems}
+    there: dict[str, set[tuple[str, Problem]]] = {}
+    for record in records:
+        there.setdefault(record.run_id, set()).add((record.subject, record.problem))
+    heated = runs_with_energy(records)
+    runs = [run for run, found in there.items() if run and wanted <= found and run not in heated]
+    return [record for record in records if record.run_id == max(runs)] if runs else records
+
+
 def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Interval | None:
     """Speed of one subject divided by another's, in the newest run of both; `records` are of one problem."""
     try:
@@ -244,19 +257,22 @@ def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str
 
 
 def gains_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[str, dict[int, float]]:
-    """By version and length, its speed divided by its parent's in the newest run of both; fp16, 16 heads."""
+    """By version and length, its speed divided by its parent's; fp16, 16 heads.
+
+    In the newest run that holds both at all lengths; where there is none, at each length in the newest of both.
+    """
     found: dict[str, dict[int, float]] = {name: {} for name in versions}
-    for seq in LENGTHS:
-        mine = [record for record in own_records(records, problem_at(seq), versions) if not record.is_peer]
-        for name, version in versions.items():
-            pair = [version.header.parent, name]
-            try:
-                run = latest_run([record for record in mine if record.subject in pair], pair)
-            except RecordError:
-                continue
-            rounds = series(record for record in mine if record.run_id == run and record.subject in pair)
-            sides = [rounds.get((one, problem_at(seq))) for one in pair]
-            measured = ratio(sides[0], sides[1]) if sides[0] and sides[1] else None
+    problems = {seq: problem_at(seq) for seq in LENGTHS}
+    own = [record for problem in problems.values() for record in own_records(records, problem, versions)]
+    by_subject: dict[str, list[Record]] = {}
+    for record in own:
+        by_subject.setdefault(record.subject, []).append(record)
+    for name, version in versions.items():
+        pair = [version.header.parent, name]
+        both = [record for one in pair for record in by_subject.get(one, [])]
+        mine = of_one_run(both, pair, list(problems.values()))
+        for seq, problem in problems.items():
+            measured = newest_ratio([record for record in mine if record.problem == problem], name, pair[0])
             if measured:
-                found[name][seq] = measured[0].mid
+                found[name][seq] = measured.mid
     return found

@@ -277,6 +277,8 @@ def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -
         "sm_clock_hz": 1.5e9,
         "celsius": 60,
         "idle": 0.0012,
+        "first_ns": HEADLINE.flop() / 800e3,
+        "first_sm_clock_hz": 1.7e9,
     }
     records = [record("v02", 80.0, "r", config=own), record("fa2", 100.0, "r")]
     assert energy.energy_text(checkout, bench(checkout, *records)) == energy.NOTHING
@@ -284,9 +286,10 @@ def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -
     records += [record("v02", 80.0, "t", config=own, energy=figures | {"joules": 1e3 + 9.0}, passed=False)]
     records += [record("v02", 80.0, "s2", config=own, energy=figures), record("v02", 80.0, "x", config=own)]
     records += [record("fa3", 70.0, "s", energy={"joules": 2.5, "launches": 3})]
+    sustained = round(HEADLINE.flop() / 1.25 * 650 / 1e12)
     assert [list(row) for row in energy.energy_table(checkout, bench(checkout, *records)).rows] == [
-        ["v02", "fp16", 16, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 1500, 60, "0.12 %"],
-        ["FlashAttention-3", "fp16", 16, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", None, None, None, None],
+        ["v02", "fp16", 16, 800, sustained, 1700, 1500, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 60, "0.12 %"],
+        ["FlashAttention-3", "fp16", 16, *[None] * 4, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", *[None] * 3],
     ]
     broken = record("v02", 80.0, "y", config=own, energy={"launches": 3})
     with pytest.raises(AnalysisError, match="no joules"):

@@ -146,7 +146,7 @@ def test_the_prose_on_wgmma_holds_where_it_is_measured() -> None:
 def test_the_prose_on_energy_holds() -> None:
     """docs/performance.md after the table of joules, and at the end of what bound each step."""
     rows = energy_table(root(), read_steps(root())).rows
-    figures = {(str(row[1]), str(row[0])): (float(str(row[4])), float(str(row[5]))) for row in rows}  # TFLOP per J, W
+    figures = {(str(row[1]), str(row[0])): (float(str(row[8])), float(str(row[9]))) for row in rows}  # TFLOP per J, W
     assert all(675 < watts <= 700 * 1.0075 for _, watts in figures.values())
     for dtype in ("fp16", "bf16"):
         last = figures[dtype, "v37"][0]
@@ -227,7 +227,7 @@ def test_joules_are_those_of_the_table() -> None:
     rows = [row for row in energy_table(root(), steps).rows if row[0] in found and row[1:3] == ("fp16", 16)]
     assert len(found) >= 13
     assert {name: (f"{one[0]:.3g}", round(one[1])) for name, one in found.items()} == {
-        str(row[0]): (row[3], row[5]) for row in rows
+        str(row[0]): (row[7], row[9]) for row in rows
     }
 
 
