@@ -11,10 +11,11 @@ from analysis.errors import AnalysisError
 from analysis.ladder.headers import load_attention
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import median
-from analysis.publish.libraries import GPU, NAMES, SIZES, records_of
+from analysis.publish.libraries import GPU, NAMES, SIZES, fastest, records_of
 from analysis.publish.overview import HEADLINE, Step, own_records
 from analysis.table import Cell, Table
 
+FAST = ("FlashAttention-3", "cuDNN")
 NOTHING = "No record with energy yet: `bench --energy` measures it.\n"
 
 
@@ -78,6 +79,22 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
         None if celsius is None else round(celsius),
         f"{100 * max(idle):.2g} %" if idle else None,
     )
+
+
+def states_table(folder: Path, steps: Sequence[Step]) -> Table:
+    """Of the fastest version, the living kernels and the libraries in fp16: TFLOP/s in both states, TFLOP per J."""
+    shown = {fastest(steps).name, *load_attention(folder), *NAMES.values()}
+    rows = [row for row in energy_table(folder, steps).rows if row[0] in shown and row[1:3] == ("fp16", HEADLINE.batch)]
+    return Table(("", "first", "sustained", "TFLOP per J"), [(row[0], row[3], row[4], row[8]) for row in rows])
+
+
+def states_sentence(folder: Path, steps: Sequence[Step]) -> str:
+    """The same in a sentence, behind the one of the standard problem; empty where no state was measured."""
+    rows = [row for row in states_table(folder, steps).rows if row[0] in (fastest(steps).name, *FAST) and row[1]]
+    if not rows:
+        return ""
+    cool, hot = (", ".join(f"{row[0]} {row[column]}" for row in rows) for column in (1, 2))
+    return f"That is between two states of the GPU, cool at first ({cool}) and sustained at its power limit ({hot}).\n"
 
 
 def joules_and_watts(folder: Path, steps: Sequence[Step]) -> dict[str, tuple[float, float]]:

@@ -257,22 +257,16 @@ def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str
 
 
 def gains_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[str, dict[int, float]]:
-    """By version and length, its speed divided by its parent's; fp16, 16 heads.
-
-    In the newest run that holds both at all lengths; where there is none, at each length in the newest of both.
-    """
+    """By version and length, its speed divided by its parent's in the newest run of both; fp16, 16 heads."""
     found: dict[str, dict[int, float]] = {name: {} for name in versions}
-    problems = {seq: problem_at(seq) for seq in LENGTHS}
-    own = [record for problem in problems.values() for record in own_records(records, problem, versions)]
-    by_subject: dict[str, list[Record]] = {}
-    for record in own:
-        by_subject.setdefault(record.subject, []).append(record)
-    for name, version in versions.items():
-        pair = [version.header.parent, name]
-        both = [record for one in pair for record in by_subject.get(one, [])]
-        mine = of_one_run(both, pair, list(problems.values()))
-        for seq, problem in problems.items():
-            measured = newest_ratio([record for record in mine if record.problem == problem], name, pair[0])
+    for seq in LENGTHS:
+        by_subject: dict[str, list[Record]] = {}
+        for record in own_records(records, problem_at(seq), versions):
+            by_subject.setdefault(record.subject, []).append(record)
+        for name, version in versions.items():
+            parent = version.header.parent
+            pair = [record for one in (parent, name) for record in by_subject.get(one, [])]
+            measured = newest_ratio(pair, name, parent)
             if measured:
                 found[name][seq] = measured.mid
     return found

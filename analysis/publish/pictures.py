@@ -97,11 +97,14 @@ JUMP = 1.1  # times its parent: the least step that the picture names
 def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
     """Percent of FlashAttention-2's speed by version: ours where measured, the published ladder's, and libraries'.
 
-    Versions without a figure are left out; a step that gains a tenth or more over its parent has its idea beside it.
+    Versions without a figure are left out, and those of general attention, whose goal is another problem. A step that
+    gains a tenth or more over its parent has its idea beside it, on the line of the last GPU.
     """
     figure, axes = new_figure(WIDE, 3.8)
     published = speeds()
+    steps = [step for step in steps if not step.version.header.config.any_length]
     steps = [step for step in steps if step.speeds or int(step.name[1:]) in published]
+    named = max((gpu for step in steps for gpu in step.speeds), default="")
     there = [step for step in steps if int(step.name[1:]) in published]
     places = {step.name: place for place, step in enumerate(steps)}
     lines: list[tuple[str, str, dict[str, float], str, float]] = [
@@ -125,18 +128,18 @@ def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
     heights = {one.name: 100 * one.row.ratio.mid for one in libraries if one.row.ratio and one.row.ratio.mid > 1}
     heights = {"FlashAttention-2": 100.0} | heights
     for step in steps:
-        for gpu, speed in step.speeds.items():
-            if step.gains.get(gpu, {}).get(HEADLINE.seq, 0) >= JUMP and speed.ratio:
-                at = 100 * speed.ratio.mid
-                crossed = any(abs(at + 8 - height) < 10 for height in heights.values())
-                axes.annotate(
-                    step.version.header.title,
-                    (places[step.name], at),
-                    xytext=(7, -24) if crossed else (-6, 5),
-                    textcoords="offset points",
-                    ha="left" if crossed else "right",
-                    fontsize=8,
-                )
+        speed = step.speeds.get(named)
+        if speed and speed.ratio and step.gains.get(named, {}).get(HEADLINE.seq, 0) >= JUMP:
+            at = 100 * speed.ratio.mid
+            crossed = any(abs(at + 8 - height) < 10 for height in heights.values())
+            axes.annotate(
+                step.version.header.title,
+                (places[step.name], at),
+                xytext=(7, -24) if crossed else (-6, 5),
+                textcoords="offset points",
+                ha="left" if crossed else "right",
+                fontsize=8,
+            )
     for name, height in heights.items():
         axes.axhline(height, color=BLACK, linewidth=0.8, linestyle="--")
         axes.annotate(

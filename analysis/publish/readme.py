@@ -391,6 +391,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     from analysis.publish import (
         cases,
         drawing,
+        energy,
         fits,
         general,
         jumps,
@@ -421,7 +422,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "README.md": {
             "steps": lambda: jumps.jumps_table(steps, "kernels/").markdown(),
             "cases": lambda: cases.cases_table(folder, steps).markdown(),
-            "standing": lambda: standing(folder, steps),
+            "standing": lambda: standing(folder, steps) + energy.states_sentence(folder, steps),
         },
         "docs/story.md": {
             "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
@@ -444,6 +445,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/performance.md": {
             "gains": lambda: story.measured_gains(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),
+            "states": lambda: energy.states_table(folder, steps).markdown(),
         },
     }
     for chapter, (first, last) in CHAPTERS.items():

@@ -271,7 +271,7 @@ def test_measured_versions_are_drawn() -> None:
 def test_large_steps_are_named_and_versions_without_a_figure_left_out() -> None:
     figure = pictures.progress(steps())
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    assert labels[0] == "v01" and "v38" not in labels
+    assert labels[0] == "v00" and "v37" in labels and "v38" not in labels
     words = [text.get_text() for text in figure.axes[0].texts]
     assert {"swizzling", "wgmma", "scores one block ahead", "no maximum in the loop"} < set(words)
     assert "Q in registers" not in words
@@ -288,7 +288,8 @@ def test_names_of_versions_do_not_lie_on_each_other(picture: Callable[[list[Step
     figure = picture(steps())
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
-    drawn = [step for step in steps() if step.speeds or int(step.name[1:]) in speeds()]
+    ladder = [step for step in steps() if not step.version.header.config.any_length]
+    drawn = [step for step in ladder if step.speeds or int(step.name[1:]) in speeds()]
     assert len(boxes) == len(drawn if picture is pictures.progress else steps())
     assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
     plt.close(figure)

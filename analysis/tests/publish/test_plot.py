@@ -132,4 +132,4 @@ def test_the_command_writes_both_formats(log: Path, tmp_path: Path) -> None:
         assert main(["plot", "ladder", "--from", str(log), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).stat().st_size > 1000
     assert main(["plot", "ladder", "--from", str(log), "-o", str(tmp_path / "ladder.pdf")]) == 2
-    assert main(["plot", "ladder", "--from", "h100", "-o", str(tmp_path / "ladder.svg")]) == 2
+    assert main(["plot", "ladder", "--from", "a100", "-o", str(tmp_path / "ladder.svg")]) == 2

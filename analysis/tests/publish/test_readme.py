@@ -282,6 +282,7 @@ def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -
     }
     records = [record("v02", 80.0, "r", config=own), record("fa2", 100.0, "r")]
     assert energy.energy_text(checkout, bench(checkout, *records)) == energy.NOTHING
+    assert energy.states_sentence(checkout, bench(checkout, *records)) == ""
     records += [record("v02", 80.0, "s", config=own, energy=figures | {"joules": 9.0})]
     records += [record("v02", 80.0, "t", config=own, energy=figures | {"joules": 1e3 + 9.0}, passed=False)]
     records += [record("v02", 80.0, "s2", config=own, energy=figures), record("v02", 80.0, "x", config=own)]
@@ -291,6 +292,13 @@ def test_joules_are_those_of_the_newest_run_that_measured_them(checkout: Path) -
         ["v02", "fp16", 16, 800, sustained, 1700, 1500, "1.25", f"{HEADLINE.flop() / 1.25e12:.3f}", 650, 60, "0.12 %"],
         ["FlashAttention-3", "fp16", 16, *[None] * 4, "2.5", f"{HEADLINE.flop() / 2.5e12:.3f}", *[None] * 3],
     ]
+    steps = bench(checkout, *records)
+    assert [list(row) for row in energy.states_table(checkout, steps).rows] == [
+        ["v02", 800, sustained, f"{HEADLINE.flop() / 1.25e12:.3f}"],
+        ["FlashAttention-3", None, None, f"{HEADLINE.flop() / 2.5e12:.3f}"],
+    ]
+    said = energy.states_sentence(checkout, steps)
+    assert "(v02 800) and sustained" in said and f"(v02 {sustained})" in said
     broken = record("v02", 80.0, "y", config=own, energy={"launches": 3})
     with pytest.raises(AnalysisError, match="no joules"):
         energy.energy_table(checkout, bench(checkout, *records, broken))

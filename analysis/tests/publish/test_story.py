@@ -147,16 +147,17 @@ def test_the_prose_on_energy_holds() -> None:
     """docs/performance.md after the table of joules, and at the end of what bound each step."""
     rows = energy_table(root(), read_steps(root())).rows
     figures = {(str(row[1]), str(row[0])): (float(str(row[8])), float(str(row[9]))) for row in rows}  # TFLOP per J, W
-    assert all(675 < watts <= 700 * 1.0075 for _, watts in figures.values())
+    at_the_limit = {name: watts for (_, name), (_, watts) in figures.items() if name not in ("v00", "v01")}
+    assert all(675 < watts <= 700 * 1.0075 for watts in at_the_limit.values())
     for dtype in ("fp16", "bf16"):
         last = figures[dtype, "v37"][0]
-        for other, least, most in (("FlashAttention-3", 8.4, 9.6), ("cuDNN", 16.4, 17.7), ("FlashAttention-2", 51, 53)):
+        for other, least, most in (("FlashAttention-3", 8.5, 9.5), ("cuDNN", 17.5, 18.5), ("FlashAttention-2", 51, 53)):
             assert least < 100 * (1 - figures[dtype, other][0] / last) < most, (dtype, other)
         saved = {
             f"v{n}": 100 * (1 - figures[dtype, f"v{n - 1}"][0] / figures[dtype, f"v{n}"][0]) for n in range(26, 38)
         }
-        assert {name for name, percent in saved.items() if percent > 8} == {"v26", "v28", "v29", "v35"}
-        assert all(percent < 3 for percent in saved.values() if percent <= 8)
+        assert {name for name, percent in saved.items() if percent > 7} == {"v26", "v28", "v29", "v35"}
+        assert all(percent < 3 for percent in saved.values() if percent <= 7)
         assert 2.3 < saved["v37"] < 2.5
 
 
