@@ -22,7 +22,7 @@ from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.executables import standard_batch
-from analysis.measure.records import Problem, Record, RecordError, latest_run, read, runs_with_energy
+from analysis.measure.records import Problem, Record, RecordError, latest_run, read
 from analysis.measure.stats import Interval
 from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
@@ -65,7 +65,9 @@ class Step:
     parts: dict[str, Parts]  # by architecture, of its own config
     traffic: Traffic | None
     speeds: dict[str, Speed] = field(default_factory=dict)  # at the headline problem, by GPU file: "h200"
-    lengths: dict[str, dict[int, Speed]] = field(default_factory=dict)  # the same at every length, by GPU file and seq
+    lengths: dict[str, dict[int, Speed]] = field(
+        default_factory=dict
+    )  # of one run at every length, by GPU file and seq
     gains: dict[str, dict[int, float]] = field(default_factory=dict)  # speed over the parent's, by GPU file and seq
 
     @property
@@ -113,12 +115,11 @@ def read_steps(folder: Path) -> list[Step]:
     versions = load_all(folder)
     traffic, registers = read_traffic(folder), read_registers(folder)
     measured = {path.stem: _measured(path, versions) for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
-    lengths = {gpu: by_seq for gpu, (by_seq, _) in measured.items()}
-    gains = {gpu: by_name for gpu, (_, by_name) in measured.items()}
     steps = []
     for name, version in versions.items():
         mine = {
-            gpu: {seq: found[name] for seq, found in by_seq.items() if name in found} for gpu, by_seq in lengths.items()
+            gpu: {seq: found[name] for seq, found in by_seq.items() if name in found}
+            for gpu, (_, by_seq, _) in measured.items()
         }
         parent = versions.get(version.header.parent)
         steps.append(
@@ -129,9 +130,9 @@ def read_steps(folder: Path) -> list[Step]:
                 rows=_own_rows(folder, version, registers.get(name, [])),
                 parts=_own_parts(folder, version),
                 traffic=traffic.get(name),
-                speeds={gpu: found[HEADLINE.seq] for gpu, found in mine.items() if HEADLINE.seq in found},
+                speeds={gpu: standard[name] for gpu, (standard, _, _) in measured.items() if name in standard},
                 lengths={gpu: found for gpu, found in mine.items() if found},
-                gains={gpu: by_name[name] for gpu, by_name in gains.items() if by_name.get(name)},
+                gains={gpu: gains[name] for gpu, (_, _, gains) in measured.items() if gains.get(name)},
             )
         )
     return steps
@@ -169,11 +170,11 @@ def _records_of(path: Path, _changed: int, _size: int) -> tuple[Record, ...]:
     return read(path).records
 
 
-Figures = tuple[dict[int, dict[str, Speed]], dict[str, dict[int, float]]]
+Figures = tuple[dict[str, Speed], dict[int, dict[str, Speed]], dict[str, dict[int, float]]]
 
 
 def _measured(path: Path, versions: Mapping[str, Version]) -> Figures:
-    """Speeds by length and gains in the records of a GPU, kept while the file and the versions stay the same."""
+    """Speeds in the standard problem, by length, and gains: kept while the file and the versions stay the same."""
     state = path.stat()
     return _measured_in(path, state.st_mtime_ns, state.st_size, tuple(versions.values()))
 
@@ -181,7 +182,8 @@ def _measured(path: Path, versions: Mapping[str, Version]) -> Figures:
 @lru_cache(8)
 def _measured_in(path: Path, changed: int, size: int, versions: tuple[Version, ...]) -> Figures:
     records, by_name = _records_of(path, changed, size), {version.version: version for version in versions}
-    return {seq: speeds_at(records, problem_at(seq), by_name) for seq in LENGTHS}, gains_in(records, by_name)
+    standard = speeds_at(records, HEADLINE, by_name)
+    return standard, lengths_in(records, by_name), gains_in(records, by_name)
 
 
 @cache
@@ -226,18 +228,22 @@ def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[s
     ]
 
 
-def of_one_run(records: Sequence[Record], subjects: Sequence[str], problems: Sequence[Problem]) -> Sequence[Record]:
-    """For a row of a table: the records of the newest run that holds all subjects at all problems, none of another day.
-
-    All records where there is no such run.
-    """
+def run_of_row(records: Iterable[Record], subjects: Sequence[str], problems: Sequence[Problem]) -> str | None:
+    """The newest run that holds all subjects at all problems, for a row of figures that one day made."""
     wanted = {(subject, problem) for subject in subjects for problem in problems}
     there: dict[str, set[tuple[str, Problem]]] = {}
+    heated = set()
     for record in records:
         there.setdefault(record.run_id, set()).add((record.subject, record.problem))
-    heated = runs_with_energy(records)
-    runs = [run for run, found in there.items() if run and wanted <= found and run not in heated]
-    return [record for record in records if record.run_id == max(runs)] if runs else records
+        if record.raw.get("energy"):
+            heated.add(record.run_id)
+    return max((run for run, found in there.items() if run not in heated and wanted <= found), default=None)
+
+
+def of_one_run(records: Sequence[Record], subjects: Sequence[str], problems: Sequence[Problem]) -> Sequence[Record]:
+    """The records of that run; all where there is none."""
+    run = run_of_row(records, subjects, problems)
+    return [record for record in records if record.run_id == run] if run else records
 
 
 def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Interval | None:
@@ -256,17 +262,40 @@ def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str
     return {name: Speed(records[0].device, row.tflops, row.ratio, row.sm_ghz) for name, row in rows.items()}
 
 
+def lengths_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[int, dict[str, Speed]]:
+    """The speed of every version at every length: a version's are those of one run where one holds them all."""
+    problems = [problem_at(seq) for seq in LENGTHS]
+    own = [record for problem in problems for record in own_records(records, problem, versions)]
+    by_run: dict[str | None, dict[str, Version]] = {}
+    for name, version in versions.items():
+        pair = (name, PEER)
+        run = run_of_row([record for record in own if record.subject in pair], pair, problems)
+        by_run.setdefault(run, {})[name] = version
+    found: dict[int, dict[str, Speed]] = {seq: {} for seq in LENGTHS}
+    for run, mine in by_run.items():
+        there = [record for record in own if run in (None, record.run_id)]
+        for seq, problem in zip(LENGTHS, problems, strict=True):
+            found[seq] |= speeds_at(there, problem, mine)
+    return found
+
+
 def gains_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[str, dict[int, float]]:
-    """By version and length, its speed divided by its parent's in the newest run of both; fp16, 16 heads."""
+    """By version and length, its speed divided by its parent's; fp16, 16 heads.
+
+    In the newest run that holds both at all lengths; where there is none, at each length in the newest of both.
+    """
     found: dict[str, dict[int, float]] = {name: {} for name in versions}
-    for seq in LENGTHS:
-        by_subject: dict[str, list[Record]] = {}
-        for record in own_records(records, problem_at(seq), versions):
+    problems = {seq: problem_at(seq) for seq in LENGTHS}
+    by_subject: dict[str, list[Record]] = {}
+    for problem in problems.values():
+        for record in own_records(records, problem, versions):
             by_subject.setdefault(record.subject, []).append(record)
-        for name, version in versions.items():
-            parent = version.header.parent
-            pair = [record for one in (parent, name) for record in by_subject.get(one, [])]
-            measured = newest_ratio(pair, name, parent)
+    for name, version in versions.items():
+        pair = [version.header.parent, name]
+        both = [record for one in pair for record in by_subject.get(one, [])]
+        mine = of_one_run(both, pair, list(problems.values()))
+        for seq, problem in problems.items():
+            measured = newest_ratio([record for record in mine if record.problem == problem], name, pair[0])
             if measured:
                 found[name][seq] = measured.mid
     return found
