@@ -61,9 +61,8 @@ def test_figures_are_those_of_the_records_and_of_ncu(checkout: Path) -> None:
     keep_profile(checkout, "v01")
     steps = read_steps(checkout)
     first, second = story_table(checkout, steps).rows
-    speed = steps[0].speeds["h200"].ratio
-    assert speed is not None and first[4] == f"{speed.mid:.3f}"
-    assert first[6] == f"{steps[0].speeds['h200'].tflops:.0f}"
+    at = steps[0].lengths["h200"][4096]
+    assert at.ratio is not None and first[4] == f"{at.ratio.mid:.3f}" and first[6] == f"{at.tflops:.0f}"
     assert 1000 < float(str(first[7])) < 2100
     assert str(first[8]).startswith("9 %, short_scoreboard") and second[8] == MISSING
 
@@ -188,7 +187,7 @@ def test_a_gain_is_that_of_the_newest_run_of_both(checkout: Path) -> None:
     assert steps_table(read_steps(checkout), ["v02"]).rows[0][3:] == [NOT_MEASURED] * len(LENGTHS)
     shutil.copy(root() / "logs/bench/h200.jsonl", checkout / "logs/bench")
     steps = read_steps(checkout)
-    first, second = (step.speeds["h200"].ratio for step in steps)
+    first, second = (step.lengths["h200"][4096].ratio for step in steps)
     both = gain(steps, "v02", 4096)
     assert first and second and both is not None and both == pytest.approx(second.mid / first.mid, rel=0.002)
     (row,) = steps_table(steps, ["v02"]).rows
