@@ -215,11 +215,15 @@ def _problem(raw: dict[str, Any]) -> Problem:
     )
 
 
+def _end_of_window(keys: int | None) -> int:
+    return -1 if keys is None else keys
+
+
 def _served(raw: dict[str, Any]) -> Served:
     return Served(
         seqlens_q=tuple(raw.get("seqlens_q") or ()),
         seqlens_k=tuple(raw.get("seqlens_k") or ()),
-        window=tuple(-1 if raw.get(name) is None else raw[name] for name in ("window_left", "window_right")),
+        window=(_end_of_window(raw.get("window_left")), _end_of_window(raw.get("window_right"))),
         softcap=raw.get("softcap") or 0.0,
         sinks=bool(raw.get("sinks")),
     )
