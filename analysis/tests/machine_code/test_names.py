@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
+from analysis.errors import NO_DEVICE_CODE, AnalysisError
 from analysis.machine_code import names
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.names import FILE_PART, file_part, filter_by_name, name_of, names_of
@@ -96,7 +96,7 @@ def test_list_has_every_image_and_the_index_that_config_takes(
     assert [(row["arch"], row["index"]) for row in both] == [(a, n) for a in ("sm_80", "sm_90") for n in range(5)]
     empty = tmp_path / "empty.ptx"
     empty.write_text(".version 8.0\n.target sm_80\n", encoding="utf-8")
-    assert main(["sass", "--list", str(empty)]) == 2
+    assert main(["sass", "--list", str(empty)]) == NO_DEVICE_CODE
 
 
 def test_all_never_writes_two_kernels_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
