@@ -8,56 +8,18 @@ measured, and no time follows from them.
 
 import argparse
 import json
-import re
-from dataclasses import dataclass
-from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import read_text, root, write_if_changed
+from analysis.files import root, write_if_changed
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import Version, load_all, load_chosen
 from analysis.machine_code.subjects import Subject, resolve
+from analysis.machine_code.traffic import COLUMNS, HEADS, SEQ, TRAFFIC, Traffic, read_traffic, traffic_path
 from analysis.measure import executables
 from analysis.measure.records import Problem
-from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
+from analysis.table import Table, add_table_arguments, print_table
 
-TRAFFIC = ("executed", "wavefronts", "ideal", "sectors")
-COLUMNS = ("version", "config", *TRAFFIC)
-# Fills the emulator's 16 multiprocessors with CTAs of 256 rows, so that a split tail has nothing to split.
-MODELLED = Problem("attention", "fp16", 1, 8, 512, 128, "normal")
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Totals over the problem MODELLED. `ideal` is the wavefronts of the same accesses without conflicts."""
-
-    version: str
-    config: str
-    executed: int  # PTX instructions, one a warp
-    wavefronts: int
-    ideal: int
-    sectors: int  # of 32 bytes, global memory
-
-    def cells(self) -> list[Cell]:
-        return [self.version, self.config, self.executed, self.wavefronts, self.ideal, self.sectors]
-
-
-def traffic_path(folder: Path) -> Path:
-    return folder / "regs/traffic.csv"
-
-
-def read_traffic(folder: Path) -> dict[str, Traffic]:
-    """Version to traffic from the committed file; empty when there is none."""
-    path = traffic_path(folder)
-    if not path.exists():
-        return {}
-    found = {}
-    for where, row in read_columns(read_text(path), COLUMNS, str(path)):
-        for name in TRAFFIC:
-            if not re.fullmatch(r"[0-9]+", row[name]):
-                raise AnalysisError(f"{where}: {name} = {row[name]!r}: not a number")
-        found[row["version"]] = Traffic(row["version"], row["config"], *(int(row[name]) for name in TRAFFIC))
-    return found
+MODELLED = Problem("attention", "fp16", 1, HEADS, SEQ, 128, "normal")
 
 
 def modelled_traffic(subject: Subject) -> dict[str, int] | None:

@@ -13,14 +13,15 @@ wgmma runs on its own once it is started, so that other pipes work beside it; it
 A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. Where
 that is not recorded (loops.py) it counts nothing in a bound, and whole in `at_most`.
 
-The estimate takes a sub-partition to do one thing at a time: HMMA, then the slots in which it issues. It has one scale,
-fitted to the times of the ladder, and its error is printed beside it; bank conflicts and waits are not in it.
+The estimate takes a sub-partition to do one thing at a time: HMMA, the slots in which it issues, and the wavefronts
+that bank conflicts add, where they are recorded (traffic.py). It has one scale, fitted to the times of the ladder, and
+its error is printed beside it; waits are not in it.
 """
 
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from analysis.errors import DONE, AnalysisError
@@ -30,6 +31,7 @@ from analysis.machine_code.opcodes import OTHER, WARP_GROUP, pipe_of
 from analysis.machine_code.regions import Parts, matrix_count
 from analysis.machine_code.sass import NO_BARRIER, Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subjects_of
+from analysis.machine_code.traffic import conflicts_of
 from analysis.machine_code.wgmma_rates import NOT_MEASURED, Rates, read_rates
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
@@ -82,7 +84,7 @@ class Fitted(NamedTuple):
     of: str
 
 
-ESTIMATES = {"sm_90": Fitted(1.025, 4.6, 13.6, "v02 to v25 at seq 4096 on an H200")}
+ESTIMATES = {"sm_90": Fitted(1.026, 4.5, 12.8, "v01 to v25 at seq 4096 on an H200")}
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Bound:
     pipes: tuple[PipeLoad, ...]  # longest first; "issue" is one instruction a cycle
     warp_group: bool = False  # the matrix instructions are wgmma
     rates: Rates | None = None  # of wgmma
+    conflicts: float | None = None  # cycles of a sub-partition for what bank conflicts add; None: not recorded
 
     @property
     def binding(self) -> PipeLoad | None:
@@ -105,7 +108,7 @@ class Bound:
         tensor, issue, fitted = cycles.get("tensor"), cycles["issue"], ESTIMATES.get(self.arch.rstrip("af"))
         if tensor is None or issue is None or fitted is None or self.warp_group:
             return None
-        return fitted.scale * (tensor + issue)
+        return fitted.scale * (tensor + issue + (self.conflicts or 0))
 
     @property
     def warps_to_fill(self) -> int | None:
@@ -174,7 +177,9 @@ def issued(parts: Parts) -> list[tuple[Instruction, float]]:
 
 def loop_bound(parts: Parts) -> Bound:
     """Bounds of one pass through the KV loop, with the blocks of it that stand elsewhere."""
-    return bound_of(parts.graph.instructions(parts.kv.blocks), parts.listing.arch, shares_in(parts))
+    bound = bound_of(parts.graph.instructions(parts.kv.blocks), parts.listing.arch, shares_in(parts))
+    lost = conflicts_of(root(), parts.listing.config)
+    return replace(bound, conflicts=None if lost is None else lost * SUB_PARTITIONS)  # an SM has one wavefront a cycle
 
 
 def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share] | None = None) -> Bound:
@@ -328,7 +333,9 @@ def bound_table(bound: Bound) -> Table:
     if bound.estimate is not None:
         fitted = ESTIMATES[bound.arch.rstrip("af")]
         error = f"mean error {fitted.mean_error} %, at most {fitted.largest_error} %, over {fitted.of}"
-        rows.append(["estimate", None, _rounded(bound.estimate), None, f"tensor and issue without overlap; {error}"])
+        lost = "bank conflicts not recorded" if bound.conflicts is None else "with the config's bank conflicts"
+        note = f"tensor and issue without overlap, {lost}; {error}"
+        rows.append(["estimate", None, _rounded(bound.estimate), None, note])
     return Table(("bound", "instructions", "cycles", "at most", "note"), rows)
 
 

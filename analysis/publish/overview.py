@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
-from analysis.emulate.traffic import Traffic, read_traffic
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.config import Dtype
@@ -21,6 +20,7 @@ from analysis.machine_code.opcodes import MATRIX, WARP_GROUP
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
+from analysis.machine_code.traffic import Traffic, read_traffic
 from analysis.measure.executables import standard_batch
 from analysis.measure.records import Problem, Record, RecordError, latest_run, read
 from analysis.measure.stats import Interval

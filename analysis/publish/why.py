@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.emulate.traffic import TRAFFIC, modelled_traffic
+from analysis.emulate.traffic import modelled_traffic
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import Version, changed_lines, load
@@ -32,6 +32,7 @@ from analysis.machine_code.sass_diff import (
     compare,
 )
 from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, arch_of_pair, resolve, start
+from analysis.machine_code.traffic import TRAFFIC
 from analysis.measure import records
 from analysis.measure.compare import comparisons
 from analysis.measure.records import Record

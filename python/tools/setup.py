@@ -22,7 +22,7 @@ PACKED = (
     *("analysis/*.py", "analysis/ladder/*.py", "analysis/machine_code/*.py", "analysis/measure/*.py"),
     *("analysis/emulate/__init__.py", "analysis/emulate/lines.py"),
     *("analysis/publish/__init__.py", "analysis/publish/code_map.py"),
-    *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv"),
+    *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv", "regs/traffic.csv"),
     *("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/*"),
 )
 EMULATOR = ("emu.py", "emu.h", "libflemu.so")  # of lib/, beside the package's own modules

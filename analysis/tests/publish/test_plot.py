@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate.traffic import Traffic
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import Header, Version
+from analysis.machine_code.traffic import Traffic
 from analysis.measure import records
 from analysis.measure.records import Problem
 from analysis.publish import drawing, overview, plot

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate.traffic import Traffic, emulate, read_traffic
+from analysis.emulate.traffic import emulate
 from analysis.emulate.traffic import to_csv as traffic_csv
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code.regs import Row, registers_path, registers_text
+from analysis.machine_code.traffic import Traffic, read_traffic
 from analysis.measure.records import Problem, Record, parse
 from analysis.measure.stats import Interval
 from analysis.publish import energy, pictures, published, readme
