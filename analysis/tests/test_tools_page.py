@@ -59,14 +59,21 @@ def test_every_row_has_an_example() -> None:
         assert re.fullmatch(r"`[^`]+`", row[3]), row
 
 
+def tried(name: str) -> list[list[str]]:
+    return list(csv.reader((root() / "analysis/data" / name).read_text(encoding="utf-8").splitlines()))
+
+
 def test_what_was_tried_is_the_record() -> None:
-    record = list(csv.reader((root() / "analysis/data/tried_on.csv").read_text(encoding="utf-8").splitlines()))
-    shown = [f"| {' | '.join(row)} |" for row in record]
+    readers, diffs = tried("tried_on.csv"), tried("tried_sass_diff.csv")
+    shown = [f"| {' | '.join(row)} |" for row in (*readers, *diffs)]
     page = [line for line in TOOLS.partition("## Tried on")[2].splitlines() if line.startswith("| ")]
     assert page == shown
-    for row in (dict(zip(record[0], cells, strict=True)) for cells in record[1:]):
+    for row in (dict(zip(readers[0], cells, strict=True)) for cells in readers[1:]):
         assert row["kernels"] == row["registers equal"]
         assert row["graphs compared"] == row["graphs equal"]
+    for row in (dict(zip(diffs[0], cells, strict=True)) for cells in diffs[1:]):
+        assert row["identical"] == row["identical by cuobjdump -sass"]
+        assert int(row["kernels"]) == int(row["identical"]) + int(row["changed"])
 
 
 @pytest.mark.parametrize("name", ["sass", "cfg", "counts", "loop", "sass-diff", "bound", "live", "ptx", "map", "slice"])
