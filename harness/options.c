@@ -2,8 +2,8 @@
 #include "emulator/emu.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,17 +186,27 @@ static enum status set_number(const struct option *option, double *field, const 
     return STATUS_OK;
 }
 
+enum { MOST_OF_WINDOW = 999999999 };
+
+/* One end of a window at *text, which is moved behind it. */
+static bool read_end(const char **text, int64_t *keys) {
+    char *end;
+    if (**text != '-' && !isdigit((unsigned char)**text)) return false;
+    *keys = strtoll(*text, &end, 10);
+    const bool found = end != *text;
+    *text = end;
+    return found && *keys >= -1 && *keys <= MOST_OF_WINDOW;
+}
+
 static enum status set_window(const struct option *option, struct window *window, const char *value,
                               struct failure *failure) {
-    int64_t left, right;
-    int length = 0;
-    if (sscanf(value, "%9" SCNd64 ",%9" SCNd64 "%n", &left, &right, &length) == 2 && !value[length] && left >= -1 &&
-        right >= -1) {
-        *window = (struct window){left, right};
-        return STATUS_OK;
-    }
-    return fail(failure, STATUS_USAGE, "%s '%s': must be two numbers from -1 to 999999999, left,right", option->name,
-                value);
+    struct window read;
+    const char *at = value;
+    if (!read_end(&at, &read.left) || *at++ != ',' || !read_end(&at, &read.right) || *at)
+        return fail(failure, STATUS_USAGE, "%s '%s': must be two numbers from -1 to %d, left,right", option->name,
+                    value, MOST_OF_WINDOW);
+    *window = read;
+    return STATUS_OK;
 }
 
 static enum status set_value(struct options *options, const struct option *option, const char *value,
