@@ -69,7 +69,7 @@ $(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
 $(FA3_BUILD)/about.h: make/peers.mk
 	@mkdir -p $(@D)
 	@$(parts) for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
-		ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$(part); \
+		SERVING= ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$(part); \
 		echo '#define FL_PEER fl_fa3' >>$(part); $(whole)
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD) -I$(BUILD))

@@ -110,12 +110,12 @@ $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c \
-	harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c \
+	harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
-FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh harness/device/*.cu harness/peers/*.* \
-	kernels/*/*.cu kernels/*/*.cuh)
+FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \
+	harness/device/*.cu harness/peers/*.* kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
 	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)

@@ -9,7 +9,7 @@
 #     log + cubin ─ regs ─► build/regs/v07.sm_80.csv    log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
-GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py \
+GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py table.py \
 	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py fields.py headers.py instances.py)) \
 	$(addprefix common/,config_fields.h attention_fields.h decode_fields.h decode_config.h)
 

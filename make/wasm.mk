@@ -5,8 +5,9 @@
 
 WASM := $(BUILD)/wasm
 # watch.c stands in place of trace.c: it follows a launch instead of printing it.
-WASM_C := $(filter-out emulator/machine/trace.c,$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check)))) \
-	$(wildcard emulator/wasm/*.c) $(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \
+WASM_C := $(filter-out emulator/machine/trace.c, \
+		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check wasm)))) \
+	$(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \
 	harness/problem.c harness/inputs.c harness/browser/problem.c
 WASM_FLAGS := -target wasm32-wasi -std=c11 -D_GNU_SOURCE -Os -msimd128 -mnontrapping-fptoint -mbulk-memory \
 	-fvisibility=hidden -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror -mexec-model=reactor
@@ -18,7 +19,8 @@ WASM_COMMON := $(patsubst %,$(WASM)/include/%,$(wildcard common/*.h))
 $(WASM_COMMON): $(WASM)/include/%: % make/wasm.mk
 	@mkdir -p $(@D)
 	@$(parts) sed -E -e '/^ /s/^( *)((const )?[a-z0-9_]+) \*([A-Za-z_]+), \*([A-Za-z_]+);/\1\2 *\4; \2 *\5;/' \
-		-e '/^ /s/((const )?[a-z0-9_]+) \*([A-Za-z_]+);/union { \1 *\3; uint64_t \3_address; };/g' $< >$(part); $(whole)
+		-e '/^ /s/((const )?[a-z0-9_]+) \*([A-Za-z_]+);/union { \1 *\3; uint64_t \3_address; };/g' \
+		$< >$(part); $(whole)
 
 .PHONY: wasm
 wasm: $(WASM)/emulator.wasm $(WASM)/page.so  ##+ the emulator in WebAssembly, for pages: build/wasm/emulator.wasm
@@ -26,7 +28,8 @@ WASM_H := $(wildcard emulator/*.h $(addsuffix /*.h,$(addprefix emulator/,ptx mac
 	runtime/*.h harness/*.h)
 $(WASM)/emulator.wasm: $(WASM_C) $(WASM_H) $(WASM_COMMON) $(WASM)/flags | $(SITE)/site.installed
 	$(call say,WASM,$@)$(parts) ZIG_LOCAL_CACHE_DIR=$(WASM)/cache ZIG_GLOBAL_CACHE_DIR=$(WASM)/cache \
-		$(SITE)/bin/python -m ziglang cc $(WASM_FLAGS) -Iemulator/wasm/include -I$(WASM)/include -I. $(WASM_LINK) \
+		$(SITE)/bin/python -m ziglang cc $(WASM_FLAGS) -Iemulator/wasm/include -I$(WASM)/include -I. \
+		$(WASM_LINK) \
 		$(filter %.c,$^) -o $(part); $(whole)
 
 WASM_TWIN := $(patsubst emulator/wasm/%.c,$(WASM)/%.o,$(wildcard emulator/wasm/*.c)) $(WASM)/problem.o

@@ -73,7 +73,12 @@ SAME = (
         "of a block that the warp does not see: those that read it wait for its copies, and what nobody reads is zeros "
         "that nobody misses; a slice copies nothing over such blocks",
     ),
-    Listed("v47", "shifted store", "own = own", "of the place of a Q block that has begun only the end is read again"),
+    Listed(
+        "v47",
+        "shifted store|misaligned",
+        "own = own",
+        "of the place of a Q block that has begun only the end is read again",
+    ),
     Listed(
         "v47",
         "shifted store",
@@ -124,6 +129,12 @@ READ_ELSEWHERE = (
 )
 # Code that no launch executes.
 NEVER = (
+    Listed(
+        "v00",
+        "shifted store",
+        r"^block\[i\] = ",
+        "what is left of the copies when four at a time are done: nothing, as each thread has a multiple of four",
+    ),
     Listed(
         SKIPPING,
         ".*",

@@ -19,6 +19,7 @@ ABOUT = {
     "IDEA": "",
     "CONFIG": "",
     "OTHERS": "",
+    "SERVING": "",
     "ARCH": "",
 }
 ONE = ("--batch", "1", "--heads", "2")

@@ -29,7 +29,8 @@ static void print_launches(const KernelConfig *config) {
         for (int multiprocessors = 1; multiprocessors < 140; multiprocessors += 13) {
             const int rows = config->B_r * blocks - blocks % 3;
             const attention_args args = {.seq_q = rows, .seq_k = 2 * rows, .heads = 2, .KV_heads = 2, .batch = 3};
-            const launch_shape s = launch_of(config, &args, multiprocessors);
+            const serving_args serving = serving_of_one_length(args); /* for those that read it */
+            const launch_shape s = launch_of(config, &serving.attention, multiprocessors);
             printf("%u %u %u %u %u\n", s.grid_x, s.grid_y, s.grid_z, s.threads, s.smem_bytes);
         }
 }
@@ -48,7 +49,8 @@ static void print_layouts(const KernelConfig *config) {
                                  .V_strides = strides,
                                  .O_strides = strides};
     struct tensor_layout layouts[N_TENSORS];
-    tensor_layouts(&args, config, layouts);
+    const serving_args serving = serving_of_one_length(args);
+    tensor_layouts(&serving.attention, config, layouts);
     for (int t = 0; t < N_TENSORS; t++) {
         for (int i = 0; i < TENSOR_RANK; i++) printf("%s%" PRIu64, i ? "x" : "", layouts[t].sizes[i]);
         for (int i = 0; i < TENSOR_RANK - 1; i++) printf("%s%" PRIu64, i ? "x" : "/", layouts[t].strides[i]);

@@ -128,7 +128,7 @@ def test_a_folder(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     assert main(["corpus", str(folder), "--json"]) == 0
     out, progress = capsys.readouterr()
-    rows = {row.pop("folder"): row for row in json.loads(out)}
+    rows = {row.pop("folder"): row for row in json.loads(out)["rows"]}
     assert rows["."] == {
         "files": 2, "not read": 1, "entries": 1, "accepted": 1, "refused": None,
         "launched": 0, "clean": 0, "findings": 0,

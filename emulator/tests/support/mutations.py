@@ -211,12 +211,20 @@ def _before_the_loop_guard(lines: list[str], at: int) -> bool:
 
 
 def _set_already(lines: list[str], at: int) -> bool:
-    """Whether the same line stands before it, with no other write of its register and no label between the two."""
-    for line in reversed(lines[:at]):
-        if line == lines[at]:
+    """Whether the same line stands before it, with no other write of its register and no label between the two; or
+    its register is moved from one that such a line sets."""
+    line = lines[at]
+    for place in reversed(range(at)):
+        if lines[place] == line:
             return True
-        if re.match(r"\$?\w+:", line) or _destinations(lines[at]) & _destinations(line):
+        if re.match(r"\$?\w+:", lines[place]):
             return False
+        if _destinations(line) & _destinations(lines[place]):
+            moved = re.fullmatch(r"(\tmov\.\w+ \t%\w+, )(%\w+);", lines[place])
+            if not moved or not lines[at].startswith(moved[1]):
+                return False
+            (old,) = _destinations(line)
+            line = line.replace(f"{old},", f"{moved[2]},")
     return False
 
 

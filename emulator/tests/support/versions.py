@@ -52,8 +52,9 @@ class Version:
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
-        smaller = {config.replace(dtype=Dtype[dtype.upper()]) for config in headers()[self.name].header.smaller}
-        found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in smaller]
+        header = headers()[self.name].header
+        beside = {config.replace(dtype=Dtype[dtype.upper()]) for config in (*header.smaller, *header.serving)}
+        found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in beside]
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
 
