@@ -1,6 +1,7 @@
 # The library: the interface of include/flashladder.h over embedded kernels, for programs in C and for Python.
 #
-#     build/vNN/vNN.ptx + cubins ─ embed ─► build/vNN/library.code.o
+#     build/vNN/vNN.ptx ─ without places in the source, which nobody asks a library for ─► build/vNN/library.ptx
+#     build/vNN/library.ptx + cubins ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
@@ -11,7 +12,9 @@ identifier = $(subst .,_,$(1))# of a kernel, in C
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its identifier
-$(call embed,$(2)/library.code.o,$(2),$(1).ptx,fl_$(3)_image,$(call archs_of,$(1)))
+$(2)/library.ptx: $(2)/$(1).ptx make/library.mk
+	@$(parts) sed '/^\t\.loc\t/d' $$< >$$(part); $$(whole)
+$(call embed,$(2)/library.code.o,$(2),library.ptx,fl_$(3)_image,$(call archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \

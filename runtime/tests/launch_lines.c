@@ -2,6 +2,7 @@
  *
  * analysis/tests/machine_code/test_loops.py compares what it prints with what Python has.
  */
+#include "common/serving.h"
 #include "runtime/config.h"
 #include "runtime/launch.h"
 #include "runtime/tensor_maps.h"

@@ -20,8 +20,8 @@ SETTINGS = """# a comment
 top: -Iinclude "-DX=a b"
 top/graphics/: skip needs OpenGL
 top/deep/file.cu: -DY
-run top/a.ptx --entry store --arg out:u32:1
-run top/a.ptx --entry store --arg buf:u32:1
+run top/a.ptx --entry store --block 1 --arg out:u32:1
+run top/a.ptx --entry store --block 1 --arg buf:u32:1
 """
 
 
