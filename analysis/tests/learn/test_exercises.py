@@ -55,6 +55,12 @@ def failing(verdict: Verdict) -> tuple[str, ...]:
     return tuple(line.kind for line in verdict.lines if not line.ok)
 
 
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda exercise: exercise.slug)
+def test_starts_and_solutions_fit_their_versions(exercise: Exercise) -> None:
+    """In every check: a line more in a version's header moves the lines of a patch."""
+    assert start_text(exercise) != solution_text(exercise)
+
+
 @NEEDS_PTXRUN
 @by_slug(KERNELS)
 def test_a_start_fails_for_its_reason(exercise: Exercise, tmp_path: Path) -> None:
