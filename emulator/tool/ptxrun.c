@@ -180,7 +180,7 @@ static void print_help(void) {
     puts("usage: ptxrun FILE.ptx [--entry NAME] [--grid X,Y,Z] [--block X,Y,Z] [--arg SPEC]... [options]\n"
          "       ptxrun FILE.cu [options] [-- NVCC_FLAG...]\n"
          "Runs one entry of a PTX or CUDA file on the emulator and checks it. No GPU is used and no time is\n"
-         "measured. nvcc is that of CUDA=FOLDER, else the one that `make setup` installs.\n");
+         "measured. nvcc is that of CUDA=FOLDER, else the one of this checkout or package.\n");
     for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
         char left[48];
         snprintf(left, sizeof left, "%s %s", option_table[i].name, option_table[i].value ? option_table[i].value : "");
