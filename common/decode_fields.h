@@ -22,7 +22,7 @@ FIELD(enum dtype, dtype, "()", "element type of Q, K, V and O")
 FIELD(int, d_head, "()", "elements of a head's row")
 FIELD(int, B_r, "()", "rows of a row block: the queries of all heads that share a KV head")
 FIELD(int, B_c, "()", "keys and values of a KV block")
-FIELD(int, n_warps, "()", 
+FIELD(int, n_warps, "()",
       "warps that compute, each with 16 rows and the keys of a key group: n_warps * 16 / B_r groups")
 FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given")
 FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and values of each warp")
