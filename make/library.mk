@@ -42,11 +42,13 @@ $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUIL
 # library/exports.map says what is exported, by the FL_ABI that added it. The ABI grows and does not change, so programs
 # that were linked with an older one run with a newer one: the number in the name stays.
 SONAME := libflashladder.so.1
-# glibc 2.34 moved functions into libc.so.6 under new versions. Linked with stand-ins for the libraries that they came
-# from, which every glibc of x86-64 answers for, the library runs from 2.29 on: that has the last change of exp2().
+# glibc 2.34 moved functions into libc.so.6 under new versions, and 2.29 has exp2() and log2() that treat errno another
+# way. Linked with stand-ins, whose versions every glibc of x86-64 answers for, the library runs from 2.16 on. A linker
+# reads one library of a name, so the one of libm has all functions of its oldest version.
 OLD_libdl.so.2 := dlopen dlsym dlclose dlerror
 OLD_libpthread.so.0 := pthread_create pthread_join pthread_once
-STAND_INS := $(addprefix $(BUILD)/library/glibc/,libdl.so.2 libpthread.so.0)
+OLD_libm.so.6 = $$(nm -D $$($(CC) -print-file-name=libm.so.6) | sed -n 's/.* [TWi] \(.*[^@]\)@@*GLIBC_2\.2\.5$$/\1/p')
+STAND_INS := $(addprefix $(BUILD)/library/glibc/,libdl.so.2 libpthread.so.0 libm.so.6)
 $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 	@mkdir -p $(@D)
 	@$(parts) printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -fPIC -nostdlib -w -x c - -o $(part) \
