@@ -153,12 +153,16 @@ def test_goals_can_be_planned() -> None:
 
 
 READ_ONLY = ("bound", "configs", "counts", "debug", "diff", "help", "live", "loop", "map", "race", "sass-diff", "why")
+PRINTED = {  # in blocks whose output test_learn.py compares, so that it runs them
+    command for page, command in MAKE if page.parent.name == "learn" and f"\n$ {command}\n" in page.read_text()
+}
 SHOWN = sorted(
     {
         command
         for _, command in MAKE
         if command.split()[1] in READ_ONLY and not re.search(rf"{EXAMPLE}|\.(csv|json)", command)
     }
+    - PRINTED
 )
 
 

@@ -156,7 +156,7 @@ class VersionTrials(survivors.Trials):
     read_elsewhere: tuple[Listed, ...] = READ_BY_OTHERS
 
     def mutants(self) -> list[Mutant]:
-        return list(hopper_mutants(self.text))
+        return [mutant for mutant in hopper_mutants(self.text) if mutant.ordinal % self.share == 0]
 
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         return SCHEDULES
@@ -199,8 +199,7 @@ def try_kernels(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
 def try_version(version: Version, folder: Path) -> tuple[list[str], list[dict[str, str]]]:
     """What went unnoticed, and rows of the record, which counts those of fp16."""
     first = VersionTrials(version, "fp16", folder)
-    wrong = first.all_wrong()
-    wrong += VersionTrials(version, "bf16", folder, first).all_wrong()
+    wrong = survivors.all_wrong(first)
     return wrong, rows_of(version.name, first.mutants(), first.same)
 
 

@@ -1,6 +1,6 @@
 """Runs mutants of a kernel's PTX (mutations.py) on the emulator and says which of them go unnoticed.
 
-wrong = all_wrong(Trials, version, folder)
+wrong = all_wrong(Trials(version, "fp16", folder))
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Trials:
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = NEVER
     read_elsewhere: tuple[Listed, ...] = READ_ELSEWHERE
-    share: int = 1  # of mutants that do not synchronise one in so many is tried
+    share: int = 1  # of mutants one in so many is tried; all that synchronise, of a kernel for mma.sync
     originals: dict[Launch, Original] = field(default_factory=dict)
     reported: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # kind, ordinal -> problem, schedule
     same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
@@ -340,8 +340,7 @@ class Trials:
         return [f"{self.version.name} {self.dtype}, {text}" for text in wrong]
 
 
-def all_wrong(kind: type[Trials], version: Version, folder: Path) -> list[str]:
+def all_wrong(first: Trials) -> list[str]:
     """Of both element types, whose code has the same mutants: bf16 changes the products and conversions, no address."""
-    first = kind(version, "fp16", folder)
-    wrong = first.all_wrong()
-    return wrong + kind(version, "bf16", folder, first, share=8).all_wrong()
+    second = type(first)(first.version, "bf16", first.folder, first, share=8)
+    return first.all_wrong() + second.all_wrong()

@@ -50,6 +50,7 @@ def test_all_mutants_are_reported(name: str, hopper_ptx: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.first
 @pytest.mark.long
 @pytest.mark.parametrize("version", hopper_versions(), ids=lambda version: version.name)
 def test_all_mutants_of_a_version_are_reported(version: Version, tmp_path: Path) -> None:

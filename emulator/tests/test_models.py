@@ -107,7 +107,7 @@ def test_arithmetic_agrees_with_models(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_arithmetic_agrees_with_models_for_other_operands(tmp_path: Path) -> None:
     first = int.from_bytes(os.urandom(4))
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 6):
         check(tmp_path, 16384, seed)
 
 

@@ -111,11 +111,14 @@ def test_three_schedules(version: Version, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @BY_NAME
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_twenty_schedules_and_five_seeds(version: Version, dtype: str, tmp_path: Path) -> None:
-    """Each seed with the first order and a fifth of the others, as data decide little of what an order may break."""
-    orders = {seed: [0, *range(seed, 21, 5)] for seed in range(1, 6)}
-    run_schedules(version, dtype, 256, orders, tmp_path)
+def test_twenty_schedules_and_five_seeds(version: Version, tmp_path: Path) -> None:
+    """Each seed with the first order and a fifth of the others, as data decide little of what an order may break.
+
+    The element type decides nothing of it: the second seed is of the other one.
+    """
+    for seed in range(1, 6):
+        orders = {seed: [0, *range(seed, 21, 5)]}
+        run_schedules(version, "bf16" if seed == 2 else "fp16", 256, orders, tmp_path)
 
 
 @BY_NAME
