@@ -44,8 +44,10 @@ BUILD := build$(VARIANT)
 BIN := bin$(VARIANT)
 SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'',$(KERNELS))' | cksum | cut -d' ' -f1))
 
-versions_in = $(foreach s,$(sort $(notdir $(wildcard $(1:%=kernels/%/v[0-9][0-9]_*.cu)))),$(firstword $(subst _, ,$s)))
-SOURCES := $(sort $(wildcard kernels/*/v[0-9][0-9]_*.cu))
+# A version is vNN, or vNNa, vNNb between vNN and the next one; its file is vNN_name.cu.
+version_files = $(sort $(wildcard $(foreach l,_ [a-z]_,$(1:%=kernels/%/v[0-9][0-9]$l*.cu))))
+versions_in = $(foreach s,$(sort $(notdir $(call version_files,$(1)))),$(firstword $(subst _, ,$s)))
+SOURCES := $(call version_files,*)
 # The kernels of kernels/attention/ are built as versions are; here and in names of files theirs is attention.wgmma.
 ATTENTION := $(patsubst kernels/attention/%.cu,attention.%,$(sort $(wildcard kernels/attention/*.cu)))
 VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION)

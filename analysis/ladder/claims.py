@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from analysis.errors import AnalysisError
 
+RUNG = r"v[0-9]{2}[a-z]?"  # a version's name: v07; v00a and v00b lie between v00 and v01
 CODE = {
     "loop": "loop instructions",
     "loop_change": "loop instructions, change",
@@ -103,7 +104,7 @@ def _setting(claim: str, words: str, setting: Setting) -> Setting:
     for word in filter(None, words.split(",")):
         if re.fullmatch(r"d[1-9][0-9]*", word):
             setting = replace(setting, d_head=int(word[1:]))
-        elif re.fullmatch(r"v[0-9]{2}", word):
+        elif re.fullmatch(RUNG, word):
             setting = replace(setting, version=word)
         elif word in ("causal", "full"):
             setting = replace(setting, causal=word == "causal")

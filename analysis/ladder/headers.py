@@ -17,7 +17,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import in_checkout, read_text
 from analysis.ladder.checks import Check, parse_checks
-from analysis.ladder.claims import Claim, parse_claims
+from analysis.ladder.claims import RUNG, Claim, parse_claims
 from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, KernelConfig, parse_short_form
 from analysis.ladder.fields import FIELDS
 
@@ -111,7 +111,7 @@ def stem_of(version: str) -> str:
 def parse_header(source: str, name: str) -> Header:
     """Read the comment a kernel file begins with; `name` is the file's, for messages."""
     lines = source.splitlines()
-    first = re.fullmatch(rf"/\* (v[0-9]{{2}}|{ATTENTION}/\w+) - (\S.*)", lines[0].rstrip()) if lines else None
+    first = re.fullmatch(rf"/\* ({RUNG}|{ATTENTION}/\w+) - (\S.*)", lines[0].rstrip()) if lines else None
     if not first:
         raise AnalysisError(f"{name}:1: expected '/* vNN - title', found {lines[0] if lines else ''!r}")
     values: dict[str, str] = {}
@@ -151,7 +151,7 @@ def _checked_header(
     version: str, title: str, values: dict[str, str], keys: dict[str, int], end: int, name: str
 ) -> Header:
     parent = values.get("parent", "none").removesuffix("none")
-    if parent and not re.fullmatch(r"v[0-9]{2}", parent):
+    if parent and not re.fullmatch(RUNG, parent):
         raise AnalysisError(f"{name}:{keys['parent']}: parent must be a version such as v09 or none, found {parent!r}")
     if parent == version:
         raise AnalysisError(f"{name}:{keys['parent']}: {version} is its own parent")
@@ -213,7 +213,7 @@ def read_version(path: Path) -> Version:
     """Read one kernel file; its name and its header must agree on the version."""
     if path.parent.name == ATTENTION:
         return _read_attention(path)
-    name = re.fullmatch(r"(v[0-9]{2})_([a-z0-9_]+)\.cu", path.name)
+    name = re.fullmatch(rf"({RUNG})_([a-z0-9_]+)\.cu", path.name)
     if not name:
         raise AnalysisError(f"{path}: the name of a kernel file has the form vNN_name.cu")
     source = read_text(path)
@@ -239,7 +239,7 @@ def attention_files(root: Path) -> dict[str, Path]:
 
 
 # What a user calls a version or a kernel. Where there are none, every name is that of a file.
-VERSION = re.compile(rf"v[0-9]{{2}}|{ATTENTION}[./][a-z0-9_]+" if in_checkout() else "(?!)")
+VERSION = re.compile(rf"{RUNG}|{ATTENTION}[./][a-z0-9_]+" if in_checkout() else "(?!)")
 
 
 def name_of_stem(stem: str) -> str:
@@ -250,8 +250,9 @@ def name_of_stem(stem: str) -> str:
 def kernel_files(root: Path) -> dict[str, Path]:
     """Version to file of every kernels/FOLDER/vNN_name.cu, in order; two files of one version are an error."""
     files: dict[str, Path] = {}
-    for path in sorted((root / "kernels").glob("*/v[0-9][0-9]_*.cu"), key=lambda path: path.name):
-        version = path.name[:3]
+    named = (path for path in (root / "kernels").glob("*/v*.cu") if re.match(f"{RUNG}_", path.name))
+    for path in sorted(named, key=lambda path: path.name):
+        version = path.name.partition("_")[0]
         if version in files:
             raise AnalysisError(f"{files[version].name} and {path.name} are both {version}")
         files[version] = path
@@ -322,7 +323,8 @@ def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
         found.append("any_length must be off: the kernel takes forward_args")
     for row in () if version.is_attention else FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
-        if getattr(config, row.name) and (not first or first > version.version):
+        own = getattr(version.header.config, row.name)  # v00b acts on async_copy, whose row names v01
+        if getattr(config, row.name) and not own and (not first or first > version.version):
             who = f"{first} is the first version with {line} that" if first else f"no version with {line}"
             found.append(f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {who} acts on it")
     return found

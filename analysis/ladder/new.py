@@ -19,7 +19,7 @@ LAST = 99  # a version has two digits
 
 def next_version(folder: Path) -> str:
     """The number after the largest that is taken."""
-    number = int(max(kernel_files(folder))[1:]) + 1
+    number = int(max(kernel_files(folder))[1:3]) + 1
     if number > LAST:
         raise AnalysisError(f"v{LAST} is taken: a version has two digits")
     return f"v{number:02}"
@@ -64,7 +64,7 @@ def add_new_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_new(args: argparse.Namespace) -> int:
     path = start(root(), args.parent, args.name).relative_to(root())
-    version = path.name[:3]
+    version = path.name.partition("_")[0]
     print(f"{path}: a copy of {args.parent}; fill in the lines that say {TO_FILL_IN!r}, and make the change")
     print(f"make diff A={args.parent} B={version}    # what is different so far")
     print(f"make {version} && ./bin/{version}          # builds it, checks it")

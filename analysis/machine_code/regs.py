@@ -23,6 +23,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import in_checkout, read_text, root, write_atomically, write_if_changed
+from analysis.ladder.claims import RUNG
 from analysis.ladder.config import ConfigError, parse_short_form
 from analysis.ladder.headers import attention_files, kernel_files, load_all, name_of_stem, stem_of
 from analysis.machine_code.contents import CodeSummary, changed_facts, code_summary
@@ -56,7 +57,7 @@ class Row:
 
 COLUMNS = tuple(field.name for field in fields(Row))
 KEYS = ("version", "arch", "config")
-BUILD = re.compile(r"(v[0-9]{2}|attention\.\w+)\.(sm_\w+)")  # what the files of a build are named
+BUILD = re.compile(rf"({RUNG}|attention\.\w+)\.(sm_\w+)")  # what the files of a build are named
 REGISTERS_COLUMNS = (*KEYS, *(name for name in COLUMNS if name not in KEYS))
 FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "barriers", "ldl", "stl")
 

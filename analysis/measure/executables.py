@@ -23,6 +23,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.claims import RUNG
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import ATTENTION, name_of_stem, stem_of
 
@@ -119,7 +120,7 @@ def built_versions(folder: Path | None = None) -> list[str]:
     """The versions with an executable, in order."""
     folder = folder or bin_folder()
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name_of_stem(name) for name in names if re.fullmatch(rf"v[0-9]+|{ATTENTION}\.\w+", name))
+    return sorted(name_of_stem(name) for name in names if re.fullmatch(rf"{RUNG}|{ATTENTION}\.\w+", name))
 
 
 def find(version: str, folder: Path | None = None) -> Path:

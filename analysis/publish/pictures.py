@@ -21,7 +21,7 @@ from analysis.publish import banks, predictions
 from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE, YELLOW, new_figure
 from analysis.publish.libraries import Standing
 from analysis.publish.overview import HEADLINE, Step
-from analysis.publish.published import percent_on_h200, speeds
+from analysis.publish.published import number_of, percent_on_h200, speeds
 
 # What the instructions of a loop are for, in the order in which bars are stacked.
 KINDS = {
@@ -103,14 +103,15 @@ def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:
     figure, axes = new_figure(WIDE, 3.8)
     published = speeds()
     steps = [step for step in steps if not step.version.header.config.any_length]
-    steps = [step for step in steps if step.speeds or int(step.name[1:]) in published]
+    steps = [step for step in steps if step.speeds or number_of(step.name) in published]
     named = max((gpu for step in steps for gpu in step.speeds), default="")
-    there = [step for step in steps if int(step.name[1:]) in published]
+    there = [step for step in steps if number_of(step.name) in published]
     places = {step.name: place for place, step in enumerate(steps)}
+    theirs = {step.name: published[number_of(step.name)] for step in there}
     lines: list[tuple[str, str, dict[str, float], str, float]] = [
-        ("published code, A100", SKY, {s.name: published[int(s.name[1:])].a100_4096 for s in there}, "v", 1.0),
-        ("published code, RTX 3090", GREEN, {s.name: published[int(s.name[1:])].rtx3090_4096 for s in there}, "^", 1.0),
-        ("published code, H200", GREY, {s.name: percent_on_h200()[int(s.name[1:])] for s in there}, "s", 1.0),
+        ("published code, A100", SKY, {name: speed.a100_4096 for name, speed in theirs.items()}, "v", 1.0),
+        ("published code, RTX 3090", GREEN, {name: speed.rtx3090_4096 for name, speed in theirs.items()}, "^", 1.0),
+        ("published code, H200", GREY, {s.name: percent_on_h200()[number_of(s.name)] for s in there}, "s", 1.0),
     ]
     for gpu, color in zip(sorted({gpu for step in steps for gpu in step.speeds}), (BLUE, RED, ORANGE), strict=False):
         mine = {step.name: 100 * speed.ratio.mid for step in steps if (speed := step.speeds.get(gpu)) and speed.ratio}

@@ -169,14 +169,13 @@ def neighbours(points: Sequence[Point], within: float = 0.04) -> list[list[Point
 
 def ranges(names: Sequence[str]) -> str:
     """v03, v04, v05, v08 as v03–05, v08."""
-    numbers = [int(name[1:]) for name in names]
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name[1:].isdigit() and runs[-1][-1][1:].isdigit() and int(name[1:]) == int(runs[-1][-1][1:]) + 1:
+            runs[-1].append(name)
         else:
-            runs.append([number])
-    return ", ".join(f"v{run[0]:02}" + (f"–{run[-1]:02}" if len(run) > 1 else "") for run in runs)
+            runs.append([name])
+    return ", ".join(run[0] + (f"–{run[-1][1:]}" if len(run) > 1 else "") for run in runs)
 
 
 def roofline(run: Run, points: Sequence[Point]) -> Any:

@@ -112,9 +112,14 @@ def peaks() -> dict[str, float]:
     return found
 
 
+def number_of(version: str) -> int:
+    """The number that the published ladder gives to a version; -1 for one between two numbers, such as v00a."""
+    return int(version[1:]) if version[1:].isdigit() else -1
+
+
 def nearest_listing(config: KernelConfig, version: str) -> PublishedListing | None:
     """The listing of the same step that is most like a config: equal if there is one, else of the same blocks."""
-    number = int(version.removeprefix("v"))
+    number = number_of(version)
 
     def distance(listing: PublishedListing) -> tuple[int, int]:
         other = listing.config

@@ -28,7 +28,15 @@ from analysis.publish.libraries import (
     standing,
 )
 from analysis.publish.overview import ARCHS, HEADLINE, Speed, Step, read_steps
-from analysis.publish.published import differences, family_counts, nearest_listing, peaks, percent_on_h200, speeds
+from analysis.publish.published import (
+    differences,
+    family_counts,
+    nearest_listing,
+    number_of,
+    peaks,
+    percent_on_h200,
+    speeds,
+)
 from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
 MISSING = "–"
@@ -200,7 +208,7 @@ def published_speed_table(steps: Sequence[Step]) -> Table:
     """Our ratio on the H200 beside the published kernels' on an H200, an A100 and an RTX 3090."""
     rows: list[list[Cell]] = []
     for step in steps:
-        number = int(step.name[1:])
+        number = number_of(step.name)
         published = speeds().get(number)
         if published:
             ours = step.speeds.get("h200")
@@ -210,16 +218,16 @@ def published_speed_table(steps: Sequence[Step]) -> Table:
     return Table(("version", "ours, H200", "published code, H200", "published, A100", "published, RTX 3090"), rows)
 
 
-# The versions of each chapter of docs/learn.
+# The versions of each chapter of docs/learn: the first one and the last one.
 CHAPTERS = {
-    "0-attention": (0, 0),
-    "1-tensor-cores": (1, 5),
-    "2-instructions": (6, 10),
-    "3-small-steps": (11, 16),
-    "4-waiting": (17, 25),
-    "5-hopper": (26, 30),
-    "6-pipeline": (31, 37),
-    "7-general-attention": (38, 99),
+    "0-attention": ("v00", "v00"),
+    "1-tensor-cores": ("v00a", "v05"),
+    "2-instructions": ("v06", "v10"),
+    "3-small-steps": ("v11", "v16"),
+    "4-waiting": ("v17", "v25"),
+    "5-hopper": ("v26", "v30"),
+    "6-pipeline": ("v31", "v37"),
+    "7-general-attention": ("v38", "v99"),
 }
 INTRODUCTION = """# The ladder
 
@@ -335,9 +343,9 @@ def readme_text(steps: Sequence[Step]) -> str:
     return "\n".join(parts)
 
 
-def chapter_part(steps: Sequence[Step], first: int, last: int) -> str:
-    """What a chapter of docs/learn shows of its versions, those from number `first` to `last`: a table per family."""
-    found = [step for step in steps if first <= int(step.name[1:]) <= last]
+def chapter_part(steps: Sequence[Step], first: str, last: str) -> str:
+    """What a chapter of docs/learn shows of its versions, those from `first` to `last`: a table per family."""
+    found = [step for step in steps if first <= step.name <= last]
     tables = [_chapter_table(members, archs == (HOPPER,)) for archs, members in families(found).items() if members]
     return "\n".join(table.markdown() for table in tables)
 

@@ -13,6 +13,7 @@ import pytest
 from analysis.__main__ import COMMANDS, _parser, main
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.claims import RUNG
 from analysis.ladder.headers import kernel_files
 from analysis.publish import drawing, readme
 from analysis.publish.overview import Step, read_steps
@@ -36,7 +37,7 @@ GPU_PAGES = (
     "CONTRIBUTING.md",
 )
 EXAMPLE = "v99"  # of docs/adding-a-version.md, which test_walk.py runs
-VERSION_GOAL = re.compile(r"v[0-9]{2}")
+VERSION_GOAL = re.compile(RUNG)
 LONGEST = 512  # seq that the emulator is asked to run here
 
 

@@ -178,11 +178,11 @@ def test_every_parent_is_an_earlier_version() -> None:
         assert (parent in versions and parent < version.version) if parent else version.version in WITHOUT_PARENT
 
 
-# Changed lines, 120 for every other version; v26 begins again with wgmma, v38 takes another argument. v43 to v45 each
-# add a part that is of no use in halves: the masked blocks, the scheduler with its sections, four consumers that see
-# different blocks. v47 moves all that finds a Q block's place, and v50 does so again: from each warp to one thread,
-# which draws, and from the grid's further rows to the slices that come first.
-BUDGET = {"v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160, "v47": 230, "v50": 425}
+# Changed lines, 120 for every other version; v00a begins with tensor cores and v26 again with wgmma, v38 takes another
+# argument. v43 to v45 each add a part that is of no use in halves: the masked blocks, the scheduler with its sections,
+# four consumers that see different blocks. v47 moves all that finds a Q block's place, and v50 does so again: from each
+# warp to one thread, which draws, and from the grid's further rows to the slices that come first.
+BUDGET = {"v00a": 200, "v08": 150, "v26": 700, "v38": 255, "v43": 150, "v44": 180, "v45": 160, "v47": 230, "v50": 425}
 
 
 def test_smaller_configs_take_less_shared_memory() -> None:

@@ -23,7 +23,7 @@ from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
 from analysis.publish import banks, overview, pictures, plot, predictions, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
-from analysis.publish.published import speeds
+from analysis.publish.published import number_of, speeds
 from analysis.tests.support.kept import raws, write
 
 SEARCHES = root() / "logs/autotune"
@@ -289,7 +289,7 @@ def test_names_of_versions_do_not_lie_on_each_other(picture: Callable[[list[Step
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
     ladder = [step for step in steps() if not step.version.header.config.any_length]
-    drawn = [step for step in ladder if step.speeds or int(step.name[1:]) in speeds()]
+    drawn = [step for step in ladder if step.speeds or number_of(step.name) in speeds()]
     assert len(boxes) == len(drawn if picture is pictures.progress else steps())
     assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
     plt.close(figure)

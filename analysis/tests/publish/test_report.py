@@ -134,7 +134,7 @@ def test_the_page_of_the_repository_names_every_version() -> None:
     page, html = page_of_the_repository()
     text = to_markdown(page)
     for path in sorted((root() / "kernels").glob("*/v*.cu")):
-        assert f"| {path.name[:3]} " in text
+        assert f"| {path.name.partition('_')[0]} " in text
     parsed(html)
 
 

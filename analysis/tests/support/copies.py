@@ -41,7 +41,7 @@ def ancestors(file: str) -> list[str]:
     """The kernel files that a kernel file descends from; a version without its parent is refused."""
     files = kernel_files(root())
     found: list[str] = []
-    version = Path(file).name[:3] if file.startswith("kernels/") else ""
+    version = Path(file).name.partition("_")[0] if file.startswith("kernels/") else ""
     while version in files and (parent := read_version(files[version]).header.parent):
         found.insert(0, str(files[parent].relative_to(root())))
         version = parent

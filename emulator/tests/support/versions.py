@@ -97,7 +97,7 @@ def drawn(symbol: str) -> list[Launch]:
 
 
 def versions() -> list[Version]:
-    names = sorted(path.name[:3] for path in (ROOT / "kernels").glob("*/v[0-9][0-9]_*.cu"))
+    names = list(load_all(ROOT))
     assert names, "kernels/ has no version"
     return [Version(name, ROOT / f"build/{name}/{name}.ptx") for name in names]
 
