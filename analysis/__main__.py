@@ -42,6 +42,7 @@ COMMANDS = (
     Command("instances", "ladder.instances", "write the explicit instantiations and about.h of a version"),
     Command("configs", "ladder.configs", "list a set of configurations and what a version refuses; compare two"),
     Command("new", "ladder.new", "start a version: a copy of its parent with a header block to fill in"),
+    Command("read", "ladder.folding", "print a kernel with its configuration folded in, without asserts and dumps"),
     Command("diff", "ladder.source_diff", "print the source changes between two versions and count their lines"),
     Command("sass", "machine_code.listings", "disassemble kernels with control codes; strip a listing to compare it"),
     Command("cfg", "machine_code.listings", "draw the control-flow graph as DOT or SVG"),

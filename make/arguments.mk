@@ -6,7 +6,7 @@ $(call known,$(VER) $(A) $(B) $(filter v%,$(MAKECMDGOALS)))
 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
-$(call one,A B $(if $(filter debug,$(MAKECMDGOALS)),VER))
+$(call one,A B $(if $(filter debug read,$(MAKECMDGOALS)),VER))
 
 # PTX names source files between quotes, and so does the shell the folder.
 $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \

@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live map sass-diff why diff configs check-tools
+.PHONY: regs sass ptx logs counts loop bound live map sass-diff why read diff configs check-tools
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report: [VER=]
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ##+ listings with control codes: sass/vNN.sm_XX.sass: [VER=]
@@ -33,9 +33,12 @@ why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B= [CO
 	$(call pair)
 	@$(MAKE) --no-print-directory $(A) $(B)
 	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
-diff:  ## what changed in the source, and how many lines: A= B=
+read:  ## a kernel as its configuration leaves it, without asserts and dumps: VER=
+	$(call need,VER)
+	@$(RUN) -m analysis $@ $(VER)
+diff:  ## what changed in the source, and how many lines: A= B= [ARGS=--folded]
 	$(call need,A B)
-	@$(RUN) -m analysis $@ $(A) $(B)
+	@$(RUN) -m analysis $@ $(A) $(B) $(ARGS)
 configs:  ##+ the members of a set and what a version refuses: VER= or KERNELS= or both
 	$(if $(VER)$(SET),,$(error configs needs VER= for the default set, one of: $(VERSIONS); or a set, KERNELS=all))
 	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'

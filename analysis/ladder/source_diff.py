@@ -10,6 +10,7 @@ import re
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root
 from analysis.ladder.c_source import closing_bracket, without_comments
+from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import Version, changed_lines, load, source_diff, unified_diff
 from analysis.table import add_output_arguments, emit, json_text
 
@@ -17,13 +18,19 @@ from analysis.table import add_output_arguments, emit, json_text
 def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="version, such as v09")
     parser.add_argument("b", metavar="B", help="version, such as v10")
+    parser.add_argument("--folded", action="store_true", help="compare what `make read` prints of the two")
     parser.add_argument("--exit-code", action="store_true", help="status 1 when the sources differ")
     add_output_arguments(parser)
 
 
 def run_diff(args: argparse.Namespace) -> int:
     a, b = load(root(), args.a), load(root(), args.b)
-    lines, count = source_diff(a, b), changed_lines(a, b)
+    if args.folded:
+        names = f"{a.version}, folded", f"{b.version}, folded"
+        lines = unified_diff(names, (folded_body(a).splitlines(), folded_body(b).splitlines()), (1, 1))
+        count = sum(line[0] in "+-" for line in lines[2:])
+    else:
+        lines, count = source_diff(a, b), changed_lines(a, b)
     if args.json:
         emit(json_text({"a": a.version, "b": b.version, "changed_lines": count, "diff": lines}), args.output)
     else:
