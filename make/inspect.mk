@@ -83,9 +83,9 @@ ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
+# A page a version shows its machine code beside its PTX, and the machine runs that: of each, the first architecture.
+site: wasm $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/$v/$v.ptx $(BUILD)/$v/sm_$(firstword $(call archs_of,$v)).cubin)
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
-IN_MACHINE := v01 v02 v07 v08 v09 v16 v17 v19 v25 v26 v28 v29 v35 v37 v52# machine_page.py
-site: wasm $(foreach v,$(IN_MACHINE),$(BUILD)/$v/$v.ptx)
 site: $(SITE)/site.installed | $(READY)  ##+ documents, notebooks and tables as a static site: site/index.html
 	@$(PY) -m analysis $@ --stage build/site/sources
 	@rm -rf build/site/pages site

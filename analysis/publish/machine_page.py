@@ -15,11 +15,10 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.headers import load_all
-from analysis.publish.jumps import STEPS
 
 PAGES = Path("docs/site/machine")
+PARTS = ("index.html", "machine.css", "pictures.js", "machine.js")
 WASM = Path("build/wasm/emulator.wasm")
-MORE = ("v07", "v16", "v52")  # beside the steps of the story
 # Where the links of the story lead: the first instruction of that kind of a warp.
 PLACES = {
     "v01": ("ldmatrix", 0),
@@ -35,11 +34,6 @@ PLACES = {
     "v35": ("exponential", 4),
     "v37": ("wgmma", 4),
 }
-
-
-def shown_versions() -> list[str]:
-    """The versions that the page offers."""
-    return sorted({*STEPS, *MORE})
 
 
 def first_entry(ptx: str) -> str:
@@ -62,14 +56,12 @@ def machine_files(folder: Path) -> dict[str, str]:
     """Every file by its name below machine/; none where `make wasm` has made no module."""
     if not (folder / WASM).exists():
         return {}
-    made = {name: read_text(folder / PAGES / name) for name in ("index.html", "machine.css", "machine.js")}
-    versions = load_all(folder)
+    made = {name: read_text(folder / PAGES / name) for name in PARTS}
     titles = {}
-    for name in shown_versions():
+    for name, version in load_all(folder).items():
         path = folder / f"build/{name}/{name}.ptx"
         if not path.exists():
             raise AnalysisError(f"{path}: expected the PTX of {name}: run `make site`, which makes it")
-        version = versions[name]
         titles[name] = version.header.title
         held = {"ptx": packed(first_entry(read_text(path)).encode()), "source": version.source}
         made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held)};\n"

@@ -210,7 +210,9 @@ def stage(folder: Path, out: Path) -> None:
     made: dict[str, str] = {}
     pages_of_versions = importlib.import_module("analysis.publish.version_pages")
     steps = importlib.import_module("analysis.publish.overview").read_steps(folder)
-    made |= pages_of_versions.version_pages(folder, steps)
+    read_linked = importlib.import_module("analysis.publish.linked_code").read_linked
+    built = {step.name: found for step in steps if (found := read_linked(folder, step.version))}
+    made |= pages_of_versions.version_pages(folder, steps, built)
     of_versions = [*made]
     for page, place in site.pages.items():
         text = read_text(folder / page)

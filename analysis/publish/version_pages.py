@@ -7,14 +7,15 @@ Everything comes from header blocks, sources, regs/, sass/ and logs/, so that th
 
 import difflib
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.emulate.lines import Line, read_lines
 from analysis.ladder.headers import Version
 from analysis.publish.jumps import measured
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.machine_page import PLACES, place_in_machine, shown_versions
+from analysis.publish.linked_code import Linked, banks, linked_html, live_picture
+from analysis.publish.machine_page import PLACES, place_in_machine
 from analysis.publish.overview import Step
 from analysis.publish.predictions import Judged, judge, shown
 from analysis.publish.readme import families, ladder_table
@@ -93,7 +94,22 @@ def counted_table(lines: Sequence[Line], source: Sequence[str]) -> Table:
     return Table(("line", "source", "executed", "wavefronts", "without conflicts"), rows)
 
 
-def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judged], lines: Sequence[Line]) -> str:
+def machine_code(step: Step, linked: Linked | None) -> str:
+    """The loop beside its PTX and its source, or alone where the version is not built."""
+    if linked is None:
+        return "## Machine code\n\n" + loop_listing(step) if step.parts else ""
+    text = "## Banks of shared memory\n\n" + banks(linked) + "\n"
+    return text + "## Machine code\n\n" + live_picture(linked) + "\n" + linked_html(linked)
+
+
+def page(
+    folder: Path,
+    steps: Sequence[Step],
+    place: int,
+    claims: Sequence[Judged],
+    lines: Sequence[Line],
+    linked: Linked | None,
+) -> str:
     """The page of one version."""
     step = steps[place]
     version, header = step.version, step.version.header
@@ -106,7 +122,7 @@ def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judge
     if step.name in PLACES:
         kind, warp = PLACES[step.name]
         text += f'<a href="../{place_in_machine(step.name)}">In the machine: the first {kind} of warp {warp}</a>\n\n'
-    elif step.name in shown_versions():
+    else:
         text += f'<a href="../machine/index.html?v={step.name}">In the machine</a>\n\n'
     text += f"`{header.config}`\n\n"
     if claims:
@@ -124,15 +140,20 @@ def page(folder: Path, steps: Sequence[Step], place: int, claims: Sequence[Judge
         text += "## By line, on the emulator\n\n" + counted_table(lines, version.source.splitlines()).markdown() + "\n"
     if step.parent is not None:
         text += f"## Beside {step.parent.version}\n\n" + side_by_side(step.parent, version) + "\n"
-    return text + ("## Machine code\n\n" + loop_listing(step) if step.parts else "")
+    return text + machine_code(step, linked)
 
 
-def version_pages(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
-    """Every page by its name."""
+def version_pages(folder: Path, steps: Sequence[Step], linked: Mapping[str, Linked] | None = None) -> dict[str, str]:
+    """Every page by its name; `linked` holds the versions that are built."""
     claims, lines = judge(steps), read_lines(folder)
     return {
         f"versions/{step.name}.md": page(
-            folder, steps, place, [one for one in claims if one.version == step.name], lines.get(step.name, [])
+            folder,
+            steps,
+            place,
+            [one for one in claims if one.version == step.name],
+            lines.get(step.name, []),
+            (linked or {}).get(step.name),
         )
         for place, step in enumerate(steps)
     }

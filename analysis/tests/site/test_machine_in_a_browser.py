@@ -1,46 +1,35 @@
-"""The machine in Chromium, read from a file: a link leads to its step, steps lead on and back, PTX can be broken."""
+"""The machine in browsers, read from a file: a link leads to its step, steps lead on and back, PTX can be broken."""
 
 from __future__ import annotations
 
-import importlib
-import shutil
-from collections.abc import Callable, Iterator
+import gzip
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
 
 from analysis.files import root
-from analysis.tests.site.test_pages_in_a_browser import BROWSERS, SITE
+from analysis.tests.site.browsers import SITE, browser_tab
 
 pytestmark = pytest.mark.site
 PAGE = SITE / "machine/index.html"
-LONG = 60_000  # ms that a busy machine may take
 Open = Callable[[str], Any]
+browser = browser_tab  # the name of the fixture
 
 
-@pytest.fixture(scope="module")
-def open_page() -> Iterator[Open]:
+@pytest.fixture
+def open_page(browser_tab: Any) -> Open:
     """Opens the page with a query, and waits until its version has run."""
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        pytest.skip("playwright is not installed: run `make check-site`")
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if not found:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH: install one, with `apt-get install chromium`")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.set_default_timeout(LONG)
 
-        def opened(query: str) -> Any:
-            tab.goto("about:blank")
-            tab.goto(f"{PAGE.as_uri()}?{query}")
-            tab.wait_for_function("document.body.dataset.ready && document.body.dataset.step")
-            return tab
+    def opened(query: str) -> Any:
+        browser_tab.goto("about:blank")
+        browser_tab.goto(f"{PAGE.as_uri()}?{query}")
+        browser_tab.wait_for_function("document.body.dataset.ready && document.body.dataset.step")
+        return browser_tab
 
-        yield opened
-        browser.close()
+    return opened
 
 
 def step_of(tab: Any) -> int:
@@ -65,7 +54,7 @@ def test_a_link_leads_to_its_instruction(open_page: Open) -> None:
     assert tab.evaluate("seen.shown") == 1
     assert "ldmatrix_x4" in tab.inner_text("#source .here")
     assert "ldmatrix" in tab.inner_text("#warps tr.here")
-    assert len(tab.query_selector_all("#banks .banks span")) > 32
+    assert tab.evaluate("document.querySelectorAll('#banks .banks span').length") > 32
 
 
 def test_steps_lead_on_and_back(open_page: Open) -> None:
@@ -129,14 +118,13 @@ def test_every_version_of_the_page_runs(open_page: Open) -> None:
     assert counters["v02"]["wavefronts"] == counters["v02"]["ideal"]
 
 
-def test_the_first_page_is_small(open_page: Open) -> None:
-    """300 KB before the machine is asked for: the story with its styles, scripts and fonts; pictures come as needed."""
-    tab = open_page("v=v02")
-    sizes: list[int] = []
-    tab.on("response", lambda answer: sizes.append(len(answer.body())))
-    tab.goto((SITE / "index.html").as_uri())
-    assert "machine/index.html?v=v02" in tab.content()
-    pictures = [tab.evaluate("document.images.length")]
-    assert pictures[0] >= 11
-    assert not [one for one in tab.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-                if "machine/" in one]  # fmt: skip
+def test_the_first_page_is_small(browser_tab: Any) -> None:
+    """300 KB before the machine is asked for: the story, its styles, scripts and pictures, compressed."""
+    browser_tab.goto((SITE / "index.html").as_uri())
+    browser_tab.wait_for_function("document.querySelector('a[href*=\"machine/index.html?v=v02\"]')")
+    every = "document.querySelectorAll('link[rel=stylesheet], script[src], img')"
+    named = f"[...{every}].map((one) => one.href || one.src)"
+    files = {SITE / "index.html", *(Path(unquote(urlparse(name).path)) for name in browser_tab.evaluate(named))}
+    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in files}
+    assert not [file for file in files if "machine" in file.parts]
+    assert sum(sizes.values()) < 300_000, sizes

@@ -5,8 +5,6 @@ Each page is opened at the width of a phone and of a desktop, light and dark. Th
 
 from __future__ import annotations
 
-import importlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,15 @@ from typing import Any
 import pytest
 
 from analysis.files import root
+from analysis.tests.site.browsers import CHROMIUMS, SITE, installed, playwright
 
 pytestmark = pytest.mark.site
-SITE, REPORT, SCREENS = root() / "site", root() / "build/report.html", root() / "build/screens"
+REPORT, SCREENS = root() / "build/report.html", root() / "build/screens"
 LOOK = (Path(__file__).parent / "look.js").read_text()
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 SCHEMES = ("light", "dark")
 CONTRAST = 4.5  # WCAG 2.2, level AA, for text of any size
 SMALLEST = 8  # px
-BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pages() -> list[Path]:
@@ -35,14 +33,8 @@ def pages() -> list[Path]:
 @pytest.fixture(scope="module")
 def windows() -> Iterator[dict[str, Any]]:
     """Windows of a browser by name: each width in each colour scheme."""
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        pytest.skip("playwright is not installed: run `make check-site`")
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if not found:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH: install one, with `apt-get install chromium`")
-    with playwright.sync_playwright() as driver:
+    found = installed(CHROMIUMS)
+    with playwright().sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield {
             f"{name}.{scheme}": chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)

@@ -33,6 +33,7 @@ worker.onmessage = ({ data }) => {
 
 let launch = null; // what the whole run left: steps, code, findings, counters
 let step = 0, warp = 0, version = "", original = "", rows = [], seen = null;
+let turns = []; // pairs of a step and the warp that was chosen by hand to have it
 const instructionOf = (at) => launch.code[launch.steps[at] & INSTRUCTION];
 const warpOf = (at) => (launch.steps[at] >>> STEP_WARP) & WARP_MASK;
 const ctaOf = (at) => launch.steps[at] >>> CTA_SHIFT;
@@ -43,16 +44,49 @@ function seek(from, direction, wanted) {
   return -1;
 }
 
+const MULTIPLIES = /^(mma|wgmma\.mma)/, COPIES = /^cp\.async/;
+
+// The steps at which a warp begins its KV loop again: of its jumps back the shortest between which it takes exponentials
+// and multiplies or, where it only copies, copies.
+function passes() {
+  launch.passes ??= new Map();
+  const key = ctaOf(step) * 32 + warp;
+  if (!launch.passes.has(key)) launch.passes.set(key, passesOf(key));
+  return launch.passes.get(key);
+}
+
+function passesOf(key) {
+  const own = [];
+  launch.steps.forEach((one, at) => { if (one >>> STEP_WARP === key) own.push(at); });
+  const all = own.map((at) => launch.steps[at] & INSTRUCTION), loops = new Map();
+  for (let k = 1; k < all.length; k++) {
+    if (all[k] > all[k - 1]) continue;
+    const back = `${all[k]} ${all[k - 1]}`;
+    loops.set(back, [...(loops.get(back) ?? []), own[k]]);
+  }
+  const ran = new Set(all);
+  const does = (first, last, what) => {
+    for (let at = first; at <= last; at++) if (ran.has(at) && what.test(launch.code[at].ptx)) return true;
+    return false;
+  };
+  const sorted = [...loops].map(([back, at]) => [...back.split(" ").map(Number), at])
+    .sort((a, b) => a[1] - a[0] - (b[1] - b[0]));
+  const found = sorted.find(([first, last]) => does(first, last, MULTIPLIES) && does(first, last, /^ex2/)) ??
+    sorted.find(([first, last]) => does(first, last, COPIES));
+  return new Set(found?.[2] ?? []);
+}
+
 const KINDS = {
   "barrier": (code) => /^(bar|barrier)/.test(code.ptx),
   "mbarrier": (code) => /^mbarrier/.test(code.ptx),
   "ldmatrix": (code) => code.ptx.startsWith("ldmatrix"),
   "mma": (code) => code.ptx.startsWith("mma"),
   "wgmma": (code) => code.ptx.startsWith("wgmma.mma"),
-  "copy": (code) => code.ptx.startsWith("cp.async"),
+  "copy": (code) => COPIES.test(code.ptx),
   "exponential": (code) => code.ptx.startsWith("ex2"),
   "shuffle": (code) => code.ptx.startsWith("shfl"),
   "store": (code) => code.ptx.startsWith("st."),
+  "KV block": (code, at) => passes().has(at),
 };
 
 // ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -169,23 +203,17 @@ function drawOperands() {
   const code = launch.code[at], found = seen.operands;
   let drawn = `<p><code>${escape(code.ptx)}</code> <span class="note">PTX line ${code.ptx_line}</span></p>`;
   if (code.ptx.startsWith("mma.sync") && found.length >= 14) drawn += fragments(found, code.ptx.includes("bf16"));
-  else drawn += `<div class="matrices">${found.slice(0, 6).map((one) =>
+  else if (!seen.product) drawn += `<div class="matrices">${found.slice(0, 6).map((one) =>
     lanesOf(`${one.name}${one.written ? ", before" : ""}`, one)).join("")}</div>`;
   $("operands").innerHTML = drawn;
+  if (seen.product) $("operands").append(product(seen, factors(code.ptx)));
 }
+
+const factors = (ptx) => (ptx.includes("bf16") ? (bits) => float(bits << 16) : half);
 
 function drawBanks() {
   if (!seen.access) { $("banks").innerHTML = '<p class="note">the next instruction touches no shared memory by address</p>'; return; }
-  const { width, addresses } = seen.access, banks = Array.from({ length: 32 }, () => []);
-  addresses.forEach((address, lane) => { if (address !== 0xffffffff) banks[(address >> 2) & 31].push(lane); });
-  const deep = Math.max(...banks.map((one) => one.length));
-  let cells = banks.map((_, bank) => `<span>${bank}</span>`).join("");
-  for (let k = 0; k < deep; k++) {
-    cells += banks.map((one) => (one[k] === undefined ? "<span></span>"
-      : `<span style="background:${hue(one[k] >> 3)};color:#fff">${one[k]}</span>`)).join("");
-  }
-  $("banks").innerHTML = `<div class="banks">${cells}</div><p class="note">First row: banks. Below: the lanes whose first byte
-    lies there, in the colour of their group of eight; each lane touches ${width} bytes.</p>`;
+  $("banks").replaceChildren(wavefronts(seen.access, launch.code[seen.warps[seen.shown].instruction].ptx));
 }
 
 function drawShared() {
@@ -218,15 +246,19 @@ function drawShared() {
   };
 }
 
+const underWay = ({ copies: some, products }) =>
+  (some ? `, ${some} cp.async under way` : "") + (products ? `, ${products} wgmma under way` : "");
+
 function drawWarps() {
   $("cta").textContent = seen.cta;
   const lines = seen.warps.map((one, i) => {
     const code = one.instruction < 0 ? null : launch.code[one.instruction];
     return `<tr class="${i === seen.shown ? "here" : ""}"><td><button class="chip" data-warp="${i}"
-      style="background:${hue(i)}" aria-label="show warp ${i}">${i}</button><td>${i === seen.turn ? "runs" : one.state}
+      style="background:${hue(i)}" aria-label="show warp ${i}">${i}</button><td>${i === seen.turn ? "runs" : one.state}${underWay(one)}
+      <td>${one.state === "ready" && i !== seen.turn ? `<button data-turn="${i}">runs next</button>` : ""}
       <td>${code ? code.callers.join(" ← ") : ""}<td class="code">${code ? escape(code.ptx.slice(0, 70)) : ""}</tr>`;
   });
-  $("warps").innerHTML = `<tr><th>warp<th>state<th>line ← called from<th>PTX</tr>${lines.join("")}`;
+  $("warps").innerHTML = `<tr><th>warp<th>state<th><th>line ← called from<th>PTX</tr>${lines.join("")}`;
   for (const row of rows) { row.classList.remove("here"); row.firstChild.replaceChildren(); }
   seen.warps.forEach((one, i) => {
     const row = one.instruction < 0 ? null : rows[launch.code[one.instruction].line - 1];
@@ -238,6 +270,8 @@ function drawWarps() {
     row.firstChild.append(chip);
     if (i === seen.shown) row.classList.add("here");
   });
+  $("turns").textContent = turns.length ? `by hand: ${turns.map(([at, who]) => `warp ${who} at step ${at + 1}`).join(", ")}` : "";
+  $("no-turns").hidden = !turns.length;
   const here = $("source").querySelector(".here");
   if (here) {
     const box = $("source").getBoundingClientRect(), at = here.getBoundingClientRect();
@@ -249,8 +283,10 @@ function drawMbarriers() {
   const found = seen.mbarriers;
   $("mbarriers").innerHTML = found.length ? `<table><tr><th>address<th>phase<th>arrivals pending<th>bytes awaited</tr>${
     found.map((one) => `<tr><td>${one.address}<td>${one.phase}<td>${one.pending} of ${one.expected}<td>${one.bytes}</tr>`)
-      .join("")}</table><p class="note">${seen.bulk_copies} copies of the engine are under way</p>` : '<p class="note">none</p>';
+      .join("")}</table>` : '<p class="note">none</p>';
 }
+
+const drawCopies = () => $("copies").replaceChildren(copies(seen.bulk));
 
 function drawRegister() {
   const name = $("register").value.trim();
@@ -283,20 +319,23 @@ async function show(to, chosen = warp) {
   drawBanks();
   drawShared();
   drawMbarriers();
+  drawCopies();
   drawRegister();
   drawOrder();
   const place = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
+  if (turns.length) place.set("turns", turns.map((one) => one.join(".")).join());
   history.replaceState(null, "", `#${place}`);
   document.body.dataset.step = step;
 }
 
 const go = (at, chosen) => { if (at >= 0) return show(at, chosen ?? warpOf(at)); $("where").textContent = "no such step"; };
-const toKind = () => go(seek(step + 1, 1, (at) => mine(at) && KINDS[$("kind").value](instructionOf(at))));
-const toLine = (line) => {
-  const there = (at) => instructionOf(at).line === line;
+const toKind = () => go(seek(step + 1, 1, (at) => mine(at) && KINDS[$("kind").value](instructionOf(at), at)));
+// The next step that is there or, where none follows, the first of all.
+const toPlace = (there) => {
   const on = seek(step + 1, 1, there);
   return go(on >= 0 ? on : seek(0, 1, there));
 };
+const toLine = (line) => toPlace((at) => instructionOf(at).line === line);
 function nextLine(direction) {
   const line = instructionOf(step).line;
   const other = seek(step + direction, direction, (at) => mine(at) && instructionOf(at).line !== line);
@@ -325,7 +364,7 @@ function tab(name) {
 async function run(program) {
   $("refusal").textContent = "";
   try {
-    const problem = { seq: +$("seq").value, schedule: +$("schedule").value };
+    const problem = { seq: +$("seq").value, schedule: +$("schedule").value, turns };
     launch = await ask("run", { program, problem });
   } catch (refused) {
     $("refusal").textContent = refused.line ? `line ${refused.line}: ${refused.text}` : refused.text;
@@ -356,11 +395,12 @@ function data(name) {
 // Where the address bar says: a step, or the n-th instruction of a kind or of a line, of a warp.
 function placeOf(wanted) {
   if (wanted.has("step")) return [+wanted.get("step"), +(wanted.get("warp") ?? 0)];
-  const own = +(wanted.get("warp") ?? 0), kind = KINDS[wanted.get("kind")], line = +(wanted.get("line") ?? 0);
+  [step, warp] = [0, +(wanted.get("warp") ?? 0)];
+  const own = wanted.has("warp") || !wanted.has("line") ? warp : -1, kind = KINDS[wanted.get("kind")], line = +(wanted.get("line") ?? 0);
   let left = +(wanted.get("n") ?? 1);
-  const at = kind || line ? seek(0, 1, (one) => ctaOf(one) === 0 && warpOf(one) === own &&
-    (kind ? kind(instructionOf(one)) : instructionOf(one).line === line) && --left === 0) : 0;
-  return [Math.max(0, at), own];
+  const at = kind || line ? seek(0, 1, (one) => ctaOf(one) === 0 && (own < 0 || warpOf(one) === own) &&
+    (kind ? kind(instructionOf(one), one) : instructionOf(one).line === line) && --left === 0) : 0;
+  return [Math.max(0, at), own < 0 ? warpOf(Math.max(0, at)) : own];
 }
 
 async function open(name, wanted = new URLSearchParams()) {
@@ -371,8 +411,21 @@ async function open(name, wanted = new URLSearchParams()) {
   original = new TextDecoder().decode(await unpack(book.versions[name].ptx));
   $("text").value = original;
   drawSource();
+  turns = (wanted.get("turns") ?? "").split(",").filter(Boolean).map((one) => one.split(".").map(Number));
   if (await run(original)) await show(...placeOf(wanted));
   document.body.dataset.ready = name;
+}
+
+// The launch again, in which a warp has the turn before the step that is shown; what was chosen for later steps is lost.
+async function choose(next) {
+  const at = step;
+  turns = [...turns.filter(([before]) => before < at), [at, next]];
+  if (await run($("text").value)) show(at, next);
+}
+
+async function anew(text = $("text").value) {
+  turns = [];
+  if (await run(text)) show(0, warpOf(0));
 }
 
 const ACTIONS = {
@@ -388,18 +441,26 @@ document.onkeydown = (event) => {
   if (id && launch) { ACTIONS[id](); event.preventDefault(); }
 };
 $("time").oninput = () => show(+$("time").value, warpOf(+$("time").value));
-$("warps").onclick = ({ target }) => { if (target.dataset.warp) show(step, +target.dataset.warp); };
+$("warps").onclick = ({ target }) => {
+  if (target.dataset.warp) show(step, +target.dataset.warp);
+  if (target.dataset.turn) choose(+target.dataset.turn);
+};
+$("no-turns").onclick = () => anew();
 $("order").onclick = (event) => {
   const at = Math.floor((event.offsetX / $("order").clientWidth) * launch.steps.length);
   show(at, warpOf(at));
 };
 $("register").onchange = () => show(step);
 $("version").onchange = () => open($("version").value);
-$("seq").onchange = $("schedule").onchange = async () => { if (await run($("text").value)) show(0, warpOf(0)); };
+$("seq").onchange = $("schedule").onchange = () => anew();
 $("tab-source").onclick = () => tab("source");
 $("tab-ptx").onclick = () => tab("ptx");
-$("run-ptx").onclick = async () => { if (await run($("text").value)) show(0, warpOf(0)); };
-$("restore").onclick = async () => { $("text").value = original; if (await run(original)) show(0, warpOf(0)); };
+$("run-ptx").onclick = () => anew();
+$("restore").onclick = () => { $("text").value = original; anew(); };
+$("to-ptx").onclick = () => {
+  const line = $("text").value.slice(0, $("text").selectionStart).split("\n").length;
+  if (launch) toPlace((at) => instructionOf(at).ptx_line === line);
+};
 $("here").onclick = () => launch && showPtxLine(launch.code[seen.warps[seen.shown].instruction].ptx_line);
 $("kind").append(...Object.keys(KINDS).map((one) => new Option(one)));
 $("version").append(...Object.entries(book.titles).map(([name, title]) => new Option(`${name} ${title}`, name)));

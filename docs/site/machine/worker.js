@@ -42,6 +42,8 @@ function load() {
 function prepare(problem) {
   load();
   if (x.page_problem(0, problem.seq, 0, 0, 0, 1, problem.schedule)) throw new Left(1);
+  const turns = new Uint8Array(Uint32Array.from(problem.turns.flat()).buffer);
+  x.emu_view_turns(copyIn(turns), problem.turns.length);
   scratch = x.emu_view_memory(1 << 18);
   kept = bytes().slice();
   stack = x.__stack_pointer.value;
@@ -84,6 +86,12 @@ function look({ step, warp, register }) {
   x.emu_view_look(warp);
   const seen = text();
   for (const one of seen.operands) one.lanes = lanes(one.lanes, one.bits);
+  if (x.emu_view_product(seen.shown, scratch)) {
+    seen.product = text();
+    const { columns } = seen.product, at = scratch + 4 * (128 + 2 * columns);
+    seen.product.chunks = new Uint32Array(x.memory.buffer, scratch, 128 + 2 * columns).slice();
+    seen.product.sums = new Uint32Array(x.memory.buffer, at, 16 * columns).slice();
+  }
   const width = x.emu_view_addresses(seen.shown, scratch);
   if (width) seen.access = { width, addresses: lanes(scratch, 32) };
   const size = x.emu_view_shared_bytes();
