@@ -87,9 +87,18 @@ typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
 /* Bytes of host memory that a launch with checks takes for each byte of an output, beside the buffers. */
 enum { EMU_OUTPUT_COST = 8 };
 
+/* What happens in launches, as a trace that ui.perfetto.dev shows: a row for each CTA, warp, mbarrier and copy of the
+ * engine. A unit of its time is one warp instruction of a CTA, in the emulator's order, which is no time of a GPU.
+ * _begin() writes to a borrowed file and gives NULL when out of memory; _end() frees, and is false where something
+ * could not be written. */
+typedef struct emu_events emu_events;
+emu_events *emu_events_begin(FILE *file);
+bool emu_events_end(emu_events *events);
+
 /* Which executed instructions are printed, with their operand values. Used when file is not NULL. */
 typedef struct emu_trace {
     FILE *file;         /* borrowed */
+    emu_events *events; /* borrowed; NULL: none. They are of all instructions */
     int64_t cta;        /* linear index x + grid_x * (y + grid_y * z); -1 for all */
     int32_t warp;       /* -1 for all */
     int32_t lane;       /* whose values are shown; -1 shows all lanes, compactly */

@@ -9,6 +9,7 @@
 #include "runtime/launch.h"
 #include "runtime/parameters.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,32 @@ static serving_args arguments_of(const struct emu *emu) {
     return serving_args_of(&emu->problem, args, emu->serving);
 }
 
+static enum status fail_events(const struct emu *emu, struct failure *failure) {
+    return fail(failure, STATUS_ERROR, "--trace-events %s: cannot be written: %s", emu->how.events,
+                errno ? strerror(errno) : "out of memory");
+}
+
+/* Run a launch, with its events in the file that was asked for. */
+static enum status run_launch(struct emu *emu, emu_launch *launch, emu_status *ended, emu_error *error,
+                              struct failure *failure) {
+    if (!emu->how.events) {
+        *ended = emu_run(emu->device, emu->module, launch, error);
+        return STATUS_OK;
+    }
+    FILE *const file = fopen(emu->how.events, "w");
+    if (!file) return fail_events(emu, failure);
+    launch->trace.events = emu_events_begin(file);
+    if (!launch->trace.events) {
+        fclose(file);
+        return fail(failure, STATUS_ERROR, "--trace-events %s: out of memory", emu->how.events);
+    }
+    *ended = emu_run(emu->device, emu->module, launch, error);
+    errno = 0;
+    const bool complete = emu_events_end(launch->trace.events);
+    const bool closed = !fclose(file);
+    return complete && closed ? STATUS_OK : fail_events(emu, failure);
+}
+
 /* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
@@ -192,8 +219,10 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     launch.params = block.bytes;
     launch.param_bytes = block.size;
     struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
-    const emu_status ended = emu_run(emu->device, emu->module, &launch, &error);
+    emu_status ended = EMU_OK;
+    const enum status written = run_launch(emu, &launch, &ended, &error, failure);
     progress_stop(progress);
+    if (written) return written;
     if (ended == EMU_OK && emu->trace.file && !emu_counts(emu->device)->traced)
         return fail(failure, STATUS_USAGE,
                     "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->how.trace);

@@ -97,7 +97,8 @@ static enum status open_emulator(struct session *session) {
                                   .threads = (int)options->threads,
                                   .schedule = (uint64_t)options->schedule,
                                   .trace = options->trace,
-                                  .trace_to = options_print_records(options) ? stderr : stdout};
+                                  .trace_to = options_print_records(options) ? stderr : stdout,
+                                  .events = options->trace_events};
     return emu_open(&session->backend, &how, &session->failure);
 }
 
@@ -134,6 +135,9 @@ static enum status check_options(struct session *session) {
             options->dump, about_version(), about_version());
     if (options->dump && options_problem_count(options) * (int64_t)session->n_chosen > 1)
         return fail(&session->failure, STATUS_USAGE, "--dump %s: takes one problem and one config", options->dump);
+    if (options->trace_events && options_problem_count(options) * (int64_t)session->n_chosen > 1)
+        return fail(&session->failure, STATUS_USAGE, "--trace-events %s: takes one problem and one config",
+                    options->trace_events);
     return STATUS_OK;
 }
 

@@ -107,6 +107,9 @@ const struct option fl_options[] = {
      .only = BACKEND_EMU},
     {"--trace", .kind = OPTION_TEXT, .argument = "WHAT", AT(trace),
      .help = "emulator: print executed instructions; WHAT is " EMU_TRACE_FORM, .only = BACKEND_EMU},
+    {"--trace-events", .kind = OPTION_TEXT, .argument = "FILE", AT(trace_events),
+     .help = "emulator: write a trace for ui.perfetto.dev: CTAs, warps, copies, mbarriers by steps, which are no time",
+     .only = BACKEND_EMU},
     {"--schedule", .kind = OPTION_INTEGER, .argument = "SEED", AT(schedule), .most = 9e18, .initial = "0",
      .help = "emulator: seed of the order of warps; 0 runs each warp until it must wait", .only = BACKEND_EMU},
     {"--checks", .kind = OPTION_SWITCH, .choices = ON_OFF, AT(checks), .initial = "on",
@@ -351,6 +354,8 @@ enum status options_check(const struct options *options, struct failure *failure
             if (is_given(options, of_the_report[i]))
                 return fail(failure, STATUS_USAGE, "%s: --profile makes one launch and nothing else: drop one of them",
                             of_the_report[i]);
+    if (options->trace && options->trace_events)
+        return fail(failure, STATUS_USAGE, "--trace and --trace-events: both follow a launch: drop one of them");
     if (options->seq.count && options->seq_q.count && options->seq_k.count)
         return fail(failure, STATUS_USAGE, "--seq: --seq-q and --seq-k say both lengths: drop one of them");
     if (options->KV_lengths.count && !options->Q_lengths.count && !options->seq.count && !options->seq_q.count)

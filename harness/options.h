@@ -62,7 +62,8 @@ struct options {
     bool csv, quiet;
     bool profile;
     bool counters;
-    const char *trace; /* as emu_parse_trace() reads it, or NULL */
+    const char *trace;        /* as emu_parse_trace() reads it, or NULL */
+    const char *trace_events; /* file, or NULL */
     int64_t schedule;
     bool checks;
     int64_t threads;    /* 0: one per core */

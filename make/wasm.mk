@@ -4,8 +4,8 @@
 #     the same, natively ─ cc ─► build/wasm/page.so, which tests compare it with
 
 WASM := $(BUILD)/wasm
-# watch.c stands in place of trace.c: it follows a launch instead of printing it.
-WASM_C := $(filter-out emulator/machine/trace.c, \
+# watch.c stands in place of trace.c and events.c: it follows a launch instead of printing it.
+WASM_C := $(filter-out emulator/machine/trace.c emulator/machine/events.c, \
 		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check wasm)))) \
 	$(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \
 	harness/problem.c harness/inputs.c harness/browser/problem.c

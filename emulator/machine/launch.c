@@ -589,7 +589,7 @@ static uint64_t state_bytes(const emu_launch *l, const entry *code) {
 static int worker_count(const crew *c) {
     const emu_launch *l = c->launch;
     long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
-    if (l->trace.file || wanted < 1) wanted = 1;
+    if (l->trace.file || l->trace.events || wanted < 1) wanted = 1;
     const uint64_t state = state_bytes(l, c->code) * (c->cta_total / c->cluster_total);
     uint64_t most = smaller_of(MAX_STATE_BYTES / state + 1, smaller_of(c->cluster_total, MAX_THREADS));
     return (int)smaller_of((uint64_t)wanted, most);

@@ -507,6 +507,9 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask);
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
 void emu_check_registers(machine *m, warp *w, const op *o);
 void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask);
+/* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
+ * N eight rows, then the eight of the other half along K. */
+void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
 void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask);
 
@@ -570,7 +573,11 @@ int emu_device_printf(machine *m, const char *format, const uint8_t *arguments, 
 
 /* trace.c */
 bool emu_trace_wants(const machine *m, const warp *w, const op *o);
-void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+void emu_note_instruction(emu_events *events, const machine *m, const warp *w, const op *o); /* events.c */
+/* Behind an op that it wants: whether the warp lets another go first, */
+bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+/* which is this one, -1: any. */
+int emu_wanted_warp(const machine *m);
 
 /* variables.c: those of the module at work, and of one more body, at their places; false when out of memory */
 bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes);

@@ -34,8 +34,10 @@ static uint64_t next_random(machine *m) {
     return m->random = emu_mix(m->random);
 }
 
-/* A ready warp, the next one round or with a seed any; -1 when none is. */
+/* A ready warp: the wanted one, the next one round or with a seed any; -1 when none is. */
 static int choose_warp(machine *m, int last) {
+    const int wanted = emu_wanted_warp(m);
+    if (wanted >= 0 && (uint32_t)wanted < m->warp_count && m->warps[wanted].state == WARP_READY) return wanted;
     uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
     for (uint32_t k = 0; k < m->warp_count; k++) {
         uint32_t i = (offset + k) % m->warp_count;

@@ -94,8 +94,9 @@ bool emu_check_trace(const emu_launch *launch, emu_error *error) {
 
 /* ---- showing it ---- */
 
-bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
+static bool shows(const machine *m, const warp *w, const op *o) {
     const emu_trace *t = &m->launch->trace;
+    if (!t->file) return false;
     if (t->cta >= 0 && (uint64_t)t->cta != m->cta_index) return false;
     if (t->warp >= 0 && t->warp != w->index) return false;
     if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES && o->kind != OP_ROUNDED) return false;
@@ -106,6 +107,10 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
         if (own_file && f->line >= t->line_first && f->line <= t->line_last) return true;
     }
     return false;
+}
+
+bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
+    return (m->launch->trace.events && o->flags & FLAG_FIRST) || shows(m, w, o);
 }
 
 static uint64_t lane_value(const warp *w, const op *o, int i, int bits, int lane) {
@@ -160,7 +165,7 @@ static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_
         fprintf(out, "        %s = true in lanes 0x%08x of 0x%08x\n", name, value, mask);
 }
 
-void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static void show(const machine *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
     emu_place place = emu_place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
@@ -177,4 +182,16 @@ void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     for (int i = 0; i < o->dests && !own_memory; i++) print_register(m, w, o, i, mask);
     print_predicate(m, w, o->p[0], mask);
     if (o->kind == OP_COMPARE) print_predicate(m, w, o->p[1], mask);
+}
+
+bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+    const emu_trace *t = &m->launch->trace;
+    if (t->events && o->flags & FLAG_FIRST) emu_note_instruction(t->events, m, w, o);
+    if (shows(m, w, o)) show(m, w, o, mask);
+    return false;
+}
+
+int emu_wanted_warp(const machine *m) {
+    (void)m;
+    return -1;
 }

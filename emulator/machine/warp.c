@@ -431,7 +431,7 @@ static uint32_t lanes_on(const warp *w, const op *o) {
 
 void emu_warp_run(machine *m, warp *w, uint64_t budget) {
     const op *ops = m->code->ops;
-    bool tracing = m->launch->trace.file != NULL;
+    bool tracing = m->launch->trace.file || m->launch->trace.events;
     uint64_t limit = m->launch->step_limit ? m->launch->step_limit : 4000000000u;
     while (w->state == WARP_READY && !m->faulted) {
         const op *o = &ops[w->pc++];
@@ -467,7 +467,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
         w->tries_again = false;
         if (traced && ran) {
             m->traced++;
-            emu_trace_op(m, w, o, mask);
+            if (emu_trace_op(m, w, o, mask)) return;
         }
         if (w->poll_failed) return;
         if (!--budget) return;

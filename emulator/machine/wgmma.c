@@ -157,6 +157,12 @@ static void visit_operand(machine *m, const warp *w, const operand_layout *at, u
     }
 }
 
+void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets) {
+    const operand_layout at = layout_of(descriptor, o->detail & (of_a ? WGMMA_TRANSPOSE_A : WGMMA_TRANSPOSE_B));
+    const uint32_t blocks = of_a ? 2 * WARPGROUP : o->vector;
+    for (uint32_t i = 0; i < 16 * blocks; i++) offsets[i] = chunk_address(&at, i / 16, i % 16 / 8, i % 8) - SHARED_BASE;
+}
+
 /* Every chunk of shared memory that a product of the whole warpgroup reads. */
 static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunk_function *visit) {
     operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);

@@ -131,6 +131,11 @@ EMU_EXPORT(emu_view_run) int emu_view_run(uint32_t stop) {
     return (int)emu_run(view.device, view.module, &view.launch, &view.error);
 }
 
+/* Turns by hand of the launches that follow, from the next load on: pairs of a step and a warp, which stay there. */
+EMU_EXPORT(emu_view_turns) void emu_view_turns(const uint32_t *turns, uint32_t count) {
+    emu_watch_turns(turns, count);
+}
+
 EMU_EXPORT(emu_view_step_count) uint32_t emu_view_step_count(void) {
     return emu_watch_count();
 }
@@ -206,8 +211,8 @@ static void add_warps(const machine *m) {
         const warp *w = &m->warps[i];
         const op *o = op_of(m, w);
         add_comma(i > 0);
-        add("{\"state\":\"%s\",\"active\":%u,\"instruction\":%d}", state_names[w->state], w->active,
-            o ? (int)o->instruction : -1);
+        add("{\"state\":\"%s\",\"active\":%u,\"instruction\":%d,\"copies\":%zu,\"products\":%zu}",
+            state_names[w->state], w->active, o ? (int)o->instruction : -1, w->copy_count, w->wgmma_count);
     }
     add("]");
 }
@@ -222,6 +227,36 @@ static void add_mbarriers(const machine *m) {
         further = true;
         add("{\"address\":%u,\"expected\":%u,\"pending\":%u,\"bytes\":%" PRId64 ",\"phase\":%" PRIu64 "}",
             each->address, each->expected, each->pending, each->bytes, each->phase);
+    }
+    add("]");
+}
+
+static void add_numbers(const char *name, const int64_t *numbers, uint32_t count) {
+    add(",\"%s\":[", name);
+    for (uint32_t i = 0; i < count; i++) add("%s%" PRId64, i ? "," : "", numbers[i]);
+    add("]");
+}
+
+/* The copies of the engine that are under way; one by a tensor map has a box in a tensor. */
+static void add_bulk(const machine *m) {
+    add("\"bulk\":[");
+    for (size_t i = 0; i < m->bulk_count; i++) {
+        const bulk_copy *copy = &m->bulk[i];
+        const emu_tensor_info *info = &copy->map.info;
+        const buffer *of = emu_find_buffer(m->device, info->rank ? info->address : copy->address);
+        int64_t sizes[EMU_TENSOR_RANK], box[EMU_TENSOR_RANK], corner[EMU_TENSOR_RANK];
+        for (uint32_t k = 0; k < info->rank; k++)
+            sizes[k] = info->sizes[k], box[k] = info->box[k], corner[k] = copy->corner[k];
+        add_comma(i > 0);
+        add("{\"of\":");
+        add_quoted(of ? of->name : "");
+        add(",\"warp\":%d,\"instruction\":%u,\"store\":%s,\"shared\":%u,\"bytes\":%u,\"mbarrier\":%u,\"swizzle\":%d",
+            copy->warp, copy->instruction, copy->is_store ? "true" : "false", copy->shared - SHARED_BASE, copy->bytes,
+            copy->mbarrier, (int)info->swizzle);
+        add_numbers("sizes", sizes, info->rank);
+        add_numbers("box", box, info->rank);
+        add_numbers("corner", corner, info->rank);
+        add("}");
     }
     add("]");
 }
@@ -252,10 +287,12 @@ EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
     begin("");
     if (!m) return 0;
     const int turn = emu_watch_warp(), shown = chosen >= 0 && (uint32_t)chosen < m->warp_count ? chosen : turn;
-    add("{\"cta\":%" PRIu64 ",\"turn\":%d,\"shown\":%d,\"bulk_copies\":%zu,", m->cta_index, turn, shown, m->bulk_count);
+    add("{\"cta\":%" PRIu64 ",\"turn\":%d,\"shown\":%d,\"shared_base\":%u,", m->cta_index, turn, shown, SHARED_BASE);
     add_warps(m);
     add(",");
     add_mbarriers(m);
+    add(",");
+    add_bulk(m);
     add(",");
     add_operands(m, &m->warps[shown]);
     add("}");
@@ -288,6 +325,39 @@ EMU_EXPORT(emu_view_addresses) int emu_view_addresses(int warp_index, uint32_t a
     for (int lane = 0; lane < LANES; lane++)
         addresses[lane] = w->active >> lane & 1 ? (uint32_t)emu_lane_address(w, o, o->dests, lane) : UINT32_MAX;
     return matrix || copy ? 16 : o->bytes * (o->vector ? o->vector : 1);
+}
+
+/* The accumulators of a wgmma as a warp has them now: four registers for each eight columns, UINT32_MAX where a slot
+ * holds another register. */
+static void copy_sums(const machine *m, const warp *w, const op *o, uint32_t *to) {
+    for (int j = 0; j < o->vector; j++) {
+        for (int i = 0; i < 4; i++, to += LANES) {
+            const bool held = i < o->dests && emu_watch_holds(m, w, m->code->names[&o[j] - m->code->ops][i]);
+            if (held)
+                memcpy(to, slot32(w, o[j].r[i]), LANES * sizeof *to);
+            else
+                memset(to, 0xff, LANES * sizeof *to);
+        }
+    }
+}
+
+/* The wgmma that a warp stands before: 0 where it is another instruction. `out` takes the offsets in shared memory of
+ * the rows of 16 bytes of the core matrices of A, 8 blocks of two times eight, then those of B, a block for each eight
+ * columns, and the accumulators. */
+EMU_EXPORT(emu_view_product) int emu_view_product(int warp_index, uint32_t *out) {
+    const machine *m = emu_watch_machine();
+    const warp *w = &m->warps[warp_index];
+    const op *o = op_of(m, w);
+    begin("");
+    if (!o || o->kind != OP_WGMMA || o->immediate) return 0;
+    const bool registers = o->detail & WGMMA_A_REGISTERS;
+    if (!registers) emu_wgmma_chunks(o, true, slot64(w, o->r[o->dests + WGMMA_A])[0], out);
+    emu_wgmma_chunks(o, false, slot64(w, o->r[o->dests + WGMMA_B])[0], out + 128);
+    copy_sums(m, w, o, out + 128 + 16 * o->vector);
+    add("{\"columns\":%d,\"registers\":%s,\"a_along_k\":%s,\"b_along_k\":%s,\"numbers\":%d}", 8 * o->vector,
+        registers ? "true" : "false", o->detail & WGMMA_TRANSPOSE_A ? "false" : "true",
+        o->detail & WGMMA_TRANSPOSE_B ? "false" : "true", o->bytes & 15);
+    return 1;
 }
 
 EMU_EXPORT(emu_view_shared) const uint8_t *emu_view_shared(void) {

@@ -14,6 +14,8 @@ static struct {
     uint32_t *steps;
     size_t capacity;
     uint16_t *owners[CTAS]; /* by warp and slot: 1 + the register that was written there last */
+    const uint32_t *turns;  /* pairs of a step and a warp */
+    uint32_t turn_count;
     const machine *machine;
     int warp;
 } watch = {.warp = -1};
@@ -28,6 +30,11 @@ void emu_watch_start(uint32_t stop, bool remember) {
         free(watch.owners[i]);
         watch.owners[i] = NULL;
     }
+}
+
+void emu_watch_turns(const uint32_t *turns, uint32_t count) {
+    watch.turns = turns;
+    watch.turn_count = count;
 }
 
 const machine *emu_watch_machine(void) {
@@ -89,6 +96,17 @@ static void remember(const machine *m, const warp *w, const op *o) {
     watch.steps[watch.count] = (uint32_t)(m->cta_index % CTAS) << 25 | (uint32_t)w->index << 20 | o->instruction;
 }
 
+int emu_wanted_warp(const machine *m) {
+    (void)m;
+    for (uint32_t i = 0; i < watch.turn_count; i++)
+        if (watch.turns[2 * i] == watch.count) return (int)watch.turns[2 * i + 1];
+    return -1;
+}
+
+static bool ends_instruction(const machine *m, const op *o) {
+    return o + 1 == m->code->ops + m->code->op_count || o[1].instruction != o->instruction;
+}
+
 bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
     if (o->flags & FLAG_FIRST) {
         if (watch.count == watch.stop) {
@@ -100,11 +118,12 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
         watch.count++;
     }
     if (!watch.remembers) note_writes(m, w, o); /* of a whole launch nobody asks */
-    return false;
+    return watch.turn_count && emu_wanted_warp(m) >= 0 && ends_instruction(m, o);
 }
 
-void emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
     (void)m, (void)w, (void)o, (void)mask;
+    return true; /* the next step is the turn of a warp that was chosen by hand */
 }
 
 bool emu_check_trace(const emu_launch *launch, emu_error *error) {

@@ -10,6 +10,10 @@
 /* Before step `stop`, counted from 0, the launch is left; UINT32_MAX: never. */
 void emu_watch_start(uint32_t stop, bool remember);
 
+/* Turns by hand, in order: pairs of a step and the warp that has it, if it can run. Borrowed; they hold for every start
+ * that follows. */
+void emu_watch_turns(const uint32_t *turns, uint32_t count);
+
 /* The machine and warp of the step that was left out, NULL and -1 where the launch ended. */
 const machine *emu_watch_machine(void);
 int emu_watch_warp(void);

@@ -55,6 +55,8 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--trace", "cta=99,warp=1"], ["no cta=99", "0 to 7"]),
         (["--trace", "cta=0,warp=4"], ["no warp=4", "0 to 3"]),
         (["--seq", "256,128", "--trace", "cta=7"], ["no cta=7", "0 to 3", "seq 128"]),
+        (["--trace-events", "x", "--trace", "cta=0"], ["--trace and --trace-events", "drop one"]),
+        (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "one problem"]),
         (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
         (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),

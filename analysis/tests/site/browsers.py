@@ -95,7 +95,7 @@ class Firefox:
         )
         script = "return window.eval(arguments[0])"
         found = self.call("WebDriver:ExecuteScript", script=script, args=[inside])["value"]
-        return None if found is None else json.loads(found)
+        return None if found in (None, "undefined") else json.loads(found)
 
     def set_default_timeout(self, _: float) -> None:
         """Every wait takes LONG at most."""

@@ -106,6 +106,94 @@ def test_ptx_that_is_refused_says_so_at_its_line(open_page: Open) -> None:
     tab.wait_for_function("document.getElementById('result').textContent.includes('nothing found')")
 
 
+def test_the_wavefronts_of_an_access_are_those_that_are_counted(open_page: Open) -> None:
+    """The picture has a row for each; the counters are sums over all warps, whose accesses are alike here."""
+    for version, query in (("v01", "kind=ldmatrix&warp=0"), ("v02", "kind=ldmatrix&warp=0"), ("v16", "kind=store")):
+        tab = open_page(f"v={version}&{query}")
+        tab.wait_for_selector("#banks .phase")
+        line = tab.evaluate("instructionOf(step).ptx_line")
+        executed, wavefronts = tab.evaluate(f"launch.counters.rows.find((row) => row[0] === {line}).slice(2, 4)")
+        shown = tab.evaluate("document.querySelectorAll('#banks .phase').length")
+        assert shown == wavefronts / executed, version
+        assert tab.inner_text("#banks .note").startswith(f"{shown} wavefront")
+
+
+def test_a_warp_is_chosen_by_hand(open_page: Open) -> None:
+    tab = open_page("v=v02&step=100&warp=0")
+    assert tab.evaluate("warpOf(100)") == 0
+    outcome = "[launch.counters.wavefronts, launch.counters.executed, launch.steps.length]"
+    before, output = tab.evaluate(outcome), "Array.from(launch.O).join()"
+    result = tab.evaluate(output)
+    tab.click('#warps button[data-turn="2"]')
+    tab.wait_for_function(
+        "turns.length && warpOf(100) === 2 && document.body.dataset.step === '100' && seen.turn === 2"
+    )
+    assert "warp 2 at step 101" in tab.inner_text("#turns")
+    assert tab.evaluate(outcome) == before and tab.evaluate(output) == result
+    assert "turns=100.2" in tab.evaluate("location.hash")
+    again = open_page(tab.evaluate("location.hash.slice(1)"))
+    assert again.evaluate("warpOf(100)") == 2 and again.evaluate("step") == 100
+    again.click("#no-turns")
+    again.wait_for_function("!turns.length && warpOf(100) === 0")
+
+
+def test_the_next_KV_block_is_found(open_page: Open) -> None:
+    tab = open_page("v=v02&kind=KV%20block&warp=1")
+    assert tab.evaluate("passes().size") == 256 // 64 - 1
+    first = step_of(tab)
+    tab.select_option("#kind", "KV block")
+    second = moved(tab, lambda: tab.click("#go"))
+    multiplied = f"seek({first}, 1, (at) => mine(at) && MULTIPLIES.test(instructionOf(at).ptx))"
+    assert first < tab.evaluate(multiplied) < second
+    assert tab.evaluate(f"instructionOf({first}).ptx_line") == tab.evaluate(f"instructionOf({second}).ptx_line")
+
+
+def test_the_tiles_of_wgmma_are_its_factors(open_page: Open) -> None:
+    """One score of v28: row 1 of A times column 1 of B, summed over d_head, is what its register holds then."""
+    tab = open_page("v=v28&kind=wgmma&warp=4")
+    assert "64 × 16" in tab.inner_text("#operands") and "16 × 128" in tab.inner_text("#operands")
+    row_and_column = """(() => {
+        const { product: it, shared } = seen, read = factors(launch.code[seen.warps[seen.shown].instruction].ptx);
+        const a = fromChunks(shared, it.chunks, it.a_along_k, read);
+        const b = fromChunks(shared, it.chunks.subarray(128), it.b_along_k, read);
+        return Array.from({ length: 16 }, (_, k) => [a(1, k), b(1, k)]);
+    })()"""
+    name = tab.evaluate("seen.operands[1].name")  # of row lane / 4, column 2 * (lane % 4) + 1
+    tab.select_option("#kind", "wgmma")
+    dot = 0.0
+    for _ in range(128 // 16):
+        dot += sum(one * other for one, other in tab.evaluate(row_and_column))
+        moved(tab, lambda: tab.click("#go"))
+    done = tab.evaluate("""(() => {
+        const wait = seek(0, 1, (at) => mine(at) && instructionOf(at).ptx.startsWith("wgmma.wait_group"));
+        return seek(wait + 1, 1, mine);
+    })()""")
+    tab.evaluate(f"void ($('register').value = '{name}', show({done}, warp))")
+    tab.wait_for_function(f"document.body.dataset.step === '{done}' && seen.register")
+    assert abs(tab.evaluate("float(seen.register[4])") - dot) < 1e-3 * abs(dot)
+
+
+def test_copies_under_way_are_boxes_of_their_tensors(open_page: Open) -> None:
+    tab = open_page("v=v28&kind=wgmma&warp=4")
+    assert tab.evaluate("seen.bulk.length") > 0
+    assert tab.evaluate("document.querySelectorAll('#copies li svg .box').length") == tab.evaluate("seen.bulk.length")
+    assert "elements of " in tab.inner_text("#copies") and "mbarrier" in tab.inner_text("#copies")
+    moved_bytes = tab.evaluate("seen.bulk.every((one) => one.bytes === 2 * one.box.reduce((a, b) => a * b, 1))")
+    assert moved_bytes
+
+
+def test_the_cursor_in_the_PTX_is_run_to(open_page: Open) -> None:
+    tab = open_page("v=v02")
+    tab.click("#tab-ptx")
+    line = tab.evaluate("""() => {
+        const at = text.value.indexOf("mma.sync");
+        text.setSelectionRange(at, at);
+        return text.value.slice(0, at).split("\\n").length;
+    }""")
+    moved(tab, lambda: tab.click("#to-ptx"))
+    assert tab.evaluate("instructionOf(step).ptx_line") == line
+
+
 def test_every_version_of_the_page_runs(open_page: Open) -> None:
     tab = open_page("v=v01")
     counters = {"v01": tab.evaluate("launch.counters")}

@@ -197,11 +197,14 @@ function lanesOf(title, register) {
   return matrix(title, cells, 8, show);
 }
 
+// A list of more than eight registers by its first and last.
+const briefly = (ptx) => ptx.replace(/\{([^,{}]+),(?:[^,{}]+,){6,}([^,{}]+)\}/, "{$1, …,$2}");
+
 function drawOperands() {
   const at = seen.warps[seen.shown].instruction;
   if (at < 0) { $("operands").textContent = "this warp is done"; return; }
   const code = launch.code[at], found = seen.operands;
-  let drawn = `<p><code>${escape(code.ptx)}</code> <span class="note">PTX line ${code.ptx_line}</span></p>`;
+  let drawn = `<p><code title="${escape(code.ptx)}">${escape(briefly(code.ptx))}</code> <span class="note">PTX line ${code.ptx_line}</span></p>`;
   if (code.ptx.startsWith("mma.sync") && found.length >= 14) drawn += fragments(found, code.ptx.includes("bf16"));
   else if (!seen.product) drawn += `<div class="matrices">${found.slice(0, 6).map((one) =>
     lanesOf(`${one.name}${one.written ? ", before" : ""}`, one)).join("")}</div>`;
@@ -249,6 +252,8 @@ function drawShared() {
 const underWay = ({ copies: some, products }) =>
   (some ? `, ${some} cp.async under way` : "") + (products ? `, ${products} wgmma under way` : "");
 
+const CHIPS = 3; // of warps beside a line; of more the last is named too
+
 function drawWarps() {
   $("cta").textContent = seen.cta;
   const lines = seen.warps.map((one, i) => {
@@ -263,11 +268,10 @@ function drawWarps() {
   seen.warps.forEach((one, i) => {
     const row = one.instruction < 0 ? null : rows[launch.code[one.instruction].line - 1];
     if (!row) return;
-    const chip = document.createElement("span");
-    chip.className = "chip";
+    const chip = made("span", "chip", i), there = row.firstChild.children;
     chip.style.background = hue(i);
-    chip.textContent = i;
-    row.firstChild.append(chip);
+    if (there.length < CHIPS) row.firstChild.append(chip);
+    else there[CHIPS - 1].textContent = `${there[CHIPS - 1].textContent.split("…")[0]}…${i}`;
     if (i === seen.shown) row.classList.add("here");
   });
   $("turns").textContent = turns.length ? `by hand: ${turns.map(([at, who]) => `warp ${who} at step ${at + 1}`).join(", ")}` : "";

@@ -15,7 +15,7 @@ function heat(title, rows, columns, at) {
   const figure = made("figure", "heat"), canvas = made("canvas"), said = made("figcaption", "", title);
   const values = Array.from({ length: rows * columns }, (_, i) => at(Math.floor(i / columns), i % columns));
   const most = Math.max(1e-30, ...values.map((one) => (one !== null && Number.isFinite(one) ? Math.abs(one) : 0)));
-  const size = Math.max(2, Math.min(9, Math.floor(560 / columns)));
+  const size = Math.max(2, Math.min(9, Math.floor(560 / columns), Math.floor(288 / rows)));
   canvas.width = columns;
   canvas.height = rows;
   canvas.style.cssText = `width:${columns * size}px;height:${rows * size}px`;
