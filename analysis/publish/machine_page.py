@@ -10,13 +10,14 @@ import base64
 import gzip
 import json
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.headers import load_all
 
 PAGES = Path("docs/site/machine")
+MACHINE_LINK = re.compile(r"<!-- machine: (v\d\d[a-z]?) (\w+) (\d+) -->")
 PARTS = ("index.html", "machine.css", "pictures.js", "machine.js")
 WASM = Path("build/wasm/emulator.wasm")
 # Where the links of the story lead: the first instruction of that kind of a warp.
@@ -75,6 +76,18 @@ def place_in_machine(version: str) -> str:
     """Where the story's link leads, from the top of the site."""
     kind, warp = PLACES[version]
     return f"machine/index.html?v={version}&kind={kind}&warp={warp}"
+
+
+def with_machine_links(text: str, base: PurePosixPath) -> str:
+    """A document with a link in place of each `<!-- machine: v28 wgmma 4 -->`; `base` is the folder of its page."""
+
+    def link(found: re.Match[str]) -> str:
+        version, kind, warp = found.groups()
+        top = "../" * len(base.parts)
+        address = f"{top}machine/index.html?v={version}&kind={kind}&warp={warp}"
+        return f'<a href="{address}">In the machine: the first {kind} of warp {warp} of {version}</a>'
+
+    return MACHINE_LINK.sub(link, text)
 
 
 def with_places(story: str) -> str:

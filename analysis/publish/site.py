@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
+from analysis.publish.machine_page import with_machine_links
 
 FRONT = "docs/story.md"
 INDEX = "index.md"  # what the front page is called in the site
@@ -164,7 +165,7 @@ def moved(site: Site, page: str, text: str) -> str:
         line = re.sub("^L", "#L-", anchor)
         return f'<a href="{place}{line}">{label[1:-1]}</a>'
 
-    return with_links(text, changed)
+    return with_machine_links(with_links(text, changed), base)
 
 
 def _source(site: Site, page: str, name: str, target: str) -> str:

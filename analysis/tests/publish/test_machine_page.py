@@ -3,7 +3,7 @@
 import base64
 import gzip
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -48,10 +48,27 @@ def test_each_step_of_the_story_has_a_link() -> None:
     assert linked == list(STEPS)
 
 
+def documents() -> list[tuple[str, str]]:
+    """Name and text of every chapter and notebook."""
+    paths = [*sorted((root() / "docs/learn").glob("*.md")), *sorted((root() / "notebooks").glob("*.ipynb"))]
+    return [(str(path.relative_to(root())), path.read_text()) for path in paths]
+
+
+def test_chapters_and_notebooks_lead_into_the_machine() -> None:
+    found = {name: machine_page.MACHINE_LINK.findall(text) for name, text in documents()}
+    assert len([name for name, places in found.items() if places]) >= 10
+    for name, text in documents():
+        assert text.count("<!-- machine:") == len(found[name]), f"{name}: a place that is not understood"
+    assert {version for places in found.values() for version, _, _ in places} <= set(kernel_files(root()))
+    text = machine_page.with_machine_links("a\n\n<!-- machine: v28 wgmma 4 -->\n", PurePosixPath("docs/learn"))
+    assert 'href="../../machine/index.html?v=v28&kind=wgmma&warp=4"' in text and "<!--" not in text
+
+
 def test_kinds_of_places_are_those_of_the_page() -> None:
     script = (root() / machine_page.PAGES / "machine.js").read_text()
     kinds = set(re.findall(r'^  "(\w+)": \(code\) =>', script, re.MULTILINE))
-    assert {kind for kind, _ in machine_page.PLACES.values()} <= kinds
+    linked = {kind for _, text in documents() for _, kind, _ in machine_page.MACHINE_LINK.findall(text)}
+    assert {kind for kind, _ in machine_page.PLACES.values()} | linked <= kinds
 
 
 def test_without_the_module_there_is_no_page(tmp_path: Path) -> None:
