@@ -66,8 +66,17 @@ def machine_files(folder: Path) -> dict[str, str]:
         titles[name] = version.header.title
         held = {"ptx": packed(first_entry(read_text(path)).encode()), "source": version.source}
         made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held)};\n"
+    for name in PLACES:
+        dump = packed(first_entry(read_text(folder / f"build/dump/{name}/{name}.ptx")).encode())
+        made[f"data/{name}.dump.js"] = f"flashladder.versions.{name}.dump = {json.dumps(dump)};\n"
     worker = read_text(folder / PAGES / "worker.js")
-    book = {"wasm": packed((folder / WASM).read_bytes()), "worker": worker, "titles": titles, "versions": {}}
+    book = {
+        "wasm": packed((folder / WASM).read_bytes()),
+        "worker": worker,
+        "titles": titles,
+        "versions": {},
+        "dumps": [*PLACES],
+    }
     made["emulator.js"] = f"window.flashladder = {json.dumps(book)};\n"
     return made
 

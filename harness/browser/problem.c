@@ -5,6 +5,7 @@
  * Host pointers have 32 bits there and device addresses 64, so this is compiled with headers in which each pointer of
  * the parameters has a second name, X_address, of 64 bits: see make/wasm.mk.
  */
+#include "common/debug_layout.h"
 #include "emulator/wasm/view.h"
 #include "harness/about.h"
 #include "harness/inputs.h"
@@ -22,6 +23,10 @@ static struct inputs inputs;
 static struct parameter_block block;
 static uint64_t tensors[N_TENSORS];
 static struct problem problem;
+static KernelConfig config;
+static bool dumps;     /* the PTX has the hooks of common/debug.cuh */
+static uint64_t dump;  /* address of what they write */
+static int64_t blocks; /* of Q */
 
 /* What about.c of an executable says; a page has no version of its own. */
 const char *about_version(void) {
@@ -43,8 +48,23 @@ static int refuse(const char *why) {
     return -1;
 }
 
-/* Memory of the device: Q, K, V as generated, O and tickets. */
-static bool allocate(emu_device *device, const KernelConfig *config, attention_args *args) {
+/* A launch that dumps has one CTA for each Q block, or one for all. */
+static int multiprocessors(void) {
+    return dumps ? 1 : MULTIPROCESSORS;
+}
+
+static bool allocate_dump(emu_device *device, attention_args *args) {
+    blocks = config_Q_blocks(&config, args);
+    const int64_t floats =
+        debug_buffer_floats(blocks, config_KV_blocks(&config, args), config.B_r, config.B_c, config.d_head);
+    dump = emu_alloc(device, "dump", (uint64_t)floats * sizeof(float), EMU_BUFFER);
+    if (dump) memset(emu_host_bytes(device, dump), POISON, (size_t)floats * sizeof(float));
+    args->debug_address = dump;
+    return dump != 0;
+}
+
+/* Memory of the device: Q, K, V as generated, O, tickets and the dump. */
+static bool allocate(emu_device *device, attention_args *args) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     for (int t = 0; t < N_TENSORS; t++) {
         const size_t bytes = (size_t)problem_device_bytes(&problem, (enum tensor)t);
@@ -57,10 +77,25 @@ static bool allocate(emu_device *device, const KernelConfig *config, attention_a
     }
     args->Q_address = tensors[TENSOR_Q], args->K_address = tensors[TENSOR_K];
     args->V_address = tensors[TENSOR_V], args->O_address = tensors[TENSOR_O];
-    if (!config->tickets) return true;
-    const size_t bytes = (size_t)launch_workspace_bytes(config, args, MULTIPROCESSORS);
+    if (dumps && !allocate_dump(device, args)) return false;
+    if (!config.tickets) return true;
+    const size_t bytes = (size_t)launch_workspace_bytes(&config, args, multiprocessors());
     args->tickets_address = emu_alloc(device, "tickets", bytes, EMU_BUFFER);
     return args->tickets_address != 0;
+}
+
+/* Whether the modules that are loaded from now on dump S, m, P, l and O after every KV block. */
+EMU_EXPORT(page_dumps) void page_dumps(int on) {
+    dumps = on != 0;
+}
+
+/* What the launch has dumped, as common/debug_layout.h says; shape: B_r, B_c, d_head, KV blocks, Q blocks. */
+EMU_EXPORT(page_dump) const void *page_dump(uint32_t shape[5]) {
+    const attention_args args = problem_args(&problem);
+    const int64_t KV_blocks = config_KV_blocks(&config, &args);
+    const int64_t numbers[] = {config.B_r, config.B_c, config.d_head, KV_blocks, blocks};
+    for (int i = 0; i < 5; i++) shape[i] = (uint32_t)numbers[i];
+    return emu_host_bytes(emu_view()->device, dump);
 }
 
 /* Make the launch of an entry on one head: -1 with a refusal where it cannot compute that. */
@@ -68,7 +103,6 @@ EMU_EXPORT(page_problem)
 int page_problem(int entry, int seq, int d_head, int causal, int dist, uint32_t seed, uint32_t schedule) {
     emu_view_state *const view = emu_view();
     const emu_entry_info *info = emu_entry(view->module, entry);
-    KernelConfig config;
     struct failure failure;
     if (!info || !config_from_symbol(info->name, strlen(info->name), &config))
         return refuse("the entry is no flash_forward with a configuration in its symbol");
@@ -84,11 +118,11 @@ int page_problem(int entry, int seq, int d_head, int causal, int dist, uint32_t 
     if (inputs_generate(&inputs, &problem, &failure)) return refuse(failure.text);
     attention_args args = problem_args(&problem);
     view->device = emu_device_new();
-    const bool complete = view->device && allocate(view->device, &config, &args);
+    const bool complete = view->device && allocate(view->device, &args);
     inputs_free(&inputs);
     if (!complete) return refuse("out of memory");
     if (parameters_of_emulator(&config, &args, &block, &failure)) return refuse(failure.text);
-    const launch_shape shape = launch_of(&config, &args, MULTIPROCESSORS);
+    const launch_shape shape = launch_of(&config, &args, multiprocessors());
     view->launch = (emu_launch){.entry = entry,
                                 .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                                 .block = {shape.threads, 1, 1},

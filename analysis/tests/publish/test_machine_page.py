@@ -39,6 +39,8 @@ def test_one_entry_is_kept_with_what_stands_around() -> None:
 
 
 def test_places_are_those_of_the_story() -> None:
+    (dumped,) = re.findall(r"^IN_STORY := ([v0-9a-z ]+)$", (root() / "make/inspect.mk").read_text(), re.MULTILINE)
+    assert dumped.split() == list(machine_page.PLACES)
     assert list(machine_page.PLACES) == list(STEPS) and set(STEPS) <= set(kernel_files(root()))
 
 

@@ -173,6 +173,26 @@ def test_the_tiles_of_wgmma_are_its_factors(open_page: Open) -> None:
     assert abs(tab.evaluate("float(seen.register[4])") - dot) < 1e-3 * abs(dot)
 
 
+@pytest.mark.parametrize("version", ["v02", "v17", "v29", "v37"])
+def test_what_a_block_holds_is_beside_the_reference(open_page: Open, version: str) -> None:
+    """Errors are those of 16-bit factors; those of a wrong array, or of another block, would be as large as it."""
+    tab = open_page(f"v={version}")
+    tab.click("#compare")
+    tab.wait_for_selector('#block[data-step="0"]')
+    last = tab.evaluate("document.getElementById('KV-step').options.length - 1")
+    assert last >= 1
+    tab.select_option("#KV-step", str(last))
+    tab.wait_for_selector(f'#block[data-step="{last}"]')
+    errors = tab.evaluate("[...document.querySelectorAll('#block figure')].map((one) => +one.dataset.error)")
+    names = tab.evaluate(
+        "[...document.querySelectorAll('#block figcaption')].map((one) => one.textContent[0]).join('')"
+    )
+    assert names == "SmPlO"
+    lags = version != "v02"
+    assert all(error < 2e-3 for name, error in zip(names, errors, strict=True) if name != "m" or not lags), errors
+    assert tab.evaluate("[...document.querySelectorAll('#block canvas')].every((one) => one.width > 1)")
+
+
 def test_copies_under_way_are_boxes_of_their_tensors(open_page: Open) -> None:
     tab = open_page("v=v28&kind=wgmma&warp=4")
     assert tab.evaluate("seen.bulk.length") > 0

@@ -298,6 +298,46 @@ function drawRegister() {
     : '<p class="note">there is none of that name here, or another register has its slot now</p>';
 }
 
+// ---- S, m, l, P, O against the reference -------------------------------------------------------------------------------
+
+// Of the build of a version that dumps them, after the KV block that is chosen; every error beside its largest value.
+async function drawBlock() {
+  const name = version, box = $("block"), Q_block = +$("Q-block").value, step = +$("KV-step").value;
+  await data(`${name}.dump`);
+  const program = new TextDecoder().decode(await unpack(book.versions[name].dump));
+  const problem = { seq: +$("seq").value, schedule: +$("schedule").value, turns: [] };
+  const { shape: [B_r, B_c, d, KV_blocks, Q_blocks], order, got, wanted } =
+    await ask("blocks", { program, problem, Q_block, step });
+  if (name !== version) return;
+  choices($("Q-block"), Q_blocks, (one) => one);
+  choices($("KV-step"), KV_blocks, (one) => `${one + 1}: block ${order[one]}`);
+  const wide = { S: B_c, m: 1, P: B_c, l: 1, O: d };
+  box.replaceChildren(...Object.keys(wide).map((one) => {
+    const flat = wide[one] === 1, rows = flat ? 1 : B_r, columns = flat ? B_r : wide[one];
+    const most = wanted[one].reduce((all, value) => Math.max(all, Math.abs(value)), 0);
+    const worst = got[one].reduce((all, value, i) => Math.max(all, Math.abs(value - wanted[one][i])), 0);
+    const size = flat ? `${B_r} rows` : `${rows} × ${columns}`;
+    const error = `${one}, ${size}: off by ${worst.toPrecision(2)} at most, of ${most.toPrecision(3)}`;
+    const figure = heat(error, rows, columns, (row, column) => got[one][row * columns + column]);
+    figure.dataset.error = worst / most;
+    return figure;
+  }));
+  box.dataset.step = step;
+}
+
+function choices(select, count, name) {
+  if (select.options.length === count) return;
+  select.replaceChildren(...Array.from({ length: count }, (_, i) => new Option(name(i), i)));
+}
+
+function resetBlock() {
+  const has = book.dumps.includes(version);
+  $("block-of").hidden = !has;
+  for (const one of ["Q-block", "KV-step"]) $(one).replaceChildren(new Option(one === "Q-block" ? 0 : 1, 0));
+  $("block").replaceChildren();
+  delete $("block").dataset.step;
+}
+
 // ---- going to a step -------------------------------------------------------------------------------------------------
 
 let going = null; // the step to show next, while another one is being drawn
@@ -415,6 +455,7 @@ async function open(name, wanted = new URLSearchParams()) {
   original = new TextDecoder().decode(await unpack(book.versions[name].ptx));
   $("text").value = original;
   drawSource();
+  resetBlock();
   turns = (wanted.get("turns") ?? "").split(",").filter(Boolean).map((one) => one.split(".").map(Number));
   if (await run(original)) await show(...placeOf(wanted));
   document.body.dataset.ready = name;
@@ -429,6 +470,7 @@ async function choose(next) {
 
 async function anew(text = $("text").value) {
   turns = [];
+  resetBlock();
   if (await run(text)) show(0, warpOf(0));
 }
 
@@ -466,6 +508,7 @@ $("to-ptx").onclick = () => {
   if (launch) toPlace((at) => instructionOf(at).ptx_line === line);
 };
 $("here").onclick = () => launch && showPtxLine(launch.code[seen.warps[seen.shown].instruction].ptx_line);
+$("compare").onclick = $("Q-block").onchange = $("KV-step").onchange = drawBlock;
 $("kind").append(...Object.keys(KINDS).map((one) => new Option(one)));
 $("version").append(...Object.entries(book.titles).map(([name, title]) => new Option(`${name} ${title}`, name)));
 

@@ -102,6 +102,83 @@ function look({ step, warp, register }) {
   return seen;
 }
 
+// ---- S, m, l, P, O of a Q block against the reference --------------------------------------------------------------------
+
+const half = (bits) => {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
+};
+
+// Rows of Q, K or V, as float64.
+function rowsOf(tensor, d) {
+  const words = new Uint16Array(x.memory.buffer, x.page_tensor(tensor), x.page_tensor_bytes(tensor) >> 1);
+  return Array.from({ length: words.length / d }, (_, row) =>
+    Float64Array.from(words.subarray(row * d, row * d + d), half));
+}
+
+// The arrays of a record, by name.
+function recordOf(floats, [B_r, B_c, d, KV_blocks], Q_block, j) {
+  const sizes = { S: B_r * B_c, m: B_r, P: B_r * B_c, l: B_r, O: B_r * d };
+  let at = (Q_block * KV_blocks + j) * Object.values(sizes).reduce((all, one) => all + one);
+  const record = {};
+  for (const [name, size] of Object.entries(sizes)) record[name] = floats.slice(at, (at += size));
+  return record;
+}
+
+// The KV blocks in the order of the kernel: after the first, m is the largest score of that block.
+function orderOf(records, B_r, B_c) {
+  const misses = ({ S, m }) => m.reduce((all, one, r) =>
+    all + (Math.abs(one - Math.max(...S.subarray(r * B_c, r * B_c + B_c))) > 1e-5 * Math.abs(one)), 0);
+  const ways = records.map((_, j) => j);
+  return misses(records.at(-1)) < misses(records[0]) ? ways.reverse() : ways;
+}
+
+// What the arrays should be after some KV blocks, the last of which is at hand, computed in float64. P, l and O are
+// relative to the m that the kernel has, which may lag behind the largest score.
+function reference(tensors, [B_r, B_c, d], Q_block, seen, m) {
+  const [Q, K, V] = tensors, scale = 1 / Math.sqrt(d), last = seen.at(-1);
+  const wanted = { S: new Float64Array(B_r * B_c), m: new Float64Array(B_r).fill(-Infinity),
+    P: new Float64Array(B_r * B_c), l: new Float64Array(B_r), O: new Float64Array(B_r * d) };
+  for (let r = 0; r < B_r; r++) {
+    const q = Q[Q_block * B_r + r];
+    for (const j of seen) {
+      for (let c = 0; c < B_c; c++) {
+        const k = K[j * B_c + c], v = V[j * B_c + c];
+        let score = 0;
+        for (let i = 0; i < d; i++) score += q[i] * k[i];
+        const p = Math.exp(scale * (score - m[r]));
+        wanted.m[r] = Math.max(wanted.m[r], score);
+        wanted.l[r] += p;
+        for (let i = 0; i < d; i++) wanted.O[r * d + i] += p * v[i];
+        if (j === last) [wanted.S[r * B_c + c], wanted.P[r * B_c + c]] = [score, p];
+      }
+    }
+  }
+  return wanted;
+}
+
+// A launch of PTX that dumps; the launch that is stepped through stays.
+function blocks({ program, problem, Q_block, step }) {
+  const stays = { x, kept, stack, scratch, ptx };
+  try {
+    ptx = new TextEncoder().encode(program);
+    load();
+    x.page_dumps(1);
+    if (x.page_problem(0, problem.seq, 0, 0, 0, 1, problem.schedule)) throw new Left(1);
+    x.emu_view_run(NEVER);
+    const at = x.emu_view_memory(20), from = x.page_dump(at);
+    const shape = [...new Uint32Array(x.memory.buffer, at, 5)], [B_r, B_c, d, KV_blocks, Q_blocks] = shape;
+    const size = 2 * B_r * B_c + 2 * B_r + B_r * d;
+    const floats = new Float32Array(x.memory.buffer, from, Q_blocks * KV_blocks * size);
+    const records = Array.from({ length: KV_blocks }, (_, j) => recordOf(floats, shape, Q_block, j));
+    const order = orderOf(records, B_r, B_c), seen = order.slice(0, step + 1), got = records[seen.at(-1)];
+    const tensors = [0, 1, 2].map((one) => rowsOf(one, d));
+    return { shape, order, got, wanted: reference(tensors, shape, Q_block, seen, got.m) };
+  } finally {
+    ({ x, kept, stack, scratch, ptx } = stays);
+  }
+}
+
 const commands = {
   async compile({ wasm }) { compiled = await WebAssembly.compile(wasm); },
   run({ program, problem }) {
@@ -109,6 +186,7 @@ const commands = {
     return whole(problem);
   },
   look,
+  blocks,
 };
 
 onmessage = async ({ data: { id, name, args } }) => {
