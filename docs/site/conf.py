@@ -30,8 +30,9 @@ nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 
 html_theme = "furo"
 html_title = "flashladder"
-html_static_path = ["site.css", "linked.js"]
+html_static_path = ["site.css", "pages.js", "linked.js"]
 html_css_files = ["site.css"]
+html_js_files = ["pages.js"]
 html_extra_path = ["../../build/site/sources/linked"]
 html_copy_source = False
 html_show_copyright = False

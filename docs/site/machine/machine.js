@@ -263,7 +263,7 @@ function drawWarps() {
       <td>${one.state === "ready" && i !== seen.turn ? `<button data-turn="${i}">runs next</button>` : ""}
       <td>${code ? code.callers.join(" ← ") : ""}<td class="code">${code ? escape(code.ptx.slice(0, 70)) : ""}</tr>`;
   });
-  $("warps").innerHTML = `<tr><th>warp<th>state<th><th>line ← called from<th>PTX</tr>${lines.join("")}`;
+  $("warps").innerHTML = `<tr><th>warp<th>state<th>turn<th>line ← called from<th>PTX</tr>${lines.join("")}`;
   for (const row of rows) { row.classList.remove("here"); row.firstChild.replaceChildren(); }
   seen.warps.forEach((one, i) => {
     const row = one.instruction < 0 ? null : rows[launch.code[one.instruction].line - 1];
