@@ -231,7 +231,7 @@ def live_picture(linked: Linked) -> str:
     return (
         f'<figure class="live"><svg viewBox="0 -4 {wide} {high + 8}" role="img" aria-label="{words}">'
         f'<line x1="0" x2="{wide}" y1="{high - limit * high / top:.1f}" y2="{high - limit * high / top:.1f}"/>'
-        f'<polyline points="{points}"/></svg><figcaption>{words} (line).</figcaption></figure>\n'
+        f'<polyline points="{points}"/></svg><figcaption>{words} (dashed).</figcaption></figure>\n'
     )
 
 

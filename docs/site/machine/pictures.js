@@ -18,7 +18,7 @@ function heat(title, rows, columns, at) {
   const size = Math.max(2, Math.min(9, Math.floor(560 / columns), Math.floor(288 / rows)));
   canvas.width = columns;
   canvas.height = rows;
-  canvas.style.cssText = `width:${columns * size}px;height:${rows * size}px`;
+  canvas.style.cssText = `width:${columns * size}px;height:${Math.max(8, rows * size)}px`;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", title);
   const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows);
