@@ -124,16 +124,26 @@ function drawResult() {
   rows.forEach((row, i) => row.lastChild.classList.toggle("bad", bad.has(i + 1)));
 }
 
-function drawOrder() {
-  const canvas = $("order"), steps = launch.steps.length, warps = 1 + Math.max(...seenWarps());
+// The picture of a whole launch is drawn once.
+function orderOf() {
+  const steps = launch.steps.length, canvas = made("canvas");
   canvas.width = 600;
-  canvas.height = Math.max(1, warps);
-  canvas.style.height = `${Math.max(24, 9 * warps)}px`;
+  canvas.height = 1 + Math.max(...seenWarps());
   const pen = canvas.getContext("2d");
   for (let at = 0; at < steps; at += Math.max(1, Math.floor(steps / 6000))) {
     pen.fillStyle = hue(warpOf(at));
     pen.fillRect(Math.floor((600 * at) / steps), warpOf(at), Math.max(1, 600 / steps), 1);
   }
+  return canvas;
+}
+
+function drawOrder() {
+  const whole = (launch.order ??= orderOf()), canvas = $("order"), steps = launch.steps.length, warps = whole.height;
+  canvas.width = whole.width;
+  canvas.height = warps;
+  canvas.style.height = `${Math.max(24, 9 * warps)}px`;
+  const pen = canvas.getContext("2d");
+  pen.drawImage(whole, 0, 0);
   pen.fillStyle = "#e8590c";
   pen.fillRect(Math.min(598, Math.floor((600 * step) / steps)), 0, 2, warps);
 }
@@ -219,22 +229,33 @@ function drawBanks() {
   $("banks").replaceChildren(wavefronts(seen.access, launch.code[seen.warps[seen.shown].instruction].ptx));
 }
 
+// Of nobody, a copy, and each warp: as words of an image.
+let writerColors = null;
+function colorsOfWriters() {
+  if (writerColors) return writerColors;
+  const canvas = made("canvas");
+  canvas.width = 34;
+  canvas.height = 1;
+  const pen = canvas.getContext("2d");
+  for (let key = 0; key < 34; key++) {
+    pen.fillStyle = key === 0 ? "#000" : key === 1 ? "#f03e3e" : hue(key - 2);
+    pen.fillRect(key, 0, 1, 1);
+  }
+  return (writerColors = new Uint32Array(pen.getImageData(0, 0, 34, 1).data.buffer));
+}
+
 function drawShared() {
   const canvas = $("shared"), lines = Math.ceil(seen.shared.length / 128);
   if (!seen.writers) return;
   canvas.width = 32;
   canvas.height = lines;
   canvas.style.height = `${Math.min(420, Math.max(60, lines / 2))}px`;
-  const pen = canvas.getContext("2d", { willReadFrequently: true }), image = pen.createImageData(32, lines), colors = new Map();
-  const color = (key) => {
-    if (!colors.has(key)) {
-      pen.fillStyle = key === 0 ? "#000" : key === 1 ? "#f03e3e" : hue(key - 2);
-      pen.fillRect(0, 0, 1, 1);
-      colors.set(key, pen.getImageData(0, 0, 1, 1).data);
-    }
-    return colors.get(key);
-  };
-  seen.writers.forEach((who, word) => image.data.set(color(who < 2 ? who : 2 + (((who - 2) >>> 20) >> 5)), 4 * word));
+  const pen = canvas.getContext("2d"), image = pen.createImageData(32, lines), words = new Uint32Array(image.data.buffer);
+  const colors = colorsOfWriters();
+  for (let word = 0; word < seen.writers.length; word++) {
+    const who = seen.writers[word];
+    words[word] = colors[who < 2 ? who : 2 + ((who - 2) >>> 25)];
+  }
   pen.putImageData(image, 0, 0);
   canvas.onpointermove = (event) => {
     const column = Math.floor((event.offsetX / canvas.clientWidth) * 32);
@@ -252,6 +273,7 @@ function drawShared() {
 const underWay = ({ copies: some, products }) =>
   (some ? `, ${some} cp.async under way` : "") + (products ? `, ${products} wgmma under way` : "");
 
+let marked = []; // rows of the source that a warp stands at
 const CHIPS = 3; // of warps beside a line; of more the last is named too
 
 function drawWarps() {
@@ -264,10 +286,12 @@ function drawWarps() {
       <td>${code ? code.callers.join(" ← ") : ""}<td class="code">${code ? escape(code.ptx.slice(0, 70)) : ""}</tr>`;
   });
   $("warps").innerHTML = `<tr><th>warp<th>state<th>turn<th>line ← called from<th>PTX</tr>${lines.join("")}`;
-  for (const row of rows) { row.classList.remove("here"); row.firstChild.replaceChildren(); }
+  for (const row of marked) { row.classList.remove("here"); row.firstChild.replaceChildren(); }
+  marked = [];
   seen.warps.forEach((one, i) => {
     const row = one.instruction < 0 ? null : rows[launch.code[one.instruction].line - 1];
     if (!row) return;
+    marked.push(row);
     const chip = made("span", "chip", i), there = row.firstChild.children;
     chip.style.background = hue(i);
     if (there.length < CHIPS) row.firstChild.append(chip);
