@@ -160,6 +160,7 @@ static void back_ends(void) {
         {"--energy", "--energy", ""},
         {"--counters", "", "--counters"},
         {"--trace cta=0", "", "--trace"},
+        {"--trace-events t.json", "", "--trace-events"},
         {"--schedule 0", "", "--schedule"}, /* given, though it is the default */
         {"--checks on", "", "--checks"},
         {"--threads 2", "", "--threads"},
