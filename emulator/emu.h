@@ -148,6 +148,8 @@ typedef enum emu_class {
     EMU_MISSING_PROXY_FENCE,    /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CTA_EXITED,             /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
     EMU_MISSING_INIT_FENCE,     /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
+    EMU_PHASE_OVERRUN,          /* "phase-overrun": in another order a barrier counts or answers in a wrong phase */
+    EMU_ORDER_DEPENDENT,        /* "order-dependent": in another order a phase completes without what belongs to it */
     EMU_CLASSES
 } emu_class;
 
@@ -210,6 +212,7 @@ typedef struct emu_counters {
     uint64_t steps;    /* warp instructions, those with every lane off included */
     uint64_t traced;   /* warp instructions that the trace printed */
     bool races_unseen; /* the memory or time for races in global memory was spent: some accesses were not checked */
+    unsigned orders;   /* what keeps this run from standing for all orders, by bit; 0: nothing. emu_describe_orders() */
     int entry;
 } emu_counters;
 
@@ -351,6 +354,9 @@ typedef struct emu_tally {
 /* Headings under which something was executed: lines in order, the others as they first come. Owned: free(). NULL when
  * out of memory. */
 emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
+/* What a launch without findings says of other orders of its warps and copies: "no race, no deadlock in any order", or
+ * what keeps it from saying so. Returns out. */
+const char *emu_describe_orders(unsigned orders, char *out, size_t bytes);
 /* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
  * memory. */
 bool emu_print_counters(FILE *to, const emu_counters *counters);

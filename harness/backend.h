@@ -50,6 +50,7 @@ struct counts {
     uint64_t sectors;
     uint64_t copied;                   /* bytes that the copy engine moved */
     uint64_t findings;                 /* races, unset data, ... */
+    unsigned orders;                   /* whether no other order has any: emu_describe_orders() */
     const struct emu_counters *tables; /* by instruction, borrowed until the next launch; NULL without --counters */
 };
 

@@ -266,6 +266,7 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
                               .ideal = counters->total.ideal,
                               .sectors = counters->total.sectors,
                               .findings = findings,
+                              .orders = counters->orders,
                               .tables = emu->how.tables ? counters : NULL};
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];

@@ -463,6 +463,8 @@ static void print_counts(FILE *out, const struct counts *counts) {
     for (size_t i = 0; i < N_TOTALS; i++)
         if (TOTALS[i].also_none || total_of(counts, i))
             fprintf(out, "  %-36s %12" PRIu64 "\n", TOTALS[i].words, total_of(counts, i));
+    char orders[600];
+    if (!counts->findings) fprintf(out, "  orders: %s\n", emu_describe_orders(counts->orders, orders, sizeof orders));
     fprintf(out, "  %-36s %12" PRIu64 "\n", "findings", counts->findings);
 }
 

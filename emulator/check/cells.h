@@ -26,9 +26,20 @@ static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
     return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
 }
 
-/* A row continues with what the lane knows of the bulk copies that have landed, and in a cluster of each warp of each
- * CTA. */
-enum { ENGINES = 32, MOST_CLOCKS = MAX_WARPS * (LANES + MAX_CLUSTER) + ENGINES };
+/* A row continues with what the lane knows of the engines: of bulk copies that have landed, by mbarrier; of cp.async
+ * that have, by warp; and how far each warp has come, which says nothing of its data. In a cluster it continues with
+ * each warp of each CTA. */
+enum {
+    LANDINGS = 32,
+    MOST_ENGINES = LANDINGS + 2 * MAX_WARPS,
+    MOST_CLOCKS = MAX_WARPS * (LANES + MAX_CLUSTER) + MOST_ENGINES
+};
+static inline uint32_t clock_of_copies(const machine *m, uint32_t warp) {
+    return m->warp_count * LANES + LANDINGS + warp;
+}
+static inline uint32_t clock_of_progress(const machine *m, uint32_t warp) {
+    return m->warp_count * LANES + LANDINGS + m->warp_count + warp;
+}
 static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
     return row + m->warp_count * LANES + m->engines;
 }
@@ -69,6 +80,10 @@ static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_
     uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
     return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
 }
+
+/* shadow.c: something lands that counts at an mbarrier; who waits for the phase knows the time of it. */
+uint32_t emu_engine_ticks(machine *m, mbarrier *bar);
+unsigned emu_landing_of(const machine *m, const mbarrier *bar);
 
 /* remote.c: the room for a cluster's clocks; false when out of memory. */
 bool emu_cluster_create(machine *m);

@@ -1,5 +1,6 @@
 /* print.c - findings, counters and the table of forms as text for people and for tools. */
 #include "../emu.h"
+#include "orders.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -149,6 +150,35 @@ void emu_write_counters(FILE *to, const emu_counters *counters) {
                 row->group, row->executed, row->lanes, row->wavefronts, row->ideal, row->sectors, row->requests,
                 row->bytes, place->ptx);
     }
+}
+
+const char *emu_describe_orders(unsigned orders, char *out, size_t bytes) {
+    static const struct {
+        unsigned gap;
+        const char *text;
+    } gaps[] = {
+        {GAP_UNCHECKED, "the checks were off"},
+        {GAP_CLUSTERS, "CTAs of a cluster tell each other"},
+        {GAP_MEMORY, "flags, counters or sums in memory"},
+        {GAP_POLLS, "a wait whose answer no does more than ask again"},
+        {GAP_PARTED, "lanes of a warp that wait apart"},
+        {GAP_RELAXED, "relaxed arrivals"},
+        {GAP_MBARRIERS, "copies at more than 32 mbarriers"},
+        {GAP_COPIES, "st.async"},
+        {GAP_REGISTERS, "registers that change hands more than once"},
+        {GAP_TIME, "a clock that is read"},
+        {GAP_HEAP, "malloc"},
+        {GAP_RACES, "races that were not looked for"},
+    };
+    size_t used = (size_t)snprintf(out, bytes, "%s",
+                                   orders ? "one order seen; not covered:" : "no race, no deadlock in any order");
+    const char *separator = " ";
+    for (size_t i = 0; i < sizeof gaps / sizeof gaps[0]; i++) {
+        if (!(orders & gaps[i].gap) || used >= bytes) continue;
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", separator, gaps[i].text);
+        separator = "; ";
+    }
+    return out;
 }
 
 void emu_print_findings(FILE *to, const emu_device *device) {

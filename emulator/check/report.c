@@ -29,6 +29,8 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_MISSING_PROXY_FENCE] = "missing-proxy-fence",
     [EMU_CTA_EXITED] = "cta-exited",
     [EMU_MISSING_INIT_FENCE] = "missing-init-fence",
+    [EMU_PHASE_OVERRUN] = "phase-overrun",
+    [EMU_ORDER_DEPENDENT] = "order-dependent",
 };
 
 const char *emu_class_name(emu_class class_) {
@@ -96,7 +98,8 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
 /* After the others a CTA cannot continue, or not as a device would. */
 static bool may_ignore(emu_class class_) {
     return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE ||
-           class_ == EMU_MISSING_PROXY_FENCE || class_ == EMU_MISSING_INIT_FENCE;
+           class_ == EMU_MISSING_PROXY_FENCE || class_ == EMU_MISSING_INIT_FENCE || class_ == EMU_PHASE_OVERRUN ||
+           class_ == EMU_ORDER_DEPENDENT;
 }
 
 static bool fail_ignored(emu_error *error, const char *item, size_t length, const char *reason) {

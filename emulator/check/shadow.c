@@ -23,6 +23,13 @@
 
 /* ---- life ---- */
 
+/* Whether mbarriers wait for cp.async. */
+static bool has_arrivals(const entry *code) {
+    for (size_t i = 0; i < code->op_count; i++)
+        if (code->ops[i].kind == OP_COPY_ARRIVE) return true;
+    return false;
+}
+
 bool emu_shadow_create(machine *m) {
     uint32_t granule = m->code->granule_bytes;
     m->cell_shift = (uint32_t)__builtin_ctz(granule);
@@ -30,7 +37,8 @@ bool emu_shadow_create(machine *m) {
     m->cells = malloc(m->cell_count * sizeof *m->cells);
     if (!m->cells) return false;
     const uint32_t tail = m->code->uses_cluster || m->cluster->count > 1 ? m->cluster->count * m->warp_count : 0;
-    m->engines = m->code->uses_async_proxy && m->cluster->count == 1 ? ENGINES : 0;
+    m->engines = m->code->needs_clocks && m->cluster->count == 1 ? LANDINGS + 2 * m->warp_count : 0;
+    m->copies_arrive = m->engines && has_arrivals(m->code);
     m->clock_width = m->warp_count * LANES + m->engines + tail;
     if (!m->code->needs_clocks && !tail) return true;
     size_t threads = (size_t)m->warp_count * LANES, width = m->clock_width;
@@ -39,12 +47,12 @@ bool emu_shadow_create(machine *m) {
     bool complete = m->clocks && m->warp_reads;
     for (uint32_t i = 0; i < m->warp_count; i++)
         complete &= (m->warps[i].seen = malloc(MAX_MBARRIERS * sizeof *m->warps[i].seen)) != NULL;
+    if (m->code->uses_async_proxy || m->copies_arrive) complete &= (m->async_written = malloc(m->cell_count)) != NULL;
     if (m->code->uses_async_proxy) {
-        m->async_written = malloc(m->cell_count);
         m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         m->proxy_fences = malloc(2 * threads * sizeof *m->proxy_fences);
         m->fence_knows = malloc(2 * threads * threads * sizeof *m->fence_knows);
-        complete &= m->async_written && m->async_reads && m->proxy_fences && m->fence_knows;
+        complete &= m->async_reads && m->proxy_fences && m->fence_knows;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
@@ -87,8 +95,8 @@ void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++)
         memset(row_of(m, &m->warps[i], 0), 0, m->clock_width * sizeof *m->clocks);
     memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
+    if (m->async_written) memset(m->async_written, 0, m->cell_count);
     if (m->async_reads) {
-        memset(m->async_written, 0, m->cell_count);
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
     }
@@ -110,10 +118,29 @@ void emu_clock_full_barrier(machine *m) {
     if (m->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
 
+unsigned emu_landing_of(const machine *m, const mbarrier *bar) {
+    return LANDED_BY + (unsigned)(bar - m->mbarriers) % LANDINGS;
+}
+
+uint32_t emu_engine_ticks(machine *m, mbarrier *bar) {
+    return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->now;
+}
+
+unsigned emu_copies_land(machine *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
+    const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
+    emu_engine_ticks(m, bar);
+    if (bar->arriving[clock] < arrive->stamp) bar->arriving[clock] = arrive->stamp;
+    return LANDED_BY + clock - m->warp_count * LANES;
+}
+
+void emu_copies_waited(machine *m, warp *w, uint32_t mask) {
+    const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
+    for (; mask; mask &= mask - 1) row_of(m, w, first_lane(mask))[clock] = w->clock - 1; /* an arrival ticks */
+}
+
 void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    const uint32_t engine = (uint32_t)(bar - m->mbarriers) % ENGINES, now = ++m->now;
-    bar->arriving[m->warp_count * LANES + engine] = now;
-    emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, LANDED_BY + engine);
+    const uint32_t now = emu_engine_ticks(m, bar);
+    emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, emu_landing_of(m, bar));
 }
 
 void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks) {

@@ -50,7 +50,7 @@ void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
     m->counts[o->instruction].requests--;
 }
 
-static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
+static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned landing) {
     uint8_t *to = m->shared + (copy->target - SHARED_BASE);
     m->changes++;
     if (copy->source_bytes == 16) {
@@ -59,8 +59,7 @@ static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp) {
         if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
         memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
     }
-    if (m->checks)
-        emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction, LANDED_NOTHING);
+    if (m->checks) emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction, landing);
 }
 
 /* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.
@@ -79,11 +78,12 @@ void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         /* groups that may stay in flight: the last `immediate` committed; wait_all takes what is not committed too */
         bool done = o->immediate < 0 || (int64_t)copy->group < (int64_t)w->commits[copy->lane] - o->immediate;
         if (mine && done)
-            land(m, w, copy, landing_stamp(w, copy));
+            land(m, w, copy, landing_stamp(w, copy), LANDED_NOTHING);
         else
             w->copies[kept++] = *copy;
     }
     w->copy_count = kept;
+    if (m->copies_arrive) emu_copies_waited(m, w, mask);
 }
 
 /* ---- cp.async.mbarrier.arrive ---- */
@@ -104,6 +104,7 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!arrives) return;
         w->arrives = arrives;
         if (o->detail) bar->pending++;
+        if (m->orders) emu_orders_issue(m, w, lane, bar, true);
         w->arrives[w->arrive_count++] =
             (async_arrive){(uint32_t)address, o->instruction, w->copy_serial, w->clock, (uint8_t)lane, o->detail};
     }
@@ -114,18 +115,20 @@ bool emu_land_next_arrive(machine *m, warp *w) {
     if (!w->arrive_count) return false;
     async_arrive arrive = w->arrives[0];
     memmove(w->arrives, w->arrives + 1, --w->arrive_count * sizeof *w->arrives);
+    mbarrier *bar = emu_find_mbarrier(m, arrive.address);
+    const unsigned landing = bar && m->copies_arrive ? emu_copies_land(m, w, bar, &arrive) : LANDED_NOTHING;
     size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         const async_copy *copy = &w->copies[i];
         if (copy->lane == arrive.lane && copy->serial < arrive.serial)
-            land(m, w, copy, arrive.stamp);
+            land(m, w, copy, arrive.stamp, landing);
         else
             w->copies[kept++] = *copy;
     }
     w->copy_count = kept;
-    mbarrier *bar = emu_find_mbarrier(m, arrive.address);
     if (!bar) return true;
     m->here = arrive.instruction;
+    if (m->orders) emu_orders_land(m, bar, arrive.instruction, w->index, arrive.lane);
     if (m->clocks) {
         /* the arrive tells of the copies, not of what the thread did after it */
         uint32_t thread = (uint32_t)(w->index * LANES + arrive.lane);

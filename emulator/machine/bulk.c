@@ -240,6 +240,7 @@ static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
         return false;
     }
     copy->phase = bar->phase;
+    if (m->orders) emu_orders_issue(m, w, lane, bar, false);
     if (m->checks && own) emu_check_init_fence(m, w, lane, bar);
     if (m->checks && !own) emu_remote_mbarrier(m, w, lane, copy->to, copy->mbarrier);
     return true;
@@ -440,10 +441,14 @@ static void land_load(machine *m, size_t index) {
     if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
     if (!bar) return;
     if (m->checks) check_phase(m, &copy, bar);
+    if (m->orders) emu_orders_land(m, bar, copy.instruction, copy.warp, copy.lane);
     uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
     if (at == m && m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
     if (at != m && m->checks) emu_remote_tell(m, w, at, bar->arriving, copy.stamp);
+    const uint32_t here = at->here;
+    at->here = copy.instruction;
     emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
+    at->here = here;
 }
 
 /* Its mbarrier is one of the CTA that receives it. */

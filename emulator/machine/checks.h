@@ -53,7 +53,11 @@ void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uin
 enum { LANDED_NOTHING, LANDED, LANDED_BY };
 void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing);
-/* A copy lands that counts at an mbarrier: who waits for the phase knows it. */
+/* cp.async land that an mbarrier is told of, by an arrival with a stamp: who waits for the phase knows it. It is what
+ * landed in their cells. */
+unsigned emu_copies_land(machine *m, const warp *w, mbarrier *bar, const async_arrive *arrive);
+/* Lanes have waited for their cp.async themselves. */
+void emu_copies_waited(machine *m, warp *w, uint32_t mask);
 void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar);
 void emu_clock_full_barrier(machine *m);
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask);
@@ -124,6 +128,41 @@ void emu_global_write_begins(machine *m, const warp *w, int lane, uint64_t addre
                              const uint8_t *data);
 void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 void emu_global_proxy_fence(machine *m, unsigned memory);
+/* check/orders.c: whether one run stands for all orders of its warps and copies. The machine tells what it does at
+ * mbarriers and at barriers of a part of the CTA, before the clocks of the warp change. machine.orders is NULL where
+ * there is nothing to look at. */
+/* For a machine with clocks; false when out of memory. */
+bool emu_orders_create(machine *m);
+void emu_orders_start_cta(machine *m);
+void emu_orders_free(machine *m);
+/* What keeps it from doing so, by bit: in the program and its launch, and in what a machine ran. */
+unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool clusters, bool races_unseen);
+unsigned emu_orders_gaps(const machine *m);
+/* An mbarrier begins. */
+void emu_orders_init(machine *m, const mbarrier *bar);
+/* An arrival, or complete_tx. */
+void emu_orders_arrive(machine *m, const warp *w, int lane, const mbarrier *bar, bool relaxed);
+/* An expect_tx, before the arrival that comes with it, if any does. */
+void emu_orders_expect(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives);
+/* A copy is issued that counts at the mbarrier, or an arrival that comes behind copies; and it lands. */
+void emu_orders_issue(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives);
+void emu_orders_land(machine *m, const mbarrier *bar, uint32_t instruction, int warp, int lane);
+/* A phase is complete, and the next one has not begun. */
+void emu_orders_complete(machine *m, const mbarrier *bar);
+/* A wait that is about to return, and one that may be answered no: what the program does then is tried on copies of the
+ * warp, op by op. A step is false where the op does not work on registers alone. */
+void emu_orders_wait(machine *m, const warp *w, int lane, const mbarrier *bar);
+typedef bool register_step(const machine *m, warp *copy);
+void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, register_step *step);
+/* A warp comes to a barrier of the CTA, and those that wait there go on. */
+void emu_orders_barrier(machine *m, const warp *w, int lane, uint32_t id);
+void emu_orders_release(machine *m, uint32_t id);
+/* A warp issues its part of a wgmma; one that has waited for the whole knows that the others have come so far. */
+void emu_orders_product(machine *m, warp *w);
+void emu_orders_product_wait(machine *m, const warp *w, uint32_t wanted);
+/* setmaxnreg */
+void emu_orders_registers(machine *m, const warp *w, bool more);
+
 /* check/known.c: what CTAs know of each other. */
 void emu_order_start_cta(machine *m);
 void emu_order_free(machine *m);

@@ -146,6 +146,26 @@ static bool add_finding(emu_device *device, const emu_finding *finding) {
     return true;
 }
 
+static bool is_of_orders(const finding_record *r) {
+    return r->class_ == EMU_PHASE_OVERRUN || r->class_ == EMU_ORDER_DEPENDENT;
+}
+
+/* What would be said of other orders follows from these. */
+static bool goes_first(const finding_record *r) {
+    return r->class_ == EMU_RACE || r->class_ == EMU_ASYNC_IN_FLIGHT || r->class_ == EMU_BARRIER_MISUSE ||
+           r->class_ == EMU_DIVERGENT_SYNC || r->class_ == EMU_DEADLOCK || r->class_ == EMU_LIVELOCK;
+}
+
+static void leave_out_orders(finding_record *all, size_t total, uint64_t fault) {
+    bool any = false;
+    for (size_t i = 0; i < total; i++) any |= all[i].cluster <= fault && goes_first(&all[i]);
+    for (size_t i = 0; any && i < total; i++) {
+        if (!is_of_orders(&all[i])) continue;
+        free(all[i].message);
+        all[i].message = NULL;
+    }
+}
+
 /* All records of all workers in CTA order; those of one cause are counted into the first. */
 bool emu_merge_findings(crew *c, worker *workers, int count) {
     size_t total = 0;
@@ -163,6 +183,7 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
     qsort(all, total, sizeof *all, by_cta);
     uint64_t fault = atomic_load(&c->first_fault);
     bool complete = true;
+    leave_out_orders(all, total, fault);
     for (size_t i = 0; i < total; i++) {
         finding_record *r = &all[i];
         if (!r->message) continue;

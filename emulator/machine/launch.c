@@ -15,6 +15,7 @@ enum { MAX_LOCAL_BYTES = 512 << 10 };
 
 static void machine_free(machine *m) {
     emu_shadow_free(m); /* reads the warps */
+    emu_orders_free(m);
     emu_order_free(m);
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
@@ -84,7 +85,7 @@ static bool machine_create(machine *m) {
         w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
         complete &= w->wgmma_uses != NULL;
     }
-    return complete && (!m->checks || emu_shadow_create(m));
+    return complete && (!m->checks || (emu_shadow_create(m) && emu_orders_create(m)));
 }
 
 /* ---- start of a CTA ---- */
@@ -263,6 +264,7 @@ static void start_cta(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
     if (m->checks) emu_shadow_start_cta(m);
     if (m->checks) emu_order_start_cta(m);
+    if (m->checks) emu_orders_start_cta(m);
 }
 
 static void start_cluster(cluster *c, uint64_t index) {
@@ -677,6 +679,14 @@ static void print_outputs(crew *c) {
     free(c->outputs);
 }
 
+/* What keeps the run from standing for all orders: see check/orders.h. */
+static unsigned order_gaps(const crew *c, const worker *workers, int count) {
+    unsigned gaps = emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->cluster_total != c->cta_total,
+                                       emu_races_spent(c->races));
+    for (int i = 0; i < count; i++) gaps |= emu_orders_gaps(workers[i].cluster.ctas);
+    return gaps;
+}
+
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
     *error = (emu_error){0};
     device->counters = (emu_counters){0};
@@ -703,6 +713,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
         emu_merge_counts(&c, workers, count);
     }
     print_outputs(&c);
+    const unsigned orders = complete ? order_gaps(&c, workers, count) : 0;
     for (int i = 0; workers && i < count; i++) free_cluster(&workers[i].cluster);
     free(workers);
     const bool races_unseen = emu_races_spent(c.races);
@@ -720,6 +731,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
                                       .steps = device->counters.steps,
                                       .traced = device->counters.traced,
                                       .races_unseen = races_unseen,
+                                      .orders = orders,
                                       .entry = launch->entry};
     if (atomic_load(&c.first_fault) != UINT64_MAX) return EMU_FAULT;
     return device->finding_count ? EMU_FINDINGS : EMU_OK;

@@ -17,6 +17,7 @@
 struct races;
 struct race_table;
 struct cta_order;
+struct orders;
 
 typedef enum path_state {
     PATH_RUNS,
@@ -359,7 +360,7 @@ typedef struct machine {
     undefined stored;     /* the last of them */
     uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
     uint32_t clock_width; /* the threads, the engines and, in a cluster, the warps of all its CTAs */
-    uint32_t engines;     /* of bulk copies, by mbarrier: each has a clock of what has landed; 0 where there are none */
+    uint32_t engines;     /* clocks of what works beside the warps, see cells.h; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
     remote_cells *remote;  /* NULL as long as no other CTA has touched the shared memory */
@@ -369,8 +370,10 @@ typedef struct machine {
     int mbarrier_count;
     const ignored_list *ignored;
     struct cta_order *order;    /* see check/known.c */
+    struct orders *orders;      /* see check/orders.c; NULL where there is nothing to look at */
     proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
     uint32_t *fence_knows;      /* likewise */
+    bool copies_arrive;         /* cp.async tell mbarriers that they have landed: they have clocks of their own */
     uint8_t *async_written;     /* by cell: a landing, see shadow.c, of the last write; likewise */
     async_read *async_reads;    /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
     bulk_copy *bulk;            /* under way */

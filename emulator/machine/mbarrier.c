@@ -92,6 +92,7 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
         size_t clock_bytes = m->clock_width * sizeof *arriving;
         if (arriving) memset(arriving, 0, clock_bytes);
         if (completed) memset(completed, 0, clock_bytes);
+        if (m->orders) emu_orders_init(m, bar);
     }
 }
 
@@ -143,6 +144,7 @@ void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mas
 
 static void complete_phase(machine *m, mbarrier *bar) {
     if (bar->pending || bar->bytes) return;
+    if (m->orders) emu_orders_complete(m, bar);
     bar->phase++;
     bar->announced = 0;
     m->changes++;
@@ -214,6 +216,8 @@ void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         const uint32_t bytes = slot32(w, o->r[1])[lane];
         if (!bar) continue;
+        if (m->orders && o->detail) emu_orders_arrive(m, w, lane, bar, false);
+        if (m->orders && !o->detail) emu_orders_expect(m, w, lane, bar, false);
         if (!o->detail) announce(m, w, lane, bar, bytes);
         emu_mbarrier_bytes(owner, bar, o->detail ? -(int64_t)bytes : 0);
     }
@@ -247,6 +251,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                        "This arrival completes phase %" PRIu64 " of the mbarrier at 0x%x, and .noComplete says that it "
                        "does not.",
                        bar->phase, bar->address);
+        if (m->orders) emu_orders_arrive(m, w, lane, bar, o->detail & MBARRIER_RELAXED);
         if (m->checks && !(o->detail & MBARRIER_RELAXED)) publish(m, w, lane, owner, bar);
         if (o->detail & MBARRIER_DROP) bar->expected -= count;
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
@@ -289,6 +294,16 @@ static void report_unheeded(machine *m, const warp *w, uint32_t mask, bool block
                blocking ? "try_wait" : "test_wait", blocking ? "it waits for a limited time" : "it does not wait");
 }
 
+/* Those that return, each mbarrier once. */
+static void note_orders(machine *m, const warp *w, uint32_t mask, mbarrier *const bars[LANES]) {
+    const mbarrier *last = NULL;
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        if (bars[lane] && bars[lane] != last) emu_orders_wait(m, w, lane, bars[lane]);
+        if (bars[lane]) last = bars[lane];
+    }
+}
+
 void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL, *bars[LANES] = {NULL};
@@ -308,6 +323,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;
     }
+    if (m->orders) note_orders(m, w, done, bars);
     if (m->checks) learn_from(m, w, done, bars);
     if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
     /* where some lanes may continue, the answer is given: what they saw complete need not be so later */

@@ -48,6 +48,7 @@ static void release_barrier(machine *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
     bool whole = bar->expected == 0;
     m->vain_polls = 0;
+    if (m->orders) emu_orders_release(m, id);
     if (m->checks && whole) emu_clock_full_barrier(m);
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
@@ -123,6 +124,7 @@ void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
         bar->any_true |= (value & mask) != 0;
         bar->any_false |= (~value & mask) != 0;
     }
+    if (m->orders) emu_orders_barrier(m, w, first_lane(mask), id);
     if (m->checks && bar->clocks) emu_clock_publish(m, w, mask, bar->clocks);
     if (o->detail == BARRIER_ARRIVE) {
         if (m->checks) emu_clock_tick(m, w);

@@ -208,6 +208,35 @@ static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask)
     if (apart || mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_cluster_barrier(m, w, o, mask);
 }
 
+/* Lanes on for an op: active and, where there is a guard, allowed by it. */
+static uint32_t lanes_on(const warp *w, const op *o) {
+    if (o->guard == NO_PREDICATE) return w->active;
+    uint32_t guard = w->predicates[o->guard];
+    return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
+}
+
+/* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together. */
+static bool step_registers(const machine *m, warp *w) {
+    const op *o = &m->code->ops[w->pc];
+    const uint32_t mask = lanes_on(w, o);
+    if (o->kind == OP_JOIN && (w->split || w->pc == w->join)) return false;
+    if (o->kind == OP_BRANCH && mask && mask != w->active) return false;
+    w->pc++;
+    if (o->kind == OP_BRANCH && mask) w->pc = o->target;
+    if (!mask || o->kind == OP_JOIN || o->kind == OP_BRANCH || o->kind == OP_NOTHING) return true;
+    if (o->kind == OP_LANES || o->kind == OP_LANES_4)
+        run_lanes(w, o, mask);
+    else if (o->kind == OP_COMPARE)
+        run_compare(w, o, mask);
+    else if (o->kind == OP_SELECT)
+        run_select(w, o, mask);
+    else if (o->kind == OP_PREDICATE)
+        run_predicate(w, o, mask);
+    else
+        w->pc--;
+    return o->kind <= OP_PREDICATE && o->kind != OP_ROUNDED && o->kind != OP_CARRY;
+}
+
 /* Without a default: a kind of op that nothing runs does not compile. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
@@ -317,6 +346,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_mbarrier_arrive(m, w, o, mask);
         break;
     case OP_MBARRIER_WAIT:
+        if (m->orders) emu_orders_ask(m, w, o, mask, step_registers);
         emu_exec_mbarrier_wait(m, w, o, mask);
         if (w->state != WARP_READY) emu_path_sleeps(m, w);
         break;
@@ -420,13 +450,6 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         run_other(m, w, o, mask);
         break;
     }
-}
-
-/* Lanes on for an op: active and, where there is a guard, allowed by it. */
-static uint32_t lanes_on(const warp *w, const op *o) {
-    if (o->guard == NO_PREDICATE) return w->active;
-    uint32_t guard = w->predicates[o->guard];
-    return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
 }
 
 void emu_warp_run(machine *m, warp *w, uint64_t budget) {

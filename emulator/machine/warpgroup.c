@@ -65,6 +65,7 @@ void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     w->registers = wanted;
     w->register_changes++;
+    if (m->orders) emu_orders_registers(m, w, o->detail);
     check_same_request(m, w, wanted);
     for (uint32_t i = 0; i < m->warp_count && !o->detail; i++) {
         if (m->warps[i].state == WARP_AT_REGISTERS) m->warps[i].state = WARP_READY;

@@ -401,6 +401,7 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
         note_use(m, w, o, 1);
         visit_chunks(m, w, each, begin_read); /* for its part of the warpgroup's product */
     }
+    if (m->orders) emu_orders_product(m, w);
     w->wgmma_count++;
     w->wgmma_issued++;
     wake_group(m, w);
@@ -473,6 +474,7 @@ void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     /* a product is one of the warpgroup: who has waited for its part knows that the others have read, too */
     for (int i = 0; i < WARPGROUP; i++)
         if (first[i].wgmma_read) emu_clock_learn(m, w, (uint32_t)first[i].index * LANES, first[i].wgmma_read);
+    if (m->orders && count) emu_orders_product_wait(m, w, wanted);
     emu_clock_warp_sync(m, w, mask);
 }
 

@@ -10,6 +10,7 @@ from support.cluster_defects import CLUSTERS
 from support.defects import FILES, MBARRIER, SHARED, Defect, check_reported, check_silent
 from support.emulation import entry, ptxrun
 from support.hopper_defects import HOPPER
+from support.order_defects import ORDERS
 from support.versions import Launch, versions
 
 POINTER = ".param .u64 data"
@@ -643,7 +644,7 @@ def test_every_class_has_a_defect() -> None:
     header = (Path(__file__).resolve().parents[1] / "emu.h").read_text()
     body = header[header.index("typedef enum emu_class {") : header.index("} emu_class;")]
     names = [name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(\w+),", body, re.M)]
-    assert {defect.name for defect in [*DEFECTS, *HOPPER, *CLUSTERS]} == set(names)
+    assert {defect.name for defect in [*DEFECTS, *HOPPER, *CLUSTERS, *ORDERS]} == set(names)
 
 
 def test_checks_off_finds_no_race(tmp_path: Path) -> None:

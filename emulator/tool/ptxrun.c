@@ -35,7 +35,7 @@ typedef struct options {
     uint64_t smem, schedule, threads, seed, steps, race_memory;
     emu_trace trace;
     char ignore[2048];
-    bool checks, counters, first, list, forms, help;
+    bool checks, counters, first, list, forms, orders, help;
 } options;
 
 /* ---- options ---- */
@@ -171,6 +171,8 @@ static const option option_table[] = {
     {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore,
      "do not report this class of findings, everywhere or at a line"},
     {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
+    {"--orders", NULL, FLAG, AT(orders), 0, NULL,
+     "say whether this run stands for every order of its warps and copies"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
 };
@@ -419,6 +421,9 @@ static emu_status run(const options *options, const emu_module *module, argument
     }
     bool answered = answer(options, list, module, error);
     emu_print_findings(stderr, list->device);
+    char orders[600];
+    if (options->orders && status == EMU_OK)
+        fprintf(stderr, "orders: %s\n", emu_describe_orders(emu_counts(list->device)->orders, orders, sizeof orders));
     return answered ? status : EMU_REFUSED;
 }
 

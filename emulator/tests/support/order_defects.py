@@ -1,0 +1,116 @@
+"""Programs that go wrong in rare orders of their warps and copies only, each with its legal twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from support.defects import MBARRIER, Defect
+
+
+def warps(*roles: Sequence[str], start: str = "bar.sync 0;") -> str:
+    """Warp n does what roles[n] says, each line of which has the source line 10 * (n + 1) + its place."""
+    body = f"{MBARRIER}.reg .b32 %warp, %x;\n.reg .pred %is;\nshr.u32 %warp, %t, 5;\n{start}\n"
+    for n in range(len(roles)):
+        body += f"setp.eq.u32 %is, %warp, {n};\n@%is bra warp{n};\n"
+    body += "bra.uni end;\n"
+    for n, role in enumerate(roles):
+        body += f"warp{n}:\n"
+        for place, line in enumerate(role):
+            body += f".loc 1 {10 * (n + 1) + place} 0\n{line.replace('LABEL', f'again{n}_{place}')}\n"
+        body += "bra.uni end;\n"
+    return body + "end:"
+
+
+def init(*counts: int) -> str:
+    """Mbarriers at 512, 520, ..., of which each waits for so many arrivals."""
+    made = [f"@%q mbarrier.init.shared.b64 [%s+{512 + 8 * i}], {count};" for i, count in enumerate(counts)]
+    return "\n".join([*made, "fence.mbarrier_init.release.cluster;", "bar.sync 0;"])
+
+
+ELECT = "setp.ne.u32 %is, %warp, 9;\nelect.sync _|%is, -1;"
+
+
+def arrive(index: int, lanes: str = "@%is ") -> str:
+    return f"{ELECT}\n{lanes}mbarrier.arrive.shared.b64 %state, [%s+{512 + 8 * index}];"
+
+
+def wait(index: int, phase: int) -> str:
+    address = 512 + 8 * index
+    return f"LABEL: mbarrier.try_wait.parity.shared.b64 %done, [%s+{address}], {phase & 1};\n@!%done bra LABEL;"
+
+
+# A ring of one slot: warp 0 fills it, warp 1 empties it, and warp 2 looks on.
+FILLS = [line for i in range(4) for line in ([wait(1, i - 1)] if i else []) + [arrive(0)]]
+EMPTIES = [line for i in range(4) for line in (wait(0, i), arrive(1))]
+LOOKS_ON = [wait(0, i) for i in range(4)]
+
+COPY = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];"
+POINTER = ".reg .b64 %p;\nld.param.u64 %p, [data];\n"
+EXPECT = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%s+512], 64;"
+BYTES = {"params": ".param .u64 data", "args": ["buf:u32:64:ramp"]}
+TELLS = "cp.async.mbarrier.arrive.noinc.shared.b64 [%s+512];"
+CHUNK = "mad.lo.u32 %x, %lane, 16, %s;\ncp.async.cg.shared.global [%x+{to}], [%p], 16;"
+LANES = ".reg .b32 %lane;\nand.b32 %lane, %t, 31;\n"
+READS = "ld.shared.u32 %x, [%s];\nld.shared.u32 %x, [%s+1024];"
+
+ORDERS = [
+    Defect(
+        "phase-overrun",
+        "a warp that only looks on is not waited for",
+        warps(FILLS, EMPTIES, LOOKS_ON, start=init(1, 1)),
+        warps(FILLS, EMPTIES, [line for i in range(4) for line in (wait(0, i), arrive(1))], start=init(1, 2)),
+        ["This wait is for phase 0 of the mbarrier", "phase 1 completes before it", "where warp 2 is delayed"],
+        block=96,
+    ),
+    Defect(
+        "phase-overrun",
+        "a warp arrives twice without a wait between",
+        warps([arrive(0), arrive(0)], [arrive(0), arrive(0)], start=init(2)),
+        warps([arrive(0), wait(0, 0), arrive(0)], [arrive(0), wait(0, 0), arrive(0)], start=init(2)),
+        ["This arrival counts in phase 1", "In another order it counts in phase 0"],
+    ),
+    Defect(
+        "phase-overrun",
+        "a warp waits for the second phase and not for the first",
+        warps([arrive(0), wait(1, 0), arrive(0)], [wait(0, 0), arrive(1), wait(0, 1)], [wait(0, 1)], start=init(1, 1)),
+        warps([arrive(0), wait(1, 0), arrive(0)], *2 * [[wait(0, 0), arrive(1), wait(0, 1)]], start=init(1, 2)),
+        ["This wait is for phase 1", "returns before that phase is complete", "where warp 0 is delayed"],
+        block=128,  # the last warp, which runs first, does nothing
+    ),
+    Defect(
+        "order-dependent",
+        "bytes are announced by a thread that does not arrive",
+        warps([arrive(0)], [f"{ELECT}\n@%is {EXPECT}", f"@%is {COPY}", wait(0, 0)], start=POINTER + init(1)),
+        warps([arrive(0)], [f"{ELECT}\n@%is {EXPECT}", f"@%is {COPY}", arrive(0), wait(0, 0)], start=POINTER + init(2)),
+        ["This expect_tx announces bytes of phase 0", "where warp 1 is delayed"],
+        **BYTES,
+    ),
+    Defect(
+        "phase-overrun",
+        "a barrier of two warps is used again by another pair",
+        warps(["bar.sync 1, 64;", "bar.sync 1, 64;"], ["bar.sync 1, 64;"], ["bar.sync 1, 64;"]),
+        warps(["bar.sync 1, 64;", "bar.sync 2, 64;"], ["bar.sync 2, 64;"], ["bar.sync 1, 64;"]),
+        ["comes to barrier 1 for the next time", "nothing makes it wait for warp"],
+        block=96,
+    ),
+    Defect(
+        "async-in-flight",
+        "who knows that a cp.async was issued does not know that it landed",
+        warps(
+            [CHUNK.format(to=0), TELLS, arrive(2)],
+            [CHUNK.format(to=1024), TELLS.replace("512", "520")],
+            [wait(2, 0), wait(1, 0), READS],
+            start=POINTER + LANES + init(32, 32, 1),
+        ),
+        warps(
+            [CHUNK.format(to=0), TELLS, arrive(2)],
+            [CHUNK.format(to=1024), TELLS.replace("512", "520")],
+            [wait(2, 0), wait(1, 0), wait(0, 0), READS],
+            start=POINTER + LANES + init(32, 32, 1),
+        ),
+        ["a cp.async is still in flight"],
+        block=96,
+        directives=".shared .align 16 .b8 smem[2048];",
+        **BYTES,
+    ),
+]
