@@ -212,7 +212,7 @@ typedef struct emu_counters {
     uint64_t steps;    /* warp instructions, those with every lane off included */
     uint64_t traced;   /* warp instructions that the trace printed */
     bool races_unseen; /* the memory or time for races in global memory was spent: some accesses were not checked */
-    unsigned orders;   /* what keeps this run from standing for all orders, by bit; 0: nothing. emu_describe_orders() */
+    uint32_t orders;   /* what keeps this run from standing for all orders, by bit; 0: nothing. emu_describe_orders() */
     int entry;
 } emu_counters;
 
@@ -356,7 +356,7 @@ typedef struct emu_tally {
 emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
 /* What a launch without findings says of other orders of its warps and copies: "no race, no deadlock in any order", or
  * what keeps it from saying so. Returns out. */
-const char *emu_describe_orders(unsigned orders, char *out, size_t bytes);
+const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes);
 /* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
  * memory. */
 bool emu_print_counters(FILE *to, const emu_counters *counters);

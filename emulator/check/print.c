@@ -152,7 +152,7 @@ void emu_write_counters(FILE *to, const emu_counters *counters) {
     }
 }
 
-const char *emu_describe_orders(unsigned orders, char *out, size_t bytes) {
+const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes) {
     static const struct {
         unsigned gap;
         const char *text;
