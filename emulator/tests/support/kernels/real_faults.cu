@@ -1,0 +1,332 @@
+/* real_faults.cu - races and hangs of public projects, cut down to kernels of a screen each: docs/real-faults.md.
+ *
+ *     ptxrun real_faults.cu --entry store_ring_faulty --block 128 --arg out:u32:512 -- -arch=compute_90a -std=c++17
+ *
+ * Each is a template that is instantiated twice: as it was, and repaired. All is written anew.
+ */
+#include <cstdint>
+
+#define FAULT(name, parameters, ...)                                                                                   \
+    extern "C" __global__ void name##_faulty parameters {                                                              \
+        name<false>(__VA_ARGS__);                                                                                      \
+    }                                                                                                                  \
+    extern "C" __global__ void name##_repaired parameters {                                                            \
+        name<true>(__VA_ARGS__);                                                                                       \
+    }
+
+__device__ uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ void mbarrier_init(uint64_t *bar, int count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ void mbarrier_arrive(uint64_t *bar) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(bar)) : "memory");
+}
+
+__device__ void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(shared_address(bar)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+__device__ void mbarrier_wait(uint64_t *bar, int parity) {
+    uint32_t done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(shared_address(bar)), "r"(parity)
+                     : "memory");
+}
+
+__device__ void bulk_load(void *to, const void *from, int bytes, uint64_t *bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(bar))
+                 : "memory");
+}
+
+__device__ void bulk_store(void *to, const void *from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+                 "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+template <int pending>
+__device__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+__device__ void fence_proxy_async() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- copies between shared and global memory ---- */
+
+/* All threads fill a buffer, one stores it and waits for that: the others do not know when to fill it again. */
+template <bool repaired>
+__device__ void store_ring(uint32_t *out) {
+    __shared__ alignas(128) uint32_t tile[128];
+    for (int i = 0; i < 4; i++) {
+        bulk_wait_read<0>(); /* in a thread that has stored nothing this is no wait */
+        if (repaired) __syncthreads();
+        tile[threadIdx.x] = i * 1000 + threadIdx.x;
+        fence_proxy_async();
+        __syncthreads();
+        if (threadIdx.x == 0) bulk_store(out + 128 * i, tile, sizeof tile);
+    }
+    bulk_wait_read<0>();
+}
+FAULT(store_ring, (uint32_t *out), out)
+
+/* A state of zeros is stored by the copy engine behind a barrier only. */
+template <bool repaired>
+__device__ void zero_state(uint32_t *out) {
+    __shared__ alignas(128) uint32_t state[128];
+    state[threadIdx.x] = 0;
+    if (repaired) fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) bulk_store(out, state, sizeof state);
+    bulk_wait_read<0>();
+}
+FAULT(zero_state, (uint32_t *out), out)
+
+/* Two stages copy memory to memory. Behind a store the next load of the same stage is issued. */
+template <bool repaired>
+__device__ void staged_copy(uint32_t *out, const uint32_t *in) {
+    enum { STAGES = 2, WORDS = 64, BLOCKS = 4 };
+    __shared__ alignas(128) uint32_t stages[STAGES][WORDS];
+    __shared__ uint64_t full[STAGES];
+    if (threadIdx.x) return;
+    const auto load = [&](int block) {
+        mbarrier_arrive_expect_tx(&full[block % STAGES], WORDS * 4);
+        bulk_load(stages[block % STAGES], in + block * WORDS, WORDS * 4, &full[block % STAGES]);
+    };
+    for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], 1);
+    for (int i = 0; i < STAGES; i++) load(i);
+    for (int i = 0; i < BLOCKS; i++) {
+        mbarrier_wait(&full[i % STAGES], i / STAGES % 2);
+        bulk_store(out + i * WORDS, stages[i % STAGES], WORDS * 4);
+        bulk_wait_read<repaired ? 0 : STAGES - 1>();
+        if (i + STAGES < BLOCKS) load(i + STAGES);
+    }
+    bulk_wait_read<0>();
+}
+FAULT(staged_copy, (uint32_t *out, const uint32_t *in), out, in)
+
+/* One CTA writes by ordinary stores and sets a flag. The other one polls it, and the copy engine reads. */
+template <bool repaired>
+__device__ void polled_copy(uint32_t *out, uint32_t *mail, int *flag) {
+    __shared__ alignas(128) uint32_t tile[32];
+    __shared__ uint64_t full;
+    if (blockIdx.x == 0) {
+        mail[threadIdx.x] = threadIdx.x;
+        __syncwarp();
+        if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(flag) : "memory");
+        return;
+    }
+    if (threadIdx.x == 0) {
+        mbarrier_init(&full, 1);
+        int set = 0;
+        while (!set) asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(set) : "l"(flag) : "memory");
+        if (repaired) fence_proxy_async();
+        mbarrier_arrive_expect_tx(&full, sizeof tile);
+        bulk_load(tile, mail, sizeof tile, &full);
+    }
+    __syncwarp();
+    mbarrier_wait(&full, 0);
+    out[threadIdx.x] = tile[threadIdx.x];
+}
+FAULT(polled_copy, (uint32_t *out, uint32_t *mail, int *flag), out, mail, flag)
+
+/* An mbarrier waits for one arrival, and every lane of the warp arrives. */
+template <bool repaired>
+__device__ void lanes_arrive(uint32_t *out, const uint32_t *in) {
+    __shared__ alignas(128) uint32_t tile[32];
+    __shared__ uint64_t full;
+    if (threadIdx.x == 0) mbarrier_init(&full, 1);
+    __syncwarp();
+    if (threadIdx.x == 0) bulk_load(tile, in, sizeof tile, &full);
+    if (!repaired || threadIdx.x == 0) mbarrier_arrive_expect_tx(&full, threadIdx.x ? 0 : sizeof tile);
+    __syncwarp();
+    mbarrier_wait(&full, 0);
+    out[threadIdx.x] = tile[threadIdx.x];
+}
+FAULT(lanes_arrive, (uint32_t *out, const uint32_t *in), out, in)
+
+/* ---- shared memory that is used again ---- */
+
+/* Rounds of a radix selection: the next one clears the histogram that the last one may still be read from. */
+template <bool repaired>
+__device__ void histogram_rounds(uint32_t *out) {
+    __shared__ uint32_t histogram[64];
+    uint32_t remain = 100;
+    for (int round = 0; round < 3; round++) {
+        if (threadIdx.x < 64) histogram[threadIdx.x] = 0;
+        __syncthreads();
+        atomicAdd(&histogram[threadIdx.x * (round + 1) % 64], 1);
+        __syncthreads();
+        remain -= histogram[round + 1];
+        if (repaired) __syncthreads();
+    }
+    out[threadIdx.x] = remain;
+}
+FAULT(histogram_rounds, (uint32_t *out), out)
+
+/* Four warps find a maximum through a word each, for one score and then for the next. */
+template <bool repaired>
+__device__ void maximum_scratch(float *out, const float *in) {
+    __shared__ float scratch[4];
+    for (int score = 0; score < 2; score++) {
+        float m = in[score * 128 + threadIdx.x];
+        for (int by = 16; by; by /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, by));
+        if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = m;
+        __syncthreads();
+        m = fmaxf(fmaxf(scratch[0], scratch[1]), fmaxf(scratch[2], scratch[3]));
+        out[score * 128 + threadIdx.x] = m;
+        if (repaired) __syncthreads();
+    }
+}
+FAULT(maximum_scratch, (float *out, const float *in), out, in)
+
+/* A warp lists what it finds in shared memory, and then other lanes read the list. */
+template <bool repaired>
+__device__ void warp_list(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t list[32];
+    list[31 - threadIdx.x] = in[threadIdx.x] % 8;
+    if (repaired) __syncwarp();
+    uint32_t before = 0;
+    for (int i = 0; i < 32; i++) before += list[i] < list[threadIdx.x];
+    out[threadIdx.x] = before;
+}
+FAULT(warp_list, (uint32_t *out, const uint32_t *in), out, in)
+
+/* A warp quantises 16 words, and two lanes store their scales behind them. */
+template <bool repaired>
+__device__ void scales_behind(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t row[32];
+    const uint32_t packed = threadIdx.x < 16 ? in[threadIdx.x] : 0;
+    if (!repaired || threadIdx.x < 16) row[threadIdx.x] = packed;
+    if (threadIdx.x < 16 && threadIdx.x % 8 == 0) row[16 + threadIdx.x / 8] = 7 + threadIdx.x;
+    __syncwarp();
+    if (threadIdx.x < 18) out[threadIdx.x] = row[threadIdx.x];
+}
+FAULT(scales_behind, (uint32_t *out, const uint32_t *in), out, in)
+
+/* ---- barriers in the wrong place ---- */
+
+/* One thread sums up, and all read the sum. */
+template <bool repaired>
+__device__ void sum_of_one(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t parts[4], sum;
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = in[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) sum = parts[0] + parts[1] + parts[2] + parts[3];
+    if (repaired) __syncthreads();
+    out[threadIdx.x] = sum;
+}
+FAULT(sum_of_one, (uint32_t *out, const uint32_t *in), out, in)
+
+/* Only two of four warps come to a barrier: what they do next meets the others one barrier off. */
+template <bool repaired>
+__device__ void barrier_of_some(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t tile[128];
+    const int warp = threadIdx.x / 32;
+    tile[threadIdx.x] = in[threadIdx.x];
+    if (repaired || warp < 2) __syncthreads();
+    if (warp < 2) tile[threadIdx.x] += tile[threadIdx.x + 64];
+    __syncthreads();
+    out[threadIdx.x] = tile[threadIdx.x % 64];
+}
+FAULT(barrier_of_some, (uint32_t *out, const uint32_t *in), out, in)
+
+/* A barrier within a condition of single threads, and another one behind it. */
+template <bool repaired>
+__device__ void barrier_in_branch(uint32_t *out, const uint32_t *in, int count) {
+    __shared__ uint32_t tile[64], turned[64];
+    tile[threadIdx.x] = in[threadIdx.x];
+    turned[threadIdx.x] = 0;
+    if (repaired) __syncthreads();
+    if ((int)threadIdx.x < count) {
+        if (!repaired) __syncthreads();
+        turned[threadIdx.x] = tile[63 - threadIdx.x];
+    }
+    __syncthreads();
+    out[threadIdx.x] = turned[threadIdx.x] + turned[0];
+}
+FAULT(barrier_in_branch, (uint32_t *out, const uint32_t *in, int count), out, in, count)
+
+/* A compiler moves the barrier of a guarded loop in front of the guard. */
+template <bool repaired>
+__device__ void hoisted_barrier(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t tile[64];
+    uint32_t sum = 0;
+    __syncthreads();
+    for (int i = 0; i < 3; i++) {
+        if (threadIdx.x % 4 == 0) tile[threadIdx.x] = in[threadIdx.x] + i;
+        if (repaired) __syncthreads();
+        if (threadIdx.x % 4 == 0) sum += tile[(threadIdx.x + 4) % 64];
+        if (repaired) __syncthreads();
+    }
+    out[threadIdx.x] = sum;
+}
+FAULT(hoisted_barrier, (uint32_t *out, const uint32_t *in), out, in)
+
+/* ---- wgmma ---- */
+
+__device__ uint64_t descriptor(const void *tile) {
+    return (uint64_t)(shared_address(tile) >> 4) | (uint64_t)8 << 16 | (uint64_t)16 << 32;
+}
+
+/* The only buffer of A is copied again while the product of the last step may still read it. */
+template <bool repaired>
+__device__ void single_buffer(float *out, const uint4 *in) {
+    __shared__ alignas(128) uint4 A[128], B[16];
+    const int t = threadIdx.x;
+    float d[4] = {0, 0, 0, 0};
+    if (t < 16) B[t] = in[t];
+    for (int step = 0; step < 3; step++) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&A[t])), "l"(in + t) : "memory");
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        fence_proxy_async();
+        __syncthreads();
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "l"(descriptor(A)), "l"(descriptor(B)));
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        if (repaired) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if (repaired) __syncthreads();
+    }
+    if (!repaired) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
+}
+FAULT(single_buffer, (float *out, const uint4 *in), out, in)
+
+/* ---- who is right: compute-sanitizer's racecheck or the emulator ---- */
+
+/* A warp reads a slot, and its lane 0 tells the writer behind a __syncwarp. Not repaired: without the __syncwarp. */
+template <bool repaired>
+__device__ void one_lane_tells(uint32_t *out) {
+    __shared__ uint32_t slot[32];
+    __shared__ uint64_t full, empty;
+    if (threadIdx.x == 0) mbarrier_init(&full, 32), mbarrier_init(&empty, 1);
+    __syncthreads();
+    for (int i = 0; i < 4; i++) {
+        if (threadIdx.x < 32) {
+            if (i) mbarrier_wait(&empty, (i - 1) % 2);
+            slot[threadIdx.x] = i * 100 + threadIdx.x;
+            mbarrier_arrive(&full);
+        } else {
+            mbarrier_wait(&full, i % 2);
+            out[i * 32 + threadIdx.x % 32] = slot[63 - threadIdx.x];
+            if (repaired) __syncwarp();
+            if (threadIdx.x == 32) mbarrier_arrive(&empty);
+        }
+    }
+}
+FAULT(one_lane_tells, (uint32_t *out), out)
