@@ -36,6 +36,9 @@ DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
 D_HEAD = 128  # elements of a row of O in the outputs that are compared with the emulator's
 
+# racecheck does not follow a __syncwarp to the arrival behind it: docs/real-faults.md, one_lane_tells.
+KNOWN_RACES = frozenset({"v25", "v38", "v47", "v50", "v51"})
+
 # The matrix of PyTorch's own tests of its flash attention kernels: test_flash_attention_vs_math_ref_grads in
 # test/test_transformers.py. Heads and KV heads; where it scales by 1 / d_head ("l1"), or by the usual root of it.
 SDPA_SEQ_Q, SDPA_SEQ_K = "4,8,64,143,256,512,1024,2048", "4,8,64,127,256,579,1024,2048"
@@ -206,8 +209,9 @@ def sanitizers(version: str, config: KernelConfig) -> Iterator[Check]:
 
 
 def _sanitized(version: str, dtype: str, tool: str, launch: Sequence[str]) -> tuple[str, str]:
-    finding = sanitize.on_gpu(version, dtype, tool, launch, timeout=TIMEOUT)
-    return finding.found, ""
+    found = sanitize.on_gpu(version, dtype, tool, launch, timeout=TIMEOUT).found
+    known = tool == "racecheck" and version in KNOWN_RACES and "Race reported" in found
+    return ("", f"known: {found}") if known else (found, "")
 
 
 def statuses(version: str) -> Iterator[Check]:
