@@ -116,6 +116,8 @@ typedef struct emu_launch {
     size_t param_bytes;      /* must equal that of the entry */
     bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
     uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
+    int delay_warp;          /* of each CTA: it waits before an instruction until nothing else can happen */
+    int delay_line;          /* PTX line of that; 0 for none */
     uint64_t race_memory;    /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;             /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
     uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */

@@ -140,6 +140,10 @@ static const order_event *unknown_to(const machine *m, const warp *w, const mbar
     return p->landing.stamp && !knows_landing(m, w, bar, p->landing.stamp) ? &p->landing : NULL;
 }
 
+static int line_of(const machine *m, uint32_t instruction) {
+    return emu_place_of(m->code, instruction).ptx_line;
+}
+
 static order_event event_of(const machine *m, const warp *w, int lane) {
     return (order_event){w->clock, m->here, lane, false};
 }
@@ -154,9 +158,10 @@ static void check_phase_before(machine *m, const warp *w, int lane, const mbarri
                "This %s counts in phase %" PRIu64
                " of the mbarrier at 0x%x. In another order it counts in phase %" PRIu64
                ": nothing makes this warp wait for what warp %d brings to that one.\n"
-               "It is seen where warp %d is delayed before the other instruction.\n"
+               "It is seen where warp %d is delayed before the other instruction: ptxrun --delay %d@%d.\n"
                "Let this warp wait for phase %" PRIu64 " first.",
-               what, bar->phase, bar->address, bar->phase - 1, whose, whose, bar->phase - 1);
+               what, bar->phase, bar->address, bar->phase - 1, whose, whose, whose, line_of(m, missed->instruction),
+               bar->phase - 1);
 }
 
 /* The waits of the phase at work that a warp knows cannot be overrun. */
@@ -211,9 +216,9 @@ static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const
                "This wait is for %s of the mbarrier at 0x%x. In another order phase %" PRIu64
                " completes before it: nothing that phase %" PRIu64 " waits for waits for this warp. The parity is the "
                "same for both then, and the warp sleeps on.\n"
-               "It is seen where warp %u is delayed before this wait.\n"
+               "It is seen where warp %u is delayed before this wait: ptxrun --delay %u@%d.\n"
                "Let the warp arrive where the threads that arrive at this mbarrier wait.",
-               waits, bar->address, bar->phase, bar->phase, warp);
+               waits, bar->address, bar->phase, bar->phase, warp, warp, line_of(m, wait->instruction));
     m->here = last;
 }
 
@@ -224,9 +229,9 @@ static void report_late_expect(machine *m, const mbarrier *bar, uint32_t warp, c
                "This expect_tx announces bytes of phase %" PRIu64
                " of the mbarrier at 0x%x. In another order that phase "
                "completes before it, without them: no arrival of the phase comes behind it.\n"
-               "It is seen where warp %u is delayed before this instruction.\n"
+               "It is seen where warp %u is delayed before this instruction: ptxrun --delay %u@%d.\n"
                "Let the thread that announces arrive too: mbarrier.arrive.expect_tx.",
-               bar->phase, bar->address, warp);
+               bar->phase, bar->address, warp, warp, line_of(m, expect->instruction));
     m->here = last;
 }
 
@@ -251,9 +256,9 @@ void emu_orders_wait(machine *m, const warp *w, int lane, const mbarrier *bar) {
                " of the mbarrier at 0x%x. In another order it returns before that phase "
                "is complete: phase %" PRIu64 " need not be complete as the wait begins, and then the parity is that of "
                "the phase before.\n"
-               "It is seen where warp %d is delayed before the other instruction.\n"
+               "It is seen where warp %d is delayed before the other instruction: ptxrun --delay %d@%d.\n"
                "Let this warp wait for each phase in turn.",
-               bar->phase - 1, bar->address, bar->phase - 2, whose);
+               bar->phase - 1, bar->address, bar->phase - 2, whose, whose, line_of(m, missed->instruction));
 }
 
 /* ---- what an answer "no" does ---- */
@@ -334,9 +339,9 @@ void emu_orders_barrier(machine *m, const warp *w, int lane, uint32_t id) {
         emu_report(m, EMU_PHASE_OVERRUN, e->instruction, w, lane, (int)i * LANES + e->lane, 0,
                    "This warp comes to barrier %u for the next time. In another order it is counted among those that "
                    "met there before: nothing makes it wait for warp %u, which was one of them.\n"
-                   "It is seen where warp %u is delayed before the other instruction.\n"
+                   "It is seen where warp %u is delayed before the other instruction: ptxrun --delay %u@%d.\n"
                    "Take another barrier for the next meeting, or let this warp wait at this one (bar.sync).",
-                   id, i, i);
+                   id, i, i, i, line_of(m, e->instruction));
         break;
     }
     its->now[w->index] = event_of(m, w, lane);

@@ -34,23 +34,37 @@ static uint64_t next_random(machine *m) {
     return m->random = emu_mix(m->random);
 }
 
-/* A ready warp: the wanted one, the next one round or with a seed any; -1 when none is. */
-static int choose_warp(machine *m, int last) {
-    const int wanted = emu_wanted_warp(m);
-    if (wanted >= 0 && (uint32_t)wanted < m->warp_count && m->warps[wanted].state == WARP_READY) return wanted;
-    uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
-    for (uint32_t k = 0; k < m->warp_count; k++) {
-        uint32_t i = (offset + k) % m->warp_count;
-        if (m->warps[i].state == WARP_READY) return (int)i;
-    }
-    return -1;
-}
-
 static bool land_any_arrive(machine *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (emu_land_next_arrive(m, &m->warps[i])) return true;
     }
     return emu_land_next_bulk(m);
+}
+
+/* Whether a warp is the one that the launch delays. */
+static bool is_delayed(const machine *m, uint32_t i) {
+    return m->launch->delay_line && m->launch->delay_warp == (int)i;
+}
+
+static bool waits_for_all(const machine *m, uint32_t i) {
+    if (!is_delayed(m, i)) return false;
+    const uint32_t instruction = m->code->ops[m->warps[i].pc].instruction;
+    return emu_place_of(m->code, instruction).ptx_line == m->launch->delay_line;
+}
+
+/* A ready warp: the wanted one, the next one round or with a seed any; -1 when none is. */
+static int choose_warp(machine *m, int last) {
+    const int wanted = emu_wanted_warp(m);
+    if (wanted >= 0 && (uint32_t)wanted < m->warp_count && m->warps[wanted].state == WARP_READY) return wanted;
+    uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
+    for (int late = 0; late < 2; late++) {
+        for (uint32_t k = 0; k < m->warp_count; k++) {
+            uint32_t i = (offset + k) % m->warp_count;
+            if (m->warps[i].state == WARP_READY && waits_for_all(m, i) == late) return (int)i;
+        }
+        if (!late && m->launch->delay_line && land_any_arrive(m)) late = -1; /* it may have freed a warp */
+    }
+    return -1;
 }
 
 __attribute__((format(printf, 4, 5))) static void add_text(char *out, size_t bytes, size_t *used, const char *format,
@@ -277,7 +291,9 @@ static cta_turn run_cta(machine *m, bool may_pause) {
         }
         warp *w = &m->warps[chosen];
         const uint64_t begin = m->steps;
-        const uint64_t slice = seeded ? 1 + next_random(m) % SEED_SLICE : MAX_SLICE;
+        const uint64_t slice = is_delayed(m, (uint32_t)chosen) ? 1
+                               : seeded                        ? 1 + next_random(m) % SEED_SLICE
+                                                               : MAX_SLICE;
         w->poll_failed = false;
         if (seeded && m->bulk_count && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_bulk(m);
         emu_warp_run(m, w, slice);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,22 @@ def test_a_wait_that_only_asks_again(asks: str, tmp_path: Path) -> None:
     defect = Defect("", "", "", warps([arrive(0)], [asks], start=init(1) + "\nmov.u32 %x, 0;"), options=["--orders"])
     status, _, text = run(defect, defect.good, tmp_path)
     assert status == 0 and ASKS[asks] in text, text
+
+
+DEADLOCKS = [defect for defect in ORDERS if "looks on" in defect.label or "another pair" in defect.label]
+
+
+@pytest.mark.parametrize("defect", DEADLOCKS, ids=str)
+def test_the_delay_that_a_finding_names_shows_the_fault(defect: Defect, tmp_path: Path) -> None:
+    delay = re.search(r"ptxrun (--delay) (\d+@\d+)", run(defect, defect.bad, tmp_path)[2])
+    assert delay
+    late = replace(defect, options=list(delay.groups()))
+    status, _, text = run(late, late.bad, tmp_path)
+    assert status == 3 and "1 finding: deadlock" in text, text
+    check_silent(late, tmp_path)
+
+
+@pytest.mark.parametrize("delay", ["2", "-1@3", "2@0", "2@7x", "@7"])
+def test_a_delay_that_is_none_is_refused(delay: str, tmp_path: Path) -> None:
+    status, _, text = run(replace(ORDERS[0], options=["--delay", delay]), ORDERS[0].good, tmp_path)
+    assert status == 2 and f"--delay {delay}: should be WARP@LINE" in text

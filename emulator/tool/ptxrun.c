@@ -33,6 +33,7 @@ typedef struct options {
     int request_count;
     uint32_t grid[3], block[3], cluster[3];
     uint64_t smem, schedule, threads, seed, steps, race_memory;
+    int delay_warp, delay_line;
     emu_trace trace;
     char ignore[2048];
     bool checks, counters, first, list, forms, orders, help;
@@ -130,6 +131,18 @@ static bool set_checks(options *options, const char *text, emu_error *error) {
     return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: should be on or off", text);
 }
 
+static bool set_delay(options *options, const char *text, emu_error *error) {
+    const char *at = strchr(text, '@');
+    char warp[16];
+    uint64_t index, line;
+    snprintf(warp, sizeof warp, "%.*s", at ? (int)(at - text) : 0, text);
+    if (!at || !emu_parse_unsigned(warp, 31, &index) || !emu_parse_unsigned(at + 1, INT32_MAX, &line) || !line)
+        return emu_fail(error, "--delay %s: should be WARP@LINE, a warp of the CTA from 0 and a line of the PTX", text);
+    options->delay_warp = (int)index;
+    options->delay_line = (int)line;
+    return true;
+}
+
 /* What an option does: it sets a flag, keeps a text or a number in the options, or calls a function. */
 typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
 
@@ -161,6 +174,8 @@ static const option option_table[] = {
     {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: " EMU_TRACE_FORM},
     {"--schedule", "SEED", NUMBER, AT(schedule), UINT64_MAX, NULL,
      "0: a warp runs until it must wait (0); others shuffle and preempt"},
+    {"--delay", "WARP@LINE", CALL, 0, 0, set_delay,
+     "let a warp of each CTA wait before a line of the PTX until nothing else can happen"},
     {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},
     {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
      "host threads, 0 for one a core (0); results do not depend on it"},
@@ -403,6 +418,8 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .param_bytes = entry->param_bytes,
                          .checks = options->checks,
                          .schedule = options->schedule,
+                         .delay_warp = options->delay_warp,
+                         .delay_line = options->delay_line,
                          .threads = (int)options->threads,
                          .output = stdout,
                          .step_limit = options->steps,
