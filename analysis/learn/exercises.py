@@ -143,7 +143,7 @@ def add_exercise_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_exercise(args: argparse.Namespace) -> int:
-    """Set up, or grade: status 0 when it is solved, 1 until then."""
+    """Set up, or grade: status 0 when it is set up or solved, 1 where it is not solved yet."""
     exercise = find(args.number)
     folder = folder_of(exercise)
     path = folder / "work" / file_name(exercise)
@@ -161,7 +161,7 @@ def run_exercise(args: argparse.Namespace) -> int:
         print(f"\n{read_text(folder / 'task.md').partition(chr(10))[2].partition('## Hint')[0].strip()}\n")
         print(f"Your file: {mine}. Now `make exercise N={exercise.number}` says what is wrong with it.")
         print(f"A hint is at the end of {task}.")
-        return DIFFERENT
+        return DONE
     verdict = grade(exercise, path)
     for line in verdict.lines:
         print(f"  {'ok' if line.ok else 'no':4}  {line.text}")
