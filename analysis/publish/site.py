@@ -226,6 +226,9 @@ def stage(folder: Path, out: Path) -> None:
     if files := machine.machine_files(folder):
         made |= {f"linked/machine/{name}": text for name, text in files.items()}
         made[INDEX] = machine.with_places(made[INDEX])
+        exercises = importlib.import_module("analysis.publish.exercise_page")
+        made |= {f"linked/exercises/{name}": text for name, text in exercises.exercise_files(folder).items()}
+        made[exercises.CHAPTER] = exercises.with_link(made[exercises.CHAPTER])
     report = importlib.import_module("analysis.publish.report")
     made |= {f"tables/{name}": text for name, text in report.as_page(folder).items()}
     for name, entries in site.sources.items():
