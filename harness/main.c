@@ -111,7 +111,7 @@ static enum status open_backend(struct session *session) {
     const struct failure no_gpu = session->failure;
     const enum status emulated = open_emulator(session);
     if (emulated) return emulated;
-    if (!options->quiet) warn("%s: running on the emulator, which checks and counts but gives no times", no_gpu.text);
+    if (!options->quiet) fprintf(stderr, "No GPU: running on the emulator (counts, no times): %s\n", no_gpu.text);
     return STATUS_OK;
 }
 

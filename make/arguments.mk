@@ -4,6 +4,13 @@ known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v';
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
 $(call known,$(VER) $(A) $(B) $(filter v%,$(MAKECMDGOALS)))
 
+# A goal without a rule is said with those that are spelt nearly so. A name with / or . in it is a file's.
+GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(PARTS:%=make/%.mk) Makefile))
+near = $(shell $(PYTHON) -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:]))' \
+	'$(call quoted,$(1))' $(GOALS_OF))
+$(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if $(findstring /,$g)$(findstring .,$g),,\
+	$(foreach n,$(or $(call near,$g),none),$(error no goal '$g'; the nearest is $n; `make help` lists them))))
+
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
 $(call one,A B $(if $(filter debug read,$(MAKECMDGOALS)),VER))

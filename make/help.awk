@@ -2,6 +2,7 @@
 #
 #     awk -f make/help.awk FILES                      what `make help` prints
 #     awk -v show=all -f make/help.awk FILES          the rare ones too
+#     awk -v show=goals -f make/help.awk FILES        the names of all goals
 #     awk -v show=variables -f make/help.awk FILES    GOAL:VARIABLE for each variable that the line of a goal names
 
 BEGIN { FS = ":.*##[+]? "; width = 22 }
@@ -9,7 +10,8 @@ BEGIN { FS = ":.*##[+]? "; width = 22 }
 /^[a-z0-9_.-]+( [a-z0-9_.-]+)*:.*##[+]? / {
     goals = $1
     sub(/:.*/, "", goals)
-    if (show == "variables") name_variables()
+    if (show == "goals") print goals
+    else if (show == "variables") name_variables()
     else if (show == "all" || /:.*## /) print_goals()
 }
 

@@ -6,10 +6,11 @@
     python3 -m analysis compare before.txt after.txt          # times of anything, one round a line
 
 The verdict is about B, from the intervals of its speedup: SAME when the whole 95 % interval lies within the tolerance
-of 1 (--same-within, 1 %), else FASTER or SLOWER when all of the 99 % interval lies on one side of 1, else UNSURE, with
-the number of rounds that would decide. A measurement ends after four or seven of its ten rounds where wider intervals
-say so already, such that all looks together are wrong no more often than one. With --exit-code the status is 0 SAME,
-10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the worst counts: SLOWER, UNSURE, then FASTER.
+of 1 (--same-within, 1 %), else FASTER or SLOWER when all of the 99 % interval lies on one side of 1 and its middle
+beyond the tolerance, else UNSURE, with the number of rounds that would decide. A measurement ends after four or seven
+of its ten rounds where wider intervals say so already, such that all looks together are wrong no more often than one.
+With --exit-code the status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the worst counts: SLOWER,
+UNSURE, then FASTER.
 """
 
 import argparse

@@ -109,7 +109,9 @@ def _check(args: argparse.Namespace, tools: Sequence[str]) -> int:
     if not gpu:
         print("checked on the emulator, which finds races, unset data and bad accesses by itself", file=sys.stderr)
     found: list[Finding] = []
-    for version in versions:
+    for number, version in enumerate(versions, start=1):
+        if len(versions) > 1:
+            print(f"{version}: {number} of {len(versions)}", file=sys.stderr, flush=True)
         for dtype in dtypes:
             if gpu:
                 found += [on_gpu(version, dtype, tool, extra) for tool in tools]

@@ -275,16 +275,16 @@ def speed_word(
     speedup: Interval, same_within: float = SAME_WITHIN, rounds: int | None = None, share: float = 1.0
 ) -> str:
     """SAME when the whole interval lies within the tolerance of 1; else FASTER or SLOWER when all of it lies on one
-    side of 1; else UNSURE. With a number of rounds the side needs the 99 % interval, and with a share of the errors
-    both need intervals that leave no more than that.
+    side of 1 and its middle outside of the tolerance; else UNSURE. With a number of rounds the side needs the 99 %
+    interval, and with a share of the errors both need intervals that leave no more than that.
     """
     same = speedup if share == 1 or rounds is None else surer(speedup, rounds, 1 - share * (1 - CONFIDENCE))
     if 1 - same_within <= same.low and same.high <= 1 + same_within:
         return "SAME"
     one_side = speedup if rounds is None else surer(speedup, rounds, 1 - share * (1 - SURE))
-    if one_side.low > 1:
+    if one_side.low > 1 and speedup.mid > 1 + same_within:
         return "FASTER"
-    return "SLOWER" if one_side.high < 1 else "UNSURE"
+    return "SLOWER" if one_side.high < 1 and speedup.mid < 1 - same_within else "UNSURE"
 
 
 def compare(first: Series, second: Series, same_within: float = SAME_WITHIN, share: float = 1.0) -> Verdict:

@@ -15,7 +15,8 @@ from analysis.table import Cell, Table
 GPU = "h200"
 HIT, NEAR, MISS, OPEN = "hit", "near", "miss", "not measured"
 SCORES = (HIT, NEAR, MISS, OPEN)
-NEARLY = 3  # times the tolerance: what lies within is near
+NEARLY = 0.05  # of the figure: what lies outside of the range by no more is near
+OF_PARENT = 2  # tolerances that a figure relative to the parent may lie outside of the range and be near
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,11 @@ class Judged:
             return OPEN
         if self.claim.low <= self.measured <= self.claim.high:
             return HIT
-        tolerance = (self.claim.high - self.claim.low) / 2
-        return NEAR if abs(self.measured - self.middle) <= NEARLY * tolerance else MISS
+        off = max(self.claim.low - self.measured, self.measured - self.claim.high)
+        limits = [] if self.claim.quantity in CHANGES else [NEARLY * abs(self.measured)]
+        if self.claim.quantity in CHANGES | RATIOS:
+            limits.append(OF_PARENT * (self.claim.high - self.claim.low) / 2)
+        return NEAR if off <= min(limits) else MISS
 
 
 def figure(quantity: str, place: str, step: Step) -> float | None:

@@ -238,7 +238,8 @@ version's own config; loop / HMMA is the number of instructions of the KV loop f
 the copy of the loop that runs with 16 heads ([which it is](../docs/reading-sass.md#which-loop-runs)). Executed / HMMA
 leaves out what most passes skip: blocks count by the passes that execute them.
 Wavefronts / ideal is the number of shared-memory wavefronts that the emulator models, divided by that of the same
-accesses without bank conflicts. TFLOP/s are those of fp16, batch 16, 16 heads, seq 4096, d_head 128, non-causal;
+accesses without bank conflicts, at seq 512: from v23 on slices are added up where Q blocks are few, with conflicts.
+TFLOP/s are those of fp16, batch 16, 16 heads, seq 4096, d_head 128, non-causal;
 % of peak divides them by the dense fp16 peak of the GPU's data sheet (../analysis/data/peaks.csv).
 Speed / FA2 is the speed divided by FlashAttention-2's in the same run, ± the half-width of the 95 % interval. Rows may
 be of different runs; × parent compares two versions in one. "spills 56/100 B": ptxas ran out of registers and stores

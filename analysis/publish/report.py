@@ -152,7 +152,7 @@ def resource_section(steps: Sequence[Step]) -> Section:
         for arch, row in step.rows.items():
             rows.append([step.name, arch, row.registers, row.stack, row.spill_stores + row.spill_loads])
             rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
-            rows[-1] += [occupancy_of(arch, row.registers, config).ctas, str(config)]
+            rows[-1] += [occupancy_of(arch, row.registers, config).ctas or "does not fit", str(config)]
     text = "Of each version's own config. LDL and STL are counted in the code: zero spills is not zero local memory."
     known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
     alt = "Loop instructions per HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
@@ -233,8 +233,9 @@ def predictions_section(steps: Sequence[Step]) -> Section:
     """Every claim of the header blocks, with its score."""
     claims = predictions.judge(steps)
     text = (
-        "Claims of the header blocks, written before measuring. A hit lies within the tolerance, near within three "
-        "times the tolerance. Speeds are those of the H200 at the length given."
+        "Claims of the header blocks, written before measuring. A hit lies within the tolerance, near outside of "
+        "it by at most 5 % of the figure, and twice the tolerance where it is relative to the parent. Speeds are those "
+        "of the H200 at the length given."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
 

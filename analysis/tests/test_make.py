@@ -213,6 +213,8 @@ def test_a_set_has_its_own_folder(tree: Path) -> None:
         (["configs"], ["configs needs VER=", "v01"]),
         (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
         (["all", "VER=v01"], ["all takes no VER="]),
+        (["chek"], ["no goal 'chek'; the nearest is check;"]),
+        (["zzzzz"], ["no goal 'zzzzz'; the nearest is none;"]),
         (["regs", "VERS=v01"], ["no goal takes VERS="]),
         (["SEQS=512"], ["help takes no SEQS=", "what takes it: bench"]),
         (["peer-fa3"], ["peer-fa3 needs FA3=", "make peer-fa3 FA3=../flash-attention"]),

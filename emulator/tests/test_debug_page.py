@@ -45,7 +45,7 @@ def run(folder: Path, command: str) -> tuple[int, str]:
 
 
 def test_the_page_has_what_is_tested_here() -> None:
-    assert len(LAUNCHES) == 5 and len(SHOWN) == 4 and FENCE in PAGE
+    assert len(LAUNCHES) == 6 and len(SHOWN) == 5 and FENCE in PAGE
     assert len(KERNEL.splitlines()) <= 10
 
 
@@ -67,6 +67,11 @@ def test_the_unset_data(folder: Path) -> None:
     assert status == 1 and SHOWN[2] in text
 
 
+def test_the_output(folder: Path) -> None:
+    assert run(folder / "fixed", LAUNCHES[4]) == (0, SHOWN[4])
+    assert SHOWN[4].split()[6:8] == [str(sum(range(32))), str(sum(range(32, 64)))]
+
+
 def test_the_proxy_fence(folder: Path) -> None:
     status, text = run(folder / "unfenced", LAUNCHES[3])
     assert status == 1 and SHOWN[3] in text and "1 finding:" in text
@@ -76,5 +81,5 @@ def test_the_proxy_fence(folder: Path) -> None:
 
 
 def test_flags(folder: Path) -> None:
-    status, text = run(folder / "fixed", LAUNCHES[4])
+    status, text = run(folder / "fixed", LAUNCHES[5])
     assert status == 0 and text.startswith("_Z4sumsPKfPf\n")

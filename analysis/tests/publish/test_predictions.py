@@ -51,8 +51,14 @@ def test_figures_of_machine_code_are_those_of_the_architecture() -> None:
 
 def test_scores_are_added_up() -> None:
     (claim,) = parse_claims("registers@sm_80=10..20")
-    judged = [Judged("v01", claim, measured) for measured in (10, 20, 9, 30, 31, None)]
+    judged = [Judged("v01", claim, measured) for measured in (10, 20, 9.6, 21, 22, None)]
     assert [one.score for one in judged] == [HIT, HIT, NEAR, NEAR, MISS, OPEN]
+    (change,) = parse_claims("registers_change@sm_80=-3..-1")
+    assert [Judged("v01", change, measured).score for measured in (-5, 1, 2)] == [NEAR, NEAR, MISS]
+    (ratio,) = parse_claims("speedup@4096=1.02±0.01")
+    assert [Judged("v01", ratio, measured).score for measured in (0.995, 0.98)] == [NEAR, MISS]
+    (wide,) = parse_claims("speedup@4096=4±0.4")
+    assert [Judged("v02", wide, measured).score for measured in (4.6, 5.0)] == [NEAR, MISS]
     assert predictions.tally(judged).rows == [("registers", 2, 2, 1, 1)]
 
 
