@@ -13,7 +13,6 @@ from typing import Any
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.headers import Version, load_all
-from analysis.publish.machine_page import shown_versions
 
 PAGES = Path("docs/site/exercises")
 CHAPTER = "docs/learn/exercises.md"  # which links to the page, in the site
@@ -40,9 +39,9 @@ def tasks(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(read_text(folder / PAGES / "tasks.json"))
     for task in found:
         named = task.get("options") or [task["version"]]
-        missing = [name for name in named if name not in shown_versions()]
+        missing = [name for name in named if name not in versions]
         if missing:
-            raise AnalysisError(f"{PAGES}/tasks.json: {task['id']}: the page of the machine has no {missing[0]}")
+            raise AnalysisError(f"{PAGES}/tasks.json: {task['id']}: there is no version {missing[0]}")
         if task["kind"] == "choice":
             task["titles"] = {name: versions[name].header.title for name in named}
         if task["kind"] == "line":

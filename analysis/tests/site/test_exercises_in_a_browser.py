@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from analysis.files import root
 from analysis.publish.exercise_page import tasks
-from analysis.tests.site.test_pages_in_a_browser import BROWSERS, SITE
+from analysis.tests.site.browsers import SITE, chromium_tab
 
 pytestmark = pytest.mark.site
 PAGE = SITE / "exercises/index.html"
@@ -30,20 +28,10 @@ CHOICES = {"least-wavefronts": ("v02", "v01"), "least-instructions": ("v16", "v0
 
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Any]:
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        pytest.skip("playwright is not installed: run `make check-site`")
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if not found:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH: install one, with `apt-get install chromium`")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        page = browser.new_page()
+    with chromium_tab() as page:
         page.set_default_timeout(LONG)
         page.goto(PAGE.as_uri())
         yield page
-        browser.close()
 
 
 def opened(tab: Any, task: dict[str, Any]) -> None:
