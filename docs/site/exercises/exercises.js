@@ -63,7 +63,7 @@ const ptxOf = async (version) => new TextDecoder().decode(await unpack((await he
 
 // What a program gives: {launch}, or {refused} where the emulator does not accept it.
 async function run(program, seq, schedule = 0) {
-  try { return { launch: await ask("run", { program, problem: { seq, schedule } }) }; } catch (refused) {
+  try { return { launch: await ask("run", { program, problem: { seq, schedule, turns: [] } }) }; } catch (refused) {
     return { refused: refused.line ? `PTX line ${refused.line}: ${refused.text}` : refused.text ?? String(refused) };
   }
 }
