@@ -31,6 +31,7 @@ struct device_info {
 struct sample {
     double ns;
     double sm_clock_hz; /* mean over the launch; 0 where it could not be read */
+    double stamps_ns;   /* by the GPU's own timer, from before the first event to behind the second; 0 as above */
 };
 
 /* Launches that were queued together and have ended. */
@@ -73,6 +74,8 @@ struct backend_ops {
                                 const struct instance *instance, struct failure *failure);
     /* Take the problem: allocate the tensors and copy the inputs, which are borrowed until the next call. */
     enum status (*set_problem)(struct backend *backend, const struct inputs *inputs, struct failure *failure);
+    /* GPU: copy inputs of the same problem whose values have changed. */
+    enum status (*renew_inputs)(struct backend *backend, const struct inputs *inputs, struct failure *failure);
     /* Take the kernel: refuse what the device can't run. `code` says what the machine code is; all zero on the
      * emulator. */
     enum status (*set_instance)(struct backend *backend, const struct instance *instance, struct kernel_code *code,

@@ -31,6 +31,8 @@ static enum status summarize_samples(struct measurement *measurement, struct fai
     const enum status status = summarize(values, count, &measurement->time, failure);
     for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].sm_clock_hz;
     measurement->sm_clock_hz = median(values, count);
+    for (size_t i = 0; i < count; i++) values[i] = measurement->samples[i].stamps_ns;
+    measurement->stamps_ns = median(values, count);
     free(values);
     return status;
 }
@@ -82,4 +84,23 @@ void measurement_free(struct measurement *measurement) {
 
 bool measurement_converged(const struct measurement *measurement) {
     return measurement->count > 0 && measurement->stop_reason != STOP_TIMEOUT;
+}
+
+/* What lies between the stamps beside the launch takes microseconds. Twice the peak: that of mma.sync is known, and
+ * wgmma is less than twice as fast. */
+enum { SLACK_NS = 100000, MOST_OF_PEAK = 2 };
+
+enum status measurement_possible(const struct measurement *measurement, double flop, double peak_tflops,
+                                 struct failure *failure) {
+    const double ns = measurement->time.median, tflops = flop / ns / 1e3;
+    if (measurement->stamps_ns > 0 && ns < 0.9 * measurement->stamps_ns - SLACK_NS)
+        return fail(failure, STATUS_ERROR,
+                    "the events say that a launch takes %.3f ms, the GPU's own timer says %.3f ms: not measured",
+                    ns / 1e6, measurement->stamps_ns / 1e6);
+    if (peak_tflops > 0 && !(tflops <= MOST_OF_PEAK * peak_tflops))
+        return fail(
+            failure, STATUS_ERROR,
+            "%.3f us for a launch would be %.4g TFLOP/s, and the measured peak of the GPU is %.4g: not measured",
+            ns / 1e3, tflops, peak_tflops);
+    return STATUS_OK;
 }

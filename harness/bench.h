@@ -22,6 +22,7 @@ struct measurement {
     enum stop_reason stop_reason;
     struct summary time; /* of the samples' ns; valid when count > 0 */
     double sm_clock_hz;  /* median, 0 where it could not be read */
+    double stamps_ns;    /* median of the samples' */
     double wall_s;
 };
 
@@ -32,5 +33,11 @@ void measurement_free(struct measurement *measurement);
 
 /* Whether the stopping rule's limits were met. */
 bool measurement_converged(const struct measurement *measurement);
+
+/* Whether the time can be one of a launch of so many floating-point operations: the GPU's own timer says the same as
+ * the events, and the speed is at most twice the measured peak, in TFLOP/s, 0 where it is not known. STATUS_ERROR,
+ * where it cannot. */
+enum status measurement_possible(const struct measurement *measurement, double flop, double peak_tflops,
+                                 struct failure *failure);
 
 #endif

@@ -292,6 +292,13 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
                         : STATUS_OK;
 }
 
+static enum status gpu_renew_inputs(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
+    struct gpu *gpu = (struct gpu *)backend;
+    enum status status = STATUS_OK;
+    for (int t = 0; t < N_INPUTS && !status; t++) status = upload(gpu, (enum tensor)t, inputs->tensors[t], failure);
+    return status;
+}
+
 /* ---- a library's kernel in place of the version's ---- */
 
 static enum status check_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
@@ -403,6 +410,7 @@ static enum status gpu_poison(struct backend *backend, struct failure *failure) 
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
+    CHECK(cuda->cuCtxSynchronize(), "cuCtxSynchronize"); /* so that nothing that goes on elsewhere writes over it */
     CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], POISON_BYTE, (size_t)problem_device_bytes(problem, TENSOR_O),
                                 gpu->stream),
           "cuMemsetD8Async of the output");
@@ -501,6 +509,18 @@ static double clock_between(const struct stamps *stamps, uint64_t epoch) {
     return count ? median(clocks, count) : 0;
 }
 
+/* Nanoseconds between the stamps, median over the SMs that wrote both; 0 where none did. */
+static double time_between(const struct stamps *stamps, uint64_t epoch) {
+    double times[MAX_STAMPS];
+    size_t count = 0;
+    for (int i = 0; i < MAX_STAMPS; i++) {
+        const clock_stamp *before = &stamps->before[i], *after = &stamps->after[i];
+        if (before->epoch == epoch && after->epoch == epoch && after->ns > before->ns)
+            times[count++] = (double)(after->ns - before->ns);
+    }
+    return count ? median(times, count) : 0;
+}
+
 /* Queue everything while the stream is held, so that the launch, its events and its stamps follow each other without
  * waiting for the host; then let it run. */
 static enum status gpu_sample(struct backend *backend, bool cold, struct sample *sample, struct failure *failure) {
@@ -524,7 +544,10 @@ static enum status gpu_sample(struct backend *backend, bool cold, struct sample 
     *released = 1;
     if ((status = synchronize(gpu, gpu->symbol, failure))) return status;
     CHECK(cuda->cuEventElapsedTime(&milliseconds, gpu->start, gpu->end), "cuEventElapsedTime");
-    *sample = (struct sample){.ns = 1e6 * milliseconds, .sm_clock_hz = clock_between(gpu->shared->stamps, gpu->epoch)};
+    const struct stamps *stamps = gpu->shared->stamps;
+    *sample = (struct sample){.ns = 1e6 * milliseconds,
+                              .sm_clock_hz = clock_between(stamps, gpu->epoch),
+                              .stamps_ns = time_between(stamps, gpu->epoch)};
     return STATUS_OK;
 }
 
@@ -624,6 +647,7 @@ static const struct backend_ops GPU_OPS = {
     .name = "gpu",
     .close = gpu_close,
     .set_problem = gpu_set_problem,
+    .renew_inputs = gpu_renew_inputs,
     .set_instance = gpu_set_instance,
     .poison = gpu_poison,
     .launch = gpu_launch,

@@ -109,6 +109,13 @@ enum status inputs_generate(struct inputs *inputs, const struct problem *problem
     return STATUS_OK;
 }
 
+void inputs_negate(struct inputs *inputs) {
+    for (int t = 0; t < N_INPUTS; t++) {
+        const int64_t elements = problem_elements(&inputs->problem, (enum tensor)t);
+        for (int64_t i = 0; i < elements; i++) inputs->tensors[t][i] ^= 0x8000;
+    }
+}
+
 void inputs_free(struct inputs *inputs) {
     for (int t = 0; t < N_INPUTS; t++) free(inputs->tensors[t]);
     memset(inputs, 0, sizeof *inputs);

@@ -39,4 +39,7 @@ void input_block(enum distribution dist, uint64_t seed, enum tensor tensor, uint
 enum status inputs_generate(struct inputs *inputs, const struct problem *problem, struct failure *failure);
 void inputs_free(struct inputs *inputs);
 
+/* Change the sign of every element. The scores stay, so log-sum-exp does too, and O changes its sign. */
+void inputs_negate(struct inputs *inputs);
+
 #endif

@@ -263,20 +263,34 @@ static enum status check(struct session *session, struct record *record, struct 
     return STATUS_OK;
 }
 
-/* What the timed launches left must be correct too: usually it is the same bits as before, else it is compared again.
- */
+/* Q, K and V with their signs changed, or as they were, on the host and the GPU: values that no launch before has seen,
+ * at the same addresses. */
+static enum status change_signs(struct session *session) {
+    inputs_negate(&session->inputs);
+    return session->backend->ops->renew_inputs(session->backend, &session->inputs, &session->failure);
+}
+
+/* Another seed for the rows to compare, one that no kernel can know. */
+static uint64_t fresh_seed(void) {
+    uint64_t seed = 0;
+    return getentropy(&seed, sizeof seed) ? 0 : seed;
+}
+
+/* What a timed launch leaves must be correct too: one more sample, which nothing tells from those before it, writes
+ * into outputs full of NaN. The rows to compare are others than in the first check. */
 static enum status check_again(struct session *session, struct record *record, struct verdict *after) {
-    const size_t bytes = (size_t)problem_bytes(record->problem, TENSOR_O);
+    struct backend *backend = session->backend;
+    struct failure *failure = &session->failure;
+    struct inputs inputs = session->inputs;
+    struct sample sample;
     struct output output;
-    enum status status = output_new(&output, record->problem, &session->failure);
+    enum status status = output_new(&output, record->problem, failure);
     if (status) return status;
-    status = session->backend->ops->read_output(session->backend, &output, &session->failure);
-    bool same = !status && !memcmp(output.O, session->output.O, bytes) && !output.strays;
-    if (output.lse) same = same && !memcmp(output.lse, session->output.lse, (size_t)problem_lse_bytes(record->problem));
-    if (same)
-        *after = *record->verdict;
-    else if (!status)
-        status = verify_output(&session->inputs, &output, session->options.check_rows, after, &session->failure);
+    inputs.problem.seed = fresh_seed();
+    status = backend->ops->poison(backend, failure);
+    if (!status) status = backend->ops->sample(backend, session->options.cold, &sample, failure);
+    if (!status) status = backend->ops->read_output(backend, &output, failure);
+    if (!status) status = verify_output(&inputs, &output, session->options.check_rows, after, failure);
     output_free(&output);
     if (status) return status;
     if (!after->pass) lower_verdict(session, STATUS_WRONG);
@@ -293,27 +307,42 @@ static void warn_untrusted(const struct session *session, const struct measureme
              measurement->wall_s, 100 * measurement->time.noise, measurement->count);
 }
 
-static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
-                           struct energy *energy, struct verdict *after) {
+/* Times, and joules where they are asked for. */
+static enum status time_it(struct session *session, struct record *record, struct measurement *measurement,
+                           struct energy *energy) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
-    double *const peak = &session->peak[record->problem->dtype == BF16];
     enum status status;
-    if (!*peak && (status = backend->ops->peak(backend, record->problem->dtype, peak, failure))) return status;
     if ((status = backend->ops->poison(backend, failure))) return status;
     if ((status = bench_run(backend, &session->options, measurement, failure))) return status;
+    if (measurement->count)
+        status = measurement_possible(measurement, problem_flop(record->problem), record->peak_tflops, failure);
+    if (status) return status;
     record->measurement = measurement;
-    record->peak_tflops = *peak;
     if (!measurement_converged(measurement)) {
         warn_untrusted(session, measurement);
         if (session->options.strict) lower_verdict(session, STATUS_UNTRUSTED);
     }
-    if (session->options.energy && measurement->count) {
-        if ((status = energy_run(backend, measurement->time.median, energy, failure))) return status;
-        record->energy = energy;
-        if (!energy->launches) warn("--energy: NVML is absent or its energy counter does not move");
-    }
-    return record->verdict ? check_again(session, record, after) : STATUS_OK;
+    if (!session->options.energy || !measurement->count) return STATUS_OK;
+    if ((status = energy_run(backend, measurement->time.median, energy, failure))) return status;
+    record->energy = energy;
+    if (!energy->launches) warn("--energy: NVML is absent or its energy counter does not move");
+    return STATUS_OK;
+}
+
+/* The timed launches get other inputs than the checked one: a result that was kept is a wrong one. */
+static enum status measure(struct session *session, struct record *record, struct measurement *measurement,
+                           struct energy *energy, struct verdict *after) {
+    struct backend *backend = session->backend;
+    double *const peak = &session->peak[record->problem->dtype == BF16];
+    enum status status = STATUS_OK;
+    if (!*peak) status = backend->ops->peak(backend, record->problem->dtype, peak, &session->failure);
+    record->peak_tflops = *peak;
+    if (!status && record->verdict) status = change_signs(session);
+    if (!status) status = time_it(session, record, measurement, energy);
+    if (status || !record->verdict) return status;
+    if ((status = check_again(session, record, after))) return status;
+    return change_signs(session);
 }
 
 /* Totals of an emulated launch; what was found makes its result wrong. */

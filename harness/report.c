@@ -362,7 +362,7 @@ enum status report_flush(struct failure *failure) {
 
 /* What is said of the output: of what the timed launches left where that is wrong and the first one was not. */
 static const struct verdict *judged(const struct record *record) {
-    const bool first = !record->verdict || !record->verdict->pass || !record->after;
+    const bool first = !record->verdict || !record->verdict->pass || !record->after || record->after->pass;
     return first ? record->verdict : record->after;
 }
 

@@ -18,7 +18,7 @@ static const struct {
     ENTRY(cuModuleGetFunction), ENTRY(cuFuncSetAttribute), ENTRY(cuMemGetInfo_v2),
     ENTRY(cuMemAlloc_v2), ENTRY(cuMemFree_v2), ENTRY(cuMemHostAlloc), ENTRY(cuMemFreeHost),
     ENTRY(cuMemHostGetDevicePointer_v2), ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemsetD8Async),
-    ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuEventCreate),
+    ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy_v2), ENTRY(cuStreamSynchronize), ENTRY(cuCtxSynchronize), ENTRY(cuEventCreate),
     ENTRY(cuEventDestroy_v2), ENTRY(cuEventRecord), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime),
     ENTRY(cuLaunchKernel), ENTRY(cuTensorMapEncodeTiled), ENTRY(cuCtxGetCurrent), ENTRY(cuCtxPushCurrent_v2),
     ENTRY(cuCtxPopCurrent_v2), ENTRY(cuCtxGetDevice), ENTRY(cuCtxGetId), ENTRY(cuPointerGetAttributes),

@@ -105,6 +105,7 @@ struct cuda_driver {
     CUresult (*cuStreamCreate)(CUstream *stream, unsigned flags);
     CUresult (*cuStreamDestroy_v2)(CUstream stream);
     CUresult (*cuStreamSynchronize)(CUstream stream);
+    CUresult (*cuCtxSynchronize)(void); /* all streams */
     CUresult (*cuStreamGetCtx)(CUstream stream, CUcontext *context);
     CUresult (*cuStreamGetId)(CUstream stream, uint64_t *id);
     CUresult (*cuStreamIsCapturing)(CUstream stream, int *status);

@@ -24,6 +24,16 @@
  *     lse_late       only the first launch writes log-sum-exp
  *     stray          an element behind the first row of O is written too; both of kernels with attention_args alone
  *     decay          right at first, wrong from the third launch on
+ * What a kernel might do to seem faster than it is; test_cheats.py has a test of each:
+ *     part           the second half of the CTAs is left out
+ *     replay         later launches write what the first one computed, whatever their inputs are
+ *     escapes        launches end after 1 us, and their work goes on beside the stream
+ *     escapes_later  ... after the first launch
+ *     lazy           launches end at once, and their work is done when the host reads the output
+ *     timer          events tell a hundredth of the time
+ *     coarse         P has three bits of mantissa, as in e4m3
+ *     aliased        O is written over Q
+ *     clobbers       Q is overwritten with O behind the launch
  *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
  *     tires          flash_forward takes a quarter longer when 60 ms have passed since the GPU last rested for half a
  * second clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P
@@ -91,6 +101,9 @@ static int launches;   /* of flash_forward, that have run */
 static int faulted;    /* every later call fails too */
 static int uploads;    /* copies to the device so far */
 static int cached;     /* the tensors are in the L2 */
+struct operation;
+static struct operation *escaped; /* a launch that has ended and not yet computed anything */
+static double escaped_until_ns;
 
 /* Whether FAKE_CUDA holds a word. */
 static int mode(const char *word) {
@@ -589,12 +602,19 @@ static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype 
     args->O = (void *)(uintptr_t)layouts[TENSOR_O].address;
 }
 
+/* With three bits of mantissa behind the first one, where FAKE_CUDA says so. */
+static double coarse(double x) {
+    int exponent;
+    const double mantissa = frexp(x, &exponent);
+    return mode("coarse") ? ldexp(rint(16 * mantissa), exponent - 4) : x;
+}
+
 /* What the CTAs of the grid compute: rows [64 x, 64 x + 64) of head y of batch z where B_r is 64. */
 static void forward(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
     const uint16_t *Q = args->Q, *K = args->K, *V = args->V;
     uint16_t *O = args->O;
     double *p = malloc((size_t)args->seq * sizeof *p);
-    for (unsigned cta = 0; cta < grid[0] * grid[1] * grid[2]; cta++) {
+    for (unsigned cta = 0; cta < grid[0] * grid[1] * grid[2] / (mode("part") ? 2 : 1); cta++) {
         const int64_t start =
             cta / grid[0] / grid[1] * args->batch_stride + cta / grid[0] % grid[1] * args->head_stride;
         for (int row = (int)(cta % grid[0]) * B_r, end = row + B_r; row < end && row < args->seq; row++) {
@@ -607,7 +627,7 @@ static void forward(const forward_args *args, enum dtype dtype, int B_r, const u
                 p[j] /= sqrt(128);
                 if (p[j] > most) most = p[j];
             }
-            for (int j = 0; j < args->seq; j++) sum += p[j] = exp(p[j] - most);
+            for (int j = 0; j < args->seq; j++) sum += p[j] = coarse(exp(p[j] - most));
             for (int c = 0; c < 128; c++) {
                 double o = 0;
                 for (int j = 0; j < args->seq; j++)
@@ -629,7 +649,8 @@ static void forward_again(const forward_args *args, enum dtype dtype, int B_r, c
     static int done_uploads;
     static uint16_t *bits;
     const size_t elements = (size_t)grid[2] * (size_t)args->batch_stride;
-    if (!bits || done_uploads != uploads || memcmp(done_grid, grid, sizeof done_grid) != 0) {
+    if (!bits || (done_uploads != uploads && !mode("replay")) || mode("clobbers") ||
+        memcmp(done_grid, grid, sizeof done_grid) != 0) {
         forward(args, dtype, B_r, grid);
         memcpy(done_grid, grid, sizeof done_grid);
         done_uploads = uploads;
@@ -770,20 +791,47 @@ static double work_of(const struct operation *op) {
            op->parameters.forward.seq * 128;
 }
 
+static void compute(const struct operation *op);
+
+/* The work of a launch that ended at once is done when its time is over, or when the host reads. */
+static void finish_escaped(bool host_reads) {
+    if (!escaped || (mode("lazy") ? !host_reads : now_ns < escaped_until_ns)) return;
+    compute(escaped);
+    free(escaped);
+    escaped = NULL;
+}
+
 static void flash_forward(const struct operation *op) {
     const bool tired = mode("tires") && now_ns - rested_at_ns > 6e7;
-    pass_time(1e6 * next_of("times=", 20) * (cached ? 0.8 : 1) * (tired ? 1.25 : 1));
+    const double ns = 1e6 * next_of("times=", 20) * (cached ? 0.8 : 1) * (tired ? 1.25 : 1);
+    const bool escapes = mode("escapes") || mode("lazy") || (mode("escapes_later") && launches > 0);
+    pass_time(!escapes ? ns : mode("lazy") ? 0 : 1e3);
     cached = 1;
     launches++;
     faulted = mode("fault");
+    if (escapes) {
+        free(escaped);
+        escaped = malloc(sizeof *escaped);
+        *escaped = *op;
+        escaped_until_ns = now_ns + ns;
+        return;
+    }
+    compute(op);
+}
+
+static void compute(const struct operation *op) {
     if (mode("idle") || (mode("late") && launches > 1)) return;
     if (strstr(op->function->name, "14attention_args")) {
         attention_args args = op->general;
         if (mode("lse_late") && launches > 1) args.LSE = NULL;
         attend(&args, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16, first_number(op, "ELi"));
     } else {
-        forward_again(&op->parameters.forward, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16,
-                      first_number(op, "ELi128ELi"), op->grid);
+        const enum dtype dtype = strstr(op->function->name, "L5dtype15E") ? BF16 : FP16;
+        forward_args args = op->parameters.forward;
+        if (mode("aliased")) args.O = (void *)(uintptr_t)args.Q;
+        forward_again(&args, dtype, first_number(op, "ELi128ELi"), op->grid);
+        if (mode("clobbers"))
+            memcpy((void *)(uintptr_t)args.Q, args.O, 2 * (size_t)op->grid[2] * (size_t)args.batch_stride);
     }
 }
 
@@ -796,6 +844,7 @@ static void run_operation(const struct operation *op) {
                    {"wgmma_peak", wgmma_peak},
                    {"mma_peak", mma_peak},
                    {"flash_forward", flash_forward}};
+    finish_escaped(false);
     if (op->kind == MEMSET) {
         if (mode("log")) fprintf(stderr, "memset %zu\n", op->bytes);
         memset((void *)(uintptr_t)op->address, op->value, op->bytes);
@@ -871,6 +920,7 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     TRY(cuMemcpyDtoH_v2);
     pthread_mutex_lock(&lock);
     const CUresult error = run_stream();
+    finish_escaped(true);
     if (!error) memcpy(to, (const void *)(uintptr_t)from, bytes);
     pthread_mutex_unlock(&lock);
     return error;
@@ -921,6 +971,17 @@ CUresult cuStreamSynchronize(CUstream stream) {
     pthread_mutex_lock(&lock);
     log_kept.synchronisations++;
     const CUresult result = run_stream();
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult cuCtxSynchronize(void) {
+    TRY(cuCtxSynchronize);
+    if (unsafe()) return 900;
+    pthread_mutex_lock(&lock);
+    const CUresult result = run_stream();
+    if (escaped && now_ns < escaped_until_ns) pass_time(escaped_until_ns - now_ns);
+    finish_escaped(false);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -982,7 +1043,7 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     TRY(cuEventElapsedTime);
     if (!start->pending && !start->ns) return 400;  /* CUDA_ERROR_INVALID_HANDLE: nobody has recorded it */
     if (start->pending || end->pending) return 600; /* CUDA_ERROR_NOT_READY */
-    *milliseconds = (float)((double)(end->ns - start->ns) / 1e6);
+    *milliseconds = (float)((double)(end->ns - start->ns) / (mode("timer") ? 1e8 : 1e6));
     return 0;
 }
 

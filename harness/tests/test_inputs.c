@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Known answers of philox4x32-10, from the test vectors of the Random123 library. */
 static void known_answers(void) {
@@ -174,7 +175,38 @@ static void words_of_a_block(void) {
     ok(!same_values(first, other), "also of blocks that are far apart");
 }
 
+/* Every element of every tensor has the other sign, and the same again. */
+static void signs(void) {
+    const struct problem problem = {.dtype = FP16,
+                                    .batch = 1,
+                                    .heads = 2,
+                                    .KV_heads = 1,
+                                    .seq_q = 3,
+                                    .seq_k = 5,
+                                    .d_head = 64,
+                                    .dist = DIST_NORMAL,
+                                    .seed = 7};
+    struct inputs inputs, before;
+    struct failure failure;
+    if (inputs_generate(&inputs, &problem, &failure) || inputs_generate(&before, &problem, &failure)) abort();
+    inputs_negate(&inputs);
+    for (int t = 0; t < N_INPUTS; t++) {
+        bool changed = true;
+        const int64_t elements = problem_elements(&problem, (enum tensor)t);
+        for (int64_t i = 0; i < elements; i++) {
+            const float was = half_to_float(before.tensors[t][i], FP16), is = half_to_float(inputs.tensors[t][i], FP16);
+            changed = changed && is == -was && signbit(is) != signbit(was);
+        }
+        ok(changed, "all %d elements of tensor %d change their sign", (int)elements, t);
+    }
+    inputs_negate(&inputs);
+    ok(!memcmp(inputs.tensors[2], before.tensors[2], 2 * (size_t)problem_elements(&problem, TENSOR_V)), "and back");
+    inputs_free(&inputs);
+    inputs_free(&before);
+}
+
 int main(void) {
+    signs();
     known_answers();
     words_of_a_block();
     moments(DIST_NORMAL, 0, 1, 3);

@@ -18,6 +18,7 @@ from made_up_gpu import NEEDS_V01, NOISY, ROOT, SLOW, on_fake, records, timing
 pytestmark = NEEDS_V01
 COLD, HOT = 20e6, 16e6  # ns
 FLUSH = 1 << 24  # bytes
+OUTPUT = 2 * 128 * 128 * 2  # bytes
 
 
 def stream(driver: str, how: str, *arguments: str) -> list[str]:
@@ -42,14 +43,15 @@ def test_the_timed_window_holds_the_launch_alone(driver: str) -> None:
 def test_cold_flushes_twice_the_l2_before_each_sample(driver: str, l2: int) -> None:
     sample = ["hold_stream", f"memset {max(2 * l2, FLUSH)}", "stamp_clocks", "record", "flash_forward", "record"]
     sample.append("stamp_clocks")
-    assert stream(driver, f"l2={l2}", "--runs", "2", "--warmup", "1")[-21:] == 3 * sample
+    assert stream(driver, f"l2={l2}", "--runs", "2", "--warmup", "1")[-29:] == [*3 * sample, f"memset {OUTPUT}", *sample]
     samples = timing(driver, f"l2={l2}", "--runs", "3", "--cold")["samples_ns"]
     assert samples == [COLD] * 3, "an L2 that is not flushed makes it faster"
 
 
 def test_hot_flushes_nothing(driver: str) -> None:
     sample = ["hold_stream", "stamp_clocks", "record", "flash_forward", "record", "stamp_clocks"]
-    assert stream(driver, "", "--runs", "2", "--warmup", "1", "--hot")[-18:] == 3 * sample
+    lines = stream(driver, "", "--runs", "2", "--warmup", "1", "--hot")
+    assert lines[-25:] == [*3 * sample, f"memset {OUTPUT}", *sample], "the last one into an output full of NaN"
 
 
 def test_the_grid_covers_the_problem(driver: str) -> None:
