@@ -76,6 +76,7 @@ COMMANDS = (
     ),
     Command("pair-config", "ladder.pairs", "say which config each side of a comparison of two versions uses"),
     Command("bound", "machine_code.bounds", "lower bounds of the main loop by pipe; --scoreboard shows its waits"),
+    Command("predict", "measure.predicted", "predict cycles of a KV loop and of a launch, without a GPU"),
     Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
     Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
     Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),

@@ -1,7 +1,7 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound live map sass-diff why read diff configs check-tools
+.PHONY: regs sass ptx logs counts loop bound predict live map sass-diff why read diff configs check-tools
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report: [VER=]
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ##+ listings with control codes: sass/vNN.sm_XX.sass: [VER=]
@@ -11,8 +11,9 @@ demangled = $(basename $(call log,$(1),$(2))).demangled.log
 logs: $(call each,demangled)  ##+ what ptxas said, demangled: [VER=]; NAME= keeps a capture
 	@$(if $(NAME),$(RUN) -m analysis capture $(call option,NAME,name),ls $^)
 loop bound: cubins  ## opcodes of the KV loop, and its lower bounds by pipe: VER= [ARGS=]
+predict: cubins  ## cycles of a pass and of a launch, without a GPU: VER= [ARGS="--gpu h100"]
 counts live: cubins  ##+ opcodes of the whole kernel; live registers over the loop: VER= [ARGS=]
-loop bound counts live:
+loop bound counts live predict:
 	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
 map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
 	@$(foreach v,$(CHOSEN),$(RUN) -m analysis $@ $v --html -o $(call folder,$v)/map.html $(ARGS); \
@@ -59,6 +60,7 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 	@$(MAKE) --no-print-directory accept
 	@$(PY) emulator/tests/golden.py $(VER)
 	@$(RUN) -m analysis traffic --version "$(VER)" --write
+	@$(foreach v,$(VER),$(RUN) -m analysis predict $v | head -n 5 || true;)
 	@$(PY) -m analysis ladder --write
 	@$(PY) -m analysis notebooks --write
 	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \

@@ -18,7 +18,7 @@ compare: $(A) $(B)  ## SAME, FASTER, SLOWER or UNSURE: A= B= [SEQS=] [BUDGET=] [
 	@$(measured) $(A) $(B)
 debug: | $(READY)
 # Its executable goes to a folder of its own: bin/vNN keeps the version's own configuration.
-autotune:  ##+ the fastest configuration, without a GPU ranked by counts: VER= [KERNELS=] [SEQS=] [BUDGET=] [ARGS=]
+autotune:  ##+ the fastest configuration, without a GPU ranked by prediction: VER= [KERNELS=] [SEQS=] [BUDGET=] [ARGS=]
 	$(call need,VER)
 	@$(MAKE) --no-print-directory BIN=bin/tune \
 		KERNELS='$(or $(filter-out default,$(call quoted,$(KERNELS))),tune)' $(VER)

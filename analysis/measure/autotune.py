@@ -8,7 +8,8 @@ of spills. The rest compete in stages: after each the slower half goes, but noth
 time spent on each doubles. The last stage is several rounds, so that the result has an interval. Records are kept as
 they come (logs/autotune/); --resume continues where a run was cut off. --exhaustive leaves out and halves nothing.
 
-Without a GPU it is a dry run: the groups are ranked by what the emulator counts, which is no time.
+Without a GPU it is a dry run: the groups are ranked by predicted times (docs/predict.md), those that the model does not
+know by what the emulator counts.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,13 @@ from analysis.measure.bench import (
     samples_kept,
 )
 from analysis.measure.executables import NoGpu
+from analysis.measure.predicted import Prediction, predict, subject_named
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
+from analysis.predict.kernels import kernel_of
+from analysis.predict.launch import Shape
+from analysis.predict.machine import read_machine
+from analysis.predict.tiles import GPU
 from analysis.table import Cell, Table, add_table_arguments, print_table
 
 STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
@@ -341,44 +348,58 @@ def classes_text(found: Sequence[Group]) -> str:
 # ---- without a GPU ---------------------------------------------------------------------------------------------------
 
 
-def dry_run(version: str, found: Sequence[Group], heads: int, seq: int) -> Table:
-    """Groups ranked by the emulator's count of warp instructions, then of shared-memory wavefronts."""
-    counted = []
-    for group in found:
-        form = group.config.short_form()
-        arguments = ["--backend", "emu", "--config", form, "--batch", "1", "--heads", str(heads), "--seq", str(seq)]
-        outcome = executables.run(executables.find(version), [*arguments, "--quiet", "--json", "-"], 300)
-        executables.checked(outcome)
-        counts = (outcome.records[0].get("counters") or {}).get("total", {})
-        counted.append((group, counts))
-    counted.sort(key=lambda one: (one[1].get("executed", 0), one[1].get("wavefronts", 0)))
-    return Table(
-        (
-            "version",
-            "place",
-            "config",
-            "same code",
-            "PTX instructions",
-            "modelled wavefronts",
-            "global sectors",
-            "registers",
-            "stack",
-        ),
-        [
-            (
-                version,
-                place,
-                group.config.short_form(),
-                len(group.members),
-                counts.get("executed"),
-                counts.get("wavefronts"),
-                counts.get("sectors"),
-                group.registers,
-                group.stack,
-            )
-            for place, (group, counts) in enumerate(counted, start=1)
-        ],
-    )
+@dataclass(frozen=True)
+class Unmeasured:
+    """A group's place without a GPU: its predicted launch, or what the emulator counts where the model fails."""
+
+    group: Group
+    predicted: Prediction | None
+    counts: dict[str, int]
+
+    def order(self) -> tuple[float, int, int]:
+        """By time; those without one behind the others, by warp instructions, then by wavefronts of shared memory."""
+        ms = self.predicted.ms if self.predicted else inf
+        return ms, self.counts.get("executed", 0), self.counts.get("wavefronts", 0)
+
+
+def dry_run(version: str, found: Sequence[Group], problem: Problem, quiet: bool) -> Table:
+    """Groups ranked by the prediction of their launches, on the GPU that tiles are recorded for."""
+    ranked = []
+    for done, group in enumerate(found, start=1):
+        predicted = predicted_launch(version, group, problem)
+        ranked.append(Unmeasured(group, predicted, {} if predicted else counted(version, group)))
+        if not quiet:
+            print(f"{version} · {done} of {len(found)}", file=sys.stderr, flush=True)
+    columns = ("version", "dtype", "seq", "place", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
+               "predicted ms", "PTX instructions", "modelled wavefronts", "registers", "stack")  # fmt: skip
+    rows: list[Sequence[Cell]] = []
+    for place, one in enumerate(sorted(ranked, key=Unmeasured.order), start=1):
+        group, ms = one.group, one.predicted
+        rows.append(
+            (version, problem.dtype, problem.seq, place, group.config.short_form(), len(group.members),
+             round(ms.tflops, 1) if ms else None, round(ms.ms, 4) if ms else None, one.counts.get("executed"),
+             one.counts.get("wavefronts"), group.registers, group.stack)
+        )  # fmt: skip
+    return Table(columns, rows)
+
+
+def predicted_launch(version: str, group: Group, problem: Problem) -> Prediction | None:
+    """None where the model does not know the code."""
+    machine = read_machine(GPU)
+    try:
+        subject = subject_named(str(executables.find(version)), group.config.short_form())
+        return predict(kernel_of(subject, machine), machine, Shape(problem.batch, problem.heads, problem.seq))
+    except AnalysisError:
+        return None
+
+
+def counted(version: str, group: Group) -> dict[str, int]:
+    """What the emulator counts of a small launch."""
+    arguments = ["--backend", "emu", "--config", group.config.short_form(), "--batch", "1", "--heads", "1"]
+    arguments += ["--seq", "256", "--quiet", "--json", "-"]
+    outcome = executables.checked(executables.run(executables.find(version), arguments, 300))
+    total: dict[str, int] = (outcome.records[0].get("counters") or {}).get("total", {})
+    return total
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -417,8 +438,12 @@ def run_autotune(args: argparse.Namespace) -> int:
     if capability is not None:
         tables = search_all(found, problems, device, capability, args)
     else:
-        print("no GPU: a dry run that ranks by what the emulator counts; these are no times", file=sys.stderr)
-        tables = [dry_run(version, of_dtype(mine, problems[0].dtype), 1, 256) for version, mine in found.items()]
+        print("no GPU: a dry run that ranks by predicted times; these are no measured times", file=sys.stderr)
+        tables = [
+            dry_run(version, of_dtype(mine, problem.dtype), problem, args.quiet)
+            for version, mine in found.items()
+            for problem in problems
+        ]
     print_table(Table(tables[0].columns, [row for one in tables for row in one.rows]), args)
     return DONE
 

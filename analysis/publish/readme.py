@@ -408,6 +408,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         library_figures,
         pictures,
         plot,
+        prediction_page,
         ranking,
         space,
         story,
@@ -451,6 +452,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
         "docs/frameworks.md": {"figures": lambda: library_figures.frameworks_text(folder)},
         "docs/learn/new-gpu.md": {"fits": lambda: fits.fits_table(folder).markdown()},
+        "docs/predict.md": prediction_page.page_parts(folder),
         "docs/performance.md": {
             "gains": lambda: story.measured_gains(folder, steps).markdown(),
             "libraries": lambda: libraries_table(folder, steps).markdown(),

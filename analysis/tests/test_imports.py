@@ -10,7 +10,8 @@ import pytest
 
 from analysis.files import root
 
-FLOORS = ("ladder", "machine_code", "measure", "emulate", "mutation", "learn", "publish")  # from the lowest up
+# From the lowest up.
+FLOORS = ("ladder", "machine_code", "predict", "measure", "emulate", "mutation", "learn", "publish")
 GROUND = ("errors", "files", "table")
 PROGRAM = "__main__"  # imports all floors; no module imports it
 

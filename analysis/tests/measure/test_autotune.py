@@ -15,6 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.ladder.config import KernelConfig, config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
+from analysis.measure.predicted import Prediction
 from analysis.measure.records import Problem, Record
 from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
@@ -258,15 +259,36 @@ def test_without_a_gpu_it_is_a_dry_run(
     made = fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0}, gpu=False)
     assert tune(tmp_path, "--csv") == 0
     captured = capsys.readouterr()
-    assert "no times" in captured.err
+    assert "no measured times" in captured.err
     table = rows(captured.out)
     assert [row["config"] for row in table] == [SHAPES[1], SHAPES[0]]
     assert "TFLOP/s" not in table[0]
-    assert {(row["PTX instructions"], row["modelled wavefronts"], row["global sectors"]) for row in table} == {
-        ("250", "7", "3"),
-        ("275", "7", "3"),
-    }
+    counts = {(row["PTX instructions"], row["modelled wavefronts"], row["predicted ms"]) for row in table}
+    assert counts == {("250", "7", ""), ("275", "7", "")}, "machine code that is made up has no prediction"
     assert sum("--backend emu" in call for call in made.calls()) == 2
+
+
+def test_a_dry_run_ranks_by_predicted_times(
+    fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that the model does not know come last; the emulator runs for them alone."""
+    made = fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0, SHAPES[2]: 900.0}, gpu=False)
+    cycles = {SHAPES[0]: 2e6, SHAPES[1]: 3e6}
+
+    def launch(version: str, group: autotune.Group, problem: Problem) -> Prediction | None:
+        assert (version, problem.batch, problem.heads) == ("v16", 16, 16)
+        known = cycles.get(group.config.short_form())
+        return Prediction(known, 1e9, problem.flop()) if known else None
+
+    monkeypatch.setattr(autotune, "predicted_launch", launch)
+    assert tune(tmp_path, "--csv") == 0
+    table = rows(capsys.readouterr().out)
+    assert [(row["config"], row["predicted ms"]) for row in table] == [
+        (SHAPES[0], "2.0"),
+        (SHAPES[1], "3.0"),
+        (SHAPES[2], ""),
+    ]
+    assert sum("--backend emu" in call for call in made.calls()) == 1
 
 
 def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:

@@ -1,0 +1,188 @@
+"""Cycles of a KV loop's pass and of a launch from machine code, on a GPU that need not be there.
+
+    python3 -m analysis predict v16 --gpu h200
+
+The model is analysis/predict; docs/predict.md says how far it is from what was measured.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DONE, AnalysisError
+from analysis.files import root, write_if_changed
+from analysis.ladder.headers import VERSION, load
+from analysis.machine_code.subjects import Subject, resolve
+from analysis.measure.executables import standard_batch
+from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
+from analysis.predict.kernels import GPU_ARCH, kernel_of
+from analysis.predict.launch import Kernel, Shape, launch_cycles, residents_of, tile_of
+from analysis.predict.machine import Machine, read_machine
+from analysis.predict.tiles import GPU, Tiles, all_names, simulated_all, tiles_path, tiles_text
+from analysis.table import add_output_arguments, emit, json_text
+
+HEADS, SEQ = 16, 4096
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A launch: its cycles, and its time at the clock that such kernels were measured at."""
+
+    cycles: float
+    hz: float
+    flop: float
+
+    @property
+    def ms(self) -> float:
+        return 1e3 * self.cycles / self.hz
+
+    @property
+    def tflops(self) -> float:
+        return self.flop / self.cycles * self.hz / 1e12
+
+
+def clock_of(kernel: Kernel, machine: Machine) -> float:
+    wgmma = kernel.config.tensor_copies or any(each.kind.name == "WGMMA" for each in kernel.path.loop)
+    return machine.clock_wgmma if wgmma else machine.clock_mma_sync
+
+
+def predict(kernel: Kernel, machine: Machine, shape: Shape) -> Prediction:
+    """The launch of a kernel. AnalysisError where the model does not know its code."""
+    config, path, hz = kernel.config, kernel.path, clock_of(kernel, machine)
+    tiles = {ctas: tile_of(path, machine, residents_of(config, ctas)) for ctas in sorted({1, kernel.ctas})}
+    cycles = launch_cycles(config, path.peeled, kernel.ctas, tiles, shape, machine, hz)
+    pairs = shape.seq * (shape.seq + 1) / 2 if shape.causal else shape.seq**2
+    return Prediction(cycles, hz, 4 * shape.batch * shape.heads * pairs * config.d_head)
+
+
+def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="version (v07), cubin or executable")
+    parser.add_argument("--gpu", default=GPU, help=f"a GPU that is described: h200, h100 ({GPU})")
+    parser.add_argument("--config", metavar="CONFIG", help="the kernel of several, as its short form")
+    parser.add_argument("--batch", type=int, metavar="N", help="by default 16, 8 at 8192, 4 beyond")
+    parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"({HEADS})")
+    parser.add_argument("--seq", type=int, default=SEQ, metavar="N", help=f"queries and keys ({SEQ})")
+    parser.add_argument("--causal", action="store_true", help="with the causal mask")
+    parser.add_argument("--write", action="store_true", help="record the tiles of all versions: regs/tiles.csv")
+    add_output_arguments(parser)
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    machine = read_machine(args.gpu)
+    if args.write:
+        return write_tiles()
+    if not args.subject:
+        raise AnalysisError("what to predict is missing: version (v07), cubin or executable")
+    shape = shape_of(args)
+    subject = subject_named(args.subject, args.config)
+    kernel = kernel_of(subject, machine)
+    if shape.causal and not kernel.config.causal:
+        raise AnalysisError(f"--causal: {subject.name} has no causal mask")
+    iteration, launch, ideas = iteration_of(kernel, machine), predict(kernel, machine, shape), worth(kernel, machine)
+    if args.json:
+        emit(json_text(as_json(subject, machine, shape, iteration, launch, ideas)), args.output)
+    else:
+        emit(sheet(subject, kernel, machine, shape, iteration, launch, ideas), args.output)
+    return DONE
+
+
+def shape_of(args: argparse.Namespace) -> Shape:
+    batch = standard_batch(args.seq) if args.batch is None else args.batch
+    for name, value in (("--batch", batch), ("--heads", args.heads), ("--seq", args.seq)):
+        if value < 1:
+            raise AnalysisError(f"{name} {value}: must be positive")
+    return Shape(batch, args.heads, args.seq, args.causal)
+
+
+def subject_named(name: str, config: str | None) -> Subject:
+    """A version's code, or a file's, for the GPUs that are described."""
+    if VERSION.fullmatch(name):
+        return resolve(name, None if load(root(), name).one_arch else GPU_ARCH, config)
+    try:
+        return resolve(name, GPU_ARCH, config)
+    except AnalysisError as error:
+        try:
+            return resolve(name, f"{GPU_ARCH}a", config)
+        except AnalysisError:
+            raise error from None
+
+
+def write_tiles() -> int:
+    """Simulates all versions, which takes minutes; progress goes to standard error."""
+    found: list[Tiles] = []
+    names = all_names()
+    for done, tiles in enumerate(simulated_all(names), start=1):
+        if isinstance(tiles, Tiles):
+            found.append(tiles)
+            print(f"{done} of {len(names)}: {tiles.version}", file=sys.stderr)
+        else:
+            print(f"{done} of {len(names)}: {tiles}", file=sys.stderr)
+    path: Path = tiles_path(root())
+    write_if_changed(path, tiles_text(found))
+    print(path.relative_to(root()))
+    return DONE
+
+
+# ---- what is printed -------------------------------------------------------------------------------------------------
+
+
+def sheet(
+    subject: Subject,
+    kernel: Kernel,
+    machine: Machine,
+    shape: Shape,
+    iteration: Iteration,
+    launch: Prediction,
+    ideas: dict[str, float],
+) -> str:
+    config = kernel.config
+    mask = ", causal" if shape.causal else ""
+    pipes = sorted(iteration.busy.items(), key=lambda item: -item[1])
+    waits = sorted(iteration.stalls.items(), key=lambda item: -item[1])
+    lines = [
+        f"{subject.name} on {machine.gpu}, predicted, not measured: {config}",
+        f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}{mask}",
+        "",
+        f"launch      {launch.cycles:.0f} cycles; at {launch.hz / 1e9:.2f} GHz {launch.ms:.3f} ms, "
+        f"{launch.tflops:.0f} TFLOP/s",
+        f"iteration   {iteration.cycles:.0f} cycles for {kernel.ctas} CTA{'s' * (kernel.ctas > 1)} of "
+        f"{config.n_warps} warps and {config.B_c} keys; {iteration.issued:.0f} instructions per scheduler",
+        "busy        " + ", ".join(f"{pipe} {100 * share:.0f} %" for pipe, share in pipes if share >= 0.05),
+        "stalls      " + ", ".join(f"{why} {share:.2f}" for why, share in waits if share >= 0.05),
+        f"binds       {iteration.busiest}, busy {100 * iteration.busy[iteration.busiest]:.0f} %; "
+        f"warps wait most for: {iteration.longest_stall}",
+        "",
+        "One iteration (a pipe: # always busy, 1 to 9 tenths; a warp of the first scheduler:",
+        f"{LEGEND}):",
+        time_line(iteration),
+        "What a change would be worth, for an iteration:",
+        *(
+            f"{idea:<40} {cycles:>6.0f} cycles, {100 * (cycles / iteration.cycles - 1):+.1f} %"
+            for idea, cycles in ideas.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(
+    subject: Subject, machine: Machine, shape: Shape, iteration: Iteration, launch: Prediction, ideas: dict[str, float]
+) -> dict[str, object]:
+    return {
+        "subject": subject.name,
+        "config": str(subject.config),
+        "gpu": machine.gpu,
+        "problem": {"batch": shape.batch, "heads": shape.heads, "seq": shape.seq, "causal": shape.causal},
+        "cycles": round(launch.cycles),
+        "clock_hz": launch.hz,
+        "ms": round(launch.ms, 6),
+        "tflops": round(launch.tflops, 3),
+        "iteration": {
+            "cycles": round(iteration.cycles, 3),
+            "instructions": round(iteration.issued, 3),
+            "busy": {pipe: round(share, 4) for pipe, share in iteration.busy.items()},
+            "stalls": {why: round(share, 4) for why, share in iteration.stalls.items()},
+            "binds": iteration.busiest,
+        },
+        "changes": {idea: round(cycles, 3) for idea, cycles in ideas.items()},
+    }

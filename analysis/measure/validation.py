@@ -1,0 +1,145 @@
+"""How far predictions are from what was measured, and the numbers that are fitted to it.
+
+    cases = cases_of(root(), "h200", read_tiles(root()))
+    fit(cases, machine)         # the machine with the numbers that fit best
+    errors(cases, machine)      # predicted / measured - 1 of each case
+
+Measured cycles are the median over records of the median of time times SM clock of a sample, in fp16 with heads of 128.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import inf
+from pathlib import Path
+
+from analysis.measure.records import Record, read
+from analysis.measure.stats import median
+from analysis.predict.launch import Shape, launch_cycles
+from analysis.predict.machine import Machine
+from analysis.predict.tiles import FITTED_BY, SIMULATED, Tiles
+
+FOLDERS = ("bench", "general")  # below logs/
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+DIFFERENT = 0.01  # versions whose cycles differ by less have no order
+FITTED: Mapping[str, Sequence[float]] = {
+    **SIMULATED,
+    "excess": (1.0, 1.1, 1.25, 1.4, 1.6),
+    "launch_us": (12.5, 15.0, 17.5, 20.0),
+    "crowd_bytes": (20.0, 24.0, 27.0, 30.0, 38.0, 64.0),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A version at a problem: cycles and SM clock that were measured."""
+
+    tiles: Tiles
+    shape: Shape
+    cycles: float
+    hz: float
+
+    @property
+    def version(self) -> str:
+        return self.tiles.version
+
+    def error(self, machine: Machine, hz: float | None = None) -> float:
+        """Of cycles at the measured clock; of time where a clock is given."""
+        tiles, clock = self.tiles, hz or self.hz
+        found = launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), self.shape, machine, clock)
+        return found / clock / (self.cycles / self.hz) - 1
+
+
+def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
+    """Every version and problem that was measured on a GPU and that the model knows."""
+    found: dict[tuple[str, Shape], list[tuple[float, float]]] = {}
+    for name in FOLDERS:
+        path = folder / f"logs/{name}/{gpu}.jsonl"
+        for record in _records(path, path.stat().st_mtime_ns) if path.exists() else ():
+            tiles = known.get(record.subject)
+            if tiles and _fits(record, str(tiles.config)):
+                problem = record.problem
+                shape = Shape(problem.batch, problem.heads, problem.seq, problem.causal)
+                pairs = list(zip(record.samples_ns, record.sm_clock_hz, strict=True))
+                cycles, hz = median([ns * clock / 1e9 for ns, clock in pairs]), median([clock for _, clock in pairs])
+                found.setdefault((record.subject, shape), []).append((cycles, hz))
+    return [
+        Case(known[version], shape, median([cycles for cycles, _ in each]), median([hz for _, hz in each]))
+        for (version, shape), each in sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1])))
+    ]
+
+
+@lru_cache(maxsize=8)
+def _records(path: Path, _: int) -> tuple[Record, ...]:
+    return read(path).records
+
+
+def _fits(record: Record, config: str) -> bool:
+    problem = record.problem
+    plain = problem.case() in ("", "causal") and problem.dist == "normal" and problem.heads == 16
+    timed = bool(record.sm_clock_hz) and record.passed is not False and not record.raw.get("energy")
+    return plain and timed and problem.dtype == "fp16" and problem.seq in LENGTHS and record.config == config
+
+
+def of_fit(cases: Iterable[Case]) -> list[Case]:
+    """Those that the numbers are fitted by."""
+    return [case for case in cases if case.version in FITTED_BY and not case.shape.causal]
+
+
+def mean_error(errors: Iterable[float]) -> float:
+    sizes = [abs(error) for error in errors]
+    return sum(sizes) / len(sizes)
+
+
+class Fit:
+    """Chooses the fitted numbers one after another until none changes; errors are kept, as most choices repeat."""
+
+    def __init__(self, cases: Sequence[Case], machine: Machine) -> None:
+        self.cases, self.machine = cases, machine
+        self.known: dict[tuple[int, tuple[float, ...]], float] = {}
+
+    def error(self, number: int, machine: Machine) -> float:
+        key = number, tuple(getattr(machine, name) for name in FITTED)
+        if key not in self.known:
+            case = self.cases[number]
+            self.known[key] = abs(case.error(machine)) if case.tiles.knows(machine) else inf
+        return self.known[key]
+
+    def best(self, without: str = "") -> Machine:
+        """The machine that has the least mean error over all versions but one."""
+        chosen = [number for number, case in enumerate(self.cases) if case.version != without]
+        machine, before = self.machine, None
+        while machine != before:
+            before = machine
+            for name, values in FITTED.items():
+                tried = [machine.with_values(**{name: value}) for value in values]
+                machine = min(tried, key=lambda one: sum(self.error(number, one) for number in chosen))
+        return machine
+
+
+def leave_one_out(cases: Sequence[Case], machine: Machine) -> tuple[dict[Case, float], dict[str, set[float]]]:
+    """Errors of each version with numbers that the others chose, and what was chosen for each number."""
+    fit = Fit(cases, machine)
+    found: dict[Case, float] = {}
+    chosen: dict[str, set[float]] = {name: set() for name in FITTED}
+    for version in sorted({case.version for case in cases}):
+        own = fit.best(without=version)
+        for name in FITTED:
+            chosen[name].add(getattr(own, name))
+        found |= {case: case.error(own) for case in cases if case.version == version}
+    return found, chosen
+
+
+def order(errors: Mapping[Case, float]) -> tuple[int, int]:
+    """Pairs of versions at one problem that differ by more than DIFFERENT: those in the right order, and all."""
+    by_shape: dict[Shape, list[tuple[float, float]]] = {}
+    for case, error in errors.items():
+        by_shape.setdefault(case.shape, []).append((case.cycles, case.cycles * (1 + error)))
+    right = total = 0
+    for here in by_shape.values():
+        for (a, predicted_a), (b, predicted_b) in combinations(here, 2):
+            if abs(a / b - 1) > DIFFERENT:
+                total += 1
+                right += (a < b) == (predicted_a < predicted_b)
+    return right, total

@@ -1,0 +1,1 @@
+"""Cycles of kernels without a GPU: an issue model of one multiprocessor, and of a launch on all of them."""

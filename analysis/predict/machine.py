@@ -1,0 +1,114 @@
+"""What a GPU is to the model: analysis/data/machines.csv, a value, its kind and its source in each row.
+
+    machine = read_machine("h200")
+    machine.latency("MUFU")
+
+A value is "measured" (ncu or a microbenchmark of this repository), "published", "assumed" or "fitted" to times of the
+versions; the page docs/predict.md says how much the fitted ones matter.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.files import read_text, root
+from analysis.table import read_columns
+
+FIXED = ("name", "unit", "how", "source")
+HOW = ("measured", "published", "assumed", "fitted")
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One GPU. Cycles are those of a multiprocessor's clock; bytes and wavefronts are of one multiprocessor."""
+
+    gpu: str
+    multiprocessors: float
+    dram_bytes: float  # a second
+    clock_mma_sync: float  # Hz, while kernels of mma.sync run
+    clock_wgmma: float
+    hmma: float  # cycles of the tensor pipe for an HMMA.16816
+    hmma_dispatch: float  # cycles until the scheduler issues again
+    wgmma_columns: float  # columns of m64nNk16 per cycle
+    wgmma_dispatch: float  # more cycles until the scheduler issues again, for arithmetic while wgmma runs
+    wgmma_queue: float  # of a warp, issued and not begun
+    wgmma_end: float  # from the end of the last one to the end of a wait for it
+    fma: float
+    imad: float
+    alu: float
+    xu: float
+    uniform: float
+    fp64: float
+    address: float  # S2R, LDC and the like
+    wavefront: float  # cycles of 128 bytes of shared memory
+    queue: float  # memory instructions of a sub-partition that wait before issue stalls
+    operands_read: float  # from service to the scoreboard of a read
+    barrier: float  # from the last arrival to the release
+    copy_wavefronts: float  # of shared memory, for a cp.async of 16 bytes a lane
+    copy_latency: float  # cp.async, from L2
+    copy_bytes: float  # a cycle: what one multiprocessor takes from L2 alone
+    crowd_bytes: float  # a cycle: what each takes when all do
+    tensor_copy_latency: float
+    stagger: float  # cycles between the starts of warps
+    excess: float  # cycles in which the busiest pipe is idle, real ones divided by modelled ones
+    launch_us: float
+    latencies: Mapping[str, float]  # by opcode, from issue or the end of service to the result
+
+    def latency(self, base: str) -> float:
+        return self.latencies.get(base, self.latencies[OTHER])
+
+    def with_values(self, **values: float) -> "Machine":
+        return replace(self, **values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A row: the value of each GPU, and where it comes from."""
+
+    name: str
+    unit: str
+    how: str
+    source: str
+    of: Mapping[str, float]  # by GPU
+
+
+def machines_path() -> Path:
+    return root() / "analysis/data/machines.csv"
+
+
+@cache
+def read_values() -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """The GPUs that are described, and all rows."""
+    path = machines_path()
+    text = read_text(path)
+    header = text.partition("\n")[0].split(",")
+    gpus = tuple(name for name in header if name not in FIXED)
+    rows = []
+    for where, row in read_columns(text, header, str(path)):
+        if row["how"] not in HOW:
+            raise AnalysisError(f"{where}: how = {row['how']!r}: expected {', '.join(HOW)}")
+        try:
+            of = {gpu: float(row[gpu]) for gpu in gpus}
+        except ValueError as error:
+            raise AnalysisError(f"{where}: {error}") from None
+        rows.append(Value(row["name"], row["unit"], row["how"], row["source"], of))
+    return gpus, tuple(rows)
+
+
+@cache
+def read_machine(gpu: str) -> Machine:
+    """The description of a GPU by its short name; AnalysisError names those that there are."""
+    gpus, rows = read_values()
+    if gpu not in gpus:
+        raise AnalysisError(f"--gpu {gpu}: no description of it in {machines_path().name}; there are {', '.join(gpus)}")
+    values = {row.name: row.of[gpu] for row in rows}
+    latencies = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("latency.")}
+    plain = {name: value for name, value in values.items() if not name.startswith("latency.")}
+    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies"}
+    if wanted != plain.keys() or OTHER not in latencies:
+        odd = sorted(wanted ^ plain.keys()) or [f"latency.{OTHER}"]
+        raise AnalysisError(f"{machines_path()}: missing or unknown: {', '.join(odd)}")
+    return Machine(gpu=gpu, latencies=latencies, **plain)

@@ -1,0 +1,176 @@
+"""docs/predict.md: how far the model is from what was measured, from regs/tiles.csv and the records of both GPUs.
+
+print(page_parts(root())["errors"]())
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from analysis.ladder.headers import load_all, load_attention
+from analysis.measure.executables import standard_batch
+from analysis.measure.validation import FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.predict.machine import read_machine, read_values
+from analysis.predict.tiles import FITTED_BY, read_tiles
+from analysis.publish.overview import LENGTHS
+from analysis.table import Cell, Table
+
+GPUS = ("h200", "h100")
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Errors of cycles on each GPU: those of the versions that the numbers are fitted by, and of the others."""
+
+    left_out: dict[Case, float]  # H200, each version with numbers that the others chose
+    chosen: dict[str, set[float]]
+    fitted: dict[str, dict[Case, float]]  # by GPU, with the numbers of the description
+    others: dict[str, dict[Case, float]]
+    of_time: dict[str, dict[Case, float]]  # with one clock for mma.sync and one for wgmma
+
+
+@cache
+def validation(folder: Path) -> Validation:
+    known = read_tiles(folder)
+    cases = {gpu: cases_of(folder, gpu, known) for gpu in GPUS}
+    left_out, chosen = leave_one_out(of_fit(cases["h200"]), read_machine("h200"))
+    fitted, others, of_time = {}, {}, {}
+    for gpu, found in cases.items():
+        machine, own = read_machine(gpu), set(of_fit(found))
+        fitted[gpu] = {case: case.error(machine) for case in found if case in own}
+        others[gpu] = {case: case.error(machine) for case in found if case not in own}
+        of_time[gpu] = {case: case.error(machine, clock(case, gpu)) for case in own}
+    return Validation(left_out, chosen, fitted, others, of_time)
+
+
+def clock(case: Case, gpu: str) -> float:
+    machine = read_machine(gpu)
+    return machine.clock_wgmma if case.version >= "v26" else machine.clock_mma_sync
+
+
+def percent(error: float) -> str:
+    return f"{100 * error:.1f} %"
+
+
+def largest(errors: Mapping[Case, float]) -> Case:
+    return max(errors, key=lambda case: abs(errors[case]))
+
+
+def at(errors: Mapping[Case, float], seq: int) -> dict[Case, float]:
+    return {case: error for case, error in errors.items() if case.shape.seq == seq}
+
+
+def headline(folder: Path) -> str:
+    """Mean error, largest one, order of pairs."""
+    found = validation(folder)
+    errors, h100 = found.left_out, found.fitted["h100"]
+    worst, (right, pairs) = largest(errors), order(errors)
+    here = at(errors, 4096)
+    return (
+        f"**Mean error {percent(mean_error(errors.values()))}** over {len(errors)} figures of the H200, versions "
+        f"{FITTED_BY[0]} to {FITTED_BY[-1]} at all lengths, each version predicted with numbers that were fitted "
+        f"without it. The largest error is {percent(abs(errors[worst]))}: {worst.version} at {shape_name(worst)}. "
+        f"At 4096: mean {percent(mean_error(here.values()))}, largest {percent(abs(here[largest(here)]))}. "
+        f"On the H100, nothing fitted to it: mean {percent(mean_error(h100.values()))}, largest "
+        f"{percent(abs(h100[largest(h100)]))}, {len(h100)} figures. Of the {pairs} pairs of versions at one problem "
+        f"whose cycles differ by more than 1 %, {100 * right / pairs:.1f} % are in the right order.\n\n"
+        f"These are cycles. Time needs the clock, which power decides; with one clock for `mma.sync` and one for "
+        f"`wgmma` the mean error of time is {percent(mean_error(found.of_time['h200'].values()))} on the H200 and "
+        f"{percent(mean_error(found.of_time['h100'].values()))} on the H100.\n"
+    )
+
+
+def shape_name(case: Case) -> str:
+    return f"{case.shape.batch} × {case.shape.seq}" + (", causal" if case.shape.causal else "")
+
+
+def errors_table(errors: Mapping[Case, float], causal: bool = False) -> Table:
+    """Predicted / measured - 1 in percent: a row per version, a column per length, the standard batch first."""
+    chosen: dict[tuple[str, int], tuple[bool, int, float]] = {}
+    for case, error in errors.items():
+        key = case.version, case.shape.seq
+        if case.shape.causal == causal:
+            batch = case.shape.batch
+            mine = (batch == standard_batch(case.shape.seq), batch, error)
+            chosen[key] = max(chosen.get(key, (False, 0, 0.0)), mine)
+    versions = sorted({version for version, _ in chosen})
+    rows: list[list[Cell]] = []
+    for version in versions:
+        cells = [chosen.get((version, seq)) for seq in LENGTHS]
+        rows.append([version, *(NONE if cell is None else f"{100 * cell[2]:+.1f}" for cell in cells)])
+    return Table(("", *map(str, LENGTHS)), rows)
+
+
+def lengths_table(folder: Path) -> Table:
+    """Mean and largest error by length, of each GPU."""
+    found = validation(folder)
+    rows: list[list[Cell]] = []
+    for name, errors in (("H200, leaving one out", found.left_out), ("H100", found.fitted["h100"])):
+        cells = [at(errors, seq) for seq in LENGTHS]
+        rows.append([name, *(_mean_and_most(here) for here in cells)])
+    return Table(("mean / largest, %", *map(str, LENGTHS)), rows)
+
+
+def _mean_and_most(errors: Mapping[Case, float]) -> str:
+    if not errors:
+        return NONE
+    return f"{100 * mean_error(errors.values()):.1f} / {100 * max(map(abs, errors.values())):.1f}"
+
+
+def fitted_table(folder: Path) -> Table:
+    """The numbers that no microbenchmark gave: the value, what it was chosen of, what leaving a version out chose."""
+    found = validation(folder)
+    values = {value.name: value for value in read_values()[1]}
+    rows: list[list[Cell]] = []
+    for name, tried in FITTED.items():
+        value = values[name]
+        rows.append(
+            [f"`{name}`", f"{value.of['h200']:g}", value.unit, _numbers(tried), _numbers(sorted(found.chosen[name])),
+             value.source]
+        )  # fmt: skip
+    return Table(("number", "value", "unit", "tried", "chosen when a version is left out", "stands for"), rows)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def sources_table() -> Table:
+    """How many numbers of the description are of each kind, and which."""
+    rows: list[list[Cell]] = []
+    for how in ("measured", "published", "assumed", "fitted"):
+        names = [value.name for value in read_values()[1] if value.how == how]
+        rows.append([how, len(names), ", ".join(f"`{name}`" for name in names)])
+    return Table(("", "numbers", "which"), rows)
+
+
+def unknown_text(folder: Path) -> str:
+    """The kernels that the model does not know."""
+    known = read_tiles(folder)
+    names = [*(name for name in load_all(folder) if name >= FITTED_BY[0]), *load_attention(folder)]
+    return f"Not modelled: {', '.join(name for name in names if name not in known) or 'none'}.\n"
+
+
+def page_parts(folder: Path) -> dict[str, Callable[[], str]]:
+    """The generated parts of docs/predict.md."""
+
+    def others() -> str:
+        errors = validation(folder).others["h200"]
+        plain, causal = errors_table(errors), errors_table(errors, causal=True)
+        return (
+            f"Mean error {percent(mean_error(errors.values()))} over {len(errors)} figures of the H200, "
+            f"largest {percent(abs(errors[largest(errors)]))}. {unknown_text(folder)}\n{plain.markdown()}\n"
+            f"With the causal mask:\n\n{causal.markdown()}"
+        )
+
+    return {
+        "headline": lambda: headline(folder),
+        "lengths": lambda: lengths_table(folder).markdown(),
+        "errors": lambda: errors_table(validation(folder).left_out).markdown(),
+        "h100": lambda: errors_table(validation(folder).fitted["h100"]).markdown(),
+        "others": others,
+        "fitted": lambda: fitted_table(folder).markdown(),
+        "sources": lambda: sources_table().markdown(),
+    }

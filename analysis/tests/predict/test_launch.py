@@ -1,0 +1,119 @@
+"""Paths, tiles and launches: counts by hand, and the rules of common/config.h."""
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.ladder.config import KernelConfig, parse_short_form
+from analysis.machine_code.sass import Instruction
+from analysis.predict.iteration import without
+from analysis.predict.kernels import committed
+from analysis.predict.launch import Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
+from analysis.predict.machine import read_machine
+from analysis.predict.operations import Kind, Operation, operation_of
+from analysis.predict.path import Path
+
+H200 = read_machine("h200").with_values(launch_us=0.0, excess=1.0)
+PLAIN = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
+STAYS = "(FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail"
+V25 = parse_short_form(f"{STAYS}+persistent")
+TILE = Tile(per_pass=1000.0, beside=500.0, first=30.0, busiest=1000.0)
+
+
+def alu(stall: int) -> Operation:
+    made = operation_of(Instruction(0, "", "IADD3", "R0, R0, R0, RZ"), H200)
+    made.stall = stall
+    return made
+
+
+def cycles(config: KernelConfig, shape: Shape, ctas: int = 1, **values: float) -> float:
+    tiles = {1: TILE, ctas: Tile(2000.0, 1000.0, 30.0, 2000.0) if ctas > 1 else TILE}
+    return launch_cycles(config, False, ctas, tiles, shape, H200.with_values(dram_bytes=1e18, **values), 1e9)
+
+
+def test_a_tile_is_split_into_passes_and_the_rest() -> None:
+    """Four warps, one on each scheduler: 10 cycles a pass, 7 around them."""
+    path = Path([alu(3)], [alu(6), alu(4)], [alu(4)], peeled=False, once=False)
+    tile = tile_of(path, H200.with_values(stagger=0), residents_of(PLAIN, 1))
+    assert (tile.per_pass, tile.beside) == (10.0, 8.0), "1 for the start of a tile, 3 and 4 around the passes"
+    assert tile.first == -4.0, "nothing waits for the last stall of the last tile"
+    assert tile.busiest == 4.0, "two instructions on a pipe that takes 2 cycles"
+    assert tile.cycles(3, excess=1.25) == 8 + 3 * (4 + 1.25 * 6)
+
+
+def test_a_launch_of_full_waves_and_a_part() -> None:
+    """132 multiprocessors hold one CTA each: 264 CTAs are two waves, one more is a third."""
+    one = 500 + 8 * 1000  # 512 keys
+    assert cycles(PLAIN, Shape(1, 33, 512)) == 2 * one + 30, "8 CTAs of each of 33 heads"
+    assert cycles(PLAIN, Shape(1, 34, 512)) == 3 * one + 30
+
+
+def test_what_is_left_over_runs_alone() -> None:
+    """Two CTAs each: 264 at once; 8 more are a wave of CTAs that have a multiprocessor for themselves."""
+    both, alone = 1000 + 8 * 2000, 500 + 8 * 1000
+    assert cycles(PLAIN, Shape(1, 33, 512), ctas=2) == both + 30
+    assert cycles(PLAIN, Shape(1, 34, 512), ctas=2) == both + alone + 30
+
+
+@pytest.mark.parametrize("seq", [512, 1024, 2048, 4096, 8192, 16384])
+@pytest.mark.parametrize("batch", [1, 2, 4, 16, 32])
+def test_slices_are_those_of_the_launch(seq: int, batch: int) -> None:
+    """The rows of the grid for slices, as the harness launches them."""
+    rows = V25.grid(seq, 16, batch, 132)[1] - 1
+    blocks = seq // 256 * 16 * batch
+    assert slice_waves(V25, blocks % 132, seq // 64, False, 132) == rows
+
+
+def test_slices_are_bound_by_the_bytes_that_all_read() -> None:
+    """1 x 16384: 1024 Q blocks are 7 each and 100 left over, 800 slices in 7 rounds, each of all 8 MiB of K and V."""
+    shape, whole = Shape(1, 16, 16384), 500 + 256 * 1000
+    of_bytes = 256 * 64 * 128 * 4 / 32
+    assert cycles(V25, shape, crowd_bytes=32.0) == pytest.approx(7 * whole + 7 * of_bytes + 30)
+    assert cycles(V25, shape, crowd_bytes=64.0, copy_bytes=1e9) == pytest.approx(7 * whole + 7 * of_bytes / 2 + 30)
+    by_products = 500 + 32 * 1000
+    assert cycles(V25, shape, crowd_bytes=1e9, copy_bytes=1e9) == pytest.approx(7 * whole + 7 * by_products + 30)
+
+
+def test_a_launch_is_no_faster_than_memory_and_begins_late() -> None:
+    shape = Shape(1, 33, 512)
+    found = launch_cycles(PLAIN, False, 1, {1: TILE}, shape, H200.with_values(dram_bytes=1e9, launch_us=10.0), 1e9)
+    assert found == 4 * 33 * 512 * 256 + 10e3, "a byte a nanosecond, and 10 µs"
+
+
+def test_the_causal_mask_halves_the_passes() -> None:
+    causal, full = (cycles(V25, Shape(33, 4, 4096, mask)) for mask in (True, False))
+    passes = sum(4 * (row + 1) for row in range(16)) / 16
+    assert (causal - 30) / (full - 30) == pytest.approx((500 + passes * 1000) / (500 + 64 * 1000))
+
+
+@pytest.mark.parametrize("shape", [Shape(0, 16, 512), Shape(1, 0, 512), Shape(1, 16, 0)])
+def test_a_problem_of_nothing_is_refused(shape: Shape) -> None:
+    with pytest.raises(AnalysisError, match="must be positive"):
+        cycles(PLAIN, shape)
+
+
+def test_what_is_left_out_hands_on_its_waits() -> None:
+    code = [alu(1), alu(1), alu(1)]
+    code[0].waits, code[1].waits = (0,), (3,)
+    code[0].pipe = "xu"
+    left = without(code, lambda each: each.pipe == "xu")
+    assert [each.waits for each in left] == [(3, 0), ()] and code[1].waits == (3,)
+
+
+def test_the_path_of_a_version() -> None:
+    """v02 executes its loop whole: 128 HMMA, 64 LDSM and 16 copies in a pass."""
+    kernel = committed("v02", read_machine("h200"))
+    kinds = [each.kind for each in kernel.path.loop]
+    hmma = [each for each in kernel.path.loop if each.instruction and each.instruction.base == "HMMA"]
+    assert len(hmma) == 128 and kinds.count(Kind.COPY) == 16 and kernel.path.repeated(2, 1).count(hmma[0]) == 2
+    assert kernel.ctas == 3 or kernel.ctas == 2
+
+
+def test_bank_conflicts_are_those_of_the_emulator() -> None:
+    """v01's matrices take 8 times the wavefronts, v02's one."""
+
+    def loads(version: str) -> set[float]:
+        loop = committed(version, read_machine("h200")).path.loop
+        return {each.cycles for each in loop if each.instruction and each.instruction.base == "LDSM"}
+
+    assert loads("v02") == {4.0}
+    assert all(cycles > 28 for cycles in loads("v01"))

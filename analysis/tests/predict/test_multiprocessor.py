@@ -1,0 +1,142 @@
+"""The issue model on short synthetic code whose cycles are known."""
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.machine_code.sass import Control, Instruction
+from analysis.predict.machine import Machine, read_machine
+from analysis.predict.multiprocessor import Residents, Run, simulate
+from analysis.predict.operations import Kind, Operation, operation_of, stage_release, tile_start, wavefronts
+
+NO = 7
+
+
+def machine(**values: float) -> Machine:
+    """The H200, whose warps start together."""
+    return read_machine("h200").with_values(stagger=0, **values)
+
+
+def operation(
+    text: str, stall: int = 1, write: int = NO, wait: int = 0, read: int = NO, yields: bool = False
+) -> Operation:
+    opcode, _, operands = text.partition(" ")
+    return operation_of(Instruction(0, "", opcode, operands, Control(stall, yields, write, read, wait, 0)), machine())
+
+
+def run(
+    code: list[Operation],
+    warps: int = 4,
+    ctas: int = 1,
+    of: Machine | None = None,
+    groups: int = 1,
+    stages: int = 0,
+    stage_bytes: int = 0,
+) -> Run:
+    return simulate(code, of or machine(), Residents(ctas, warps, groups, stages, stage_bytes))
+
+
+def test_one_warp_issues_by_its_stall_counts() -> None:
+    """The last of ten is issued after nine stalls."""
+    assert run([operation("IADD3 R0, R0, R0, RZ", stall=4)] * 10).cycles == 36
+
+
+@pytest.mark.parametrize(
+    ("text", "cycles"), [("IADD3", 2), ("FFMA", 1), ("IMAD", 2), ("MUFU.EX2", 8), ("HMMA.16816.F32", 6)]
+)
+def test_a_pipe_is_shared_by_the_warps_of_a_scheduler(text: str, cycles: int) -> None:
+    """Four warps each: the pipe is never idle, and the last instruction waits for 39 before it."""
+    found = run([operation(f"{text} R0, R0, R0")] * 10, warps=16)
+    assert found.cycles == 39 * cycles and found.busy[operation(text).pipe] == 4 * 40 * cycles
+
+
+def test_an_hmma_holds_the_dispatch_port() -> None:
+    """Of two warps of a scheduler one multiplies: the other issues in the 5th cycle, not in the 1st."""
+    code = [operation("HMMA.16816.F32 R0", stall=1), operation("FADD R9, R9, R9")]
+    assert run(code, of=machine(hmma_dispatch=5)).cycles == 5
+    assert run(code, of=machine(hmma_dispatch=1)).cycles == 1
+
+
+def test_a_result_releases_its_scoreboard() -> None:
+    """A load of one wavefront: 4 cycles to its service, 1 of service, 20 of latency."""
+    code = [operation("LDS R0, [R1]", write=0), operation("FADD R0, R0, R0", wait=1)]
+    assert run(code, warps=1).cycles == 25
+    assert run([operation("LDS.128 R0, [R1]", write=0), code[1]], warps=1).cycles == 28
+    assert run([code[0], operation("FADD R0, R0, R0", wait=2)], warps=1).cycles == 1, "another scoreboard"
+
+
+def test_all_schedulers_share_shared_memory() -> None:
+    """Eight warps load 20 times 4 wavefronts; the queue lets 5 of a scheduler wait."""
+    found = run([operation("LDSM.16.M88.4 R0, [R1]")] * 20, warps=8)
+    assert found.busy["lsu"] == 8 * 20 * 4
+    assert 640 - 5 * 4 * 4 - 8 <= found.cycles <= 640, "as long as its wavefronts, less those in the queues"
+    conflicts = operation_of(Instruction(0, "", "LDSM.16.M88.4", "R0, [R1]"), machine(), conflicts=8.0)
+    assert run([conflicts] * 20, warps=8).busy["lsu"] == 8 * 640
+
+
+def test_wavefronts_of_wide_accesses() -> None:
+    widths = {"LDS": 1, "LDS.64": 2, "LDS.128": 4, "LDSM.16.M88.2": 2, "LDSM.16.MT88.4": 4, "STS.128": 4}
+    assert {opcode: wavefronts(opcode) for opcode in widths} == widths
+
+
+def test_a_barrier_ends_20_cycles_after_the_last_arrival() -> None:
+    late = [operation("MUFU.EX2 R0, R0", write=0), operation("BAR.SYNC 0x0", wait=1), operation("EXIT")]
+    assert run(late, warps=4).cycles == 8 + 22 + 20
+    assert run([operation("BAR.SYNC 0x0"), operation("EXIT")], warps=4).stalls["barrier"] == 4 * 19
+
+
+def test_copies_are_waited_for_by_group() -> None:
+    """A copy of 512 bytes takes 8 cycles of the channel and 270 of latency; one group may be under way."""
+    copy, commit = operation("LDGSTS.E.128 [R0], [R1]"), operation("LDGDEPBAR")
+    both = [copy, commit, copy, commit]
+    assert run([*both, operation("DEPBAR.LE SB0, 0x0")], warps=1).cycles == 4 + 8 + 8 + 270
+    assert run([*both, operation("DEPBAR.LE SB0, 0x1")], warps=1).cycles == 4 + 8 + 270
+
+
+def test_wgmma_runs_beside_its_warp() -> None:
+    """Two m64n128k16 of 64 cycles, and 30 until a wait for them ends; arithmetic beside them costs 1.5 cycles more."""
+    products = [operation("HGMMA.64x128x16.F32 R0, gdesc"), operation("HGMMA.64x128x16.F32 R0, gdesc, gsb0")]
+    wait = operation("WARPGROUP.DEPBAR.LE gsb0, 0x0")
+    assert run([*products, wait], warps=4).cycles == 128 + 30
+    beside = [*products, *[operation("FADD R0, R0, R0")] * 11]
+    assert run(beside, warps=4, of=machine(wgmma_dispatch=1.5)).cycles == 2 + 10 * 2.5
+
+
+def test_a_ring_of_tensor_copies() -> None:
+    """Each block takes 1000 cycles of the channel and 600 more; with one stage a copy waits until it is released."""
+    wait = operation("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0")
+    wait.argument = 0
+    blocks = [tile_start(), *[wait, stage_release(0)] * 3]
+    each, released = 1000 + 600, 1 + 20
+    assert run(blocks, warps=1, stages=1, stage_bytes=64000).cycles == 3 * each + 2 * released + 1
+    assert run(blocks, warps=1, stages=3, stage_bytes=64000).cycles == 3 * 1000 + 600 + 1
+
+
+def test_two_warp_groups_take_turns() -> None:
+    """The second may multiply when the first has given it its turn."""
+    code = [operation("BAR.SYNC R1, 0x100"), operation("FADD R0, R0, R0", stall=15), operation("BAR.ARV R2, 0x100")]
+    found = run(code, warps=8, groups=2)
+    assert found.cycles == 16 + 20 + 16
+
+
+def test_warps_that_wait_for_each_other_are_an_error() -> None:
+    wait = operation("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0")
+    wait.argument = 0
+    with pytest.raises(AnalysisError, match=r"wait for each other.*SYNCS"):
+        run([wait] * 2, warps=1, stages=1)
+
+
+def test_the_last_warp_goes_on_unless_it_yields() -> None:
+    """Two warps of a scheduler leave a barrier together, at which warp 4 arrived last."""
+
+    def order(yields: bool) -> list[int]:
+        code = [operation("BAR.SYNC 0x0", yields=yields), *[operation("FADD R0, R0, R0", yields=yields)] * 2]
+        issues = simulate(code, machine().with_values(stagger=10), Residents(1, 8), observed=True).issues
+        return [issue.warp for issue in issues if issue.warp % 4 == 0 and issue.at > 0]
+
+    assert order(False) == [4, 4, 0, 0]
+    assert order(True) == [0, 0, 4, 4]
+
+
+def test_what_is_never_executed_takes_no_pipe() -> None:
+    dummy = operation_of(Instruction(0, "@!PT", "LDS", "RZ, [RZ]"), machine())
+    assert dummy.kind is Kind.PLAIN and dummy.pipe == "control"
