@@ -76,9 +76,9 @@ def run_predict(args: argparse.Namespace) -> int:
         raise AnalysisError("what to predict is missing: version (v07), cubin or executable")
     shape = shape_of(args)
     subject = subject_named(args.subject, args.config)
-    kernel = kernel_of(subject, machine)
-    if shape.causal and not kernel.config.causal:
+    if shape.causal and not (subject.config and subject.config.causal):
         raise AnalysisError(f"--causal: {subject.name} has no causal mask")
+    kernel = kernel_of(subject, machine)
     iteration, launch, ideas = iteration_of(kernel, machine), predict(kernel, machine, shape), worth(kernel, machine)
     if args.json:
         emit(json_text(as_json(subject, machine, shape, iteration, launch, ideas)), args.output)

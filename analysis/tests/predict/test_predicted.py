@@ -1,0 +1,226 @@
+"""The command `predict`, the description of the GPUs, the record of tiles, and the validation, on made-up figures."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.files import root
+from analysis.ladder.config import parse_short_form
+from analysis.measure import predicted
+from analysis.measure.validation import Case, Fit, leave_one_out, mean_error, order
+from analysis.predict import machine as machines
+from analysis.predict.launch import Shape, Tile, launch_cycles
+from analysis.predict.machine import read_machine
+from analysis.predict.tiles import Tiles, parse_tiles, read_tiles, tiles_text
+
+CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
+SHAPE = Shape(16, 16, 4096)
+
+
+def cubin(version: str, arch: str) -> Path:
+    path = root() / f"build/{version}/{arch}.cubin"
+    if not path.exists():
+        pytest.skip(f"{path} is not built: make {version}")
+    return path
+
+
+def run(*arguments: str) -> int:
+    return main(["predict", *arguments])
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["v99"], "no version 'v99'; there are: v00 "),
+        ([], "what to predict is missing"),
+        (["v01", "--gpu", "a100"], "--gpu a100: no description of it in machines.csv; there are h200, h100"),
+        (["v01", "--seq", "0"], "--seq 0: must be positive"),
+        (["v01", "--batch", "-1"], "--batch -1: must be positive"),
+        (["v01", "--heads", "0"], "--heads 0: must be positive"),
+        (["sass/v01.sm_90.sass"], "predicting its time needs a cubin, this is a listing"),
+        (["docs/index.md"], "docs/index.md"),
+        (["nowhere.cubin"], "nowhere.cubin"),
+    ],
+)
+def test_bad_input_is_named(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root())
+    assert run(*arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_version_that_is_not_built_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.machine_code.subjects.cubins_of_version", lambda *_: [])
+    assert run("v01") == 2
+    assert "v01 is not built for sm_90: run `make v01 ARCHS=90`" in capsys.readouterr().err
+
+
+def test_a_cubin_that_is_cut_short_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "short.cubin"
+    path.write_bytes(cubin("v01", "sm_90").read_bytes()[:9000])
+    assert run(str(path)) == 5
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_code_for_another_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cubin("v01", "sm_80"))) == 2
+    assert "sm_80" in capsys.readouterr().err
+
+
+def test_a_mask_that_a_kernel_lacks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cubin("v01", "sm_90")), "--causal") == 2
+    assert "has no causal mask" in capsys.readouterr().err
+
+
+# ---- what is printed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_sheet_of_a_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cubin("v02", "sm_90")), "--seq", "512") == 0
+    text = capsys.readouterr().out
+    for word in ("predicted, not measured", "launch ", "iteration ", "binds ", "cycle ", "warp 0", "would be worth"):
+        assert word in text
+    assert run(str(cubin("v02", "sm_90")), "--seq", "512", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert f"{found['cycles']} cycles" in text and found["iteration"]["busy"][found["iteration"]["binds"]] <= 1.01
+    assert found["ms"] == pytest.approx(1e3 * found["cycles"] / found["clock_hz"], rel=1e-4)
+
+
+def test_the_batch_is_that_of_the_protocol() -> None:
+    def shape(**given: int | None) -> Shape:
+        return predicted.shape_of(Namespace(**{"batch": None, "heads": 16, "seq": 4096, "causal": False} | given))
+
+    assert (shape(), shape(seq=16384), shape(batch=3)) == (SHAPE, Shape(4, 16, 16384), Shape(3, 16, 4096))
+
+
+# ---- the descriptions ------------------------------------------------------------------------------------------------
+
+
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    path = tmp_path / "machines.csv"
+    text = machines.machines_path().read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    monkeypatch.setattr(machines, "machines_path", lambda: path)
+    machines.read_values.cache_clear()
+    read_machine.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("\nhmma,6,6,", "\nhmma,6,six,", "could not convert string to float: 'six'"),
+        ("\nhmma,6,6,cycles,measured", "\nhmma,6,6,cycles,guessed", "how = 'guessed': expected measured, published"),
+        ("\nhmma,", "\nhmmma,", "missing or unknown: hmma, hmmma"),
+        ("\nlatency.other,", "\nlatency.others,", "missing or unknown: latency.other"),
+    ],
+)
+def test_a_description_that_is_wrong_is_named(
+    old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described(tmp_path, monkeypatch, old, new)
+    try:
+        with pytest.raises(AnalysisError, match=said.replace(".", r"\.")):
+            read_machine("h200")
+    finally:
+        machines.read_values.cache_clear()
+        read_machine.cache_clear()
+
+
+# ---- tiles -----------------------------------------------------------------------------------------------------------
+
+
+def test_tiles_are_read_as_they_are_written() -> None:
+    text = (root() / "regs/tiles.csv").read_text()
+    assert tiles_text(parse_tiles(text, "tiles.csv").values()) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (",0,2,", ",0,two,", "ctas = 'two'"),
+        (",0,2,", ",no,2,", "peeled = 'no'"),
+        ("per_pass", "pass", "expected the columns"),
+    ],
+)
+def test_a_record_of_tiles_that_is_wrong_is_named(old: str, new: str, said: str) -> None:
+    text = tiles_text([made(1000.0)])
+    assert old in text
+    with pytest.raises(AnalysisError, match=said):
+        parse_tiles(text.replace(old, new), "tiles.csv")
+
+
+# ---- the validation --------------------------------------------------------------------------------------------------
+
+
+def made(per_pass: float, version: str = "v16") -> Tiles:
+    """Tiles that take a tenth longer for each cycle that an HMMA holds the dispatch port."""
+    of: dict[tuple[float, ...], dict[int, Tile]] = {
+        (slots, 0.0): {1: Tile(per_pass, 500.0, 0.0, 0.0), 2: Tile(per_pass * slots / 5, 500.0, 0.0, per_pass / 2)}
+        for slots in (3.0, 4.0, 5.0, 6.0)
+    }
+    return Tiles(version, CONFIG, False, 2, of)
+
+
+def measured(tiles: Tiles, seq: float = 4096, **truth: float) -> Case:
+    """A case whose cycles are those of a machine with other fitted numbers."""
+    shape, real = Shape(16, 16, int(seq)), read_machine("h200").with_values(**truth)
+    cycles = launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.at(real), shape, real, 1.5e9)
+    return Case(tiles, shape, cycles, 1.5e9)
+
+
+def test_an_error_is_of_cycles_or_of_time() -> None:
+    case = measured(made(2000.0))
+    machine = read_machine("h200")
+    assert case.error(machine) == pytest.approx(0)
+    assert Case(case.tiles, case.shape, case.cycles / 1.1, case.hz).error(machine) == pytest.approx(0.1)
+    assert case.error(machine, hz=3e9) == pytest.approx(-0.5, abs=0.01), "at twice the clock"
+
+
+def test_the_fit_finds_the_numbers_that_made_the_times() -> None:
+    truth = {"hmma_dispatch": 4.0, "excess": 1.6, "launch_us": 12.5}
+    cases = [measured(made(1000.0 * n, f"v{n:02d}"), seq, **truth) for n in (2, 3, 5) for seq in (512, 4096)]
+    best = Fit(cases, read_machine("h200")).best()
+    assert {name: getattr(best, name) for name in truth} == truth
+    assert mean_error(case.error(best) for case in cases) == pytest.approx(0)
+
+
+def test_a_version_that_is_left_out_has_no_part_in_its_numbers() -> None:
+    """One of three takes other times: the numbers for its row are those of the others."""
+    truth = {"hmma_dispatch": 4.0}
+    right = [measured(made(1000.0 * n, f"v{n:02d}"), 4096, **truth) for n in (2, 3)]
+    odd = measured(made(7000.0, "v07"), hmma_dispatch=6.0)
+    errors, chosen = leave_one_out([*right, odd], read_machine("h200"))
+    others = read_machine("h200").with_values(**truth)
+    assert errors[odd] == pytest.approx(odd.error(others)) and abs(errors[odd]) > 0.1
+    assert 4.0 in chosen["hmma_dispatch"]
+
+
+def test_pairs_in_the_right_order_are_counted() -> None:
+    """Three versions at one length; one pair differs by less than a percent, one is in the wrong order."""
+    first, second, third = (measured(made(ns, f"v{ns:.0f}")) for ns in (1000.0, 1001.0, 2000.0))
+    assert order({first: 0.0, second: 0.0, third: 0.0}) == (2, 2)
+    assert order({first: 0.0, second: 1.5, third: 0.0}) == (1, 2)
+
+
+@pytest.mark.long
+def test_recorded_tiles_are_those_of_the_model() -> None:
+    """Two versions that take little time; `predict --write` makes all."""
+    from analysis.predict.tiles import GPU, simulate_version
+
+    known = read_tiles(root())
+    for version in ("v07", "v28"):
+        fresh = simulate_version(version, read_machine(GPU), every=False)
+        rows = tiles_text([fresh]).splitlines()[1:]
+        assert set(rows) <= set(tiles_text([known[version]]).splitlines()), f"{version}: run `predict --write`"
