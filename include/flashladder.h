@@ -13,7 +13,8 @@
  *
  * O = softmax(scale * Q K^T) V for each sequence and each head. Head h of Q reads head h / (heads / kv_heads) of K and
  * V. With the causal mask row i of Q sees the keys up to i + seq_k - seq_q. A row that sees no key has O = 0 and a
- * log-sum-exp of -infinity. There is no backward, no dropout and no bias.
+ * log-sum-exp of -infinity. There is no backward, no dropout and no bias. Sequences of several lengths, windows, sinks,
+ * soft caps and caches in pages, since FL_ABI 3, need compute capability 9.0.
  *
  * A NaN or an infinity in a row of Q affects the results of that row alone, one in a row of K those of the rows that
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
@@ -43,8 +44,8 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 2            /* of this header; fl_abi() tells that of the library */
-#define FL_RELEASE "0.21.0" /* of this header; fl_release() tells that of the library */
+#define FL_ABI 3            /* of this header; fl_abi() tells that of the library */
+#define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
 
@@ -71,8 +72,19 @@ typedef enum fl_memory { FL_DEVICE_MEMORY = 0, FL_HOST_MEMORY = 1 } fl_memory;
 typedef enum fl_feature {
     FL_ANY_LENGTH = 1, /* any seq_q and seq_k, strides, a scale, log-sum-exp */
     FL_CAUSAL = 2,     /* the causal mask */
-    FL_GROUPED = 4     /* heads that share KV heads */
+    FL_GROUPED = 4,    /* heads that share KV heads */
+    FL_SERVING = 8     /* some of what fl_problem has since FL_ABI 3 */
 } fl_feature;
+
+/* Arrays of fl_tensors that say how the rows of Q, K and V make up sequences, and sinks. Bits of fl_problem.arrays. */
+typedef enum fl_array {
+    FL_CU_SEQLENS_Q = 1,
+    FL_CU_SEQLENS_K = 2,
+    FL_SEQLENS_Q = 4,
+    FL_SEQLENS_K = 8,
+    FL_BLOCK_TABLE = 16,
+    FL_SINKS = 32
+} fl_array;
 
 /* What fl_open() makes. Any thread may use it. */
 typedef struct fl_library fl_library;
@@ -105,6 +117,22 @@ typedef struct fl_problem {
     float scale;         /* of the scores, positive; 0: 1 / sqrt(d_head) */
     int32_t unused;      /* 0 */
     fl_strides q, k, v, o; /* all three 0: contiguous [batch, seq, heads, d_head] */
+
+    /* Since FL_ABI 3. One kernel does not take all of them together: fl_error() says which takes what. */
+    uint32_t arrays;           /* bits of fl_array: the arrays that a call passes in fl_tensors */
+    int32_t total_q, total_k;  /* with cu_seqlens_q, cu_seqlens_k: the rows of all sequences together. Q and O are
+                                  [total_q, heads, d_head], K and V [total_k, kv_heads, d_head], strides.batch is not
+                                  read, and seq_q and seq_k are the most rows of a sequence */
+    int32_t n_pages;           /* with block_table: K and V are [n_pages, page_rows, kv_heads, d_head], strides.batch */
+    int32_t page_rows;         /* is the step from page to page, and seq_k is the most keys of a sequence; a power of */
+    int32_t pages_of_sequence; /* two from 16 on; the width of the table */
+    int32_t windowed;          /* 1: row i sees keys from i + seq_k - seq_q - window_left to i + seq_k - seq_q + */
+    int32_t window_left;       /* window_right alone; -1: no end. Lengths are those of the sequence. With the causal */
+    int32_t window_right;      /* mask it sees none behind i + seq_k - seq_q. 0: there is no window */
+    float softcap;             /* scores are softcap * tanh(scale * score / softcap); 0: they are not */
+    int32_t split_keys;        /* the result of a sequence has the same bits whatever else is in the batch: its keys are
+                                  divided into parts of so many, a multiple of 128. 0: as is fastest */
+    int32_t unused_3;          /* 0 */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -115,10 +143,21 @@ typedef struct fl_tensors {
     const void *q, *k, *v; /* element 0 of each; k and v may be NULL where seq_k is 0 */
     void *o;               /* the result; NULL, as q, where there is nothing to do */
     float *lse;            /* [batch, heads, seq_q], contiguous: the natural logarithm of the sum of exp(scale * score);
-                              NULL: not wanted */
+                              [heads, total_q] with cu_seqlens_q; NULL: not wanted */
     void *workspace; /* device memory of fl_support.workspace_bytes bytes, a multiple of 16 bytes, zero before its first
                         use, which no other launch in flight uses: a kernel leaves it for the next launch. NULL: the
                         library has some for each stream, and for each captured launch. Not read for host memory */
+
+    /* Since FL_ABI 3: NULL but for those of fl_problem.arrays. They lie where Q does. In device memory they are read by
+     * the kernel, so a captured launch may run again with other contents; what does not fit the tensors is cut, and a
+     * page that is not there has zeros. In host memory that is refused. */
+    const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1]: sequence b has rows from [b] to [b + 1] - 1 */
+    const int32_t *seqlens_q, *seqlens_k; /* [batch]: how many of its rows a sequence uses, from 0 on. Others have no
+                                             effect. Rows of O and of lse behind the used queries are not written */
+    const int32_t *block_table; /* [batch, pages_of_sequence]: row r of sequence b is row r % page_rows of this page.
+                                   Entries behind the last page in use are not read */
+    const float *sinks;         /* [heads]: a score that each row of the head sees too, not scaled and without a value.
+                                   The log-sum-exp has it in */
 } fl_tensors;
 
 /* What would run a problem. */
@@ -170,7 +209,7 @@ typedef struct fl_device_info {
 /* The ABI of the library. A program whose FL_ABI is larger must not use what came later. */
 uint32_t fl_abi(void);
 
-/* "0.21.0 (revision 4fd1b27)" */
+/* "0.22.0 (revision 4fd1b27)" */
 const char *fl_release(void);
 
 /* What was wrong in the last call of this thread that failed: valid until its next call that fails. "" before. */
@@ -197,7 +236,8 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
  * FL_UNSUPPORTED or FL_UNAVAILABLE where nothing does, with the reason. */
 fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support);
 
-/* Load what runs the problem, so that fl_forward() neither loads nor allocates for this problem on that GPU. The GPU's
+/* Load what runs the problem, so that fl_forward() neither loads nor allocates for this problem on that GPU, but for a
+ * workspace of more than 16 MiB, which a stream's first call with many split_keys or a capture may need. The GPU's
  * context is the current one if it belongs to the GPU, else the primary context. */
 fl_status fl_prepare(fl_library *library, const fl_problem *problem);
 

@@ -1,5 +1,7 @@
 #include "library/call.h"
 
+#include "library/serving.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -61,8 +63,18 @@ static bool of_keys(enum tensor tensor) {
     return tensor == TENSOR_K || tensor == TENSOR_V;
 }
 
+int64_t call_samples(const struct call *call, enum tensor tensor) {
+    const fl_problem *const problem = &call->problem;
+    if (of_keys(tensor) && problem->arrays & FL_BLOCK_TABLE) return problem->n_pages;
+    return problem->arrays & (of_keys(tensor) ? FL_CU_SEQLENS_K : FL_CU_SEQLENS_Q) ? 1 : problem->batch;
+}
+
 int64_t call_rows(const struct call *call, enum tensor tensor) {
-    return of_keys(tensor) ? call->problem.seq_k : call->problem.seq_q;
+    const fl_problem *const problem = &call->problem;
+    if (!of_keys(tensor)) return problem->arrays & FL_CU_SEQLENS_Q ? problem->total_q : problem->seq_q;
+    return problem->arrays & FL_BLOCK_TABLE    ? problem->page_rows
+           : problem->arrays & FL_CU_SEQLENS_K ? problem->total_k
+                                               : problem->seq_k;
 }
 
 int64_t call_heads(const struct call *call, enum tensor tensor) {
@@ -70,15 +82,15 @@ int64_t call_heads(const struct call *call, enum tensor tensor) {
 }
 
 int64_t call_elements(const struct call *call, enum tensor tensor) {
-    return call->problem.batch * call_rows(call, tensor) * call_heads(call, tensor) * call->problem.d_head;
+    return call_samples(call, tensor) * call_rows(call, tensor) * call_heads(call, tensor) * call->problem.d_head;
 }
 
 int64_t call_lse_elements(const struct call *call) {
-    return (int64_t)call->problem.batch * call->problem.heads * call->problem.seq_q;
+    return call_samples(call, TENSOR_Q) * call->problem.heads * call_rows(call, TENSOR_Q);
 }
 
 bool call_is_empty(const struct call *call) {
-    return !call->problem.batch || !call->problem.seq_q;
+    return !call->problem.batch || !call->problem.seq_q || !call_rows(call, TENSOR_Q);
 }
 
 enum dtype call_dtype(const struct call *call) {
@@ -104,17 +116,13 @@ static fl_status check_sizes(const fl_problem *problem, struct failure *failure)
     const struct {
         const char *name;
         int64_t value, least, most;
-    } sizes[] = {{"dtype", problem->dtype, FL_FP16, FL_BF16},
-                 {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
-                 {"device", problem->device, -1, INT32_MAX},
-                 {"batch", problem->batch, 0, 65535},
-                 {"heads", problem->heads, 1, 65535},
-                 {"kv_heads", problem->kv_heads, 1, 65535},
-                 {"seq_q", problem->seq_q, 0, 1 << 30},
-                 {"seq_k", problem->seq_k, 0, 1 << 30},
-                 {"d_head", problem->d_head, 1, 65536},
-                 {"causal", problem->causal, 0, 1},
-                 {"unused", problem->unused, 0, 0}};
+    } sizes[] = {
+        {"dtype", problem->dtype, FL_FP16, FL_BF16}, {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
+        {"device", problem->device, -1, INT32_MAX},  {"batch", problem->batch, 0, 65535},
+        {"heads", problem->heads, 1, 65535},         {"kv_heads", problem->kv_heads, 1, 65535},
+        {"seq_q", problem->seq_q, 0, 1 << 30},       {"seq_k", problem->seq_k, 0, 1 << 30},
+        {"d_head", problem->d_head, 1, 65536},       {"causal", problem->causal, 0, 1},
+        {"unused", problem->unused, 0, 0},           {"unused_3", problem->unused_3, 0, 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
             return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be from %" PRId64 " to %" PRId64, sizes[i].name,
@@ -134,7 +142,8 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     static const int64_t most_elements = (int64_t)1 << 36, most_span = (int64_t)1 << 39; /* 2^40 bytes, of a map */
     const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);
     const tensor_strides strides = call_strides(call, tensor);
-    const int64_t steps[] = {strides.batch, strides.seq, strides.head}, sizes[] = {call->problem.batch, rows, heads};
+    const int64_t samples = call_samples(call, tensor);
+    const int64_t steps[] = {strides.batch, strides.seq, strides.head}, sizes[] = {samples, rows, heads};
     int64_t elements = call->problem.d_head, span = call->problem.d_head;
     for (int i = 0; i < 3; i++) {
         if (__builtin_mul_overflow(elements, sizes[i], &elements)) elements = INT64_MAX;
@@ -145,9 +154,9 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     }
     if (elements > most_elements)
         return refuse(failure, FL_INVALID,
-                      "%s: batch %d x heads %" PRId64 " x seq %" PRId64
+                      "%s: batch %" PRId64 " x heads %" PRId64 " x seq %" PRId64
                       " x d_head %d: the product must be at most %" PRId64 " elements",
-                      NAMES[tensor], call->problem.batch, heads, rows, call->problem.d_head, most_elements);
+                      NAMES[tensor], samples, heads, rows, call->problem.d_head, most_elements);
     if (span > most_span)
         return refuse(failure, FL_INVALID,
                       "%s.batch, seq, head %" PRId64 ", %" PRId64 ", %" PRId64
@@ -166,7 +175,7 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
     const struct {
         const char *name;
         int64_t *stride, initial, size;
-    } steps[] = {{"batch", &strides->batch, contiguous.batch, call->problem.batch},
+    } steps[] = {{"batch", &strides->batch, contiguous.batch, call_samples(call, tensor)},
                  {"seq", &strides->seq, contiguous.seq, rows},
                  {"head", &strides->head, contiguous.head, heads}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -189,23 +198,25 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
 fl_status call_read(const fl_problem *problem, struct call *call, struct failure *failure) {
     *call = (struct call){0};
     fl_status status =
-        read_struct(problem, &call->problem, sizeof call->problem, sizeof call->problem, "problem", failure);
+        read_struct(problem, &call->problem, sizeof call->problem, offsetof(fl_problem, arrays), "problem", failure);
     if (status || (status = check_sizes(&call->problem, failure))) return status;
+    if ((status = serving_check(&call->problem, failure))) return status;
     for (int t = 0; t < N_TENSORS; t++)
         if ((status = complete_strides(call, (enum tensor)t, failure))) return status;
     call->scaled = call->problem.scale > 0;
     if (!call->scaled) call->problem.scale = (float)(1 / sqrt(call->problem.d_head));
-    call->args = (attention_args){.Q_strides = call_strides(call, TENSOR_Q),
-                                  .seq_q = call->problem.seq_q,
-                                  .heads = call->problem.heads,
-                                  .batch = call->problem.batch,
-                                  .seq_k = call->problem.seq_k,
-                                  .K_strides = call_strides(call, TENSOR_K),
-                                  .V_strides = call_strides(call, TENSOR_V),
-                                  .O_strides = call_strides(call, TENSOR_O),
-                                  .KV_heads = call->problem.kv_heads,
-                                  .softmax_scale = call->problem.scale,
-                                  .causal = call->problem.causal};
+    const attention_args args = {.Q_strides = call_strides(call, TENSOR_Q),
+                                 .seq_q = call->problem.seq_q,
+                                 .heads = call->problem.heads,
+                                 .batch = call->problem.batch,
+                                 .seq_k = call->problem.seq_k,
+                                 .K_strides = call_strides(call, TENSOR_K),
+                                 .V_strides = call_strides(call, TENSOR_V),
+                                 .O_strides = call_strides(call, TENSOR_O),
+                                 .KV_heads = call->problem.kv_heads,
+                                 .softmax_scale = call->problem.scale,
+                                 .causal = call->problem.causal};
+    call->args = serving_of_problem(&call->problem, args);
     return FL_OK;
 }
 
@@ -213,8 +224,8 @@ fl_status call_read(const fl_problem *problem, struct call *call, struct failure
 
 fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct failure *failure) {
     const bool host = call->problem.memory == FL_HOST_MEMORY;
-    const fl_status status =
-        read_struct(tensors, &call->tensors, sizeof call->tensors, sizeof call->tensors, "tensors", failure);
+    const fl_status status = read_struct(tensors, &call->tensors, sizeof call->tensors,
+                                         offsetof(fl_tensors, cu_seqlens_q), "tensors", failure);
     if (status || call_is_empty(call)) return status;
     const struct {
         const char *name;
@@ -233,7 +244,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
                           (int)all[i].align);
     }
-    return FL_OK;
+    return serving_check_arrays(call, failure);
 }
 
 /* ---- host memory ---- */
@@ -267,8 +278,8 @@ void call_clear(const struct call *call) {
 }
 
 void call_make_contiguous(struct call *call) {
-    tensor_strides *const all[N_TENSORS] = {&call->args.Q_strides, &call->args.K_strides, &call->args.V_strides,
-                                            &call->args.O_strides};
+    attention_args *const args = &call->args.attention;
+    tensor_strides *const all[N_TENSORS] = {&args->Q_strides, &args->K_strides, &args->V_strides, &args->O_strides};
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
         const int64_t heads = call_heads(call, tensor), d_head = call->problem.d_head;

@@ -9,6 +9,7 @@
 
 #include "common/abi.h"
 #include "common/config.h"
+#include "common/serving.h"
 #include "include/flashladder.h"
 #include "runtime/status.h"
 #include "runtime/tensors.h"
@@ -18,7 +19,7 @@
 struct call {
     fl_problem problem;   /* strides and scale are filled in; strides of dimensions of size 1 are contiguous ones */
     fl_tensors tensors;   /* all zero where only a problem is given */
-    attention_args args;  /* without addresses */
+    serving_args args;    /* without addresses */
     bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
 };
 
@@ -54,7 +55,9 @@ enum dtype call_dtype(const struct call *call);
 tensor_strides call_strides(const struct call *call, enum tensor tensor);
 const void *call_address(const struct call *call, enum tensor tensor);
 
-/* Rows and heads of a tensor, and the elements of its contiguous copy. */
+/* Samples of a tensor, rows and heads of each, and the elements of its contiguous copy: with cu_seqlens a tensor is one
+ * sample, with pages each page is. */
+int64_t call_samples(const struct call *call, enum tensor tensor);
 int64_t call_rows(const struct call *call, enum tensor tensor);
 int64_t call_heads(const struct call *call, enum tensor tensor);
 int64_t call_elements(const struct call *call, enum tensor tensor);

@@ -1,6 +1,7 @@
 #include "library/choice.h"
 
 #include "library/ranking.h"
+#include "library/serving.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
 #include "runtime/launch.h"
@@ -30,10 +31,37 @@ static void own_sizes(const struct embedded *version, char *text, size_t size) {
         used += (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", version->own[i].d_head);
 }
 
+/* Rows of a KV head. */
+static int64_t rows_of(const fl_problem *problem) {
+    return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
+}
+
+/* Of the instances that serve the one with the smallest B_r that holds the rows of a KV head, else with the largest. */
+static const struct instance *serving_instance(const struct embedded *version, const struct call *call) {
+    const struct instance *found = NULL;
+    const int64_t rows = rows_of(&call->problem);
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct instance *const one = &version->table.instances[i];
+        const KernelConfig *const config = &one->config;
+        if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
+            config->cap != (call->problem.softcap > 0))
+            continue;
+        const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
+        if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;
+    }
+    return found;
+}
+
+/* The version's own for the problem, or for the head size where it has none that serves. */
+static const struct instance *instance_for(const struct embedded *version, const struct call *call) {
+    const struct instance *const serving = serving_asked(&call->problem) ? serving_instance(version, call) : NULL;
+    return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
+}
+
 static fl_status find_own(const struct embedded *version, const struct call *call, const struct instance **instance,
                           struct failure *failure) {
     char sizes[100];
-    *instance = own_instance(version, call_dtype(call), call->problem.d_head);
+    *instance = instance_for(version, call);
     if (*instance) return FL_OK;
     own_sizes(version, sizes, sizeof sizes);
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
@@ -51,9 +79,6 @@ static fl_status find_config(const struct embedded *version, const struct call *
     if (config.d_head != call->problem.d_head)
         return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
                       config.d_head, call->problem.d_head);
-    if (config.serves)
-        return refuse(failure, FL_UNSUPPORTED, "config '%s': takes lengths and pages, which fl_problem does not have",
-                      call->problem.config);
     *instance = instance_find(&version->table, &config);
     if (*instance) return FL_OK;
     return refuse(failure, FL_UNSUPPORTED,
@@ -82,6 +107,8 @@ static fl_status check_abilities(const struct gpu_code *code, const KernelConfig
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked && !config_able(config, rules[i].ability))
             return fail_ability(failure, rules[i].ability, code->version, code->exact, rules[i].what), FL_UNSUPPORTED;
+    const fl_status status = serving_check_kernel(problem, code->version, config, failure);
+    if (status) return status;
     return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
@@ -114,7 +141,7 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
-            !one->config.serves && !try_instance(version, one, call, target, choice, &other))
+            one->config.serves == instance->config.serves && !try_instance(version, one, call, target, choice, &other))
             return FL_OK;
     }
     return status;
@@ -199,7 +226,8 @@ static bool shares_keys(const struct embedded *version) {
 static bool has_few_rows(const struct embedded *version, const struct call *call) {
     enum { FEW_BLOCKS = 64, MANY_KEYS = 1024 };
     const fl_problem *const problem = &call->problem;
-    const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads), B_r = version->own[0].B_r;
+    const struct instance *const serving = serving_asked(problem) ? serving_instance(version, call) : NULL;
+    const int64_t rows = rows_of(problem), B_r = serving ? serving->config.B_r : version->own[0].B_r;
     const int64_t blocks = (rows + B_r - 1) / B_r;
     return blocks <= 1 || (problem->seq_k >= MANY_KEYS &&
                            blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1));
@@ -258,8 +286,8 @@ static fl_status choose_best(const struct fl_library *library, const struct call
         if (!status) {
             choice->best = true;
             choice->few_rows = target && shares_keys(order[i]) && has_few_rows(order[i], call);
-            choice->measured =
-                target && !distance(row, major, minor, call) && find_name(row->versions, order[i]->about->version);
+            choice->measured = target && !distance(row, major, minor, call) && !serving_asked(&call->problem) &&
+                               find_name(row->versions, order[i]->about->version);
             choice->ranked_major = row->major;
             choice->ranked_minor = row->minor;
             return FL_OK;

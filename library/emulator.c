@@ -1,5 +1,6 @@
 #include "library/emulator.h"
 
+#include "library/serving.h"
 #include "runtime/launch.h"
 #include "runtime/parameters.h"
 
@@ -37,21 +38,38 @@ static fl_status make_tensors(emu_device *device, const KernelConfig *config, co
         const uint64_t bytes = 2 * (uint64_t)call_elements(call, tensor);
         made->tensors[t] = emu_alloc(device, names[t], bytes, EMU_BUFFER);
         if (!made->tensors[t]) return refuse_memory(failure, bytes, "a tensor of the emulator");
-        if (tensor != TENSOR_O) call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));
+        call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));
     }
     made->lse = call->tensors.lse ? emu_alloc(device, "LSE", lse_bytes, EMU_BUFFER) : 0;
-    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args, MULTIPROCESSORS);
+    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args.attention, MULTIPROCESSORS);
     made->tickets = emu_alloc(device, "tickets", tickets_bytes, EMU_BUFFER);
     if (!made->tickets || (call->tensors.lse && !made->lse))
         return refuse_memory(failure, lse_bytes, "log-sum-exp in the emulator");
     memset(emu_host_bytes(device, made->tickets), 0, tickets_bytes);
+    if (made->lse) memcpy(emu_host_bytes(device, made->lse), call->tensors.lse, lse_bytes);
+    return FL_OK;
+}
+
+/* Lengths, pages and sinks. */
+static fl_status make_arrays(emu_device *device, const struct call *call, struct call *packed,
+                             struct failure *failure) {
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const uint64_t bytes = 4 * (uint64_t)serving_array_elements(call, i);
+        if (!bytes) continue;
+        const uint64_t made = emu_alloc(device, serving_array_name(i), bytes, EMU_BUFFER);
+        if (!made) return refuse_memory(failure, bytes, "an array of the emulator");
+        memcpy(emu_host_bytes(device, made), serving_array(call, i), bytes);
+        serving_set_array(packed, i, made);
+    }
+    serving_pass_arrays(packed, &packed->args);
     return FL_OK;
 }
 
 /* The launch, to its end. Only bounds are checked; a kernel that is refused, stops or leaves them is an error. */
-static fl_status run(emu_device *device, const struct choice *choice, const attention_args *args,
+static fl_status run(emu_device *device, const struct choice *choice, const serving_args *serving,
                      struct failure *failure) {
     const KernelConfig *const config = &choice->instance->config;
+    const attention_args *const args = &serving->attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
     emu_error error = {0};
@@ -82,16 +100,17 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
     emu_device *const device = emu_device_new();
     if (!device) return refuse(failure, FL_ERROR, "out of memory for the emulator");
     status = make_tensors(device, &choice->instance->config, call, &made, failure);
+    if (!status) status = make_arrays(device, call, &packed, failure);
     if (!status) {
         call_make_contiguous(&packed);
-        attention_args *const args = &packed.args;
+        attention_args *const args = &packed.args.attention;
         args->Q = (const void *)(uintptr_t)made.tensors[TENSOR_Q];
         args->K = (const void *)(uintptr_t)made.tensors[TENSOR_K];
         args->V = (const void *)(uintptr_t)made.tensors[TENSOR_V];
         args->O = (void *)(uintptr_t)made.tensors[TENSOR_O];
         args->LSE = (float *)(uintptr_t)made.lse;
         args->tickets = choice->instance->config.tickets ? (int32_t *)(uintptr_t)made.tickets : NULL;
-        status = run(device, choice, args, failure);
+        status = run(device, choice, &packed.args, failure);
     }
     if (!status) {
         call_unpack(call, emu_host_bytes(device, made.tensors[TENSOR_O]));

@@ -178,7 +178,7 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
     fl_kernel_info made = {.dtype = config->dtype == BF16 ? FL_BF16 : FL_FP16,
                            .d_head = config->d_head,
                            .features = (config->any_length ? FL_ANY_LENGTH : 0u) | (config->causal ? FL_CAUSAL : 0u) |
-                                       (config->grouped_heads ? FL_GROUPED : 0u),
+                                       (config->grouped_heads ? FL_GROUPED : 0u) | (config->serves ? FL_SERVING : 0u),
                            .own = own_instance(version, config->dtype, config->d_head) == instance};
     snprintf(made.kernel, sizeof made.kernel, "%s", version->about->version);
     short_name(version->about->version, made.version);

@@ -1,5 +1,6 @@
 #include "library/gpu.h"
 
+#include "library/serving.h"
 #include "library/workspaces.h"
 #include "runtime/config.h"
 #include "runtime/cuda_driver.h"
@@ -323,6 +324,12 @@ static fl_status check_pointers(const struct fl_library *library, const struct c
         const fl_status status = check_pointer(cuda, context, all[i].name, all[i].address, ordinal, failure);
         if (status) return status;
     }
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const void *const address = serving_array(call, i);
+        const fl_status status =
+            address ? check_pointer(cuda, context, serving_array_name(i), address, ordinal, failure) : FL_OK;
+        if (status) return status;
+    }
     return FL_OK;
 }
 
@@ -374,12 +381,15 @@ static fl_status make_pool(const struct cuda_driver *cuda, struct context *conte
     return context->pool ? FL_OK : make_zeros(cuda, WORKSPACES_BYTES, &context->pool, failure);
 }
 
-static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *workspaces, struct failure *failure) {
+static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *workspaces, uint64_t least,
+                           struct failure *failure) {
     CUdeviceptr chunk;
-    const fl_status status = make_zeros(cuda, CHUNK_BYTES, &chunk, failure);
+    const uint64_t bytes = least > CHUNK_BYTES ? least : CHUNK_BYTES;
+    const fl_status status = make_zeros(cuda, bytes, &chunk, failure);
     if (status) return status;
     workspaces->chunks[workspaces->n_chunks++] = chunk;
     workspaces->used = 0;
+    workspaces->size = bytes;
     return FL_OK;
 }
 
@@ -388,7 +398,7 @@ static fl_status make_workspaces(const struct cuda_driver *cuda, struct context 
                                  struct failure *failure) {
     const fl_status status = config->tickets ? make_pool(cuda, context, failure) : FL_OK;
     if (status || !config_shares_keys(config) || context->workspaces.n_chunks) return status;
-    return add_chunk(cuda, &context->workspaces, failure);
+    return add_chunk(cuda, &context->workspaces, 0, failure);
 }
 
 static fl_status load(struct fl_library *library, struct context *context, const struct choice *choice,
@@ -445,7 +455,7 @@ static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_
     pthread_mutex_unlock(&library->lock);
     if (status) return status;
     plan->config = &choice.instance->config;
-    plan->shape = launch_of(plan->config, &call->args, plan->context->device->sms);
+    plan->shape = launch_of(plan->config, &call->args.attention, plan->context->device->sms);
     return FL_OK;
 }
 
@@ -455,9 +465,10 @@ static bool same_text(const char *kept, const char *given) {
     return given ? !strcmp(kept, given) : !kept[0];
 }
 
-/* The bytes of a problem, without its strings. */
+/* The bytes of a problem that has at most those known here, without its strings. */
 static void write_key(const fl_problem *problem, unsigned char key[sizeof(fl_problem)]) {
-    fl_problem copy = *problem;
+    fl_problem copy = {0};
+    memcpy(&copy, problem, problem->size);
     copy.version = copy.config = NULL;
     memcpy(key, &copy, sizeof copy);
 }
@@ -465,7 +476,7 @@ static void write_key(const fl_problem *problem, unsigned char key[sizeof(fl_pro
 /* Whether the thread's last call had this problem. */
 static bool is_last_problem(const fl_problem *problem) {
     unsigned char key[sizeof *problem];
-    if (!last.known || problem->size != sizeof *problem) return false;
+    if (!last.known || problem->size > sizeof *problem || problem->size < offsetof(fl_problem, arrays)) return false;
     write_key(problem, key);
     return !memcmp(key, last.problem, sizeof key) && same_text(last.version, problem->version) &&
            same_text(last.config, problem->config);
@@ -480,7 +491,7 @@ static fl_status read_call(const fl_problem *problem, const fl_tensors *tensors,
         if ((status = call_read(problem, &last.call, failure))) return status;
         const char *const version = problem->version ? problem->version : "";
         const char *const config = problem->config ? problem->config : "";
-        if (problem->size == sizeof *problem && strlen(version) < sizeof last.version &&
+        if (problem->size <= sizeof *problem && strlen(version) < sizeof last.version &&
             strlen(config) < sizeof last.config) {
             write_key(problem, last.problem);
             strcpy(last.version, version);
@@ -508,44 +519,56 @@ static CUresult stream_id(const struct cuda_driver *cuda, CUstream stream, uint6
 static fl_status cut_large(const struct cuda_driver *cuda, struct workspaces *workspaces, uint64_t bytes,
                            uint64_t *address, struct failure *failure) {
     if ((*address = workspaces_cut(workspaces, bytes))) return FL_OK;
-    if (bytes > CHUNK_BYTES || workspaces->n_chunks == MOST_CHUNKS)
+    if (workspaces->n_chunks == MOST_CHUNKS)
         return refuse(failure, FL_ERROR,
-                      "the %d MiB for workspaces are used up: pass one of your own, fl_tensors.workspace, or open the "
-                      "library again",
-                      MOST_CHUNKS * (CHUNK_BYTES >> 20));
-    const fl_status status = add_chunk(cuda, workspaces, failure);
+                      "the %d pieces of memory for workspaces are used up: pass one of your own, fl_tensors.workspace, "
+                      "or open the library again",
+                      MOST_CHUNKS);
+    const fl_status status = add_chunk(cuda, workspaces, (bytes + 255) / 256 * 256, failure);
     if (!status) *address = workspaces_cut(workspaces, bytes);
     return status;
 }
 
-/* The same from any thread; allocating is no part of a capture. */
-static fl_status make_large(struct fl_library *library, struct workspaces *workspaces, uint64_t bytes,
-                            _Atomic uint64_t *of_stream, uint64_t *address, struct failure *failure) {
+/* The same from any thread, for a captured launch, or for the stream at this number where it is >= 0; allocating is no
+ * part of a capture. What a stream had before stays: launches in flight may use it. */
+static fl_status make_large(struct fl_library *library, struct workspaces *workspaces, uint64_t bytes, int64_t number,
+                            uint64_t *address, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     pthread_mutex_lock(&library->lock);
+    const uint64_t known = number < 0 ? 0 : atomic_load(&workspaces->bytes[number]); /* another thread may have been */
+    const bool enough = known >= bytes;
+    if (known && bytes < 2 * known) bytes = 2 * known;
     fl_status status = FL_OK;
-    *address = of_stream ? atomic_load(of_stream) : 0; /* another thread may have been here */
-    if (!*address) status = cut_large(cuda, workspaces, bytes, address, failure);
-    if (!status && of_stream) atomic_store(of_stream, *address);
+    if (enough)
+        *address = atomic_load(&workspaces->large[number]);
+    else
+        status = cut_large(cuda, workspaces, bytes, address, failure);
+    if (!enough && !status && number >= 0) {
+        atomic_store(&workspaces->large[number], *address);
+        atomic_store(&workspaces->bytes[number], bytes);
+    }
     pthread_mutex_unlock(&library->lock);
     cuda->cuThreadExchangeStreamCaptureMode(&mode);
     return status;
 }
 
-/* What CTAs share where they share out keys: of the stream as large as any launch needs it, at the number that its
- * small workspace has; of a captured launch as large as that one needs it. */
+/* What CTAs share where they share out keys: of the stream as large as any launch of the kernel so far needs it, at the
+ * number that its small workspace has; of a captured launch as large as that one needs it. */
 static fl_status find_large(struct fl_library *library, const struct plan *plan, const struct call *call,
                             bool capturing, uint64_t number, int32_t **tickets, struct failure *failure) {
     struct workspaces *const workspaces = &plan->context->workspaces;
     const int sms = plan->context->device->sms;
-    _Atomic uint64_t *const of_stream = capturing ? NULL : &workspaces->large[number];
-    const int64_t bytes = capturing ? launch_workspace_bytes(plan->config, &call->args, sms) : launch_most_bytes(sms);
-    uint64_t address = of_stream ? atomic_load(of_stream) : 0;
+    uint64_t bytes = (uint64_t)launch_workspace_bytes(plan->config, &call->args.attention, sms), address;
+    const uint64_t most = capturing ? 0 : (uint64_t)launch_most_bytes(plan->config, sms);
+    if (bytes < most) bytes = most;
     fl_status status = FL_OK;
-    if (!address) status = make_large(library, workspaces, (uint64_t)bytes, of_stream, &address, failure);
-    *tickets = (int32_t *)(uintptr_t)address;
+    if (!capturing && atomic_load(&workspaces->bytes[number]) >= bytes)
+        address = atomic_load(&workspaces->large[number]);
+    else
+        status = make_large(library, workspaces, bytes, capturing ? -1 : (int64_t)number, &address, failure);
+    if (!status) *tickets = (int32_t *)(uintptr_t)address;
     return status;
 }
 
@@ -576,22 +599,24 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
-    attention_args args = call->args;
-    args.Q = call->tensors.q;
-    args.K = call->tensors.k;
-    args.V = call->tensors.v;
-    args.O = call->tensors.o;
-    args.LSE = call->tensors.lse;
+    serving_args serving = call->args;
+    attention_args *const args = &serving.attention;
+    args->Q = call->tensors.q;
+    args->K = call->tensors.k;
+    args->V = call->tensors.v;
+    args->O = call->tensors.o;
+    args->LSE = call->tensors.lse;
+    serving_pass_arrays(call, &serving);
     if (plan->config->tickets) {
-        const fl_status status = find_tickets(library, plan, call, stream, &args.tickets, failure);
+        const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;
     }
     if (plan->config->tensor_copies) {
-        tensor_layouts(&args, plan->config, layouts);
+        tensor_layouts(args, plan->config, layouts);
         const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
         if (status) return status_of(status);
     }
-    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &args, &maps, stream, failure));
+    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, args, &maps, stream, failure));
 }
 
 /* No key: O = 0 and log-sum-exp = -infinity. */
@@ -657,7 +682,7 @@ static int first_usable(const struct gpus *gpus) {
 
 /* Device memory for one call, freed at its end. */
 struct copies {
-    CUdeviceptr tensors[N_TENSORS], lse, workspace;
+    CUdeviceptr tensors[N_TENSORS], arrays[N_ARRAYS], lse, workspace;
     CUstream stream;
 };
 
@@ -691,20 +716,36 @@ static fl_status download(const struct cuda_driver *cuda, const struct call *cal
     return FL_OK;
 }
 
+/* Lengths, pages and sinks, and log-sum-exp, of which a kernel may leave rows as they are. */
+static fl_status upload_arrays(const struct cuda_driver *cuda, const struct call *call, struct copies *copies,
+                               struct failure *failure) {
+    const size_t lse_bytes = sizeof(float) * (size_t)call_lse_elements(call);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const size_t bytes = 4 * (size_t)serving_array_elements(call, i);
+        if (!bytes) continue;
+        TRY(cuda->cuMemAlloc_v2(&copies->arrays[i], bytes), "cuMemAlloc of an array");
+        TRY(cuda->cuMemcpyHtoD_v2(copies->arrays[i], serving_array(call, i), bytes), "cuMemcpyHtoD of an array");
+    }
+    if (!call->tensors.lse) return FL_OK;
+    TRY(cuda->cuMemAlloc_v2(&copies->lse, lse_bytes), "cuMemAlloc of log-sum-exp");
+    TRY(cuda->cuMemcpyHtoD_v2(copies->lse, call->tensors.lse, lse_bytes), "cuMemcpyHtoD of log-sum-exp");
+    return FL_OK;
+}
+
 static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *plan, const struct call *call,
                              struct copies *copies, struct failure *failure) {
     const size_t workspace_bytes =
-        (size_t)launch_workspace_bytes(plan->config, &call->args, plan->context->device->sms);
+        (size_t)launch_workspace_bytes(plan->config, &call->args.attention, plan->context->device->sms);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
         TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], 2 * (size_t)call_elements(call, tensor)),
             "cuMemAlloc of a tensor");
-        const fl_status status = tensor == TENSOR_O ? FL_OK : upload(cuda, call, tensor, copies->tensors[t], failure);
+        const bool written = tensor == TENSOR_O && !call->problem.arrays; /* every row */
+        const fl_status status = written ? FL_OK : upload(cuda, call, tensor, copies->tensors[t], failure);
         if (status) return status;
     }
-    if (call->tensors.lse)
-        TRY(cuda->cuMemAlloc_v2(&copies->lse, sizeof(float) * (size_t)call_lse_elements(call)),
-            "cuMemAlloc of log-sum-exp");
+    const fl_status status = upload_arrays(cuda, call, copies, failure);
+    if (status) return status;
     TRY(cuda->cuMemAlloc_v2(&copies->workspace, workspace_bytes), "cuMemAlloc of a workspace");
     /* The copies may still be under way in the default stream, which this stream waits for. */
     TRY(cuda->cuStreamCreate(&copies->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
@@ -715,6 +756,8 @@ static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *
 static void free_copies(const struct cuda_driver *cuda, const struct copies *copies) {
     for (int t = 0; t < N_TENSORS; t++)
         if (copies->tensors[t]) cuda->cuMemFree_v2(copies->tensors[t]);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (copies->arrays[i]) cuda->cuMemFree_v2(copies->arrays[i]);
     if (copies->lse) cuda->cuMemFree_v2(copies->lse);
     if (copies->workspace) cuda->cuMemFree_v2(copies->workspace);
     if (copies->stream) cuda->cuStreamDestroy_v2(copies->stream);
@@ -739,6 +782,7 @@ static fl_status forward_copies(struct fl_library *library, CUcontext handle, co
         packed.tensors.o = (void *)(uintptr_t)copies.tensors[TENSOR_O];
         packed.tensors.lse = (float *)(uintptr_t)copies.lse;
         packed.tensors.workspace = (void *)(uintptr_t)copies.workspace;
+        for (int i = 0; i < N_ARRAYS; i++) serving_set_array(&packed, i, copies.arrays[i]);
         status = launch(library, &plan, &packed, copies.stream, failure);
     }
     if (!status) status = driver_error(cuda, cuda->cuStreamSynchronize(copies.stream), failure, plan.kernel.symbol);
@@ -797,7 +841,7 @@ fl_status gpu_query(struct fl_library *library, const struct call *call, struct 
     const struct device *const device = &library->gpus->devices[ordinal];
     const fl_status chosen = choose(library, call, &device->target, choice, failure);
     if (!chosen && choice->instance->config.tickets)
-        choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &call->args, device->sms);
+        choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &call->args.attention, device->sms);
     return chosen;
 }
 

@@ -24,7 +24,7 @@ bool workspaces_of_graph(struct workspaces *workspaces, uint64_t *offset) {
 
 uint64_t workspaces_cut(struct workspaces *workspaces, uint64_t bytes) {
     const uint64_t whole = (bytes + 255) / 256 * 256, at = workspaces->used;
-    if (!workspaces->n_chunks || at + whole > CHUNK_BYTES) return 0;
+    if (!workspaces->n_chunks || at + whole > workspaces->size) return 0;
     workspaces->used = at + whole;
     return workspaces->chunks[workspaces->n_chunks - 1] + at;
 }

@@ -21,18 +21,19 @@ enum {
     STREAM_WORKSPACES = 4096,  /* a power of two */
     GRAPH_WORKSPACES = 126976, /* 2 MiB in all */
     WORKSPACES_BYTES = WORKSPACE_BYTES * (STREAM_WORKSPACES + GRAPH_WORKSPACES),
-    CHUNK_BYTES = 16 << 20,
-    MOST_CHUNKS = 2048 /* 32 GiB in all */
+    CHUNK_BYTES = 16 << 20, /* at least */
+    MOST_CHUNKS = 2048
 };
 
 /* All zero at first. */
 struct workspaces {
     _Atomic uint64_t streams[STREAM_WORKSPACES]; /* ids of streams plus 1; 0: free */
     _Atomic uint64_t captured;                   /* launches so far */
-    _Atomic uint64_t large[STREAM_WORKSPACES];   /* addresses of large ones; 0: the stream has none yet */
-    uint64_t chunks[MOST_CHUNKS];                /* addresses; under a lock of the caller, as the next two */
+    _Atomic uint64_t large[STREAM_WORKSPACES];   /* addresses of large ones; written before their bytes */
+    _Atomic uint64_t bytes[STREAM_WORKSPACES];   /* of the large ones; 0: the stream has none yet */
+    uint64_t chunks[MOST_CHUNKS];                /* addresses; under a lock of the caller, as the next three */
     int n_chunks;
-    uint64_t used; /* bytes of the last chunk */
+    uint64_t used, size; /* of the last chunk, in bytes */
 };
 
 /* The workspace of a stream, by an id that no other stream of the process ever has. False where all are taken. Lock
@@ -42,7 +43,7 @@ bool workspaces_of_stream(struct workspaces *workspaces, uint64_t stream_id, uin
 /* A workspace for one captured launch. False where all are taken. */
 bool workspaces_of_graph(struct workspaces *workspaces, uint64_t *offset);
 
-/* The address of a large one, of at most CHUNK_BYTES, in the last chunk; 0 where that has too few bytes left. */
+/* The address of a large one in the last chunk; 0 where that has too few bytes left. */
 uint64_t workspaces_cut(struct workspaces *workspaces, uint64_t bytes);
 
 #endif

@@ -30,7 +30,8 @@ int64_t launch_counter_bytes(const KernelConfig *config) {
     return config_shares_keys(config) ? 4 * DECODE_COUNTERS : TICKETS_BYTES;
 }
 
-int64_t launch_most_bytes(int64_t multiprocessors) {
-    const KernelConfig largest = {.dtype = FP16, .d_head = 128, .B_r = 16, .instruction = MMA_SYNC};
-    return 4 * DECODE_COUNTERS + decode_part_bytes(&largest, 2 * multiprocessors, largest.B_r);
+int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors) {
+    return config_shares_keys(config)
+               ? 4 * DECODE_COUNTERS + decode_part_bytes(config, 2 * multiprocessors, config->B_r)
+               : TICKETS_BYTES;
 }

@@ -25,10 +25,10 @@ int launch_threads(const KernelConfig *config);
 int launch_smem_bytes(const KernelConfig *config);
 
 /* Bytes of device memory for attention_args.tickets, of those at its front that are zero before each launch and after
- * it, and the most that any launch with attention_args alone needs. `args` is the front of a serving_args where the
- * configuration serves. */
+ * it, and the most that a launch of the configuration needs without parts of a size. `args` is the front of a
+ * serving_args where the configuration serves. */
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 int64_t launch_counter_bytes(const KernelConfig *config);
-int64_t launch_most_bytes(int64_t multiprocessors);
+int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors);
 
 #endif

@@ -47,7 +47,7 @@
  *     log            what the stream runs is named on stderr, in its order
  */
 #include "harness/tests/fake_cuda.h"
-#include "common/abi.h"
+#include "common/serving.h"
 #include "harness/device/stamp.h"
 #include "harness/device/wgmma_peak.h"
 #include "harness/half.h"
@@ -581,6 +581,14 @@ static forward_args args_of_maps(const tensor_maps *maps, enum dtype dtype) {
                           .seq = (int32_t)layouts[0].sizes[1]};
 }
 
+/* Whether a kernel takes attention_args, or serving_args, which begin as these. */
+static bool serves(const struct CUfunc_st *function) {
+    return strstr(function->name, "12serving_args") != NULL;
+}
+static bool is_general(const struct CUfunc_st *function) {
+    return serves(function) || strstr(function->name, "14attention_args");
+}
+
 /* Of a kernel with attention_args: it reads tensors where its maps say. */
 static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype dtype) {
     const tensor_map *all[] = {&maps->Q, &maps->K, &maps->V, &maps->O};
@@ -664,40 +672,76 @@ static void forward_again(const forward_args *args, enum dtype dtype, int B_r, c
     for (size_t i = 0; i < elements && mode("decay") && launches > 2; i++) spoil((uint16_t *)args->O + i, 1, dtype);
 }
 
-/* One row of general attention, O and log-sum-exp; zeros and -infinity where it sees no key. */
-static void attend_row(const attention_args *args, enum dtype dtype, int d_head, int batch, int head, int row,
-                       double *p) {
-    const int KV_head = head / (args->heads / args->KV_heads);
-    const int end = args->causal ? row + 1 + args->seq_k - args->seq_q : args->seq_k, keys = end > 0 ? end : 0;
-    const tensor_strides q = args->Q_strides, k = args->K_strides, v = args->V_strides, o = args->O_strides;
-    const uint16_t *Q = (const uint16_t *)args->Q + batch * q.batch + head * q.head + row * q.seq;
-    const uint16_t *K = (const uint16_t *)args->K + batch * k.batch + KV_head * k.head;
-    const uint16_t *V = (const uint16_t *)args->V + batch * v.batch + KV_head * v.head;
-    uint16_t *O = (uint16_t *)args->O + batch * o.batch + head * o.head + row * o.seq;
-    double most = -INFINITY, sum = 0;
-    for (int j = 0; j < keys; j++) {
-        p[j] = 0;
-        for (int c = 0; c < d_head; c++) p[j] += half_to_float(Q[c], dtype) * half_to_float(K[j * k.seq + c], dtype);
-        p[j] *= args->softmax_scale;
-        if (p[j] > most) most = p[j];
-    }
-    for (int j = 0; j < keys; j++) sum += p[j] = exp(p[j] - most);
-    for (int c = 0; c < d_head; c++) {
-        double value = 0;
-        for (int j = 0; j < keys; j++) value += p[j] / sum * half_to_float(V[j * v.seq + c], dtype);
-        O[c] = half_from_float((float)value, dtype);
-    }
-    if (args->LSE)
-        args->LSE[((int64_t)batch * args->heads + head) * args->seq_q + row] =
-            (float)(keys ? most + log(sum) : -INFINITY);
+/* Used rows of a sequence, the first of them, and the sample of the tensors in which they lie. */
+struct sequence {
+    int seq_q, seq_k, first_q, first_k, q_sample, kv_sample;
+};
+
+static struct sequence sequence_of(const serving_args *args, int batch) {
+    const int32_t *const q = args->Q_offsets, *const k = args->KV_offsets;
+    struct sequence seq = {args->attention.seq_q, args->attention.seq_k, 0, 0, batch, batch};
+    if (q) seq.seq_q = q[batch + 1] - q[batch], seq.first_q = q[batch], seq.q_sample = 0;
+    if (k) seq.seq_k = k[batch + 1] - k[batch], seq.first_k = k[batch], seq.kv_sample = 0;
+    if (args->Q_lengths) seq.seq_q = args->Q_lengths[batch];
+    if (args->KV_lengths) seq.seq_k = args->KV_lengths[batch];
+    return seq;
 }
 
-/* What a grid of a kernel with attention_args computes together. */
-static void attend(const attention_args *args, enum dtype dtype, int d_head) {
+/* Where row `key` of a sequence of K or V is. */
+static const uint16_t *key_at(const serving_args *args, const void *tensor, tensor_strides strides,
+                              const struct sequence *seq, int batch, int key) {
+    int64_t sample = seq->kv_sample, row = seq->first_k + key;
+    if (args->pages) {
+        sample = args->pages[(int64_t)batch * args->pages_of_sequence + key / args->page_rows];
+        row = key % args->page_rows;
+    }
+    return (const uint16_t *)tensor + sample * strides.batch + row * strides.seq;
+}
+
+/* One row of general attention, O and log-sum-exp; zeros and -infinity or the sink where it sees no key. */
+static void attend_row(const serving_args *serving, enum dtype dtype, int d_head, int batch, int head, int row,
+                       double *p) {
+    const attention_args *const args = &serving->attention;
+    const struct sequence seq = sequence_of(serving, batch);
+    const tensor_strides q = args->Q_strides, k = args->K_strides, v = args->V_strides, o = args->O_strides;
+    const int64_t KV_head = head / (args->heads / args->KV_heads), at = seq.first_q + row;
+    const uint16_t *Q = (const uint16_t *)args->Q + seq.q_sample * q.batch + head * q.head + at * q.seq;
+    uint16_t *O = (uint16_t *)args->O + seq.q_sample * o.batch + head * o.head + at * o.seq;
+    const int last = row + seq.seq_k - seq.seq_q, left = serving->window_left, right = serving->window_right;
+    const int first = left >= 0 && last > left ? last - left : 0;
+    int end = args->causal && last + 1 < seq.seq_k ? last + 1 : seq.seq_k;
+    if (right >= 0 && last + right + 1 < end) end = last + right + 1;
+    double most = serving->sinks ? serving->sinks[head] : -INFINITY, sum = serving->sinks ? 1 : 0;
+    for (int j = first; j < end; j++) {
+        const uint16_t *const K = key_at(serving, args->K, k, &seq, batch, j) + KV_head * k.head;
+        p[j] = 0;
+        for (int c = 0; c < d_head; c++) p[j] += half_to_float(Q[c], dtype) * half_to_float(K[c], dtype);
+        p[j] *= args->softmax_scale;
+        if (serving->softcap > 0) p[j] = serving->softcap * tanh(p[j] / serving->softcap);
+        if (p[j] > most) sum *= exp(most - p[j]), most = p[j];
+    }
+    for (int j = first; j < end; j++) sum += p[j] = exp(p[j] - most);
+    for (int c = 0; c < d_head; c++) {
+        double value = 0;
+        for (int j = first; j < end; j++)
+            value +=
+                p[j] / sum * half_to_float(key_at(serving, args->V, v, &seq, batch, j)[KV_head * v.head + c], dtype);
+        O[c] = half_from_float((float)value, dtype);
+    }
+    const int64_t rows = serving->Q_offsets ? serving->Q_rows : args->seq_q;
+    if (args->LSE)
+        args->LSE[((int64_t)seq.q_sample * args->heads + head) * rows + at] =
+            (float)(sum > 0 ? most + log(sum) : -INFINITY);
+}
+
+/* What a grid of a kernel with attention_args or serving_args computes together. */
+static void attend(const serving_args *serving, enum dtype dtype, int d_head) {
+    const attention_args *const args = &serving->attention;
     double *p = malloc((size_t)args->seq_k * sizeof *p);
     for (int batch = 0; batch < args->batch; batch++)
         for (int head = 0; head < args->heads; head++)
-            for (int row = 0; row < args->seq_q; row++) attend_row(args, dtype, d_head, batch, head, row, p);
+            for (int row = 0; row < sequence_of(serving, batch).seq_q; row++)
+                attend_row(serving, dtype, d_head, batch, head, row, p);
     if (mode("off")) spoil((uint16_t *)args->O + 5, 0.01, dtype);
     if (mode("lse_off") && args->LSE) args->LSE[1] += 0.01f;
     if (mode("stray")) ((uint16_t *)args->O)[d_head] = 0; /* behind the first row */
@@ -723,8 +767,8 @@ struct operation {
             uint64_t out;
             int iterations, beside;
         } peak;
-    } parameters;           /* as they were at the launch */
-    attention_args general; /* those of a kernel that takes them */
+    } parameters;         /* as they were at the launch */
+    serving_args general; /* of a kernel with attention_args, with those alone */
 };
 static struct operation queue[1000]; /* of all streams: one after the other is an order that they may have */
 static int queued;
@@ -784,8 +828,8 @@ static int first_number(const struct operation *op, const char *before) {
 
 /* Multiplications of a launch of flash_forward: pairs of a row of Q and one of K, and each of their elements. */
 static double work_of(const struct operation *op) {
-    const attention_args *general = &op->general;
-    if (strstr(op->function->name, "14attention_args"))
+    const attention_args *general = &op->general.attention;
+    if (is_general(op->function))
         return (double)general->batch * general->heads * general->seq_q * general->seq_k * first_number(op, "ELi");
     return (double)op->grid[0] * op->grid[1] * op->grid[2] * first_number(op, "ELi128ELi") *
            op->parameters.forward.seq * 128;
@@ -821,9 +865,9 @@ static void flash_forward(const struct operation *op) {
 
 static void compute(const struct operation *op) {
     if (mode("idle") || (mode("late") && launches > 1)) return;
-    if (strstr(op->function->name, "14attention_args")) {
-        attention_args args = op->general;
-        if (mode("lse_late") && launches > 1) args.LSE = NULL;
+    if (is_general(op->function)) {
+        serving_args args = op->general;
+        if (mode("lse_late") && launches > 1) args.attention.LSE = NULL;
         attend(&args, strstr(op->function->name, "L5dtype15E") ? BF16 : FP16, first_number(op, "ELi"));
     } else {
         const enum dtype dtype = strstr(op->function->name, "L5dtype15E") ? BF16 : FP16;
@@ -1062,9 +1106,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (strstr(function->name, "flash_forward")) {
         const enum dtype dtype = strstr(function->name, "L5dtype15E") ? BF16 : FP16;
         const bool maps = strstr(function->name, "11tensor_maps") != NULL;
-        if (strstr(function->name, "14attention_args")) {
-            op.general = *(attention_args *)parameters[0];
-            if (maps) take_maps(&op.general, parameters[1], dtype);
+        if (is_general(function)) {
+            op.general = serves(function) ? *(serving_args *)parameters[0]
+                                          : serving_of_one_length(*(attention_args *)parameters[0]);
+            if (maps) take_maps(&op.general.attention, parameters[1], dtype);
         } else {
             op.parameters.forward = maps ? args_of_maps(parameters[1], dtype) : *(forward_args *)parameters[0];
         }
@@ -1087,10 +1132,11 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         op.parameters.words[1] = *(uint64_t *)parameters[1];
     }
     const CUresult result = enqueue(op, stream);
-    if (!result && strstr(function->name, "14attention_args")) {
+    if (!result && is_general(function)) {
         pthread_mutex_lock(&lock);
-        log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] = (struct fake_launch){
-            function->name, stream, context->device, (uintptr_t)stream > 2 && stream->graph, op.general.tickets};
+        log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] =
+            (struct fake_launch){function->name, stream, context->device, (uintptr_t)stream > 2 && stream->graph,
+                                 op.general.attention.tickets};
         pthread_mutex_unlock(&lock);
     }
     return result;

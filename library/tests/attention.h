@@ -12,6 +12,7 @@
 
 #include "harness/backend.h"
 #include "harness/options.h"
+#include "harness/serving.h"
 #include "harness/tensor_memory.h"
 #include "harness/verify.h"
 #include "include/flashladder.h"
@@ -25,12 +26,36 @@ struct attention {
     struct inputs inputs;
     struct output output;
     uint16_t *memory[N_TENSORS]; /* as the layout says; those of O are poison at first */
+    float *lse;                  /* likewise; NULL where it is not wanted */
+    int32_t *served;             /* lengths, pages and sinks */
+    uint64_t on_gpu;             /* where on_gpu.h has put these */
     struct verdict verdict;
 };
 
 static inline fl_strides attention_strides(const struct problem *problem, enum tensor tensor) {
     const tensor_strides strides = problem_strides(problem, tensor);
     return (fl_strides){strides.batch, strides.seq, strides.head};
+}
+
+/* The fields since FL_ABI 3; the arrays lie at an address. */
+static inline void attention_serve(struct attention *attention, uint64_t served) {
+    const struct problem *const problem = &attention->inputs.problem;
+    const serving_args args = serving_args_of(problem, problem_args(problem), served);
+    fl_problem *const asked = &attention->asked;
+    fl_tensors *const tensors = &attention->tensors;
+    tensors->cu_seqlens_q = args.Q_offsets, tensors->cu_seqlens_k = args.KV_offsets;
+    tensors->seqlens_q = args.Q_lengths, tensors->seqlens_k = args.KV_lengths;
+    tensors->block_table = args.pages, tensors->sinks = args.sinks;
+    asked->arrays = (args.Q_offsets ? FL_CU_SEQLENS_Q : 0u) | (args.KV_offsets ? FL_CU_SEQLENS_K : 0u) |
+                    (args.Q_lengths ? FL_SEQLENS_Q : 0u) | (args.KV_lengths ? FL_SEQLENS_K : 0u) |
+                    (args.pages ? FL_BLOCK_TABLE : 0u) | (args.sinks ? FL_SINKS : 0u);
+    asked->total_q = args.Q_rows, asked->total_k = args.KV_rows;
+    asked->n_pages = args.n_pages, asked->page_rows = args.page_rows;
+    asked->pages_of_sequence = args.pages_of_sequence;
+    asked->windowed = problem->windowed;
+    asked->window_left = problem->windowed ? args.window_left : 0;
+    asked->window_right = problem->windowed ? args.window_right : 0;
+    asked->softcap = args.softcap, asked->split_keys = args.split_keys;
 }
 
 static inline void attention_new(struct attention *attention, struct problem problem) {
@@ -44,7 +69,9 @@ static inline void attention_new(struct attention *attention, struct problem pro
         memset(attention->memory[t], POISON_BYTE, bytes);
         if (t != TENSOR_O) tensor_spread(&problem, (enum tensor)t, attention->inputs.tensors[t], attention->memory[t]);
     }
-    if (problem.lse) memset(attention->output.lse, POISON_BYTE, (size_t)problem_lse_bytes(&problem));
+    const size_t lse_bytes = (size_t)problem_device_lse_bytes(&problem);
+    if (problem.lse && !(attention->lse = malloc(lse_bytes))) abort();
+    if (problem.lse) memset(attention->lse, POISON_BYTE, lse_bytes);
     attention->asked = (fl_problem){.size = sizeof attention->asked,
                                     .dtype = problem.dtype == BF16 ? FL_BF16 : FL_FP16,
                                     .memory = FL_HOST_MEMORY,
@@ -68,7 +95,11 @@ static inline void attention_new(struct attention *attention, struct problem pro
                                       .k = attention->memory[TENSOR_K],
                                       .v = attention->memory[TENSOR_V],
                                       .o = attention->memory[TENSOR_O],
-                                      .lse = attention->output.lse};
+                                      .lse = attention->lse};
+    if (!problem_is_served(&problem)) return;
+    if (!(attention->served = malloc((size_t)serving_bytes(&problem)))) abort();
+    serving_fill(&problem, attention->served);
+    attention_serve(attention, (uintptr_t)attention->served);
 }
 
 /* The newest embedded version for heads of d_head elements that share KV heads: with machine code for one architecture
@@ -87,12 +118,16 @@ static inline bool attention_right(struct attention *attention) {
     struct failure failure;
     attention->output.strays =
         tensor_gather(&attention->inputs.problem, TENSOR_O, attention->memory[TENSOR_O], attention->output.O);
+    if (attention->lse)
+        attention->output.strays += lse_gather(&attention->inputs.problem, attention->lse, attention->output.lse);
     if (verify_output(&attention->inputs, &attention->output, CHECK_ALL, &attention->verdict, &failure)) abort();
     return attention->verdict.pass;
 }
 
 static inline void attention_free(struct attention *attention) {
     for (int t = 0; t < N_TENSORS; t++) free(attention->memory[t]);
+    free(attention->lse);
+    free(attention->served);
     inputs_free(&attention->inputs);
     output_free(&attention->output);
 }

@@ -238,7 +238,7 @@ static void bits_of_the_harness(fl_library *library) {
     uint16_t *const O = malloc(bytes);
     float *const lse = malloc(lse_bytes);
     memcpy(O, attention.output.O, bytes);
-    memcpy(lse, attention.output.lse, lse_bytes);
+    memcpy(lse, attention.lse, lse_bytes);
     MUST(gpu_open(&backend, 0, true, &failure));
     MUST(instance_table_read(&table, fl_images, fl_image_count, &failure));
     MUST(config_parse(about_config(), &own, &failure));
@@ -248,7 +248,7 @@ static void bits_of_the_harness(fl_library *library) {
     MUST(backend->ops->poison(backend, &failure));
     MUST(backend->ops->launch(backend, &failure));
     MUST(backend->ops->read_output(backend, &attention.output, &failure));
-    const bool same = !memcmp(O, attention.output.O, bytes) && !memcmp(lse, attention.output.lse, lse_bytes);
+    const bool same = !memcmp(O, attention.output.O, bytes) && !memcmp(lse, attention.lse, lse_bytes);
     say("bits of the harness", same && right, "\"same_bits\": %s, \"right\": %s, \"max_error_over_bound\": %.3f",
         same ? "true" : "false", right ? "true" : "false", attention.verdict.max_over_bound);
     backend->ops->close(backend);

@@ -27,13 +27,15 @@ static inline void attention_on_gpu(const struct cuda_driver *cuda, struct atten
     attention_new(attention, problem);
     for (int t = 0; t < N_TENSORS; t++)
         addresses[t] = on_gpu(cuda, attention->memory[t], (size_t)problem_device_bytes(&problem, (enum tensor)t));
-    if (problem.lse) lse = on_gpu(cuda, attention->output.lse, (size_t)problem_lse_bytes(&problem));
+    if (problem.lse) lse = on_gpu(cuda, attention->lse, (size_t)problem_device_lse_bytes(&problem));
     attention->tensors = (fl_tensors){.size = sizeof attention->tensors,
                                       .q = (const void *)(uintptr_t)addresses[TENSOR_Q],
                                       .k = (const void *)(uintptr_t)addresses[TENSOR_K],
                                       .v = (const void *)(uintptr_t)addresses[TENSOR_V],
                                       .o = (void *)(uintptr_t)addresses[TENSOR_O],
                                       .lse = (float *)(uintptr_t)lse};
+    if (attention->served) attention->on_gpu = on_gpu(cuda, attention->served, (size_t)serving_bytes(&problem));
+    if (attention->served) attention_serve(attention, attention->on_gpu);
     attention->asked.memory = FL_DEVICE_MEMORY;
     attention->asked.version = version;
 }
@@ -45,9 +47,8 @@ static inline bool attention_read(const struct cuda_driver *cuda, struct attenti
     if (cuda->cuMemcpyDtoH_v2(attention->memory[TENSOR_O], (CUdeviceptr)(uintptr_t)attention->tensors.o,
                               (size_t)problem_device_bytes(problem, TENSOR_O)))
         return false;
-    return !problem->lse ||
-           !cuda->cuMemcpyDtoH_v2(attention->output.lse, (CUdeviceptr)(uintptr_t)attention->tensors.lse,
-                                  (size_t)problem_lse_bytes(problem));
+    return !problem->lse || !cuda->cuMemcpyDtoH_v2(attention->lse, (CUdeviceptr)(uintptr_t)attention->tensors.lse,
+                                                   (size_t)problem_device_lse_bytes(problem));
 }
 
 /* Whether O is right then. */
@@ -60,6 +61,7 @@ static inline void attention_free_on_gpu(const struct cuda_driver *cuda, struct 
                                      attention->tensors.o, attention->tensors.lse};
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
         if (addresses[i]) cuda->cuMemFree_v2((CUdeviceptr)(uintptr_t)addresses[i]);
+    if (attention->on_gpu) cuda->cuMemFree_v2(attention->on_gpu);
     attention_free(attention);
 }
 

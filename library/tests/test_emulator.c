@@ -212,8 +212,11 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = "attention/wgmma";
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
             "attention/wgmma has no such instance in this library");
-    problem.config = "(FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve";
-    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "takes lengths and pages");
+    problem.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap";
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "softcap 0: config");
+    problem.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve";
+    ok(!fl_forward(library, &problem, &attention->tensors, NULL), "a config that serves, without lengths: %s",
+       fl_error());
     problem.config = "(FP16, 64";
     refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
     problem.config = other;

@@ -353,6 +353,70 @@ static void large_workspaces(fl_library *library) {
     for (int i = 0; i < 2; i++) cuda.cuStreamDestroy_v2(streams[i]);
 }
 
+/* A stream whose launches need more and more; the memory of launches in flight stays. */
+static void growing_workspaces(fl_library *library) {
+    enum { SEQUENCES = 4200, PIECE = 16 << 20 };
+    struct problem problem = small_problem();
+    problem.batch = SEQUENCES, problem.heads = 16, problem.seq_q = problem.seq_k = 1;
+    struct attention attention = attention_on(0, problem, "attention/decode");
+    const CUstream stream = stream_of(0);
+    fl_support support = {.size = sizeof support};
+    const int32_t *const small = tickets_of(library, &attention, stream);
+    const int64_t held = fake_log()->held_bytes;
+    attention.asked.split_keys = 128;
+    ok(!fl_query(library, &attention.asked, &support) && support.workspace_bytes > PIECE,
+       "parts of a size need more than one piece of memory: %s", fl_error());
+    const int32_t *const large = tickets_of(library, &attention, stream);
+    ok(large && large != small && fake_log()->held_bytes - held >= support.workspace_bytes, "allocated: %s",
+       fl_error());
+    attention.asked.split_keys = 0;
+    ok(tickets_of(library, &attention, stream) == large, "what is large enough is used again");
+    ok(right_after(&attention, stream), "right");
+    free_on(&attention);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+/* Sequences of several lengths, pages and windows, each in a stream and in a captured launch that runs again. */
+static void serving(fl_library *library) {
+    static const struct number_list queries = {2, {5, 3}}, keys = {2, {9, 0}};
+    struct problem problem = small_problem();
+    problem.batch = 2;
+    problem.lse = true;
+    problem.KV_lengths = &keys;
+    problem.Q_lengths = &queries;
+    problem.layout = LAYOUT_PACKED;
+    problem.windowed = problem.sinks = true;
+    problem.window_left = 2, problem.window_right = 1;
+    struct attention packed = attention_on(1, problem, NULL);
+    problem = small_problem();
+    problem.batch = 2;
+    problem.page_rows = 16;
+    problem.KV_lengths = &keys;
+    struct attention paged = attention_on(1, problem, NULL);
+    const CUstream stream = stream_of(1);
+    struct attention *const both[] = {&packed, &paged};
+    for (int i = 0; i < 2; i++) {
+        void *graph;
+        const fl_status status = fl_forward(library, &both[i]->asked, &both[i]->tensors, stream);
+        ok(!status && right_after(both[i], stream), "%s: %s", i ? "pages" : "packed, a window, sinks", fl_error());
+        begin_capture(stream, 0);
+        ok(!fl_forward(library, &both[i]->asked, &both[i]->tensors, stream) && last_launch()->captured, "captured: %s",
+           fl_error());
+        end_capture(stream, &graph);
+        free(graph);
+    }
+    const int synchronised = fake_log()->synchronisations;
+    ok(!fl_forward(library, &paged.asked, &paged.tensors, stream) && fake_log()->synchronisations == synchronised,
+       "nothing waits for the GPU");
+    fl_tensors tensors = paged.tensors;
+    tensors.block_table = paged.served;
+    ok(fl_forward(library, &paged.asked, &tensors, stream) == FL_INVALID, "a table on the host");
+    says(fl_error(), "block_table 0x", "a table on the host");
+    says(fl_error(), "must be device memory of GPU 1", "a table on the host");
+    for (int i = 0; i < 2; i++) free_on(both[i]);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
 /* A capture before anything was loaded: the fake driver refuses loading, allocating and waiting as part of it. */
 static void captures(void) {
     fl_library *library;
@@ -635,6 +699,8 @@ int main(void) {
     memory_of_others(library);
     workspaces(library);
     large_workspaces(library);
+    growing_workspaces(library);
+    serving(library);
     streams_of_threads(library);
     captures();
     workspaces_used_up(library);

@@ -186,7 +186,7 @@ def load(path: Path) -> Any:
 
 PATH = find()
 LIBRARY: Any = load(PATH)
-RELEASE: str = LIBRARY.fl_release().decode()  # "0.21.0 (revision 4fd1b27)"
+RELEASE: str = LIBRARY.fl_release().decode()  # "0.22.0 (revision 4fd1b27)"
 
 _lock = threading.Lock()
 _handle: int | None = None

@@ -359,7 +359,7 @@ static void shared_keys(void) {
             (int64_t)shape.grid_x > args.KV_heads ? 2 * (int64_t)shape.grid_x * (rows < 16 ? rows : 16) : 0;
         ok(shape.grid_x == cases[i].ctas && shape.grid_y == 1 && shape.grid_z == 1, "%u CTAs", shape.grid_x);
         ok(!parts || counters >= 4 * (int64_t)shape.grid_x, "a word for each");
-        ok(launch_workspace_bytes(&config, &args, 132) <= launch_most_bytes(132), "no more than the most");
+        ok(launch_workspace_bytes(&config, &args, 132) <= launch_most_bytes(&config, 132), "no more than the most");
         ok(launch_workspace_bytes(&config, &args, 132) == counters + parts * 129 * 4, "two places for each");
         ok(launch_workspace_bytes(&other, &args, 132) == TICKETS_BYTES, "two words for another kernel");
     }

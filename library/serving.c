@@ -1,0 +1,258 @@
+#include "library/serving.h"
+
+#include "common/decode_config.h"
+#include "runtime/config.h"
+#include "runtime/launch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- arrays ---- */
+
+static const struct {
+    const char *name, *bit;
+    size_t in_tensors, in_args;
+} ARRAYS[N_ARRAYS] = {
+    {"cu_seqlens_q", "FL_CU_SEQLENS_Q", offsetof(fl_tensors, cu_seqlens_q), offsetof(serving_args, Q_offsets)},
+    {"cu_seqlens_k", "FL_CU_SEQLENS_K", offsetof(fl_tensors, cu_seqlens_k), offsetof(serving_args, KV_offsets)},
+    {"seqlens_q", "FL_SEQLENS_Q", offsetof(fl_tensors, seqlens_q), offsetof(serving_args, Q_lengths)},
+    {"seqlens_k", "FL_SEQLENS_K", offsetof(fl_tensors, seqlens_k), offsetof(serving_args, KV_lengths)},
+    {"block_table", "FL_BLOCK_TABLE", offsetof(fl_tensors, block_table), offsetof(serving_args, pages)},
+    {"sinks", "FL_SINKS", offsetof(fl_tensors, sinks), offsetof(serving_args, sinks)},
+};
+
+const char *serving_array_name(int i) {
+    return ARRAYS[i].name;
+}
+
+const void *serving_array(const struct call *call, int i) {
+    const void *address;
+    memcpy(&address, (const char *)&call->tensors + ARRAYS[i].in_tensors, sizeof address);
+    return address;
+}
+
+int64_t serving_array_elements(const struct call *call, int i) {
+    const fl_problem *const problem = &call->problem;
+    const int64_t batch = problem->batch;
+    const int64_t counts[N_ARRAYS] = {batch + 1,     batch + 1, batch, batch, batch * problem->pages_of_sequence,
+                                      problem->heads};
+    return problem->arrays >> i & 1 ? counts[i] : 0;
+}
+
+void serving_set_array(struct call *call, int i, uint64_t address) {
+    const void *const pointer = (const void *)(uintptr_t)address;
+    memcpy((char *)&call->tensors + ARRAYS[i].in_tensors, &pointer, sizeof pointer);
+}
+
+void serving_pass_arrays(const struct call *call, serving_args *args) {
+    for (int i = 0; i < N_ARRAYS; i++)
+        memcpy((char *)args + ARRAYS[i].in_args, (const char *)&call->tensors + ARRAYS[i].in_tensors, sizeof(void *));
+}
+
+/* ---- a problem ---- */
+
+const char *serving_asked(const fl_problem *problem) {
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (problem->arrays >> i & 1) return ARRAYS[i].name;
+    return problem->windowed ? "window" : problem->softcap > 0 ? "softcap" : problem->split_keys ? "split_keys" : NULL;
+}
+
+/* Numbers that are read where something else is asked for, and else are 0. */
+static fl_status check_numbers(const fl_problem *problem, struct failure *failure) {
+    const uint32_t arrays = problem->arrays;
+    const struct {
+        const char *name, *with;
+        bool read;
+        int64_t value, least, most;
+    } numbers[] = {{"total_q", "FL_CU_SEQLENS_Q in arrays", arrays & FL_CU_SEQLENS_Q, problem->total_q, 0, 1 << 30},
+                   {"total_k", "FL_CU_SEQLENS_K in arrays", arrays & FL_CU_SEQLENS_K, problem->total_k, 1, 1 << 30},
+                   {"n_pages", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->n_pages, 1, 1 << 30},
+                   {"page_rows", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->page_rows,
+                    DECODE_PAGE_KEYS, 1 << 20},
+                   {"pages_of_sequence", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE,
+                    problem->pages_of_sequence, 1, 1 << 26},
+                   {"windowed", "", true, problem->windowed, 0, 1},
+                   {"window_left", "windowed", problem->windowed, problem->window_left, -1, 1 << 30},
+                   {"window_right", "windowed", problem->windowed, problem->window_right, -1, 1 << 30},
+                   {"split_keys", "", true, problem->split_keys, 0, 1 << 30},
+                   {"seq_k", "", arrays != 0, problem->seq_k, 1, 1 << 30}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (!numbers[i].read && numbers[i].value && *numbers[i].with)
+            return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be 0 without %s", numbers[i].name,
+                          numbers[i].value, numbers[i].with);
+        if (numbers[i].read && (numbers[i].value < numbers[i].least || numbers[i].value > numbers[i].most))
+            return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be from %" PRId64 " to %" PRId64 "%s%s",
+                          numbers[i].name, numbers[i].value, numbers[i].least, numbers[i].most,
+                          *numbers[i].with ? " with " : "", numbers[i].with);
+    }
+    return FL_OK;
+}
+
+static fl_status check_pages(const fl_problem *problem, struct failure *failure) {
+    const int64_t rows = problem->page_rows, keys = rows * problem->pages_of_sequence;
+    if (problem->arrays & FL_CU_SEQLENS_K)
+        return refuse(failure, FL_INVALID, "block_table: must not be beside cu_seqlens_k: pages have no order");
+    if (rows & (rows - 1))
+        return refuse(failure, FL_INVALID, "page_rows %" PRId64 ": must be a power of two from %d on", rows,
+                      DECODE_PAGE_KEYS);
+    if (problem->seq_k > keys)
+        return refuse(failure, FL_INVALID,
+                      "seq_k %d: must be at most %" PRId64 ", pages_of_sequence %d times page_rows %" PRId64,
+                      problem->seq_k, keys, problem->pages_of_sequence, rows);
+    return FL_OK;
+}
+
+fl_status serving_check(const fl_problem *problem, struct failure *failure) {
+    enum { PART = 128 };
+    if (problem->arrays >> N_ARRAYS)
+        return refuse(failure, FL_INVALID, "arrays 0x%x: must be bits of fl_array, of which there are %d",
+                      problem->arrays, N_ARRAYS);
+    const fl_status status = check_numbers(problem, failure);
+    if (status) return status;
+    if (!(problem->softcap >= 0) || isinf(problem->softcap))
+        return refuse(failure, FL_INVALID, "softcap %g: must be positive, or 0 for none", (double)problem->softcap);
+    if (problem->split_keys % PART)
+        return refuse(failure, FL_INVALID, "split_keys %d: must be a multiple of %d", problem->split_keys, PART);
+    return problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
+}
+
+serving_args serving_of_problem(const fl_problem *problem, attention_args attention) {
+    serving_args args = serving_of_one_length(attention);
+    args.Q_rows = problem->total_q;
+    args.KV_rows = problem->total_k;
+    args.n_pages = problem->n_pages;
+    args.page_rows = problem->page_rows;
+    args.pages_of_sequence = problem->pages_of_sequence;
+    if (problem->windowed) {
+        args.window_left = problem->window_left;
+        args.window_right = problem->window_right;
+    }
+    args.softcap = problem->softcap;
+    args.split_keys = problem->split_keys;
+    return args;
+}
+
+/* ---- what arrays of the host hold ---- */
+
+/* They begin at 0 or later, do not decrease, and end within the tensor; no sequence has more rows than `most`. */
+static fl_status check_offsets(const char *name, const int32_t *offsets, int32_t batch, int32_t total, int32_t most,
+                               const char *seq, struct failure *failure) {
+    if (offsets[0] < 0) return refuse(failure, FL_INVALID, "%s[0] %d: must be 0 or more", name, offsets[0]);
+    for (int32_t b = 0; b < batch; b++) {
+        if (offsets[b + 1] < offsets[b])
+            return refuse(failure, FL_INVALID, "%s[%d] %d: must be at least %d, the one before it", name, b + 1,
+                          offsets[b + 1], offsets[b]);
+        if (offsets[b + 1] - offsets[b] > most)
+            return refuse(failure, FL_INVALID, "%s: sequence %d has %d rows: must have at most %s, %d", name, b,
+                          offsets[b + 1] - offsets[b], seq, most);
+    }
+    if (offsets[batch] > total)
+        return refuse(failure, FL_INVALID, "%s[%d] %d: must be at most %d, the rows of the tensor", name, batch,
+                      offsets[batch], total);
+    return FL_OK;
+}
+
+static fl_status check_lengths(const char *name, const int32_t *lengths, const int32_t *offsets, int32_t batch,
+                               int32_t most, struct failure *failure) {
+    for (int32_t b = 0; b < batch; b++) {
+        const int32_t rows = offsets ? offsets[b + 1] - offsets[b] : most;
+        if (lengths[b] < 0 || lengths[b] > rows)
+            return refuse(failure, FL_INVALID, "%s[%d] %d: must be from 0 to %d, the rows of the sequence", name, b,
+                          lengths[b], rows);
+    }
+    return FL_OK;
+}
+
+/* Of the pages in use. */
+static fl_status check_table(const struct call *call, struct failure *failure) {
+    const fl_problem *const problem = &call->problem;
+    const int32_t *const lengths = call->tensors.seqlens_k;
+    for (int32_t b = 0; b < problem->batch; b++) {
+        const int32_t keys = lengths ? lengths[b] : problem->seq_k;
+        const int32_t *const row = call->tensors.block_table + (int64_t)b * problem->pages_of_sequence;
+        for (int32_t i = 0; (int64_t)i * problem->page_rows < keys; i++)
+            if (row[i] < 0 || row[i] >= problem->n_pages)
+                return refuse(failure, FL_INVALID, "block_table[%d][%d] %d: must be from 0 to %d, a page of the cache",
+                              b, i, row[i], problem->n_pages - 1);
+    }
+    return FL_OK;
+}
+
+static fl_status check_contents(const struct call *call, struct failure *failure) {
+    const fl_problem *const problem = &call->problem;
+    const fl_tensors *const t = &call->tensors;
+    const int32_t batch = problem->batch;
+    fl_status status = FL_OK;
+    if (t->cu_seqlens_q)
+        status =
+            check_offsets("cu_seqlens_q", t->cu_seqlens_q, batch, problem->total_q, problem->seq_q, "seq_q", failure);
+    if (!status && t->cu_seqlens_k)
+        status =
+            check_offsets("cu_seqlens_k", t->cu_seqlens_k, batch, problem->total_k, problem->seq_k, "seq_k", failure);
+    if (!status && t->seqlens_q)
+        status = check_lengths("seqlens_q", t->seqlens_q, t->cu_seqlens_q, batch, problem->seq_q, failure);
+    if (!status && t->seqlens_k)
+        status = check_lengths("seqlens_k", t->seqlens_k, t->cu_seqlens_k, batch, problem->seq_k, failure);
+    return !status && t->block_table ? check_table(call, failure) : status;
+}
+
+fl_status serving_check_arrays(const struct call *call, struct failure *failure) {
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const void *const address = serving_array(call, i);
+        const bool named = call->problem.arrays >> i & 1;
+        if (named != (address != NULL))
+            return refuse(failure, FL_INVALID, "%s %p: must be %s, as problem.arrays %s %s", ARRAYS[i].name, address,
+                          named ? "an address" : "NULL", named ? "has" : "lacks", ARRAYS[i].bit);
+        if ((uintptr_t)address % 4)
+            return refuse(failure, FL_INVALID, "%s %p: must be a multiple of 4 bytes", ARRAYS[i].name, address);
+    }
+    return call->problem.memory == FL_HOST_MEMORY ? check_contents(call, failure) : FL_OK;
+}
+
+/* ---- which kernel ---- */
+
+/* What attention/wgmma alone takes, or attention/decode alone; NULL where the problem asks for nothing of it. */
+static const char *asked_of_wgmma(const fl_problem *problem) {
+    const uint32_t arrays = problem->arrays;
+    return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
+           : arrays & FL_CU_SEQLENS_K ? "cu_seqlens_k"
+           : arrays & FL_SEQLENS_Q    ? "seqlens_q"
+           : arrays & FL_SINKS        ? "sinks"
+           : problem->windowed        ? "window"
+           : problem->softcap > 0     ? "softcap"
+                                      : NULL;
+}
+static const char *asked_of_decode(const fl_problem *problem) {
+    return problem->arrays & FL_BLOCK_TABLE ? "block_table" : problem->split_keys ? "split_keys" : NULL;
+}
+
+fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
+                               struct failure *failure) {
+    const char *const asked = serving_asked(problem), *const wgmmas = asked_of_wgmma(problem),
+                      *const decodes = asked_of_decode(problem);
+    char text[CONFIG_TEXT_SIZE];
+    if (wgmmas && decodes)
+        return refuse(
+            failure, FL_UNSUPPORTED,
+            "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
+            decodes);
+    if (asked && !config->serves)
+        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s",
+                      wgmmas    ? wgmmas
+                      : decodes ? decodes
+                                : asked,
+                      version,
+                      wgmmas    ? "attention/wgmma does"
+                      : decodes ? "attention/decode does, with d_head 64 and 128"
+                                : "attention/wgmma and attention/decode do");
+    if (config->serves && config_shares_keys(config) ? wgmmas != NULL : decodes != NULL)
+        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s", wgmmas ? wgmmas : decodes, version,
+                      wgmmas ? "attention/wgmma does" : "attention/decode does, with d_head 64 and 128");
+    if (config->cap != (problem->softcap > 0))
+        return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
+                      config_format(config, text), config->cap ? "needs one" : "has none: one with the word cap has");
+    return FL_OK;
+}

@@ -1,0 +1,39 @@
+/* serving.h - what kernels take as serving_args: read from a problem, checked, and which kernel takes it.
+ *
+ *     fl_status status = serving_check(problem, failure);
+ *     const serving_args args = serving_of_problem(problem, attention);
+ */
+#ifndef FL_LIBRARY_SERVING_H
+#define FL_LIBRARY_SERVING_H
+
+#include "common/serving.h"
+#include "library/call.h"
+
+enum { N_ARRAYS = 6 }; /* those of enum fl_array, by number */
+
+/* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
+const char *serving_asked(const fl_problem *problem);
+
+/* The fields since FL_ABI 3. FL_INVALID where they are wrong, alone or together. */
+fl_status serving_check(const fl_problem *problem, struct failure *failure);
+
+/* The arguments of a kernel, without addresses. */
+serving_args serving_of_problem(const fl_problem *problem, attention_args attention);
+
+/* Whether each array is there that the problem names and no other, and in host memory what it holds. */
+fl_status serving_check_arrays(const struct call *call, struct failure *failure);
+
+/* What the kernel lacks. FL_UNSUPPORTED. */
+fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
+                               struct failure *failure);
+
+/* Array number i: its name, its address in the call (NULL where it has none) and its elements of 4 bytes. */
+const char *serving_array_name(int i);
+const void *serving_array(const struct call *call, int i);
+int64_t serving_array_elements(const struct call *call, int i);
+void serving_set_array(struct call *call, int i, uint64_t address);
+
+/* Tell the kernel where the arrays of the call are. */
+void serving_pass_arrays(const struct call *call, serving_args *args);
+
+#endif

@@ -1,0 +1,226 @@
+/* test_serving.c - lengths, packed sequences, pages, windows, sinks and soft caps through the library on the emulator:
+ * results against the float64 reference with NaN behind every length, and what is refused. */
+#include "common/tests/tap.h"
+#include "library/tests/attention.h"
+
+#include <math.h>
+
+static const struct number_list QUERIES = {3, {5, 0, 9}}, KEYS = {3, {40, 17, 0}};
+
+static struct problem problem_of(int64_t batch, int64_t seq_q, int64_t seq_k, int d_head) {
+    struct problem problem = problem_square(batch, 2, seq_q);
+    problem.KV_heads = 1;
+    problem.seq_k = seq_k;
+    problem.d_head = d_head;
+    problem.lse = true;
+    return problem;
+}
+
+/* ---- results ---- */
+
+static void right(fl_library *library, struct problem problem, const char *kernel, const char *what) {
+    struct attention attention;
+    fl_support support = {.size = sizeof support};
+    attention_new(&attention, problem);
+    const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    if (status) printf("# status %d: %s\n", status, fl_error());
+    const bool correct = !status && attention_right(&attention);
+    ok(correct, "%s: right, largest error %.2f of its bound", what, attention.verdict.max_over_bound);
+    ok(!fl_query(library, &attention.asked, &support) && !strcmp(support.kernel, kernel), "%s: by %s", what,
+       support.kernel);
+    attention_free(&attention);
+}
+
+static void results(fl_library *library) {
+    struct problem problem = problem_of(3, 9, 40, 64);
+    problem.Q_lengths = &QUERIES;
+    problem.KV_lengths = &KEYS;
+    problem.causal = true;
+    right(library, problem, "attention/wgmma", "lengths of queries and keys, some 0, causal");
+    problem.layout = LAYOUT_PACKED;
+    problem.windowed = problem.sinks = true;
+    problem.window_left = 7, problem.window_right = -1;
+    right(library, problem, "attention/wgmma", "packed, causal, a window, sinks");
+    problem.windowed = problem.causal = false;
+    problem.softcap = 5;
+    right(library, problem, "attention/wgmma", "packed, sinks, a soft cap");
+    problem = problem_of(3, 1, 40, 64);
+    problem.KV_lengths = &KEYS;
+    right(library, problem, "attention/decode", "a cache with lengths");
+    problem.page_rows = 16;
+    problem.split_keys = 128;
+    problem.dtype = BF16;
+    right(library, problem, "attention/decode", "a cache in pages, parts of 128 keys");
+    problem = problem_of(1, 70, 90, 64);
+    problem.page_rows = 32;
+    problem.causal = true;
+    right(library, problem, "attention/decode", "140 rows, pages, causal");
+}
+
+/* Each instance of attention/decode by the rows of a KV head. */
+static void configs(fl_library *library) {
+    static const struct {
+        int32_t seq_q;
+        const char *config;
+    } cases[] = {{8, "(FP16, 128, 16,"}, {9, "(FP16, 128, 32,"}, {17, "(FP16, 128, 64,"}, {200, "(FP16, 128, 64,"}};
+    struct attention attention;
+    fl_support support = {.size = sizeof support};
+    attention_new(&attention, problem_of(1, 1, 300, 128));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attention.asked.seq_q = cases[i].seq_q;
+        attention.asked.split_keys = 128;
+        ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].config) &&
+               strstr(support.config, "+serve"),
+           "%d queries of 2 heads: %s", cases[i].seq_q, support.config);
+    }
+    attention_free(&attention);
+}
+
+/* The bits of a sequence: alone, and between others. */
+static void bits_of_the_batch(fl_library *library) {
+    enum { KEYS_OF_ONE = 300, D = 64 };
+    struct attention attention;
+    attention_new(&attention, problem_of(4, 1, KEYS_OF_ONE, D));
+    fl_problem asked = attention.asked;
+    asked.split_keys = 128;
+    ok(!fl_forward(library, &asked, &attention.tensors, NULL), "four sequences: %s", fl_error());
+    asked.batch = 1;
+    int same = 0;
+    for (int b = 0; b < 4; b++) {
+        uint16_t o[2 * D];
+        float lse[2];
+        fl_tensors one = attention.tensors;
+        one.q = attention.memory[TENSOR_Q] + b * 2 * D;
+        one.k = attention.memory[TENSOR_K] + b * KEYS_OF_ONE * D;
+        one.v = attention.memory[TENSOR_V] + b * KEYS_OF_ONE * D;
+        one.o = o, one.lse = lse;
+        same += !fl_forward(library, &asked, &one, NULL) &&
+                !memcmp(o, attention.memory[TENSOR_O] + b * 2 * D, sizeof o) &&
+                !memcmp(lse, attention.lse + 2 * b, sizeof lse);
+    }
+    ok(same == 4, "the same bits alone and in the batch: %d of 4", same);
+    attention_free(&attention);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(fl_library *library, const struct attention *attention, const fl_problem *problem,
+                    const char *word) {
+    const fl_status status = fl_forward(library, problem, &attention->tensors, NULL);
+    ok(status == FL_INVALID || status == FL_UNSUPPORTED, "%s: status %d", word, status);
+    says(fl_error(), word, word);
+}
+
+/* Contents of the arrays; one is wrong at a time. */
+static void contents(fl_library *library) {
+    struct problem problem = problem_of(3, 9, 40, 64);
+    struct attention packed, paged;
+    problem.Q_lengths = &QUERIES;
+    problem.KV_lengths = &KEYS;
+    problem.layout = LAYOUT_PACKED;
+    attention_new(&packed, problem);
+    problem = problem_of(3, 1, 40, 64);
+    problem.KV_lengths = &KEYS;
+    problem.page_rows = 16;
+    attention_new(&paged, problem);
+    int32_t *const q = (int32_t *)(uintptr_t)packed.tensors.cu_seqlens_q,
+                   *const k = (int32_t *)(uintptr_t)packed.tensors.cu_seqlens_k,
+                   *const lengths = (int32_t *)(uintptr_t)paged.tensors.seqlens_k,
+                   *const table = (int32_t *)(uintptr_t)paged.tensors.block_table;
+    const struct {
+        struct attention *attention;
+        int32_t *at, value;
+        const char *words;
+    } cases[] = {{&packed, q + 1, -3, "cu_seqlens_q[1] -3: must be at least 0, the one before it"},
+                 {&packed, q, -1, "cu_seqlens_q[0] -1: must be 0 or more"},
+                 {&packed, q + 3, 15, "cu_seqlens_q: sequence 2 has 10 rows: must have at most seq_q, 9"},
+                 {&packed, k + 3, 58, "cu_seqlens_k[3] 58: must be at most 57, the rows of the tensor"},
+                 {&paged, lengths, 41, "seqlens_k[0] 41: must be from 0 to 40, the rows of the sequence"},
+                 {&paged, lengths + 1, -1, "seqlens_k[1] -1: must be from 0"},
+                 {&paged, table + 3, -1, "block_table[1][0] -1: must be from 0 to"},
+                 {&paged, table + 2, paged.asked.n_pages, "must be from 0 to"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int32_t before = *cases[i].at;
+        *cases[i].at = cases[i].value;
+        refused(library, cases[i].attention, &cases[i].attention->asked, cases[i].words);
+        *cases[i].at = before;
+    }
+    attention_free(&packed);
+    attention_free(&paged);
+}
+
+/* Fields of the problem; one is wrong at a time, in a problem with pages and lengths. */
+static void fields(fl_library *library) {
+    struct problem problem = problem_of(3, 1, 40, 64);
+    struct attention attention;
+    problem.KV_lengths = &KEYS;
+    problem.page_rows = 16;
+    attention_new(&attention, problem);
+    const fl_problem good = attention.asked;
+    fl_problem wrong[] = {good, good, good, good, good, good, good, good, good, good, good, good, good, good, good};
+    static const char *const words[] = {"arrays 0x40: must be bits of fl_array",
+                                        "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays",
+                                        "n_pages 0: must be from 1",
+                                        "page_rows 24: must be a power of two from 16 on",
+                                        "page_rows 8: must be from 16",
+                                        "seq_k 49: must be at most 48, pages_of_sequence 3 times page_rows 16",
+                                        "windowed 2: must be from 0 to 1",
+                                        "window_left 3: must be 0 without windowed",
+                                        "window_right -2: must be from -1",
+                                        "softcap -1: must be positive, or 0 for none",
+                                        "split_keys 64: must be a multiple of 128",
+                                        "seq_k 0: must be from 1",
+                                        "window beside block_table: no kernel takes both",
+                                        "seqlens_k 0x",
+                                        "attention/decode does, with d_head 64 and 128"};
+    wrong[0].arrays = 64;
+    wrong[1].total_q = 4;
+    wrong[2].n_pages = 0;
+    wrong[3].page_rows = 24;
+    wrong[4].page_rows = 8;
+    wrong[5].seq_k = 49;
+    wrong[6].windowed = 2;
+    wrong[7].window_left = 3;
+    wrong[8].windowed = 1, wrong[8].window_right = -2;
+    wrong[9].softcap = -1;
+    wrong[10].split_keys = 64;
+    wrong[11].seq_k = 0;
+    wrong[12].windowed = 1;
+    wrong[13].arrays = FL_BLOCK_TABLE;
+    wrong[14].d_head = 256;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) refused(library, &attention, &wrong[i], words[i]);
+    fl_problem other = good;
+    other.version = "attention/mma_sync";
+    refused(library, &attention, &other, "block_table: attention/mma_sync does not take it: attention/decode does");
+    attention_free(&attention);
+}
+
+/* Callers of FL_ABI 2 have shorter structs. What lies behind these is not read. */
+static void older_callers(fl_library *library) {
+    struct attention attention;
+    attention_new(&attention, problem_of(1, 3, 5, 64));
+    attention.asked.size = offsetof(fl_problem, arrays);
+    attention.tensors.size = offsetof(fl_tensors, cu_seqlens_q);
+    memset(&attention.asked.arrays, 0xff, sizeof attention.asked - offsetof(fl_problem, arrays));
+    memset(&attention.tensors.cu_seqlens_q, 0xff, sizeof attention.tensors - offsetof(fl_tensors, cu_seqlens_q));
+    ok(attention.asked.size == 168 && attention.tensors.size == 56, "the sizes of FL_ABI 2");
+    ok(sizeof(fl_problem) == 216 && sizeof(fl_tensors) == 104, "those of FL_ABI 3");
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, NULL) && attention_right(&attention),
+       "a caller of "
+       "FL_ABI 2: %s",
+       fl_error());
+    attention_free(&attention);
+}
+
+int main(void) {
+    fl_library *library;
+    if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
+    results(library);
+    configs(library);
+    bits_of_the_batch(library);
+    contents(library);
+    fields(library);
+    older_callers(library);
+    fl_close(library);
+    return tap_done();
+}
