@@ -130,8 +130,9 @@ typedef struct fl_problem {
     int32_t window_left;       /* window_right alone; -1: no end. Lengths are those of the sequence. With the causal */
     int32_t window_right;      /* mask it sees none behind i + seq_k - seq_q. 0: there is no window */
     float softcap;             /* scores are softcap * tanh(scale * score / softcap); 0: they are not */
-    int32_t split_keys;        /* the result of a sequence has the same bits whatever else is in the batch: its keys are
-                                  divided into parts of so many, a multiple of 128. 0: as is fastest */
+    int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch. Where
+                                  attention/decode computes it the keys are divided into parts of so many, a multiple of
+                                  128; 0: as is fastest */
     int32_t unused_3;          /* 0 */
 } fl_problem;
 

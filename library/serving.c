@@ -225,8 +225,14 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
            : problem->softcap > 0     ? "softcap"
                                       : NULL;
 }
+/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and from some rows on it is faster.
+ * Which of the two computes a problem must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
-    return problem->arrays & FL_BLOCK_TABLE ? "block_table" : problem->split_keys ? "split_keys" : NULL;
+    enum { FEW_ROWS = 64, LARGEST = 128 };
+    const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
+    if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
+    const bool few = rows <= FEW_ROWS && problem->d_head <= LARGEST && !asked_of_wgmma(problem);
+    return problem->split_keys && few ? "split_keys" : NULL;
 }
 
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
@@ -251,6 +257,9 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     if (config->serves && config_shares_keys(config) ? wgmmas != NULL : decodes != NULL)
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s", wgmmas ? wgmmas : decodes, version,
                       wgmmas ? "attention/wgmma does" : "attention/decode does, with d_head 64 and 128");
+    if (problem->split_keys && !decodes && config_shares_keys(config))
+        return refuse(failure, FL_UNSUPPORTED, "split_keys: for so many rows attention/wgmma takes it, and %s does not",
+                      version);
     if (config->cap != (problem->softcap > 0))
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
                       config_format(config, text), config->cap ? "needs one" : "has none: one with the word cap has");
