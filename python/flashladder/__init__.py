@@ -2,6 +2,8 @@
 
     import flashladder
     o = flashladder.attention(q, k, v, causal=True)      # q: [batch, seq, heads, d_head]
+    o = flashladder.attention_varlen(q, k, v, cu_seqlens, cu_seqlens, longest, longest)     # q: [tokens, heads, d_head]
+    o = flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table)
 
 On a GPU the arrays are used where they lie, on the framework's current stream. NumPy arrays are copied to the GPU and
 back; without a GPU the emulator computes them, slowly. There is no backward.
@@ -10,6 +12,18 @@ back; without a GPU the emulator computes them, slowly. There is no backward.
 from flashladder._arrays import attention
 from flashladder._library import RELEASE
 from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
+from flashladder._serving import attention_varlen, attention_with_cache
 
 __version__ = RELEASE.split()[0]
-__all__ = ["Backend", "Device", "Support", "Version", "attention", "backend", "supports", "versions"]
+__all__ = [
+    "Backend",
+    "Device",
+    "Support",
+    "Version",
+    "attention",
+    "attention_varlen",
+    "attention_with_cache",
+    "backend",
+    "supports",
+    "versions",
+]

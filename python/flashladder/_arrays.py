@@ -22,6 +22,10 @@ from flashladder._dlpack import Borrowed
 from flashladder._library import EMULATOR, LIBRARY, Description, Problem, check, handle
 from flashladder._overlap import overlap, overlaps_itself, span
 
+OPTIONS = (
+    "causal", "scale", "window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic", "return_lse", "version",
+    "out", "stream",
+)  # fmt: skip
 AXES = "[batch, seq, heads, d_head]"
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 HOST = "host memory"
@@ -45,7 +49,7 @@ class Plan(NamedTuple):
 
     problem: Problem
     address: int  # of the problem, which this tuple keeps alive
-    lse_shape: tuple[int, int, int]
+    lse_shape: tuple[int, ...]
     gpu: int | None
     seconds: float  # that the emulator takes, roughly; 0 on a GPU
     inputs: tuple[Layout, ...]  # of q, k and v
@@ -99,6 +103,23 @@ class Torch:
         lse = q.new_empty(lse_shape, dtype=torch.float32) if lse_shape else None
         return torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out, lse
 
+    def fill(self, array: Any, value: float, stream: int | None) -> None:
+        if stream is not None and stream != self.current_stream(array.device.index):
+            with self.torch.cuda.stream(self.torch.cuda.ExternalStream(stream, device=array.device)):
+                return self.fill(array, value, None)
+        array.fill_(value)
+
+    def package(self) -> Any:
+        return self.torch
+
+    def beside(self, array: Any) -> dict[str, Any]:
+        """Arguments for a new array that lies where this one does."""
+        return {"device": array.device}
+
+    def is_traced(self) -> bool:
+        """Whether torch.compile looks on, which reads no values."""
+        return bool(self.torch.compiler.is_compiling())
+
 
 class NumPy:
     """numpy.ndarray; its bfloat16 is that of the package ml_dtypes."""
@@ -127,6 +148,18 @@ class NumPy:
         empty = self.numpy.empty
         lse = empty(lse_shape, self.numpy.float32) if lse_shape else None
         return empty(q.shape, q.dtype) if out is None else out, lse
+
+    def fill(self, array: Any, value: float, stream: int | None) -> None:
+        array.fill(value)
+
+    def package(self) -> Any:
+        return self.numpy
+
+    def beside(self, array: Any) -> dict[str, Any]:
+        return {}
+
+    def is_traced(self) -> bool:
+        return False
 
 
 class CuPy:
@@ -160,6 +193,21 @@ class CuPy:
             with self.cupy.cuda.Device(gpu):
                 return self._empty(q, lse_shape, out)
         return self._empty(q, lse_shape, out)
+
+    def fill(self, array: Any, value: float, stream: int | None) -> None:
+        gpu = array.data.device_id
+        chosen = self.current_stream(gpu) if stream is None else stream
+        with self.cupy.cuda.Device(gpu), self.cupy.cuda.ExternalStream(chosen, gpu):
+            array.fill(value)
+
+    def package(self) -> Any:
+        return self.cupy
+
+    def beside(self, array: Any) -> dict[str, Any]:
+        return {}
+
+    def is_traced(self) -> bool:
+        return False
 
     def _empty(self, q: Any, lse_shape: Any, out: Any) -> tuple[Any, Any]:
         lse = self.cupy.empty(lse_shape, "float32") if lse_shape else None
@@ -325,8 +373,8 @@ def _emulates() -> bool:
 _warned = False
 
 
-def _warn(seconds: float) -> None:
-    """Say once that the emulator will take long."""
+def _warn(seconds: float, calls: int) -> None:
+    """Say once that the emulator will take long, `calls` functions above this one."""
     global _warned
     if not _warned:
         _warned = True
@@ -334,7 +382,7 @@ def _warn(seconds: float) -> None:
             f"no GPU: the emulator computes this, which takes about {seconds / 60:.0f} minutes "
             "(flashladder.backend().why_no_gpu says more)",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=calls + 1,
         )
 
 
@@ -362,11 +410,11 @@ def _check(name: str, layout: Layout, q: Layout) -> None:
         )
 
 
-def _check_shapes(layouts: dict[str, Layout]) -> None:
+def _check_shapes(layouts: dict[str, Layout], same_batch: bool = True) -> None:
     q, k, v = (layouts[name].shape for name in "qkv")
     if v != k:
         raise ValueError(f"v has the shape {v} and k {k}: they must be alike, [batch, seq_k, kv_heads, d_head]")
-    for axis in (0, 3):
+    for axis in (0, 3) if same_batch else (3,):
         if k[axis] != q[axis]:
             what = ("batch", "", "", "d_head")[axis]
             raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be alike; the axes are {AXES}")
@@ -417,6 +465,18 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f"stream is {stream!r}: a stream of PyTorch or CuPy or the address of a CUstream is needed")
 
 
+def _stream_of(framework: Framework, plan: Plan, chosen: int | None, stream: Any, calls: int = 2) -> int:
+    """Where a call computes: `chosen`, the handle of `stream`, or the framework's; 0 for host memory. The function that
+    people call is called `calls` functions above this one."""
+    if plan.gpu is not None:
+        return framework.current_stream(plan.gpu) if chosen is None else chosen
+    if chosen is not None:
+        raise ValueError(f"stream is {stream!r}, and the arrays lie in host memory, which has none: leave it out")
+    if plan.seconds > LONG:
+        _warn(plan.seconds, calls + 1)
+    return 0
+
+
 def attention(
     q: Any,
     k: Any,
@@ -424,6 +484,12 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    seqlens_k: Any = None,
+    seqlens_q: Any = None,
+    deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
     out: Any = None,
@@ -438,6 +504,12 @@ def attention(
 
     causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
     scale       of the scores; None: 1 / √d_head
+    window      (left, right): row i sees keys from i + seq_k - seq_q - left to i + seq_k - seq_q + right; -1: no end
+    softcap     scores are softcap · tanh(score / softcap)
+    sinks       float32 [heads]: a score that each row of the head sees too, not scaled and without a value
+    seqlens_k   int32 [batch]: keys that a sequence uses, from the first on; masks end at the last of them
+    seqlens_q   int32 [batch]: the same of queries; the other rows of a new result are 0 and -infinity
+    deterministic   "batch": the bits of a sequence do not depend on what else is in the batch
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
     version     "best": the fastest for this GPU, by its records; or one of versions(), "attention/wgmma"
     out         where the result goes, like q; None: a new contiguous array
@@ -448,8 +520,13 @@ def attention(
     computes this, or a backward is needed. RuntimeError: the GPU or the emulator fails.
     """
     if unknown:
-        known = ("causal", "scale", "return_lse", "version", "out", "stream")
-        _call.refuse_unknown("attention", known, unknown)
+        _call.refuse_unknown("attention", OPTIONS, unknown)
+    if any(one is not None for one in (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)):
+        serving = importlib.import_module("flashladder._serving")
+        asked = serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
+        arrays = serving.present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks)
+        made, lse = serving.serve(q, k, v, arrays, asked, out=out, stream=stream)
+        return (made, lse) if return_lse else made
     framework = _common(q, k, v, out)
     causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     chosen = None if stream is None else stream_handle(stream)
@@ -461,14 +538,7 @@ def attention(
         out = None if out is None else Borrowed("out", out, chosen or 0)
     plan = plan_of(framework, q, k, v, out, causal, scale, version)
     framework.refuse(q, k, v, out)
-    if plan.gpu is not None:
-        current = framework.current_stream(plan.gpu) if chosen is None else chosen
-    elif chosen is None:
-        current = 0
-        if plan.seconds > LONG:
-            _warn(plan.seconds)
-    else:
-        raise ValueError(f"stream is {stream!r}, and the arrays lie in host memory, which has none: leave it out")
+    current = _stream_of(framework, plan, chosen, stream)
     made, lse = framework.results(q, return_lse and plan.lse_shape, out, chosen)
     address = framework.address
     o, inputs = address(made), (address(q), address(k), address(v))

@@ -29,17 +29,24 @@ ELSEWHERE = {
     "return_attn_probs": "here it is return_lse",
     "return_softmax_lse": "here it is return_lse",
     "enable_gqa": "heads that share K and V are recognised by the shape: leave it out",
-    "deterministic": "the result always is: leave it out",
-    "attn_mask": "there is no mask but the causal one",
-    "window_size": "there are no windows",
-    "softcap": "scores are not capped",
+    "attn_mask": "there is no mask but the causal one and windows",
+    "window_size": "here it is window",
+    "s_aux": "here it is sinks",
+    "seqused_q": "here it is seqlens_q",
+    "seqused_k": "here it is seqlens_k",
+    "cache_seqlens": "here it is seqlens_k",
+    "k": "here it is k_new, beside v_new",
+    "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
+    "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
     "alibi_slopes": "scores have no bias",
     "dropout_p": "there is no dropout",
     "device": "the arrays are computed where they lie: leave it out",
 }
 
 _forward = LIBRARY.fl_forward
-_size = ctypes.sizeof(Tensors)
+_size = Tensors.cu_seqlens_q.offset  # of FL_ABI 2: without arrays
+_size_served = ctypes.sizeof(Tensors)
+_tensors_served = struct.Struct("13N").pack
 _tensors = struct.Struct("7N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
@@ -118,8 +125,12 @@ def problem(
     scale: float | None,
     version: str,
     config: str | None = None,
+    more: tuple[tuple[str, Any], ...] = (),
 ) -> Problem:
-    """The struct of a problem, which all calls with these arguments share: nobody writes to it."""
+    """The struct of a problem, which all calls with these arguments share: nobody writes to it.
+
+    `more` has fields by name, those since FL_ABI 3.
+    """
     for name, size in zip(SIZES, shape):
         if size > LARGEST:
             raise ValueError(f"{name} is {size}: at most {LARGEST}")
@@ -138,9 +149,13 @@ def problem(
     for name, size in zip(SIZES, shape):
         setattr(made, name, size)
     batch, heads, kv_heads, seq_q, seq_k, d_head = shape
-    rows = ((batch, seq_q, heads), (batch, seq_k, kv_heads), (batch, seq_k, kv_heads), (batch, seq_q, heads))
-    for name, sizes, steps in zip("qkvo", rows, strides):
+    fields = dict(more)  # pages are samples of K and V, and packed sequences are rows of one
+    of_q = (batch, fields.get("total_q", seq_q), heads)
+    of_k = (fields.get("n_pages", batch), fields.get("page_rows", fields.get("total_k", seq_k)), kv_heads)
+    for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
         setattr(made, name, Strides(*_read_steps(name, sizes, steps, d_head)))
+    for name, value in more:
+        setattr(made, name, value)
     return made
 
 
@@ -155,6 +170,13 @@ def _read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]
 def launch(problem: int, q: int, k: int, v: int, o: int, lse: int, stream: int) -> None:
     """Run the problem at an address. `lse` is 0 where it is not wanted, `stream` 0 for the default stream."""
     status = _forward(handle(), problem, _tensors(_size, q, k, v, o, lse, 0), stream)
+    if status:
+        check(status)
+
+
+def launch_served(problem: int, addresses: Sequence[int], arrays: Sequence[int], stream: int) -> None:
+    """The same with the addresses of q, k, v, o and log-sum-exp, and those of ARRAYS, 0 for none."""
+    status = _forward(handle(), problem, _tensors_served(_size_served, *addresses, 0, *arrays), stream)
     if status:
         check(status)
 

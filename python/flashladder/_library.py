@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 2  # FL_ABI of the header that the structs below are written from
+ABI = 3  # FL_ABI of the header that the structs below are written from
 NAME = "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -35,7 +35,9 @@ EXCEPTIONS: dict[int, type[Exception]] = {
 AUTO, GPU, EMULATOR = range(3)
 DTYPES = {"fp16": 0, "bf16": 1}
 DEVICE_MEMORY, HOST_MEMORY = range(2)
-ANY_LENGTH, CAUSAL, GROUPED = 1, 2, 4
+ANY_LENGTH, CAUSAL, GROUPED, SERVING = 1, 2, 4, 8
+# Arrays that say how rows make up sequences, and sinks: bit i of Problem.arrays is that of the i-th.
+ARRAYS = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks")
 
 
 class Strides(ctypes.Structure):
@@ -63,6 +65,18 @@ class Problem(ctypes.Structure):
         ("k", Strides),
         ("v", Strides),
         ("o", Strides),
+        ("arrays", ctypes.c_uint32),
+        ("total_q", ctypes.c_int32),
+        ("total_k", ctypes.c_int32),
+        ("n_pages", ctypes.c_int32),
+        ("page_rows", ctypes.c_int32),
+        ("pages_of_sequence", ctypes.c_int32),
+        ("windowed", ctypes.c_int32),
+        ("window_left", ctypes.c_int32),
+        ("window_right", ctypes.c_int32),
+        ("softcap", ctypes.c_float),
+        ("split_keys", ctypes.c_int32),
+        ("unused_3", ctypes.c_int32),
     ]
 
 
@@ -75,6 +89,12 @@ class Tensors(ctypes.Structure):
         ("o", ctypes.c_void_p),
         ("lse", ctypes.c_void_p),
         ("workspace", ctypes.c_void_p),
+        ("cu_seqlens_q", ctypes.c_void_p),
+        ("cu_seqlens_k", ctypes.c_void_p),
+        ("seqlens_q", ctypes.c_void_p),
+        ("seqlens_k", ctypes.c_void_p),
+        ("block_table", ctypes.c_void_p),
+        ("sinks", ctypes.c_void_p),
     ]
 
 

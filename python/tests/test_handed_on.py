@@ -292,10 +292,10 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
         "out is numpy.ma.MaskedArray, and masks are not looked at: pass out.data",
     ),
     ({"softmax_scale": 1}, r"attention\(\) got an unexpected keyword argument 'softmax_scale': here it is scale"),
-    ({"window_size": (-1, -1)}, "'window_size': there are no windows"),
+    ({"window_size": (-1, -1)}, "'window_size': here it is window"),
     ({"device": 5}, "'device': the arrays are computed where they lie"),
     ({"casual": True}, r"'casual': did you mean causal\?"),
-    ({"block": 4}, "'block': it takes causal, scale, return_lse, version, out, stream"),
+    ({"block": 4}, "'block': it takes causal, scale, window, softcap, sinks, seqlens_k, "),
 ]
 
 

@@ -1,0 +1,317 @@
+"""Sequences of several lengths, caches, windows, sinks and soft caps: what attention() lets by, and two calls more.
+
+    attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=True)
+    attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table)
+
+They need compute capability 9.0, or the emulator. Arrays of integers are read by the kernel: nothing waits for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, NoReturn
+
+from flashladder import _arrays, _call
+from flashladder._append import append
+from flashladder._arrays import Layout, Plan
+from flashladder._library import ARRAYS
+
+SPLIT_KEYS = 1024  # of a part, where the bits of a result must not depend on the batch
+PACKED, PAGED = "[tokens, heads, d_head]", "[n_pages, page_rows, kv_heads, d_head]"
+OPTIONS = tuple(name for name in _arrays.OPTIONS if not name.startswith("seqlens"))
+
+
+class Options(NamedTuple):
+    """The arguments that are no arrays, checked."""
+
+    causal: bool = False
+    scale: float | None = None
+    window: tuple[int, int] | None = None  # left, right; -1: no end
+    softcap: float = 0.0
+    batch_invariant: bool = False
+    return_lse: bool = False
+    version: str = "best"
+
+
+def options(
+    causal: Any, scale: Any, window: Any, softcap: Any, deterministic: Any, return_lse: Any, version: Any
+) -> Options:
+    """TypeError or ValueError for what is wrong in itself."""
+    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
+    if deterministic not in (None, False, True, "batch"):
+        raise ValueError(f'deterministic is {deterministic!r}: "batch" is needed; without it each call gives its bits')
+    return Options(causal, scale, _window(window), _softcap(softcap), deterministic == "batch", return_lse, version)
+
+
+def _window(window: Any) -> tuple[int, int] | None:
+    if window is None:
+        return None
+    try:
+        left, right = (int(side) for side in window)
+    except (TypeError, ValueError):
+        raise TypeError(f"window is {window!r}: (left, right) is needed, two integers, -1 for no end") from None
+    if left < -1 or right < -1:
+        raise ValueError(f"window is {window!r}: both must be at least -1, which is no end")
+    return None if (left, right) == (-1, -1) else (left, right)
+
+
+def _softcap(softcap: Any) -> float:
+    found = _call._number("softcap", softcap)
+    if found is None or found == 0.0:
+        return 0.0
+    try:
+        return _call.scale_of(found)
+    except ValueError:
+        raise ValueError(f"softcap is {softcap}: it must be a positive number, or None for no cap") from None
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+_plans: dict[Any, Plan] = {}
+
+
+def _plan(
+    framework: Any, q: Any, k: Any, v: Any, out: Any, arrays: dict[str, Any], most: tuple[int, int], chosen: Options
+) -> Plan:
+    """What a call needs. `most` are the most rows of a sequence of packed tensors."""
+    facts = framework.facts
+    given = tuple((name, facts(array)) for name, array in arrays.items())
+    key = (facts(q), facts(k), facts(v), None if out is None else facts(out), given, most, chosen)
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= _arrays.MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = _new_plan(framework, q, k, v, out, arrays, most, chosen)
+    return plan
+
+
+def _new_plan(
+    framework: Any, q: Any, k: Any, v: Any, out: Any, arrays: dict[str, Any], most: tuple[int, int], chosen: Options
+) -> Plan:
+    packed, paged = "cu_seqlens_q" in arrays, "block_table" in arrays
+    named = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
+    layouts = {name: _unpacked(name, _arrays._layout(framework, name, array), packed) for name, array in named.items()}
+    for name, layout in layouts.items():
+        _arrays._check(name, layout, layouts["q"])
+    _arrays._check_shapes(layouts, same_batch=not paged)
+    samples, rows_q, heads, d_head = layouts["q"].shape
+    n_pages, rows_k, kv_heads, _ = layouts["k"].shape
+    extra = {name: _arrays._layout(framework, name, array) for name, array in arrays.items()}
+    batch = samples
+    if packed:
+        batch = extra["cu_seqlens_q"].shape[0] - 1 if len(extra["cu_seqlens_q"].shape) == 1 else 0
+    _check_arrays(extra, layouts["q"], batch, heads)
+    more: dict[str, Any] = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in arrays)}
+    seq_q, seq_k = rows_q, rows_k
+    if packed:
+        seq_q, seq_k = most
+        more |= {"total_q": rows_q, "total_k": rows_k}
+    if paged:
+        pages = extra["block_table"].shape[1]
+        seq_k = pages * rows_k
+        more |= {"n_pages": n_pages, "page_rows": rows_k, "pages_of_sequence": pages}
+    if chosen.window is not None:
+        left, right = (min(side, 1 << 30) for side in chosen.window)
+        more |= {"windowed": 1, "window_left": left, "window_right": right}
+    more |= {"softcap": chosen.softcap, "split_keys": SPLIT_KEYS if chosen.batch_invariant else 0}
+    o_strides = (rows_q * heads * d_head, heads * d_head, d_head) if out is None else layouts["out"].strides[:3]
+    problem = _call.problem(
+        _arrays.DTYPES[layouts["q"].dtype],
+        layouts["q"].gpu,
+        (batch, heads, kv_heads, seq_q, seq_k, d_head),
+        (*(layouts[name].strides[:3] for name in "qkv"), o_strides),
+        chosen.causal,
+        chosen.scale,
+        chosen.version,
+        None,
+        tuple(more.items()),
+    )
+    gpu = layouts["q"].gpu
+    lse_shape = (heads, rows_q) if packed else (batch, heads, rows_q)
+    seconds = _arrays._seconds(problem) if gpu is None else 0.0
+    inputs = (layouts["q"], layouts["k"], layouts["v"])
+    return Plan(problem, ctypes.addressof(problem), lse_shape, gpu, seconds, inputs, layouts.get("out"))
+
+
+def _unpacked(name: str, layout: Layout, packed: bool) -> Layout:
+    """With a first axis of one sample where the sequences lie one behind the other."""
+    if not packed:
+        return layout
+    if len(layout.shape) != 3:
+        raise ValueError(f"{name} has the shape {layout.shape}: three dimensions are needed, {PACKED}")
+    return layout._replace(shape=(1, *layout.shape), strides=(0, *layout.strides))
+
+
+def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int) -> None:
+    shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
+    for name, layout in extra.items():
+        dtype = "float32" if name == "sinks" else "int32"
+        if layout.place != q.place:
+            raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+        if layout.dtype != dtype:
+            raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
+        if name == "block_table":
+            if len(layout.shape) != 2 or layout.shape[0] != batch or not layout.shape[1]:
+                raise ValueError(f"block_table has the shape {layout.shape}: ({batch}, pages of a sequence) is needed")
+        elif layout.shape != shapes.get(name, (batch,)):
+            raise ValueError(f"{name} has the shape {layout.shape}: {shapes.get(name, (batch,))} is needed")
+        if batch and layout.strides != _contiguous(layout.shape):
+            raise ValueError(f"{name} has the strides {layout.strides}: copy it to a contiguous one")
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (1,) if len(shape) == 1 else (shape[1], 1)
+
+
+# ---- the calls -------------------------------------------------------------------------------------------------------
+
+
+def serve(
+    q: Any,
+    k: Any,
+    v: Any,
+    arrays: dict[str, Any],
+    chosen: Options,
+    most: tuple[int, int] = (0, 0),
+    out: Any = None,
+    stream: Any = None,
+) -> tuple[Any, Any]:
+    """O and log-sum-exp, None where that is not wanted. `arrays` has those of ARRAYS that are there, in their order."""
+    framework = _arrays._common(q, k, v, out)
+    if type(framework) in (_arrays.JAX, _arrays.DLPack):
+        raise NotImplementedError(
+            "lengths, pages, windows, sinks and soft caps are served for PyTorch, CuPy and NumPy arrays: "
+            f"{_arrays._a(q)} has whole sequences alone"
+        )
+    for name, array in arrays.items():
+        if _arrays.framework_of(name, array) is not framework:
+            raise TypeError(f"{name} is {_arrays._a(array)} and q {_arrays._a(q)}: arrays of one package are needed")
+    plan = _plan(framework, q, k, v, out, arrays, most, chosen)
+    framework.refuse(q, k, v, out)
+    handle = None if stream is None else _arrays.stream_handle(stream)
+    current = _arrays._stream_of(framework, plan, handle, stream, calls=3)
+    made, lse = framework.results(q, chosen.return_lse and plan.lse_shape, out, handle)
+    if "seqlens_q" in arrays and out is None:  # rows behind them are not written
+        framework.fill(made, 0.0, handle)
+    if "seqlens_q" in arrays and lse is not None:
+        framework.fill(lse, -float("inf"), handle)
+    address = framework.address
+    inputs = (address(q), address(k), address(v))
+    if out is not None:
+        _arrays._check_apart(plan, address(made), inputs)
+    at = [address(arrays[name]) if name in arrays else 0 for name in ARRAYS]
+    _call.launch_served(plan.address, (*inputs, address(made), 0 if lse is None else address(lse)), at, current)
+    return made, lse
+
+
+def present(**arrays: Any) -> dict[str, Any]:
+    """Those that are there, in the order of ARRAYS."""
+    return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    seqlens_q: Any = None,
+    seqlens_k: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+    **unknown: NoReturn,
+) -> Any:
+    """Attention of sequences that lie one behind the other: what flash_attn_varlen_func computes.
+
+    q is [tokens_q, heads, d_head]; k and v are [tokens_k, kv_heads, d_head]. Sequence b has the rows cu_seqlens_q[b] to
+    cu_seqlens_q[b + 1] - 1 of q, and likewise of k and v: int32 [batch + 1], where q lies.
+
+    max_seqlen_q, max_seqlen_k  the most rows of a sequence; of a longer one the first so many are taken on a GPU
+    seqlens_q, seqlens_k        int32 [batch]: rows that a sequence uses of its own, from the first on; None: all
+
+    The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
+    and -infinity. Rows of q that belong to no sequence are not written.
+    """
+    if unknown:
+        _call.refuse_unknown("attention_varlen", ("seqlens_q", "seqlens_k", *OPTIONS), unknown)
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    arrays = present(
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks
+    )
+    for name, value in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if value is None:
+            raise TypeError(f"{name} is None: an int32 array [batch + 1] is needed")
+    most = (_size("max_seqlen_q", max_seqlen_q), _size("max_seqlen_k", max_seqlen_k))
+    made, lse = serve(q, k, v, arrays, chosen, most, out, stream)
+    return (made, lse) if return_lse else made
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} is {value!r}: an integer is needed")
+    if not 0 < int(value) <= 1 << 30:
+        raise ValueError(f"{name} is {value}: it must be from 1 to 2^30")
+    return int(value)
+
+
+def attention_with_cache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    seqlens_k: Any,
+    block_table: Any = None,
+    k_new: Any = None,
+    v_new: Any = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+    **unknown: NoReturn,
+) -> Any:
+    """Attention over caches of keys and values, as flash_attn_with_kvcache without rotation.
+
+    q is [batch, seq_q, heads, d_head]. The caches are [batch, capacity, kv_heads, d_head], or with block_table
+    [n_pages, page_rows, kv_heads, d_head], page_rows a power of two from 16 on: row r of sequence b is row
+    r % page_rows of page block_table[b, r // page_rows].
+
+    seqlens_k     int32 [batch]: keys in the cache. What lies behind them has no effect
+    block_table   int32 [batch, pages of a sequence]
+    k_new, v_new  [batch, seq_new, kv_heads, d_head]: written to the caches behind seqlens_k first, and seen. The
+                  caller adds seq_new to seqlens_k afterwards. Rows that do not fit are refused in host memory and left
+                  out on a GPU, as is the end of a length above the cache
+
+    The causal mask and windows end at the last key. The other arguments are those of attention(). Pages are served with
+    d_head 64 and 128, without window, softcap and sinks.
+    """
+    if unknown:
+        _call.refuse_unknown("attention_with_cache", ("block_table", "k_new", "v_new", *OPTIONS), unknown)
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    if seqlens_k is None:
+        raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
+    if (k_new is None) != (v_new is None):
+        raise ValueError("one of k_new and v_new is None: pass both or none")
+    if k_new is not None:
+        if stream is not None:
+            raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")
+        seqlens_k = append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
+    arrays = present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    made, lse = serve(q, k_cache, v_cache, arrays, chosen, out=out, stream=stream)
+    return (made, lse) if return_lse else made

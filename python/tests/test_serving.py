@@ -1,0 +1,326 @@
+"""Several lengths, caches, windows, sinks and soft caps from Python: against float64 on the emulator, NumPy arrays.
+
+Behind every length, between sequences and in pages of nobody there are NaN, so that a row too many is seen.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import flashladder
+
+RNG = np.random.default_rng
+HALF = np.float16
+
+
+class Case(NamedTuple):
+    """Sequences of one problem, each [rows, heads, d_head]."""
+
+    q: list[Any]
+    k: list[Any]
+    v: list[Any]
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        sizes = [(len(q), len(k)) for q, k in zip(self.q, self.k, strict=True)]
+        return f"{sizes} heads {self.q[0].shape[1:]} on {self.k[0].shape[1]} {self.options}"
+
+
+def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    """O and log-sum-exp [heads, rows] of one sequence in float64."""
+    rows, heads, d_head = q.shape
+    keys = k.shape[0]
+    group = heads // k.shape[1]
+    K, V = (np.repeat(x.astype(float), group, axis=1) for x in (k, v))
+    s = np.einsum("ihd,jhd->hij", q.astype(float), K) / np.sqrt(d_head)
+    cap = options.get("softcap")
+    if cap:
+        s = cap * np.tanh(s / cap)
+    distance = np.arange(keys)[None, :] - (np.arange(rows)[:, None] + keys - rows)  # of key j behind the row's own
+    left, right = options.get("window") or (-1, -1)
+    seen = np.ones_like(distance, bool)
+    seen &= (distance <= 0) | (not options.get("causal"))
+    seen &= (distance >= -left) | (left < 0)
+    seen &= (distance <= right) | (right < 0)
+    s = np.where(seen, s, -np.inf)
+    sinks = options.get("sinks")
+    extra = (
+        np.full((heads, rows, 1), -np.inf)
+        if sinks is None
+        else np.broadcast_to(sinks.astype(float)[:, None, None], (heads, rows, 1))
+    )
+    s = np.concatenate([s, extra], axis=2)
+    most = s.max(axis=2, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.exp(s - np.where(np.isfinite(most), most, 0))
+        total = p.sum(axis=2)
+        lse = np.where(total > 0, np.log(total) + np.where(np.isfinite(most), most, 0)[:, :, 0], -np.inf)
+        o = np.einsum("hij,jhd->ihd", np.where(total[:, :, None] > 0, p / total[:, :, None], 0)[:, :, :-1], V)
+    return o, lse
+
+
+def right(o: Any, lse: Any, expected: tuple[Any, Any]) -> None:
+    np.testing.assert_allclose(o.astype(float), expected[0], atol=6e-3, rtol=1e-2)
+    np.testing.assert_allclose(lse, expected[1], atol=4e-3, rtol=1e-3)
+
+
+def sequence(rng: Any, rows: int, heads: int, d_head: int) -> Any:
+    return rng.standard_normal((rows, heads, d_head)).astype(HALF)
+
+
+def cumulated(rows: list[Any]) -> Any:
+    return np.cumsum([0] + [x.shape[0] for x in rows]).astype(np.int32)
+
+
+def padded(rows: list[Any], most: int) -> Any:
+    """[batch, most, heads, d_head] with NaN behind each."""
+    made = np.full((len(rows), most, *rows[0].shape[1:]), np.nan, HALF)
+    for one, x in zip(made, rows, strict=True):
+        one[: len(x)] = x
+    return made
+
+
+def paged(rng: Any, rows: list[Any], page_rows: int, most: int) -> tuple[Any, Any]:
+    """Pages of K-like rows, and the table: pages in any order, those of nobody NaN, numbers behind the last none."""
+    used = [-(-len(x) // page_rows) for x in rows]
+    numbers = rng.permutation(sum(used) + 2).astype(np.int32)
+    cache = np.full((len(numbers), page_rows, *rows[0].shape[1:]), np.nan, HALF)
+    table = np.full((len(rows), -(-most // page_rows)), 1 << 30, np.int32)
+    at = 0
+    for b, x in enumerate(rows):
+        for i in range(used[b]):
+            part = x[i * page_rows : (i + 1) * page_rows]
+            cache[numbers[at], : len(part)] = part
+            table[b, i], at = numbers[at], at + 1
+    return cache, table
+
+
+def lengths(rows: list[Any]) -> Any:
+    return np.array([len(x) for x in rows], np.int32)
+
+
+@st.composite
+def cases(draw: Any, most_q: int = 20, most_k: int = 90, plain: bool = False) -> Case:
+    """`plain`: what attention/decode takes."""
+    rng = RNG(draw(st.integers(0, 2**32)))
+    kv_heads, group = draw(st.sampled_from([(1, 1), (1, 3), (2, 2)]))
+    d_head = draw(st.sampled_from([64, 128] if plain else [64, 128, 256]))
+    sizes = draw(st.lists(st.tuples(st.integers(0, most_q), st.integers(0, most_k)), min_size=1, max_size=4))
+    if not any(q for q, _ in sizes) or not any(k for _, k in sizes):
+        sizes.append((3, 5))
+    options: dict[str, Any] = {"causal": draw(st.booleans())}
+    if not plain:
+        side = st.integers(-1, 30)
+        options["window"] = draw(st.none() | st.tuples(side, side))
+        options["softcap"] = draw(st.sampled_from([None, 2.0]))
+        if draw(st.booleans()):
+            options["sinks"] = rng.standard_normal(kv_heads * group).astype(np.float32)
+    q = [sequence(rng, n, kv_heads * group, d_head) for n, _ in sizes]
+    k, v = ([sequence(rng, n, kv_heads, d_head) for _, n in sizes] for _ in range(2))
+    return Case(q, k, v, options)
+
+
+def check_varlen(case: Case, **more: Any) -> tuple[Any, Any]:
+    q, k, v = (np.concatenate(x) for x in (case.q, case.k, case.v))
+    cu_q, cu_k = cumulated(case.q), cumulated(case.k)
+    most = max(len(x) for x in case.q), max(len(x) for x in case.k)
+    o, lse = flashladder.attention_varlen(q, k, v, cu_q, cu_k, *most, return_lse=True, **case.options, **more)
+    for b, (a, e) in enumerate(pairwise(cu_q)):
+        right(o[a:e], lse[:, a:e], reference(case.q[b], case.k[b], case.v[b], case.options))
+    return o, lse
+
+
+def check_padded(case: Case) -> None:
+    q, k, v = (padded(x, max(1, *(len(y) for y in x)) + 3) for x in (case.q, case.k, case.v))
+    o, lse = flashladder.attention(
+        q, k, v, seqlens_q=lengths(case.q), seqlens_k=lengths(case.k), return_lse=True, **case.options
+    )
+    for b in range(len(q)):
+        n = len(case.q[b])
+        right(o[b, :n], lse[b, :, :n], reference(case.q[b], case.k[b], case.v[b], case.options))
+        assert not o[b, n:].any() and (lse[b, :, n:] == -np.inf).all()
+
+
+def check_cache(case: Case, rng: Any, page_rows: int, new: int, **more: Any) -> None:
+    """All sequences have as many queries; the last `new` keys come with the call."""
+    seq_q = max(1, len(case.q[0]))
+    q = [sequence(rng, seq_q, case.q[0].shape[1], case.q[0].shape[2]) for _ in case.q]
+    old_k, old_v = ([x[: max(0, len(x) - new)] for x in xs] for xs in (case.k, case.v))
+    most = max(len(x) for x in case.k) + new + page_rows
+    if page_rows:
+        state = rng.bit_generator.state
+        k_cache, table = paged(rng, old_k, page_rows, most)
+        rng.bit_generator.state = state
+        v_cache, _ = paged(rng, old_v, page_rows, most)
+        spare = [np.full((table.size, *c.shape[1:]), np.nan, HALF) for c in (k_cache, v_cache)]
+        free = iter(range(len(k_cache), len(k_cache) + table.size))  # pages that are to come
+        table = np.array([[next(free) if page == 1 << 30 else page for page in row] for row in table], np.int32)
+        k_cache, v_cache = (np.concatenate(pair) for pair in zip((k_cache, v_cache), spare, strict=True))
+    else:
+        table, k_cache, v_cache = None, padded(old_k, most), padded(old_v, most)
+    k_new, v_new = ([sequence(rng, new, *case.k[0].shape[1:]) for _ in case.k] if new else None for _ in range(2))
+    extra = {} if not new else {"k_new": np.stack(k_new), "v_new": np.stack(v_new)}
+    o, lse = flashladder.attention_with_cache(
+        np.stack(q), k_cache, v_cache, lengths(old_k), table, return_lse=True, **extra, **case.options, **more
+    )
+    for b in range(len(q)):
+        k, v = (
+            np.concatenate([old[b], added[b]]) if new else old[b] for old, added in ((old_k, k_new), (old_v, v_new))
+        )
+        right(o[b], lse[b], reference(q[b], k, v, case.options))
+
+
+FEW = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+NEW = st.sampled_from([0, 1, 5])
+PAGES = st.sampled_from([0, 16, 64])
+
+
+@FEW
+@given(cases())
+def test_sequences_one_behind_the_other(case: Case) -> None:
+    check_varlen(case)
+
+
+@FEW
+@given(cases())
+def test_padded_sequences(case: Case) -> None:
+    check_padded(case)
+
+
+@FEW
+@given(cases(most_q=9, plain=True), PAGES, NEW, st.sampled_from([None, "batch"]))
+def test_caches_and_pages(case: Case, page_rows: int, new: int, deterministic: Any) -> None:
+    check_cache(case, RNG(1), page_rows, new, deterministic=deterministic)
+
+
+@pytest.mark.long
+@MANY
+@given(cases(most_q=150, most_k=400))
+def test_many_packed_and_padded_sequences(case: Case) -> None:
+    check_varlen(case)
+    check_padded(case)
+
+
+@pytest.mark.long
+@MANY
+@given(cases(most_q=40, most_k=1500, plain=True), PAGES, NEW, st.sampled_from([None, "batch"]))
+def test_many_caches(case: Case, page_rows: int, new: int, deterministic: Any) -> None:
+    check_cache(case, RNG(2), page_rows, new, deterministic=deterministic)
+
+
+# ---- the bits of a sequence ------------------------------------------------------------------------------------------
+
+
+def decoded(q: Any, k: Any, v: Any, keys: Any, page_rows: int) -> tuple[Any, Any]:
+    table = None
+    if page_rows:  # each sequence has its own pages, in order
+        n, capacity = k.shape[:2]
+        table = np.arange(n * capacity // page_rows, dtype=np.int32).reshape(n, -1)
+        k, v = (x.reshape(-1, page_rows, *x.shape[2:]) for x in (k, v))
+    o, lse = flashladder.attention_with_cache(q, k, v, keys, table, deterministic="batch", return_lse=True, causal=True)
+    return o, lse
+
+
+@pytest.mark.parametrize(("seq_q", "page_rows"), [(1, 0), (3, 16), (70, 0)])
+def test_bits_do_not_depend_on_the_batch(seq_q: int, page_rows: int) -> None:
+    """Sizes and orders of the batch, and whether the others are long; more than one part of 1024 keys."""
+    rng = RNG(3)
+    keys = np.array([1100, 0, 37, 1600], np.int32)
+    q = rng.standard_normal((4, seq_q, 2, 64)).astype(HALF)
+    k, v = (rng.standard_normal((4, 1600, 1, 64)).astype(HALF) for _ in range(2))
+    whole, whole_lse = decoded(q, k, v, keys, page_rows)
+    for order in ([0], [1], [2], [3, 0], [2, 1, 0], [0, 0, 0, 0, 0]):
+        o, lse = decoded(q[order], k[order], v[order], keys[order], page_rows)
+        assert (o.view(np.uint16) == whole[order].view(np.uint16)).all()
+        assert (lse.view(np.uint32) == whole_lse[order].view(np.uint32)).all()
+
+
+def test_bits_of_packed_sequences_do_not_depend_on_the_others() -> None:
+    rng = RNG(4)
+    sizes = [(70, 90), (1, 33), (130, 200)]
+    q = [sequence(rng, n, 2, 64) for n, _ in sizes]
+    k, v = ([sequence(rng, n, 1, 64) for _, n in sizes] for _ in range(2))
+    options = {"causal": True, "window": (40, -1)}
+    o, _ = check_varlen(Case(q, k, v, options), deterministic="batch")
+    cu = cumulated(q)
+    for b in range(3):
+        alone, _ = check_varlen(Case(q[b : b + 1], k[b : b + 1], v[b : b + 1], options), deterministic="batch")
+        assert (alone.view(np.uint16) == o[cu[b] : cu[b + 1]].view(np.uint16)).all()
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def arrays() -> dict[str, Any]:
+    q = np.zeros((2, 1, 2, 64), HALF)
+    cache = np.zeros((2, 32, 1, 64), HALF)
+    return {"q": q, "k_cache": cache, "v_cache": cache.copy(), "seqlens_k": np.array([5, 32], np.int32)}
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"seqlens_k": np.array([5, 33], np.int32)}, ValueError, r"seqlens_k\[1\] 33: must be from 0 to 32"),
+    ({"seqlens_k": np.array([5, 33])}, ValueError, "seqlens_k is int64: int32 is needed"),
+    ({"seqlens_k": np.array([5], np.int32)}, ValueError, r"seqlens_k has the shape \(1,\): \(2,\) is needed"),
+    ({"seqlens_k": np.zeros(4, np.int32)[::2]}, ValueError, r"strides \(2,\): copy it"),
+    ({"seqlens_k": None}, TypeError, "seqlens_k is None"),
+    ({"seqlens_k": [5, 5]}, TypeError, "seqlens_k is list"),
+    ({"block_table": np.array([[0], [2]], np.int32)}, ValueError, r"block_table\[1\]\[0\] 2: must be from 0 to 1"),
+    ({"block_table": np.zeros((2, 0), np.int32)}, ValueError, "pages of a sequence"),
+    ({"block_table": np.zeros((2, 1), np.int32), "window": (3, 0)}, NotImplementedError, "window beside block_table"),
+    ({"k_new": np.zeros((2, 1, 1, 64), HALF)}, ValueError, "one of k_new and v_new is None"),
+    (
+        {"k_new": np.zeros((2, 1, 1, 64), HALF), "v_new": np.zeros((2, 1, 1, 64), HALF)},
+        ValueError,
+        "1 rows behind seqlens_k do not fit: the cache has 32 rows for a sequence",
+    ),
+    ({"sinks": np.zeros(3, np.float32)}, ValueError, r"sinks has the shape \(3,\): \(2,\) is needed"),
+    ({"window": 3}, TypeError, r"window is 3: \(left, right\) is needed"),
+    ({"window": (3, -2)}, ValueError, "at least -1"),
+    ({"softcap": -1.0}, ValueError, "softcap is -1.0"),
+    ({"deterministic": "yes"}, ValueError, "deterministic is 'yes'"),
+    ({"rotary_cos": 1}, TypeError, "rotate q and k_new before the call"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "words"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_arguments_are_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
+    given = arrays() | change
+    before = given["k_cache"].copy()
+    with pytest.raises(error, match=words):
+        flashladder.attention_with_cache(**given)
+    assert (given["k_cache"] == before).all()
+
+
+def test_wrong_offsets_are_named() -> None:
+    q, k = np.zeros((4, 1, 64), HALF), np.zeros((6, 1, 64), HALF)
+    good = np.array([0, 1, 4], np.int32)
+    for cu_q, most, words in [
+        (np.array([0, 3, 2], np.int32), 4, r"cu_seqlens_q\[2\] 2: must be at least 3"),
+        (np.array([0, 3, 9], np.int32), 9, r"cu_seqlens_q\[2\] 9: must be at most 4"),
+        (good, 2, "sequence 1 has 3 rows: must have at most seq_q, 2"),
+        (good[:, None], 4, "cu_seqlens_q has the shape"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            flashladder.attention_varlen(q, k, k, cu_q, np.array([0, 2, 6], np.int32), most, 4)
+    with pytest.raises(ValueError, match=r"q has the shape .*three dimensions are needed, \[tokens"):
+        flashladder.attention_varlen(q[None], k, k, good, good, 4, 4)
+    with pytest.raises(ValueError, match="max_seqlen_k is 0"):
+        flashladder.attention_varlen(q, k, k, good, good, 4, 0)
+
+
+def test_an_empty_batch_and_no_rows_give_what_they_should() -> None:
+    none = np.zeros((0, 1, 64), HALF)
+    k = np.zeros((6, 1, 64), HALF)
+    cu = np.array([0, 0, 0], np.int32)
+    assert flashladder.attention_varlen(none, k, k, cu, cu, 4, 4).shape == (0, 1, 64)
+    given = arrays()
+    given["seqlens_k"][:] = 0
+    o, lse = flashladder.attention_with_cache(**given, return_lse=True)
+    assert not o.any() and (lse == -np.inf).all()
