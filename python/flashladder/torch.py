@@ -21,8 +21,8 @@ from typing import Any, NoReturn, Optional
 import torch
 
 import flashladder
-from flashladder import _call
-from flashladder._library import Unavailable
+from flashladder import _append, _arrays, _call, _serving
+from flashladder._library import ARRAYS, Unavailable
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -118,6 +118,154 @@ _operator.register_fake(_fake)
 _operator.register_autograd(_backward)
 
 
+# ---- several lengths, caches, windows, sinks and soft caps -----------------------------------------------------------
+
+
+# What flashladder._serving computes, with its arrays and Options one by one.
+def _serve(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: Optional[torch.Tensor] = None,  # noqa: UP045
+    cu_seqlens_k: Optional[torch.Tensor] = None,  # noqa: UP045
+    seqlens_q: Optional[torch.Tensor] = None,  # noqa: UP045
+    seqlens_k: Optional[torch.Tensor] = None,  # noqa: UP045
+    block_table: Optional[torch.Tensor] = None,  # noqa: UP045
+    sinks: Optional[torch.Tensor] = None,  # noqa: UP045
+    max_seqlen_q: int = 0,
+    max_seqlen_k: int = 0,
+    causal: bool = False,
+    scale: Optional[float] = None,  # noqa: UP045
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    batch_invariant: bool = False,
+    return_lse: bool = False,
+    version: str = "best",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    window = None if window_left == window_right == -1 else (window_left, window_right)
+    chosen = _serving.Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
+    arrays = _serving.present(
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqlens_q=seqlens_q,
+        seqlens_k=seqlens_k,
+        block_table=block_table,
+        sinks=sinks,
+    )
+    out, lse = _serving.serve(q, k, v, arrays, chosen, (max_seqlen_q, max_seqlen_k))
+    return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
+
+
+def _fake_serve(
+    q: Tensor, k: Tensor, v: Tensor, *arrays: Any, return_lse: bool = False, **others: Any
+) -> tuple[Tensor, Tensor]:
+    # Positions are those of the schema: arrays and numbers behind q, k and v.
+    return_lse = arrays[14] if len(arrays) > 14 else return_lse
+    shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    return out, torch.empty(shape if return_lse else (0,), dtype=torch.float32, device=q.device)
+
+
+# torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
+_serve_operator = torch.library.custom_op("flashladder::serve", _serve, mutates_args=())
+_serve_operator.register_fake(_fake_serve)
+_serve_operator.register_autograd(_backward)
+
+
+OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
+
+
+def _is_eager(q: Any) -> bool:
+    """Whether the package may be called without the dispatcher, which costs more time than the rest of the call."""
+    return type(q) is torch.Tensor and not torch.compiler.is_compiling()
+
+
+def _operate(
+    q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Any, most: tuple[int, int] = (0, 0)
+) -> Any:
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise NotImplementedError(NO_BACKWARD)
+    left, right = chosen.window or (-1, -1)
+    named = [arrays.get(name) for name in ARRAYS]
+    out, lse = torch.ops.flashladder.serve(
+        q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
+        chosen.return_lse, chosen.version,
+    )  # fmt: skip
+    return (out, lse) if chosen.return_lse else out
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    seqlens_q: Tensor | None = None,
+    seqlens_k: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    deterministic: str | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> Any:
+    """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces."""
+    options = (causal, scale, window, softcap, deterministic, return_lse, version)
+    if _is_eager(q):
+        more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {
+            "sinks": sinks,
+            "seqlens_q": seqlens_q,
+            "seqlens_k": seqlens_k,
+        }
+        return flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **more)
+    arrays = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqlens_q": seqlens_q,
+        "seqlens_k": seqlens_k,
+        "sinks": sinks,
+    }
+    return _operate(q, k, v, arrays, _serving.options(*options), (max_seqlen_q, max_seqlen_k))
+
+
+def attention_with_cache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    seqlens_k: Tensor,
+    block_table: Tensor | None = None,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    deterministic: str | None = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> Any:
+    """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
+    options = (causal, scale, window, softcap, deterministic, return_lse, version)
+    if _is_eager(q):
+        more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {"sinks": sinks}
+        return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
+    if k_new is not None:
+        seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
+    arrays = {"seqlens_k": seqlens_k, "block_table": block_table, "sinks": sinks}
+    return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
+
+
+# ---- whole sequences -------------------------------------------------------------------------------------------------
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -125,21 +273,36 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    seqlens_k: Tensor | None = None,
+    seqlens_q: Tensor | None = None,
+    deterministic: str | None = None,
     return_lse: bool = False,
     version: str = "best",
     **unknown: NoReturn,
 ) -> Any:
-    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head]; with return_lse also log-sum-exp [batch, heads, seq_q].
+    """flashladder.attention: softmax(scale · QKᵀ) V of [batch, seq, heads, d_head], with its arguments.
 
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
     """
     if unknown:
-        _call.refuse_unknown("attention", ("causal", "scale", "return_lse", "version"), unknown)
-    if type(q) is torch.Tensor and not torch.compiler.is_compiling():
-        # The same launch without the dispatcher, which costs more time than the rest of the call.
-        return flashladder.attention(q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version)
+        known = tuple(name for name in _arrays.OPTIONS if name not in ("out", "stream"))
+        _call.refuse_unknown("attention", known, unknown)
+    asked = (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)
+    if _is_eager(q):
+        more: dict[str, Any] = dict(
+            zip(("window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic"), asked, strict=True)
+        )
+        return flashladder.attention(
+            q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version, **more
+        )
     _check_tensors(q=q, k=k, v=v)
+    if any(one is not None for one in asked):
+        chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
+        return _operate(q, k, v, {"sinks": sinks, "seqlens_k": seqlens_k, "seqlens_q": seqlens_q}, chosen)
     causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise NotImplementedError(NO_BACKWARD)

@@ -155,7 +155,9 @@ def made_up_torch() -> Any:
     def custom_op(name: str, function: Any, *, mutates_args: Sequence[str]) -> Operator:
         namespace, _, own = name.partition("::")
         operator = Operator(name, function, mutates_args)
-        setattr(torch.ops, namespace, SimpleNamespace(**{own: operator}))
+        if not hasattr(torch.ops, namespace):
+            setattr(torch.ops, namespace, SimpleNamespace())
+        setattr(getattr(torch.ops, namespace), own, operator)
         return operator
 
     torch.originals = []

@@ -189,3 +189,73 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
                     registration.forward(None, query, key, value)
     finally:
         registration.remove()
+
+
+# ---- several lengths and caches --------------------------------------------------------------------------------------
+
+
+def varlen() -> Any:
+    """q, k and v of sequences of 9, 0 and 30 queries and 20, 7 and 40 keys, and the arguments behind them."""
+    torch.manual_seed(5)
+    q, k, v = (torch.randn(rows, heads, 64).to(DEVICE, torch.bfloat16) for rows, heads in ((39, 2), (67, 1), (67, 1)))
+    cu_q, cu_k = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([0, 9, 9, 39], [0, 20, 27, 67]))
+    return q, k, v, cu_q, cu_k, 30, 40
+
+
+def cache(pages: int = 0) -> Any:
+    """Three sequences of 5, 0 and 33 keys in a cache of 48, NaN behind them; one query and one new key each."""
+    torch.manual_seed(6)
+    k, v = (torch.randn(3, 48, 1, 64).to(DEVICE, torch.bfloat16) for _ in range(2))
+    lengths = torch.tensor([5, 0, 33], dtype=torch.int32, device=DEVICE)
+    for rows in (k, v):
+        rows[torch.arange(48, device=DEVICE)[None] >= lengths[:, None]] = float("nan")
+    q, k_new, v_new = (torch.randn(3, 1, heads, 64).to(DEVICE, torch.bfloat16) for heads in (2, 1, 1))
+    table = None
+    if pages:
+        order = torch.randperm(3 * 48 // pages, device=DEVICE)
+        table = torch.argsort(order).to(torch.int32).reshape(3, -1)
+        k, v = (rows.reshape(-1, pages, 1, 64)[order] for rows in (k, v))
+    return q, k, v, lengths, table, k_new, v_new
+
+
+def unpaged(rows: Any, table: Any) -> Any:
+    return rows if table is None else rows[table.long()].reshape(3, 48, 1, 64)
+
+
+@pytest.mark.parametrize("window", [None, (6, 0)])
+def test_packed_sequences_are_those_alone(window: Any) -> None:
+    q, k, v, cu_q, cu_k, *most = varlen()
+    out, lse = fl.attention_varlen(q, k, v, cu_q, cu_k, *most, causal=True, window=window, return_lse=True)
+    for (a, b), (c, d) in zip(((0, 9), (9, 39)), ((0, 20), (27, 67)), strict=True):
+        alone, alone_lse = fl.attention(
+            q[None, a:b], k[None, c:d], v[None, c:d], causal=True, window=window, return_lse=True
+        )
+        assert agrees(out[None, a:b], alone.double())
+        assert torch.allclose(lse[None, :, a:b], alone_lse, atol=1e-4)
+    compiled = torch.compile(fl.attention_varlen, fullgraph=True)
+    assert torch.equal(compiled(q, k, v, cu_q, cu_k, *most, causal=True, window=window), out)
+
+
+@pytest.mark.parametrize("pages", [0, 16])
+def test_new_rows_are_written_and_seen(pages: int) -> None:
+    q, k, v, lengths, table, k_new, v_new = cache(pages)
+    compiled_k, compiled_v = k.clone(), v.clone()
+    out = fl.attention_with_cache(q, k, v, lengths, table, k_new, v_new, causal=True)
+    for b, keys in enumerate(lengths.tolist()):
+        rows = [unpaged(x, table)[b : b + 1, : keys + 1] for x in (k, v)]
+        assert torch.equal(rows[0][:, keys], k_new[b]) and torch.equal(rows[1][:, keys], v_new[b])
+        assert agrees(out[b : b + 1], reference(q[b : b + 1], *rows, causal=True)[0])
+    compiled = torch.compile(fl.attention_with_cache, fullgraph=True)
+    again = compiled(q, compiled_k, compiled_v, lengths, table, k_new, v_new, causal=True)
+    assert torch.equal(again, out)
+    assert torch.equal(compiled_k.nan_to_num(), k.nan_to_num()) and torch.equal(compiled_v.nan_to_num(), v.nan_to_num())
+
+
+def test_opcheck_passes_with_arrays() -> None:
+    serve = torch.ops.flashladder.serve.default
+    q, k, v, cu_q, cu_k, *most = varlen()
+    torch.library.opcheck(
+        serve, (q, k, v, cu_q, cu_k, None, None, None, None, *most, True, None, 5, 0, 0.0, False, True)
+    )
+    q, k, v, lengths, table, _, _ = cache(16)
+    torch.library.opcheck(serve, (q, k, v, None, None, None, lengths, table))
