@@ -3,29 +3,27 @@
     import flashladder.transformers
     model = AutoModelForCausalLM.from_pretrained(NAME, dtype=torch.bfloat16, attn_implementation="flashladder")
 
-Importing this module registers it. It serves prefill, prefill in pieces and decoding with a growing cache, causal or
-bidirectional, with grouped heads, in fp16 or bf16. What the kernels lack is refused with NotImplementedError, never
-ignored: padding, other masks, dropout, windows that are shorter than the keys, packed sequences, static caches,
-soft-capped scores, attention sinks, attention weights as a result. There is no backward: use torch.no_grad().
+Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
+grouped heads, in fp16 or bf16; and on compute capability 9.0 padding on either side, sliding windows, packed sequences,
+static caches, soft-capped scores and attention sinks. Padding before the first key costs a copy of K and V in each
+layer. What the kernels lack is refused with NotImplementedError, never ignored: masks of the model's own, masks with
+gaps, dropout, attention weights as a result, a paged cache. There is no backward: use torch.no_grad().
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_utils
 
-from flashladder.torch import attention
+from flashladder.torch import attention, attention_varlen
 
 NAME = "flashladder"
-# Keyword arguments by which models ask for more than softmax(scale * Q K^T) V, and what each asks for.
+# Keyword arguments by which models ask for more than the kernels compute, and what each asks for.
 UNSERVED = {
-    "softcap": "soft-capped scores",
-    "s_aux": "attention sinks",
     "position_bias": "a bias of the scores",
     "head_mask": "a mask of heads",
-    "cu_seq_lens_q": "packed sequences",
-    "cu_seq_lens_k": "packed sequences",
     "block_table": "a paged cache",
     "cache": "a paged cache",  # of continuous batching; other caches hand their keys on
 }
@@ -48,48 +46,158 @@ def attention_forward(
     **kwargs: Any,
 ) -> tuple[Any, None]:
     """What transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads, d_head] out."""
-    if attention_mask is not None:
+    if attention_mask is not None and (attention_mask.dtype != torch.int32 or attention_mask.dim() != 4):
         _refuse("an attention mask")
     if dropout:
         _refuse(f"dropout of {dropout}", "call model.eval()")
-    if sliding_window is not None and key.shape[2] > sliding_window:
-        _refuse(f"a sliding window of {sliding_window} over {key.shape[2]} keys")
     if kwargs.get("output_attentions"):
         _refuse("output_attentions=True", 'attn_implementation="eager" serves it')
     for name, what in UNSERVED.items():
         if kwargs.get(name) is not None:
             _refuse(f"{name} ({what})")
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    options: dict[str, Any] = {"causal": causal, "scale": scaling}
+    if sliding_window is not None and key.shape[2] > sliding_window:
+        if not causal:
+            _refuse(f"a sliding window of {sliding_window} over {key.shape[2]} keys, without a causal mask")
+        options["window"] = (sliding_window - 1, -1)
+    if kwargs.get("softcap"):
+        options["softcap"] = float(kwargs["softcap"])
+    if kwargs.get("s_aux") is not None:
+        options["sinks"] = kwargs["s_aux"].to(torch.float32)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return attention(q, k, v, causal=bool(is_causal), scale=scaling), None
+    offsets, most = _offsets(attention_mask, q.shape[1], kwargs)
+    if offsets is not None:
+        rows = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
+        return attention_varlen(*rows, *offsets, *most, **options).reshape(q.shape), None
+    if attention_mask is None:
+        return attention(q, k, v, **options), None
+    return _attend_lengths(q, k, v, attention_mask, options), None
+
+
+def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tuple[int, int]]:
+    """Where packed sequences begin, in q and in k, and their most rows; None where there are none."""
+    if mask is not None and mask.shape[2] > 1:
+        starts = mask.reshape(-1)
+        return (starts, starts), (longest, longest)
+    names = (("cu_seq_lens_q", "max_length_q"), ("cu_seq_lens_k", "max_length_k"))
+    if kwargs.get("cu_seq_lens_q") is None or kwargs.get("cu_seq_lens_k") is None:
+        return None, (0, 0)
+    return (
+        tuple(kwargs[name].to(torch.int32) for name, _ in names),
+        tuple(int(kwargs[most]) if kwargs.get(most) is not None else longest for _, most in names),  # type: ignore[return-value]
+    )
+
+
+def _attend_lengths(q: Any, k: Any, v: Any, mask: Any, options: dict[str, Any]) -> Any:
+    """With the columns that attention_mask() made: keys that end the used ones, queries, keys before the used ones."""
+    columns = [column.contiguous() for column in mask[:, 0, 0].unbind(1)]
+    if len(columns) == 1:
+        return attention(q, k, v, seqlens_k=columns[0], **options)
+    if len(columns) == 2:
+        return attention(q, k, v, seqlens_k=columns[0], seqlens_q=columns[1], **options)
+    # Padding comes first: the used keys become the first ones of each sequence.
+    end, queries, first = columns
+    rows = torch.arange(k.shape[1], device=k.device)[None] + first[:, None]
+    rows = rows.clamp(max=k.shape[1] - 1)[:, :, None, None].long()
+    k, v = (tensor.gather(1, rows.expand(tensor.shape)) for tensor in (k, v))
+    return attention(q, k, v, seqlens_k=(end - first).to(torch.int32), seqlens_q=queries, **options)
+
+
+# ---- masks -----------------------------------------------------------------------------------------------------------
+
+
+def _cells(function: Any) -> tuple[str, list[Any]]:
+    """The name of a function that another one made, and what it keeps of that one's variables."""
+    return getattr(function, "__qualname__", ""), [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+def _parts(function: Any) -> list[Any]:
+    """The functions of a mask that all of them let by."""
+    name, kept = _cells(function)
+    if not name.startswith("and_masks."):
+        return [function]
+    return [part for parts in kept for one in parts for part in _parts(one)]
+
+
+def _is_plain(function: Any) -> bool:
+    """Causal, with or without a sliding window, or all keys."""
+    known = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay.<locals>.inner_mask")
+    return all(_cells(part)[0] in known for part in _parts(function))
+
+
+def _packed(function: Any) -> Any:
+    """Numbers of the packed sequences [batch, seq] that a mask keeps apart; None where it does something else."""
+    parts = [_cells(part) for part in _parts(function)]
+    if [name.partition(".")[0] for name, _ in parts] != [
+        "packed_sequence_mask_function",
+        "remap_positions_for_packed_sequence",
+    ]:
+        return None
+    inner = [one for one in parts[1][1] if callable(one)]
+    return parts[0][1][0] if len(inner) == 1 and _is_plain(inner[0]) else None
+
+
+def _starts(numbers: Any) -> Any:
+    """cu_seqlens of sequences with these numbers, row after row."""
+    begins = torch.ones_like(numbers, dtype=torch.bool)
+    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    starts = begins.reshape(-1).nonzero().reshape(-1)
+    return torch.cat([starts, starts.new_full((1,), numbers.numel())]).to(torch.int32)
 
 
 def attention_mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: int = 0,
-    kv_offset: int = 0,
+    q_offset: Any = 0,
+    kv_offset: Any = 0,
+    mask_function: Any = None,
     attention_mask: Any = None,
     local_size: int | None = None,
     allow_is_causal_skip: bool = True,
     allow_is_bidirectional_skip: bool = False,
+    device: Any = None,
     **kwargs: Any,
-) -> None:
-    """What transformers calls once a forward pass to make masks: None where the kernels need none, else an error.
+) -> Any:
+    """What transformers calls once a forward pass to make masks: None where the kernels need none, else an error or
+    int32: offsets of packed sequences [1, 1, sequences + 1, 1], or [batch, 1, 1, 1 to 3]: where the used keys end, used
+    queries, where the used keys begin. transformers hands on what has four dimensions as it is.
 
-    transformers allows no skip where a model asks for a mask of its own. The causal mask of the kernels ends at the
-    last key, so the last query must be there.
+    Nothing waits for the GPU but where there is a mask of padding, which may be all ones, or sequences are packed.
     """
-    if attention_mask is not None and not bool(attention_mask[:, -kv_length:].all()):
-        _refuse("a batch with padding", "take sequences of one length, or one at a time")
-    if not (allow_is_causal_skip or allow_is_bidirectional_skip):
-        _refuse("a mask of the model's own, packed sequences or decoding with a static cache")
-    if local_size is not None and (kv_length > local_size or not allow_is_causal_skip):
+    if mask_function is not None and not _is_plain(mask_function):
+        numbers = _packed(mask_function)
+        if numbers is not None and attention_mask is None:
+            return _starts(numbers)[None, None, :, None]
+    plain = mask_function is not None and _is_plain(mask_function)
+    if not plain and not (allow_is_causal_skip or allow_is_bidirectional_skip):
+        _refuse("a mask of the model's own")
+    if not plain and local_size is not None and (kv_length > local_size or not allow_is_causal_skip):
         _refuse(f"a window or chunks of {local_size} over {kv_length} keys")
-    if allow_is_causal_skip and bool(q_offset + q_length != kv_offset + kv_length):
-        _refuse(f"a cache of {kv_length} keys with places behind the last query (StaticCache)", "use DynamicCache")
+    causal = not allow_is_bidirectional_skip
+    end = q_offset + q_length - kv_offset if causal else kv_length
+    if attention_mask is not None:
+        seen = attention_mask[:, -kv_length:].bool()
+        if not bool(seen.all()):
+            return _columns(seen, q_length, end, causal)
+    if isinstance(end, int) and end >= kv_length:
+        return None
+    return (torch.zeros((batch_size, 1, 1, 1), dtype=torch.int32, device=device) + end).to(torch.int32)
+
+
+def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
+    """Of a batch with padding; `end` is the key behind the last query's."""
+    counts = seen.sum(1)
+    first = seen.int().argmax(1)
+    last = seen.shape[1] - seen.flip(1).int().argmax(1)
+    last = torch.where(counts > 0, last, first)
+    if bool((last - first != counts).any()):
+        _refuse("a mask with gaps")
+    queries = last - end + q_length if causal else torch.full_like(last, q_length)
+    columns = [last, queries.clamp(min=0), first]
+    kept = columns[: 3 if bool((first > 0).any()) else 2]
+    return torch.stack(kept, dim=1).to(torch.int32)[:, None, None, :]
 
 
 def _without_import(load: Any) -> Any:

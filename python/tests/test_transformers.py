@@ -68,26 +68,84 @@ def test_decoding_goes_on_beyond_the_window(model: Any, tokens: Any) -> None:
     assert close(torch.stack(ours.logits), torch.stack(theirs.logits))
 
 
-def packed(model: Any, tokens: Any) -> Any:
-    return model(tokens, position_ids=torch.arange(20, device=DEVICE)[None] % 10, use_cache=False)
+def logits(model: Any, name: str, tokens: Any, **options: Any) -> Any:
+    model.set_attn_implementation(name)
+    try:
+        return model(tokens, **options).logits
+    finally:
+        model.set_attn_implementation(NAME)
 
 
-def padded(tokens: Any) -> Any:
+def mask_of(tokens: Any, left: int, right: int) -> Any:
+    """The first sequence is padded."""
     mask = torch.ones_like(tokens)
-    mask[0, :3] = 0
+    mask[0, :left] = 0
+    mask[0, mask.shape[1] - right :] = 0
     return mask
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 0), (0, 4), (19, 0)])
+@torch.no_grad()
+def test_padding_is_not_seen(model: Any, tokens: Any, left: int, right: int) -> None:
+    mask = mask_of(tokens, left, right)
+    options = {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    ours, theirs = logits(model, NAME, tokens, **options), logits(model, "sdpa", tokens, **options)
+    assert close(ours[mask.bool()], theirs[mask.bool()])
+
+
+@torch.no_grad()
+def test_windows_and_packed_sequences_agree_with_sdpa(model: Any, tokens: Any) -> None:
+    long = tokens.repeat(1, 2)
+    assert close(logits(model, NAME, long), logits(model, "sdpa", long))
+    options = {"position_ids": torch.arange(20, device=DEVICE)[None] % 7, "use_cache": False}
+    assert close(logits(model, NAME, tokens, **options), logits(model, "sdpa", tokens, **options))
+    assert close(logits(model, NAME, tokens[:1], **options), logits(model, "sdpa", tokens[:1], **options))
+
+
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("left", [0, 5])
+@torch.no_grad()
+def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, cache: str | None, left: int) -> None:
+    """Beyond the window, with padding, with a cache that has places to spare."""
+    generate = {"attention_mask": mask_of(tokens, left, 0), "do_sample": False, "max_new_tokens": 8}
+    generate |= {"cache_implementation": cache, "disable_compile": True, "output_logits": True}
+    generate |= {"return_dict_in_generate": True}
+    ours = model.generate(tokens, **generate)
+    model.set_attn_implementation("sdpa")
+    theirs = model.generate(tokens, **generate)
+    model.set_attn_implementation(NAME)
+    assert close(torch.stack(ours.logits), torch.stack(theirs.logits))
+
+
+def tiny(kind: str, **more: Any) -> Any:
+    sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "pad_token_id": 0}
+    config = getattr(transformers, f"{kind}Config")(**sizes, sliding_window=6, **more)
+    torch.manual_seed(2)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).eval().to(DEVICE, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("Gemma2", {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 64}),
+        ("GptOss", {"num_local_experts": 2, "num_experts_per_tok": 1}),
+    ],
+)
+@torch.no_grad()
+def test_caps_sinks_and_windows_agree_with_eager(tokens: Any, kind: str, more: dict[str, Any]) -> None:
+    model = tiny(kind, **more)
+    mask = mask_of(tokens, 4, 0)
+    ours, theirs = (logits(model, name, tokens, attention_mask=mask) for name in (NAME, "eager"))
+    assert close(ours[mask.bool()], theirs[mask.bool()])
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda model, tokens: model(tokens, attention_mask=padded(tokens)), "padding"),
         (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 20, device=DEVICE)), "attention mask"),
-        (lambda model, tokens: model(tokens.repeat(1, 2)), f"{WINDOW} over 40 keys"),
+        (lambda model, tokens: model(tokens, attention_mask=torch.arange(20, device=DEVICE).repeat(2, 1) % 2), "gaps"),
         (lambda model, tokens: model(tokens, output_attentions=True), "output_attentions"),
-        (lambda model, tokens: model(tokens, softcap=30.0), "softcap"),
-        (packed, "packed sequences"),
-        (lambda model, tokens: model.generate(tokens, max_new_tokens=2, cache_implementation="static"), "DynamicCache"),
     ],
 )
 @torch.no_grad()
