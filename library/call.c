@@ -4,29 +4,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const NAMES[N_TENSORS] = {"q", "k", "v", "o"};
-
-fl_status refuse(struct failure *failure, fl_status status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(failure->text, sizeof failure->text, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-fl_status status_of(enum status status) {
-    return status == STATUS_OK ? FL_OK : status == STATUS_CANNOT_RUN ? FL_UNAVAILABLE : FL_ERROR;
-}
-
-fl_status refuse_memory(struct failure *failure, uint64_t bytes, const char *what) {
-    fail_memory(failure, bytes, what);
-    return FL_ERROR;
-}
 
 /* ---- structs of other sizes ---- */
 
@@ -244,7 +226,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
                           (int)all[i].align);
     }
-    return serving_check_arrays(call, failure);
+    return serving_check_arrays(&call->problem, &call->tensors, failure);
 }
 
 /* ---- host memory ---- */

@@ -11,7 +11,7 @@
 #include "common/config.h"
 #include "common/serving.h"
 #include "include/flashladder.h"
-#include "runtime/status.h"
+#include "library/refuse.h"
 #include "runtime/tensors.h"
 
 #include <stdbool.h>
@@ -22,16 +22,6 @@ struct call {
     serving_args args;    /* without addresses */
     bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
 };
-
-/* Write the message and return the status. */
-fl_status refuse(struct failure *failure, fl_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* What the library calls a status of the harness. */
-fl_status status_of(enum status status);
-
-/* FL_ERROR: the host has no memory. */
-fl_status refuse_memory(struct failure *failure, uint64_t bytes, const char *what);
 
 /* Copy a struct of the caller, which begins with its size: bytes that it lacks become 0. FL_INVALID where it has bytes
  * that are not known here and not 0, or is shorter than the first that there was. */

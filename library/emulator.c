@@ -54,14 +54,14 @@ static fl_status make_tensors(emu_device *device, const KernelConfig *config, co
 static fl_status make_arrays(emu_device *device, const struct call *call, struct call *packed,
                              struct failure *failure) {
     for (int i = 0; i < N_ARRAYS; i++) {
-        const uint64_t bytes = 4 * (uint64_t)serving_array_elements(call, i);
+        const uint64_t bytes = 4 * (uint64_t)serving_array_elements(&call->problem, i);
         if (!bytes) continue;
         const uint64_t made = emu_alloc(device, serving_array_name(i), bytes, EMU_BUFFER);
         if (!made) return refuse_memory(failure, bytes, "an array of the emulator");
-        memcpy(emu_host_bytes(device, made), serving_array(call, i), bytes);
-        serving_set_array(packed, i, made);
+        memcpy(emu_host_bytes(device, made), serving_array(&call->tensors, i), bytes);
+        serving_set_array(&packed->tensors, i, made);
     }
-    serving_pass_arrays(packed, &packed->args);
+    serving_pass_arrays(&packed->tensors, &packed->args);
     return FL_OK;
 }
 

@@ -325,7 +325,7 @@ static fl_status check_pointers(const struct fl_library *library, const struct c
         if (status) return status;
     }
     for (int i = 0; i < N_ARRAYS; i++) {
-        const void *const address = serving_array(call, i);
+        const void *const address = serving_array(&call->tensors, i);
         const fl_status status =
             address ? check_pointer(cuda, context, serving_array_name(i), address, ordinal, failure) : FL_OK;
         if (status) return status;
@@ -606,7 +606,7 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     args->V = call->tensors.v;
     args->O = call->tensors.o;
     args->LSE = call->tensors.lse;
-    serving_pass_arrays(call, &serving);
+    serving_pass_arrays(&call->tensors, &serving);
     if (plan->config->tickets) {
         const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;
@@ -721,10 +721,11 @@ static fl_status upload_arrays(const struct cuda_driver *cuda, const struct call
                                struct failure *failure) {
     const size_t lse_bytes = sizeof(float) * (size_t)call_lse_elements(call);
     for (int i = 0; i < N_ARRAYS; i++) {
-        const size_t bytes = 4 * (size_t)serving_array_elements(call, i);
+        const size_t bytes = 4 * (size_t)serving_array_elements(&call->problem, i);
         if (!bytes) continue;
         TRY(cuda->cuMemAlloc_v2(&copies->arrays[i], bytes), "cuMemAlloc of an array");
-        TRY(cuda->cuMemcpyHtoD_v2(copies->arrays[i], serving_array(call, i), bytes), "cuMemcpyHtoD of an array");
+        TRY(cuda->cuMemcpyHtoD_v2(copies->arrays[i], serving_array(&call->tensors, i), bytes),
+            "cuMemcpyHtoD of an array");
     }
     if (!call->tensors.lse) return FL_OK;
     TRY(cuda->cuMemAlloc_v2(&copies->lse, lse_bytes), "cuMemAlloc of log-sum-exp");
@@ -782,7 +783,7 @@ static fl_status forward_copies(struct fl_library *library, CUcontext handle, co
         packed.tensors.o = (void *)(uintptr_t)copies.tensors[TENSOR_O];
         packed.tensors.lse = (float *)(uintptr_t)copies.lse;
         packed.tensors.workspace = (void *)(uintptr_t)copies.workspace;
-        for (int i = 0; i < N_ARRAYS; i++) serving_set_array(&packed, i, copies.arrays[i]);
+        for (int i = 0; i < N_ARRAYS; i++) serving_set_array(&packed.tensors, i, copies.arrays[i]);
         status = launch(library, &plan, &packed, copies.stream, failure);
     }
     if (!status) status = driver_error(cuda, cuda->cuStreamSynchronize(copies.stream), failure, plan.kernel.symbol);

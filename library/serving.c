@@ -28,28 +28,27 @@ const char *serving_array_name(int i) {
     return ARRAYS[i].name;
 }
 
-const void *serving_array(const struct call *call, int i) {
+const void *serving_array(const fl_tensors *tensors, int i) {
     const void *address;
-    memcpy(&address, (const char *)&call->tensors + ARRAYS[i].in_tensors, sizeof address);
+    memcpy(&address, (const char *)tensors + ARRAYS[i].in_tensors, sizeof address);
     return address;
 }
 
-int64_t serving_array_elements(const struct call *call, int i) {
-    const fl_problem *const problem = &call->problem;
+int64_t serving_array_elements(const fl_problem *problem, int i) {
     const int64_t batch = problem->batch;
     const int64_t counts[N_ARRAYS] = {batch + 1,     batch + 1, batch, batch, batch * problem->pages_of_sequence,
                                       problem->heads};
     return problem->arrays >> i & 1 ? counts[i] : 0;
 }
 
-void serving_set_array(struct call *call, int i, uint64_t address) {
+void serving_set_array(fl_tensors *tensors, int i, uint64_t address) {
     const void *const pointer = (const void *)(uintptr_t)address;
-    memcpy((char *)&call->tensors + ARRAYS[i].in_tensors, &pointer, sizeof pointer);
+    memcpy((char *)tensors + ARRAYS[i].in_tensors, &pointer, sizeof pointer);
 }
 
-void serving_pass_arrays(const struct call *call, serving_args *args) {
+void serving_pass_arrays(const fl_tensors *tensors, serving_args *args) {
     for (int i = 0; i < N_ARRAYS; i++)
-        memcpy((char *)args + ARRAYS[i].in_args, (const char *)&call->tensors + ARRAYS[i].in_tensors, sizeof(void *));
+        memcpy((char *)args + ARRAYS[i].in_args, (const char *)tensors + ARRAYS[i].in_tensors, sizeof(void *));
 }
 
 /* ---- a problem ---- */
@@ -167,12 +166,11 @@ static fl_status check_lengths(const char *name, const int32_t *lengths, const i
 }
 
 /* Of the pages in use. */
-static fl_status check_table(const struct call *call, struct failure *failure) {
-    const fl_problem *const problem = &call->problem;
-    const int32_t *const lengths = call->tensors.seqlens_k;
+static fl_status check_table(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure) {
+    const int32_t *const lengths = tensors->seqlens_k;
     for (int32_t b = 0; b < problem->batch; b++) {
         const int32_t keys = lengths ? lengths[b] : problem->seq_k;
-        const int32_t *const row = call->tensors.block_table + (int64_t)b * problem->pages_of_sequence;
+        const int32_t *const row = tensors->block_table + (int64_t)b * problem->pages_of_sequence;
         for (int32_t i = 0; (int64_t)i * problem->page_rows < keys; i++)
             if (row[i] < 0 || row[i] >= problem->n_pages)
                 return refuse(failure, FL_INVALID, "block_table[%d][%d] %d: must be from 0 to %d, a page of the cache",
@@ -181,9 +179,7 @@ static fl_status check_table(const struct call *call, struct failure *failure) {
     return FL_OK;
 }
 
-static fl_status check_contents(const struct call *call, struct failure *failure) {
-    const fl_problem *const problem = &call->problem;
-    const fl_tensors *const t = &call->tensors;
+static fl_status check_contents(const fl_problem *problem, const fl_tensors *t, struct failure *failure) {
     const int32_t batch = problem->batch;
     fl_status status = FL_OK;
     if (t->cu_seqlens_q)
@@ -196,20 +192,20 @@ static fl_status check_contents(const struct call *call, struct failure *failure
         status = check_lengths("seqlens_q", t->seqlens_q, t->cu_seqlens_q, batch, problem->seq_q, failure);
     if (!status && t->seqlens_k)
         status = check_lengths("seqlens_k", t->seqlens_k, t->cu_seqlens_k, batch, problem->seq_k, failure);
-    return !status && t->block_table ? check_table(call, failure) : status;
+    return !status && t->block_table ? check_table(problem, t, failure) : status;
 }
 
-fl_status serving_check_arrays(const struct call *call, struct failure *failure) {
+fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure) {
     for (int i = 0; i < N_ARRAYS; i++) {
-        const void *const address = serving_array(call, i);
-        const bool named = call->problem.arrays >> i & 1;
+        const void *const address = serving_array(tensors, i);
+        const bool named = problem->arrays >> i & 1;
         if (named != (address != NULL))
             return refuse(failure, FL_INVALID, "%s %p: must be %s, as problem.arrays %s %s", ARRAYS[i].name, address,
                           named ? "an address" : "NULL", named ? "has" : "lacks", ARRAYS[i].bit);
         if ((uintptr_t)address % 4)
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of 4 bytes", ARRAYS[i].name, address);
     }
-    return call->problem.memory == FL_HOST_MEMORY ? check_contents(call, failure) : FL_OK;
+    return problem->memory == FL_HOST_MEMORY ? check_contents(problem, tensors, failure) : FL_OK;
 }
 
 /* ---- which kernel ---- */

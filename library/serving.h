@@ -6,8 +6,9 @@
 #ifndef FL_LIBRARY_SERVING_H
 #define FL_LIBRARY_SERVING_H
 
+#include "common/config.h"
 #include "common/serving.h"
-#include "library/call.h"
+#include "library/refuse.h"
 
 enum { N_ARRAYS = 6 }; /* those of enum fl_array, by number */
 
@@ -21,19 +22,19 @@ fl_status serving_check(const fl_problem *problem, struct failure *failure);
 serving_args serving_of_problem(const fl_problem *problem, attention_args attention);
 
 /* Whether each array is there that the problem names and no other, and in host memory what it holds. */
-fl_status serving_check_arrays(const struct call *call, struct failure *failure);
+fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure);
 
 /* What the kernel lacks. FL_UNSUPPORTED. */
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
                                struct failure *failure);
 
-/* Array number i: its name, its address in the call (NULL where it has none) and its elements of 4 bytes. */
+/* Array number i: its name, its address (NULL where there is none) and its elements of 4 bytes. */
 const char *serving_array_name(int i);
-const void *serving_array(const struct call *call, int i);
-int64_t serving_array_elements(const struct call *call, int i);
-void serving_set_array(struct call *call, int i, uint64_t address);
+const void *serving_array(const fl_tensors *tensors, int i);
+int64_t serving_array_elements(const fl_problem *problem, int i);
+void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 
-/* Tell the kernel where the arrays of the call are. */
-void serving_pass_arrays(const struct call *call, serving_args *args);
+/* Tell the kernel where the arrays are. */
+void serving_pass_arrays(const fl_tensors *tensors, serving_args *args);
 
 #endif

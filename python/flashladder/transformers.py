@@ -68,8 +68,8 @@ def attention_forward(
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     offsets, most = _offsets(attention_mask, q.shape[1], kwargs)
     if offsets is not None:
-        rows = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
-        return attention_varlen(*rows, *offsets, *most, **options).reshape(q.shape), None
+        rows_q, rows_k, rows_v = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
+        return attention_varlen(rows_q, rows_k, rows_v, *offsets, *most, **options).reshape(q.shape), None
     if attention_mask is None:
         return attention(q, k, v, **options), None
     return _attend_lengths(q, k, v, attention_mask, options), None
@@ -178,7 +178,7 @@ def attention_mask(
     causal = not allow_is_bidirectional_skip
     end = q_offset + q_length - kv_offset if causal else kv_length
     if attention_mask is not None:
-        seen = attention_mask[:, -kv_length:].bool()
+        seen = attention_mask[:, -kv_length:] != 0
         if not bool(seen.all()):
             return _columns(seen, q_length, end, causal)
     if isinstance(end, int) and end >= kv_length:
@@ -209,6 +209,21 @@ def _without_import(load: Any) -> Any:
     return lazy_import_flash_attention
 
 
+def _listed(check: Any) -> Any:
+    """Models with sinks list what with "flash" in its name they work with, and take another of these instead."""
+
+    def adjust(self: Any, implementation: str | None, *args: Any, **kwargs: Any) -> Any:
+        listed = getattr(self, "_compatible_flash_implementations", None)
+        if implementation == NAME and listed is not None and NAME not in listed:
+            self._compatible_flash_implementations = [*listed, NAME]
+        return check(self, implementation, *args, **kwargs)
+
+    return adjust
+
+
+_adjusting = getattr(getattr(modeling_utils, "PreTrainedModel", None), "_check_and_adjust_attn_implementation", None)
+if _adjusting is not None:
+    modeling_utils.PreTrainedModel._check_and_adjust_attn_implementation = _listed(_adjusting)
 if hasattr(modeling_utils, "lazy_import_flash_attention"):
     modeling_utils.lazy_import_flash_attention = _without_import(modeling_utils.lazy_import_flash_attention)
 AttentionInterface.register(NAME, attention_forward)

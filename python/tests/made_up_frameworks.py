@@ -139,7 +139,7 @@ def made_up_torch() -> Any:
     torch: Any = ModuleType("torch")
     torch.__version__ = "0.1"
     torch.Tensor, torch.grad, torch.compiling = Tensor, True, False
-    for name in ("float16", "bfloat16", "float32", "uint64"):
+    for name in ("float16", "bfloat16", "float32", "int32", "uint64"):
         setattr(torch, name, f"torch.{name}")
     torch.is_grad_enabled = lambda: torch.grad
     torch.contiguous_format = "contiguous"

@@ -66,16 +66,15 @@ def test_whether_a_layer_is_causal(package: Recorded, made: Any, module: Any, as
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask": 1}, 'attn_implementation="flashladder": an attention mask is not served; .*"sdpa" serves it'),
+        (
+            {"mask": SimpleNamespace(dtype="torch.bool")},
+            'attn_implementation="flashladder": an attention mask is not served; .*"sdpa" serves it',
+        ),
+        ({"sliding_window": 6, "is_causal": False}, "a sliding window of 6 over 7 keys, without a causal mask"),
         ({"dropout": 0.1}, r"dropout of 0\.1 is not served; call model.eval\(\)"),
-        ({"sliding_window": 6}, "a sliding window of 6 over 7 keys"),
         ({"output_attentions": True}, 'output_attentions=True is not served; attn_implementation="eager" serves it'),
-        ({"softcap": 30.0}, r"softcap \(soft-capped scores\)"),
-        ({"s_aux": 1}, r"s_aux \(attention sinks\)"),
         ({"position_bias": 1}, r"position_bias \(a bias of the scores\)"),
         ({"head_mask": 1}, r"head_mask \(a mask of heads\)"),
-        ({"cu_seq_lens_q": 1}, r"cu_seq_lens_q \(packed sequences\)"),
-        ({"cu_seq_lens_k": 1}, r"cu_seq_lens_k \(packed sequences\)"),
         ({"block_table": 1}, r"block_table \(a paged cache\)"),
         ({"cache": 1}, r"cache \(a paged cache\)"),
     ],
@@ -94,24 +93,25 @@ def test_what_asks_for_nothing_more_is_served(package: Recorded, made: Any) -> N
     assert package.last.calls == calls + 2
 
 
+def test_windows_and_caps_are_handed_on(package: Recorded, made: Any) -> None:
+    """A row sees itself and the 5 keys before it."""
+    layer(made, sliding_window=6, softcap=30.0)
+    problem = package.last.problem
+    assert (problem.windowed, problem.window_left, problem.window_right, problem.softcap) == (1, 5, -1, 30.0)
+
+
 PADDED = np.array([[False] + 6 * [True], 7 * [True]])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention_mask": PADDED}, "a batch with padding is not served; take sequences of one length"),
-        (
-            {"allow_is_causal_skip": False},
-            "a mask of the model's own, packed sequences or decoding with a static cache",
-        ),
+        ({"allow_is_causal_skip": False}, "a mask of the model's own"),
         ({"local_size": 6}, "a window or chunks of 6 over 7 keys"),
         (
             {"local_size": 9, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": True},
             "chunks of 9 over 7 keys",
         ),
-        ({"q_offset": 1}, r"a cache of 7 keys with places behind the last query \(StaticCache\) .*; use DynamicCache"),
-        ({"kv_offset": 1}, "a cache of 7 keys with places behind"),
     ],
 )
 def test_a_mask_that_the_kernels_lack_is_refused_by_name(made: Any, options: Any, message: str) -> None:
